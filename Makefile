@@ -15,16 +15,18 @@ SLOW := (slow or hypothesis) and not gpu and not peers
 JOBS ?= 2
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --max-worker-restart=0
 
-.PHONY: help env kernels wheel demo test test-slow test-jit test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint \
+.PHONY: help env packages kernels wheel demo test test-install test-slow test-jit test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint \
     format docs bench bench-full figures bench-gpu constraints clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
 
 # make env            .venv with all that tests and benchmarks need; nothing where it is already so
-env:
-	@scripts/env.sh $(VENV) constraints.txt $(ALL) $(ALL),fuzz
+env: packages
 	@$(call COMPILE,$(VENV))
+
+packages:
+	@scripts/env.sh $(VENV) constraints.txt $(ALL) $(ALL),fuzz
 
 # make kernels        compile the kernels for this checkout, for this processor and for GPUs, where they changed; without
 #                     a C compiler, they are compiled when they are used
@@ -45,22 +47,26 @@ demo:
 	$(PEERS)/bin/python examples/spark_pipeline.py
 
 # make test           lint, types, floors, and every test that is neither slow nor for a GPU
-test: lint
+test: lint env
 	$(RUN) -m pytest -m "$(FAST)" $(SIDE_BY_SIDE)
 
+# make test-install   plain `pip wheel .` of the last commit, and the README in an environment with that wheel alone
+test-install:
+	@PIP_CONSTRAINT="$(CURDIR)/constraints.txt" scripts/test_install.sh
+
 # make lint           ruff and mypy; the floors are a test (tests/test_floors.py)
-lint: env
+lint: packages
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
 
 # make format         rewrite what ruff can
-format: env
+format: packages
 	$(RUN) -m ruff check --fix
 	$(RUN) -m ruff format
 
 # make docs           the documentation as a site in build/site; a warning, such as of a broken link, is an error
-docs: env
+docs: packages
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 # make test-slow      live comparisons, long fuzzing, full matrices, and properties tried with other examples each time
@@ -155,7 +161,7 @@ RESOLVE = $(RUN) -m uv pip compile --quiet --universal --python-version 3.11 --n
 # Lines for other systems go, and so do conditions on the platform: Bowstring runs on Linux.
 TIDY = sed -e '/^colorama/d' -e '/^appnope/d' -e 's/ ; (*platform.*//' -e 's/ ; implementation_name == .pypy. or .*//' -e 's/ ; sys_platform != .*//'
 BUILD_TOOLS = printf '%s\n' pip hatchling setuptools
-constraints: env
+constraints: packages
 	$(RUN) -m pip install --quiet uv
 	$(BUILD_TOOLS) | $(RESOLVE) --extra bench --extra fuzz --extra compile >.venv/resolved
 	$(TIDY) .venv/resolved >constraints.txt

@@ -133,7 +133,8 @@ def _load(path: str) -> Archive | NotUsable:
         return NotUsable(f"{path} is damaged", is_there=True)
     if comment.get("sources") != library.compiled_sources():
         return NotUsable(
-            f"{path} was compiled from other sources (`make kernels` compiles it anew)", is_there=True
+            f"{path} was compiled from other sources (`python -m bowstring.kernels.build` compiles it anew)",
+            is_there=True,
         )
     return archive
 

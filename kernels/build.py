@@ -11,9 +11,9 @@ sources and compilers give the same bytes.
 For GPUs, numba-cuda makes text of each signature, and nvJitLink machine code, without a GPU or its driver
 (:mod:`bowstring.kernels.cubin`). Where they are not installed, one line says so, and there is no archive.
 
-Signatures are compiled side by side, each in a process of its own. Their objects are kept in a folder of the
-checkout, so that after an edit only what the edit reaches is compiled again. Where the library is up to date,
-nothing is done.
+Signatures are compiled side by side, each in a process of its own; every few seconds a line says how many are left.
+Their objects are kept in a folder of the checkout, so that after an edit only what the edit reaches is compiled
+again. Where the library is up to date, nothing is done.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ import argparse
 import contextlib
 import hashlib
 import importlib.metadata
+import itertools
 import multiprocessing
+import multiprocessing.connection
+import multiprocessing.process
 import os
 import pathlib
 import shlex
@@ -31,7 +34,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from bowstring.errors import MissingDependency
 from bowstring.kernels import archive, cubin, library, lower
@@ -76,8 +79,17 @@ define i64 @bowstring_xcr0() {
 _STAMPS: Final = '@{sources} = constant [64 x i8] c"{0}"\n@{full} = constant [64 x i8] c"{1}"\n'
 
 
+# What the command exits with where it compiles nothing because a compiler is not installed.
+UNAVAILABLE: Final = 3
+_SECONDS_BETWEEN_LINES: Final = 5.0
+
+
 class BuildError(Exception):
     """Why no library could be built."""
+
+
+class CompilerMissing(BuildError):
+    """A compiler is not installed, or does not run here: there is nothing to mend in ours."""
 
 
 def build(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> bool:
@@ -99,8 +111,10 @@ def build(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> bool:
 
     Raises
     ------
+    CompilerMissing
+        numba or a C compiler is not installed, or numba does not support this Python or NumPy.
     BuildError
-        numba or a C compiler is missing, or fails.
+        One of them fails.
     """
     wanted = stamp()
     target = folder / library.NAME
@@ -126,8 +140,10 @@ def build_archive(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> boo
 
     Raises
     ------
+    CompilerMissing
+        numba-cuda, or a part of CUDA that it needs, is not installed.
     BuildError
-        numba-cuda or a part of CUDA that it needs is missing, or fails. An archive of other sources is removed.
+        One of them fails. An archive of other sources is removed in either case.
     """
     target = folder / archive.NAME
     there = archive.read_comment(os.fspath(target))
@@ -142,6 +158,7 @@ def build_archive(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> boo
             _prepare_for_gpus,
             _compile_for_gpus,
             jobs,
+            " for GPUs",
         )
     except BuildError:
         if there.get("sources") != library.compiled_sources():
@@ -166,7 +183,7 @@ def build_archive(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> boo
 def _prepare_for_gpus() -> None:
     """Import numba-cuda, and let it set itself up, once for all processes to come."""
     if cubin.assembler_version() is None:
-        raise BuildError("nvJitLink is not installed")
+        raise CompilerMissing("nvJitLink is not installed")
     _capabilities()
     cubin.compile_text(min(signatures(), key=lambda each: len(list(reached(each.kernel)))))
 
@@ -189,8 +206,8 @@ def stamp() -> str:
 
     Raises
     ------
-    BuildError
-        numba or a C compiler is missing.
+    CompilerMissing
+        numba or a C compiler is not installed.
     """
     parts = (library.compiled_sources(), _versions(), _run([*_compiler(), "--version"]), _LINK)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -201,7 +218,7 @@ def _versions(*more: str) -> tuple[str, ...]:
     try:
         versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy", *more)]
     except importlib.metadata.PackageNotFoundError as error:
-        raise BuildError(f"{error.name} is not installed") from error
+        raise CompilerMissing(f"{error.name} is not installed") from error
     if not more:
         return (*versions, str(sys.implementation.cache_tag), *PROCESSORS.values())
     for name in _CUDA_PACKAGES:
@@ -218,7 +235,7 @@ def _run(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  ours
     except OSError as error:
-        raise BuildError(f"{command[0]}: {error.strerror}") from error
+        raise CompilerMissing(f"{command[0]}: {error.strerror}") from error
     if done.returncode:
         raise BuildError(f"{command[0]} failed: {(done.stderr.strip() or 'without a word').splitlines()[-1]}")
     return done.stdout
@@ -241,6 +258,7 @@ def _compile(
     prepare: Callable[[], None],
     work: Callable[[str], Objects],
     jobs: int,
+    what: str = "",
 ) -> dict[str, pathlib.Path]:
     """Compile what is not kept of all signatures, and return the folder of each by the signature's name."""
     kept.mkdir(parents=True, exist_ok=True)
@@ -249,8 +267,14 @@ def _compile(
     if len(paths) < len(everything):
         raise BuildError("two signatures of kernels have one name")
     missing = [each for each in everything if not paths[each.name].is_dir()]
-    for objects in _compiled(missing, prepare, work, jobs):
+    if missing:
+        _say(f"compiling {len(missing)} signatures of kernels{what}, {jobs} at a time, the longest first")
+    last = time.monotonic()
+    for count, objects in enumerate(_compiled(missing, prepare, work, jobs), 1):
         _keep(paths[objects.name], objects.code)
+        if time.monotonic() > last + _SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            _say(f"compiled {count} of {len(missing)} signatures{what}")
     for each in set(kept.iterdir()) - set(paths.values()):
         _remove(each)
     return paths
@@ -286,20 +310,57 @@ def _compiled(
     try:
         prepare()
     except MissingDependency as error:
-        raise BuildError(f"{error.found}") from error
+        raise CompilerMissing(f"{error.found}") from error
+    except ImportError as error:  # so numba refuses a Python or a NumPy that it does not support
+        raise CompilerMissing(f"numba cannot be imported: {error}") from error
     except BuildError:
         raise
     except Exception as error:
         raise BuildError(f"numba cannot be used: {error}") from error
+    yield from _side_by_side(work, names, jobs)
+
+
+def _side_by_side(work: Callable[[str], Objects], names: Iterable[str], jobs: int) -> Iterator[Objects]:
+    """Yield what is compiled of each name by a process of its own, which may fail or be killed, so many at a time.
+
+    What numba numbers does not depend on what was compiled before, then.
+    """
     context = multiprocessing.get_context("fork")
+    waiting = iter(names)
+    running: dict[Any, multiprocessing.process.BaseProcess] = {}
     try:
-        # One process for each signature: what numba numbers does not depend on what was compiled before.
-        with context.Pool(min(jobs, len(names)), maxtasksperchild=1) as pool:
-            yield from pool.imap_unordered(work, names, chunksize=1)
-    except BuildError:
-        raise
-    except Exception as error:  # whatever the compiler raises, the package works without
-        raise BuildError(f"numba failed: {type(error).__name__}: {error}") from error
+        while True:
+            for name in itertools.islice(waiting, jobs - len(running)):
+                receiver, sender = context.Pipe(duplex=False)
+                process = context.Process(target=_compile_one, args=(sender, work, name), name=name)
+                process.start()
+                sender.close()
+                running[receiver] = process
+            if not running:
+                return
+            done: list[Any] = multiprocessing.connection.wait(list(running))
+            for receiver in done:
+                try:
+                    made = receiver.recv()
+                except (EOFError, OSError):
+                    running[receiver].join()
+                    made = f"its process ended with status {running[receiver].exitcode}"
+                if isinstance(made, str):
+                    raise BuildError(f"{running[receiver].name}: {made}")
+                running.pop(receiver).join()
+                yield made
+    finally:
+        for each in running.values():
+            each.kill()
+            each.join()
+
+
+def _compile_one(sender: Any, work: Callable[[str], Objects], name: str) -> None:
+    """Send the objects of a signature, or why there are none."""
+    try:
+        sender.send(work(name))
+    except Exception as error:  # noqa: BLE001  whatever the compiler raises, the parent raises an error of ours
+        sender.send(f"{type(error).__name__}: {error}")
 
 
 def _link(target: pathlib.Path, objects: list[pathlib.Path], wanted: str) -> None:
@@ -324,7 +385,14 @@ def _link(target: pathlib.Path, objects: list[pathlib.Path], wanted: str) -> Non
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command: 0 where the library is up to date afterwards, else 1 and one line on stderr."""
+    """Run the command.
+
+    Returns
+    -------
+    int
+        0 where the library is up to date afterwards, and the archive too or what compiles it is not installed;
+        `UNAVAILABLE` where what compiles the library is not installed; else 1. One line on stderr says why.
+    """
     parser = argparse.ArgumentParser(prog="python -m bowstring.kernels.build", description=build.__doc__)
     parser.add_argument(
         "--into", type=pathlib.Path, default=pathlib.Path(library.FOLDER), help="where the library goes"
@@ -339,26 +407,26 @@ def main(arguments: list[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         kept = chosen.objects or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for_host = _report(build, chosen.into, kept, chosen.jobs, "")
-        _report(build_archive, chosen.into, kept, chosen.jobs, " for GPUs")
-    return 0 if for_host else 1
+        for_gpus = _report(build_archive, chosen.into, kept, chosen.jobs, " for GPUs")
+    return for_host or (0 if for_gpus == UNAVAILABLE else for_gpus)
 
 
-def _report(
-    make: Callable[..., bool], folder: pathlib.Path, kept: pathlib.Path, jobs: int, what: str
-) -> bool:
-    """Return whether something is up to date after it was made; one line says what was done, or why not."""
+def _report(make: Callable[..., bool], folder: pathlib.Path, kept: pathlib.Path, jobs: int, what: str) -> int:
+    """Make something; one line says what was done, or why not. Return as :func:`main`."""
     began = time.monotonic()
     try:
         done = make(folder, kept, jobs=jobs)
     except (BuildError, OSError) as error:
         print(f"bowstring: kernels{what} are not compiled ahead of time: {error}", file=sys.stderr)  # noqa: T201
-        return False
+        return UNAVAILABLE if isinstance(error, CompilerMissing) else 1
     if done:
         seconds = time.monotonic() - began
-        print(  # noqa: T201  it is a command
-            f"bowstring: compiled {len(signatures())} signatures of kernels{what} into {folder} in {seconds:.0f} s"
-        )
-    return True
+        _say(f"compiled {len(signatures())} signatures of kernels{what} into {folder} in {seconds:.0f} s")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(f"bowstring: {text}", flush=True)  # noqa: T201  it is a command
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ The root is ``BOWSTRING_CACHE_DIR``; else ``bowstring`` in the user's cache fold
 one state of all kernel sources, so no change of a kernel meets old code. Any of them may be deleted at any time.
 
 What is kept here is run. So every level is made with mode 0700 and checked before anything is loaded
-(:mod:`bowstring.private_folders`). Where another user may have written one, a warning names it, and the temporary
-folder is used.
+(:mod:`bowstring.kernels.trusted_folders`). Where another user may have written one, a warning names it, and the
+temporary folder is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import tempfile
 import warnings
 
 from bowstring.errors import UsageError
-from bowstring.private_folders import check_above, make_folders, trusted_folder
+from bowstring.kernels.trusted_folders import check_above, make_folders, trusted_folder
 
 __all__ = ["cache_folder", "kept_folder", "source_hash", "store"]
 

@@ -113,7 +113,7 @@ def _code(chosen: str, signature: Signature, capability: archive.Capability) -> 
             "the code for GPUs that the build compiled was chosen and cannot be used",
             found=found.reason,
             where=host.VARIABLE,
-            hint="Install a wheel that has it, or run `make kernels` in a checkout.",
+            hint="`bowstring doctor` names the command that compiles it.",
         )
     ours = signature.kernel.__module__.startswith("bowstring.")
     return load_cubin(signature, capability, why=found.reason if ours else "")

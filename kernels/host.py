@@ -99,7 +99,7 @@ def runner(chosen: str, signature: Signature) -> Runner:
             "the library of kernels was chosen and cannot be used",
             found=reason,
             where=VARIABLE,
-            hint="Install a wheel that has it, or run `make kernels` in a checkout.",
+            hint="`bowstring doctor` names the command that compiles it.",
         )
     ours = signature.kernel.__module__.startswith("bowstring.")
     return _runner_of_loop(signature, why=reason if ours else "")

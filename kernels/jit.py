@@ -17,7 +17,7 @@ from bowstring.kernels.cache import cache_folder
 from bowstring.kernels.compiling import compiler_type, compiling, make_jitable
 from bowstring.kernels.prefetch import compile_prefetch, compile_prefetch_page, prefetch, prefetch_page
 from bowstring.kernels.signature import Signature, fingerprint, reached
-from bowstring.private_folders import make_folders
+from bowstring.kernels.trusted_folders import make_folders
 
 __all__ = ["announce", "compiled"]
 

@@ -56,7 +56,17 @@ GENERIC: Final = "generic"
 
 # What of the package's sources does not change what is compiled.
 _RUN_TIME: Final = frozenset(
-    {"cache.py", "cuda.py", "host.py", "jit.py", "launch.py", "threads.py", "warm.py"}
+    {
+        "cache.py",
+        "cuda.py",
+        "host.py",
+        "jit.py",
+        "launch.py",
+        "threads.py",
+        "trusted_folders.py",
+        "vortex/arrays.py",
+        "warm.py",
+    }
 )
 
 # Bits of the processor, by register: leaf 1 ECX, leaf 7 EBX, leaf 0x80000001 ECX.
@@ -220,7 +230,8 @@ def _load(path: str) -> Library | NotUsable:
         return NotUsable(f"the library of kernels cannot be loaded: {error}", is_there=True)
     if found != compiled_sources():
         return NotUsable(
-            f"{path} was compiled from other sources (`make kernels` compiles it anew)", is_there=True
+            f"{path} was compiled from other sources (`python -m bowstring.kernels.build` compiles it anew)",
+            is_there=True,
         )
     if not hasattr(handle, "bowstring_cpuid"):
         return Library(handle, GENERIC, stops_at_pages=True)

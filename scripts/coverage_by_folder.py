@@ -19,7 +19,7 @@ def folder_of(path: str) -> str:
     Examples
     --------
     >>> (
-    ...     folder_of("src/bowstring/cli/doctor/checks.py"),
+    ...     folder_of("src/bowstring/cli/doctor/check.py"),
     ...     folder_of("kernels/host.py"),
     ...     folder_of("src/bowstring/errors.py"),
     ... )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -53,6 +54,17 @@ def quick_collections() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_sockets() -> Iterator[None]:
+    """Let sockets and depots of the tests lie in a folder of the run's own: nobody else's servers are touched."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bow-tests-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        environment.setenv("XDG_RUNTIME_DIR", folder)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

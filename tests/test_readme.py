@@ -7,7 +7,6 @@ import gc
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,11 +24,10 @@ from bowstring.cli import main
 from bowstring.testing import fake_device
 from bowstring.transport.socket_file import runtime_folder
 from tests.columnar import fake_rapids
-from tests.docs import pages
+from tests.docs import pages, two_processes
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text("utf-8")
-PAIR = ("producer.py", "consumer.py")
 SECONDS = 170.0
 
 SECTIONS = {heading: body for heading, _, body in (each.partition("\n") for each in TEXT.split("\n## ")[1:])}
@@ -81,30 +79,9 @@ def test_what_can_be_installed_and_called_exists() -> None:
 
 def test_producer_and_consumer_print_what_is_shown(tmp_path: Path) -> None:
     """The two programs are those of `examples/`; run in two processes, they print what the README shows."""
-    for name, other in zip(PAIR, reversed(PAIR), strict=True):
-        assert BLOCKS[other].code == (ROOT / "examples" / name).read_text("utf-8")
-        (tmp_path / "examples").mkdir(exist_ok=True)
-        shutil.copy(ROOT / "examples" / name, tmp_path / "examples" / name)
-    both = SECTIONS["Two processes"].partition("```text\n")[2].partition("```")[0]
-    lines = both.splitlines()
-    middle = lines[0].index("$ python examples/consumer.py")
-    assert lines[0][:middle].rstrip() == "$ python examples/producer.py"
-
-    call = [sys.executable, "-u", "examples/producer.py"]
-    with subprocess.Popen(call, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as producer:
-        try:
-            assert producer.stdout is not None
-            first = producer.stdout.readline()  # there is something to read, or the producer has ended
-            call = [sys.executable, "examples/consumer.py"]
-            consumer = subprocess.run(
-                call, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=True
-            )
-            rest, _ = producer.communicate(timeout=SECONDS)
-        finally:
-            producer.kill()
-    assert producer.returncode == 0
-    assert (first + rest).splitlines() == [line[:middle].rstrip() for line in lines[1:]]
-    assert consumer.stdout.splitlines() == [line[middle:] for line in lines[1:]]
+    for need, name in two_processes.PROGRAMS.items():
+        assert BLOCKS[need].code == (ROOT / name).read_text("utf-8")
+    two_processes.main(tmp_path)
 
 
 @pytest.fixture

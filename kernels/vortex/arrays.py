@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from bowstring.kernels.launch import find_place, run_arrays
 
-__all__ = ["as_int64", "codes_of", "empty", "put", "step_of", "unsigned", "words_of"]
+__all__ = ["allocate_by", "as_int64", "codes_of", "empty", "put", "step_of", "unsigned", "words_of"]
 
 _STEP_ON_HOST: Final = 1024
 _LARGE: Final = 1 << 16
+
+
+def _allocate_by_numpy(nbytes: int) -> Any:
+    return np.empty(nbytes, np.uint8)
+
+
+_allocate: Callable[[int], Any] = _allocate_by_numpy
+
+
+def allocate_by(allocate: Callable[[int], Any]) -> None:
+    """Have large arrays on the host lie in what a function of their size in bytes returns: writable memory.
+
+    Examples
+    --------
+    >>> allocate_by(pyarrow.allocate_buffer)  # doctest: +SKIP
+    """
+    global _allocate  # noqa: PLW0603  an allocator is the process's
+    _allocate = allocate
 
 
 def empty(beside: Any, size: int, dtype: Any) -> Any:
@@ -28,8 +46,7 @@ def empty(beside: Any, size: int, dtype: Any) -> Any:
     dtype = np.dtype(dtype)
     if size * dtype.itemsize < _LARGE:
         return np.empty(size, dtype)
-    # Arrow's pool keeps the pages of what is freed. Fresh ones cost more than most decoding.
-    return np.frombuffer(pa.allocate_buffer(size * dtype.itemsize), dtype)
+    return np.frombuffer(_allocate(size * dtype.itemsize), dtype)
 
 
 def put(beside: Any, values: list[int], dtype: Any) -> Any:

@@ -14,9 +14,8 @@ from bowstring.kernels.vortex.arrays import empty, words_of
 from bowstring.kernels.vortex.decode_numbers import CHUNK, ONES
 from bowstring.kernels.vortex.decode_text import offsets_of
 from bowstring.kernels.vortex.pack import ESCAPE, SLOTS, measure_fsst, pack_words, slot_of, write_fsst
-from bowstring.memory.arrays import last_of
 
-__all__ = ["SymbolTable", "encode_fsst", "pack", "train_fsst"]
+__all__ = ["SymbolTable", "encode_fsst", "pack", "places_of_codes", "train_fsst"]
 
 _ROUNDS: Final = 5
 _MOST_SYMBOLS: Final = 255
@@ -111,7 +110,9 @@ def train_fsst(sample: Sequence[bytes]) -> SymbolTable:
     offsets = np.cumsum([0, *map(len, sample)], dtype=np.int64)
     table = _table([])
     for _ in range(_ROUNDS):
-        gains = _gains(*encode_fsst(text, offsets, table), table)
+        places = places_of_codes(text, offsets, table)
+        codes = encode_fsst(text, offsets, table, places, int(places[-1]))
+        gains = _gains(codes, places, table)
         table = _table(heapq.nlargest(_MOST_SYMBOLS, gains, key=gains.__getitem__))
     return table
 
@@ -187,8 +188,8 @@ def _by_length(symbol: bytes) -> int:
     return len(symbol) if len(symbol) > 1 else _LONGEST + 1
 
 
-def encode_fsst(text: Any, offsets: Any, table: SymbolTable) -> tuple[Any, Any]:
-    """Return the codes of texts, one after the other, and where those of each begin and the last end.
+def places_of_codes(text: Any, offsets: Any, table: SymbolTable) -> Any:
+    """Return where the codes of each text would begin, and the last end: an array of int64, shape (rows + 1,).
 
     Parameters
     ----------
@@ -196,23 +197,42 @@ def encode_fsst(text: Any, offsets: Any, table: SymbolTable) -> tuple[Any, Any]:
     offsets : array of int64, shape (rows + 1,)
         Where each text begins in `text`, and where the last ends.
 
-    Returns
-    -------
-    codes : array of uint8
-    places : array of int64, shape (rows + 1,)
+    Examples
+    --------
+    >>> text, offsets = np.frombuffer(b"bowbow!", np.uint8), np.array([0, 6, 7])
+    >>> places_of_codes(text, offsets, train_fsst([b"bowbow"] * 9)).tolist()[-1] < 7
+    True
+    """
+    sizes = empty(text, len(offsets) - 1, np.int64)
+    launch(measure_fsst, len(sizes), text, offsets, *_finders(text, table), sizes)
+    return offsets_of(sizes)
+
+
+def encode_fsst(text: Any, offsets: Any, table: SymbolTable, places: Any, size: int) -> Any:
+    """Return the codes of texts, one after the other: an array of uint8.
+
+    Parameters
+    ----------
+    text, offsets, table
+        As for :func:`places_of_codes`.
+    places
+        What that returned.
+    size
+        The last of `places`.
 
     Examples
     --------
     >>> text, offsets = np.frombuffer(b"bowbow!", np.uint8), np.array([0, 6, 7])
-    >>> codes, places = encode_fsst(text, offsets, train_fsst([b"bowbow"] * 9))
-    >>> places.tolist()[-1] < 7
+    >>> table = train_fsst([b"bowbow"] * 9)
+    >>> places = places_of_codes(text, offsets, table)
+    >>> len(encode_fsst(text, offsets, table, places, int(places[-1]))) < 7
     True
     """
-    rows = len(offsets) - 1
-    tables = [run_arrays(lambda xp, _, each=each: xp.asarray(each), text) for each in table[2:]]
-    sizes = empty(text, rows, np.int64)
-    launch(measure_fsst, rows, text, offsets, *tables, sizes)
-    places = offsets_of(sizes)
-    codes = empty(text, last_of(places), np.uint8)
-    launch(write_fsst, rows, text, offsets, *tables, places, codes)
-    return codes, places
+    codes = empty(text, size, np.uint8)
+    launch(write_fsst, len(offsets) - 1, text, offsets, *_finders(text, table), places, codes)
+    return codes
+
+
+def _finders(beside: Any, table: SymbolTable) -> list[Any]:
+    """Return what finds the symbols of a table, on the device of an array."""
+    return [run_arrays(lambda xp, _, each=each: xp.asarray(each), beside) for each in table[2:]]

@@ -6,6 +6,8 @@
     ├── UsageError (ValueError)               a call that cannot mean anything
     │   ├── UnknownColumn (KeyError, IndexError)  no column, or several, of that name or position
     │   ├── MissingDependency (ImportError)   an extra is not installed; says which
+    │   ├── MissingFile (FileNotFoundError)   there is no such file or folder
+    │   ├── NotWritable (PermissionError)     a file, or its folder, may not be written
     │   ├── NotPicklable (TypeError)          the object belongs to this process
     │   ├── ForkedError (RuntimeError)        used in a child of the process that made it
     │   ├── ViewsAlive (BufferError)          memory cannot change hands while views of it live
@@ -39,6 +41,7 @@ what to do about it.
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -60,9 +63,11 @@ __all__ = [
     "LeaseExpired",
     "LimitExceeded",
     "MissingDependency",
+    "MissingFile",
     "NotExportable",
     "NotOnDevice",
     "NotPicklable",
+    "NotWritable",
     "OutOfBudget",
     "ProducerFailed",
     "ProtocolError",
@@ -75,6 +80,10 @@ __all__ = [
     "UsageError",
     "ViewsAlive",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class BowstringError(Exception):
@@ -182,6 +191,18 @@ class UnknownColumn(UsageError, KeyError, IndexError):
 
 class MissingDependency(UsageError, ImportError):
     """A package that this call needs is not installed."""
+
+
+class MissingFile(UsageError, FileNotFoundError):
+    """There is no such file, or no such folder; its ``errno`` is ``ENOENT``."""
+
+    errno = errno.ENOENT
+
+
+class NotWritable(UsageError, PermissionError):
+    """A file cannot be written, or not be replaced; its ``errno`` is ``EACCES``."""
+
+    errno = errno.EACCES
 
 
 class NotPicklable(UsageError, TypeError):

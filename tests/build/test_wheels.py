@@ -1,4 +1,7 @@
-"""What is built: the same library each time, a wheel that has it, and pure ones that hold no machine code."""
+"""What is built: the same library each time, a wheel that has it, and pure ones that hold no machine code.
+
+That an isolated build makes the wheel is for ``make test-install``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from bowstring.kernels import build
 from bowstring.kernels.library import FOLDER, NAME
 
 ROOT = Path(__file__).parents[2]
@@ -45,17 +49,19 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def hatch(folder: Path, *arguments: str, **environment: str) -> str:
-    """Build, and return what is written to stderr."""
+def hatch(
+    folder: Path, *arguments: str, root: Path = ROOT, check: bool = True, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Build into a folder."""
     return subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-d", str(folder), *arguments],
-        cwd=ROOT,
+        cwd=root,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
-        check=True,
-    ).stderr
+        check=check,
+    )
 
 
 def only(folder: Path, pattern: str) -> Path:
@@ -99,13 +105,108 @@ def test_the_wheel_works_without_numba(built: Path, tmp_path: Path) -> None:
     assert (printed, done.stderr) == (EXPECTED, "")
 
 
-@pytest.mark.parametrize("compiler", ["/nowhere/cc", "false"])
-def test_without_a_compiler_the_wheel_is_pure(tmp_path: Path, compiler: str) -> None:
-    """Where no library can be linked, one line says so, and the pure wheel results."""
-    told = hatch(tmp_path, "-t", "wheel", CC=compiler)
+@has_compiler
+def test_the_source_archive_builds_the_same_wheel(built: Path, tmp_path: Path) -> None:
+    """The source archive holds all that a build needs: its wheel has the files of the checkout's."""
+    with tarfile.open(only(built, "*.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    [source] = tmp_path.iterdir()
+    # It is taken for that of the same sources, and not compiled again.
+    shutil.copytree(ROOT / "build" / "library", source / "build" / "library")
+    assert "compiling" not in hatch(tmp_path, "-t", "wheel", root=source).stdout
+    here, there = (contents_of(only(folder, "*-py3-none-manylinux*.whl")) for folder in (built, tmp_path))
+    assert here == there
+
+
+def contents_of(path: Path) -> dict[str, int]:
+    with zipfile.ZipFile(path) as wheel:
+        return {each.filename: each.CRC for each in wheel.infolist()}
+
+
+def test_without_a_compiler_the_wheel_is_pure(tmp_path: Path) -> None:
+    """Where a C compiler is not installed, a line names it, the last one says that the wheel is pure, and it is."""
+    printed = hatch(tmp_path, "-t", "wheel", CC="/nowhere/cc").stderr
     assert machine_code_in_wheel(only(tmp_path, "*-py3-none-any.whl")) == []
-    [line] = [line for line in told.splitlines() if line.startswith("bowstring:")]
-    assert compiler in line
+    lines = [line for line in printed.splitlines() if line.startswith("bowstring:")]
+    assert "/nowhere/cc" in lines[0]
+    assert "the pure wheel" in lines[-1]
+
+
+@pytest.mark.parametrize("compiler", ["false", "true"])
+def test_a_compiler_that_fails_ends_the_build(tmp_path: Path, compiler: str) -> None:
+    """Where a C compiler is there and fails, or makes nothing, the last line names how to install without."""
+    done = hatch(tmp_path, "-t", "wheel", check=False, CC=compiler)
+    assert done.returncode != 0
+    assert not list(tmp_path.glob("*.whl"))
+    assert "HATCH_BUILD_NO_HOOKS=true" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def compile_three(folder: Path, patch: str) -> subprocess.CompletedProcess[str]:
+    """Run the build for three signatures, in a process of its own, which a line of code changes before."""
+    program = f"""
+import os, sys
+from importlib import metadata
+from bowstring.errors import MissingDependency
+from bowstring.kernels import build, lower
+from bowstring.kernels.signature import reached, signatures
+
+def fault(*_):
+    raise error
+
+def killed(*_):
+    os.kill(os.getpid(), 9)
+
+small = sorted(signatures(), key=lambda each: len(list(reached(each.kernel))))[:3]
+build.signatures = lambda: small
+build.build_archive = lambda *_, **__: False
+{patch}
+sys.exit(build.main(["--into", "into", "--objects", "objects"]))
+"""
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT
+    )
+
+
+@has_compiler
+def test_compiling_says_how_far_it_is(tmp_path: Path) -> None:
+    """A build that compiles says how many signatures there are, and every few seconds how many are compiled."""
+    done = compile_three(tmp_path, "build._SECONDS_BETWEEN_LINES = 0.0")
+    assert done.returncode == 0, done.stderr
+    first, *lines, last = done.stdout.splitlines()
+    assert "compiling 3 signatures" in first
+    assert lines == [f"bowstring: compiled {count} of 3 signatures" for count in (1, 2, 3)]
+    assert "in" in last
+
+
+@has_compiler
+@pytest.mark.parametrize(
+    ("fails", "error", "status"),
+    [
+        ("lower.compile_signature", "RuntimeError('a fault')", 1),
+        ("lower.prepare", "RuntimeError('a fault')", 1),
+        ("lower.prepare", "ImportError('a fault')", build.UNAVAILABLE),  # numba's, of a NumPy that is too new
+        ("lower.prepare", "MissingDependency('', found='a fault')", build.UNAVAILABLE),
+        ("metadata.version", "metadata.PackageNotFoundError('a fault')", build.UNAVAILABLE),
+    ],
+)
+def test_what_fails_is_told_from_what_is_not_installed(
+    tmp_path: Path, fails: str, error: str, status: int
+) -> None:
+    """The command exits with one status if a compiler fails, another if it is not there, and says why."""
+    done = compile_three(tmp_path, f"error = {error}; {fails} = fault")
+    assert done.returncode == status, done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith("bowstring: kernels are not compiled ahead of time: ")
+    assert "a fault" in line
+
+
+@has_compiler
+def test_a_compiler_that_is_killed_ends_the_build(tmp_path: Path) -> None:
+    """Where the kernel kills a process that compiles, as for want of memory, the build ends and says so."""
+    done = compile_three(tmp_path, "lower.compile_signature = killed")
+    assert done.returncode == 1
+    assert "its process ended with status -9" in done.stderr
 
 
 @has_compiler

@@ -220,10 +220,10 @@ def test_other_bytes() -> None:
 
 def test_no_folder_for_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where no socket can be made that is the outcome, with its hint, and nothing was started."""
-    monkeypatch.setattr("bowstring.cli.doctor.trials.runtime_folder", lambda: str(tmp_path / ("x" * 120)))
+    monkeypatch.setattr("bowstring.cli.doctor.trials.runtime_folder", lambda: str(tmp_path / "missing"))
     found = run_trials("cpu", ROADS[:2], 30.0)
-    assert all(str(outcome.failure).startswith("UsageError: the path is too long") for outcome in found)
-    assert all("set XDG_RUNTIME_DIR to a short folder" in str(outcome.hint) for outcome in found)
+    assert all(str(outcome.failure).startswith("UsageError: the socket's folder cannot") for outcome in found)
+    assert all("name a socket in another folder" in str(outcome.hint) for outcome in found)
     assert all(str(outcome.hint) not in str(outcome.failure) for outcome in found)
 
 

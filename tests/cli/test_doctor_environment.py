@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -250,9 +251,9 @@ def test_packages_that_fit(
 @pytest.mark.parametrize(
     ("way", "is_there", "numba", "state"),
     [
-        ("", False, True, State.OK),
+        ("", False, True, State.BROKEN),
         ("", True, True, State.BROKEN),
-        ("", False, False, State.ABSENT),
+        ("", False, False, State.BROKEN),
         ("library", False, True, State.BROKEN),
         ("jit", False, True, State.OK),
         ("interpret", False, False, State.OK),
@@ -262,7 +263,7 @@ def test_packages_that_fit(
 def test_the_kernels_in_use_are_named(
     monkeypatch: pytest.MonkeyPatch, way: str, is_there: bool, numba: bool, state: State
 ) -> None:
-    """What runs kernels is told, and why not the library; it is broken where one is there and unusable."""
+    """What runs kernels is named, and why not the library: missing is a fault, unless another way is chosen."""
     seen = library.NotUsable("the library is not usable", is_there=is_there)
     monkeypatch.setattr("bowstring.cli.doctor.packages.load", lambda: seen)
     monkeypatch.setenv("BOWSTRING_KERNELS", way)
@@ -277,6 +278,37 @@ def test_the_kernels_in_use_are_named(
     found = by_name(find_packages())["kernels"]
     assert found.state is state
     assert (seen.reason in found.detail) == (way in ("", "library"))
+
+
+@pytest.mark.parametrize("numba", [False, True])
+@pytest.mark.parametrize("compiler", [False, True])
+def test_missing_kernels_are_mended_by_the_command_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, numba: bool, compiler: bool
+) -> None:
+    """The hint compiles for the Python that runs, after what is missing of the compilers is installed."""
+    seen = library.NotUsable("no library was built", is_there=False)
+    monkeypatch.setattr("bowstring.cli.doctor.packages.load", lambda: seen)
+    monkeypatch.delenv("BOWSTRING_KERNELS", raising=False)
+    monkeypatch.setattr(sys, "executable", "/envs/of mine/bin/python")
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "1.0")
+    if not numba:
+        monkeypatch.setattr(importlib.metadata, "version", missing)
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    monkeypatch.setenv("CC", "a-compiler -m64")
+    if compiler:
+        (tmp_path / "a-compiler").touch(0o700)
+    python = "'/envs/of mine/bin/python'"
+    command = f"{python} -m bowstring.kernels.build"
+    if not numba:
+        command = f"{python} -m pip install 'bowstring[kernels]' && {command}"
+    hint = str(by_name(find_packages())["kernels"].hint)
+    assert hint.endswith(command)
+    assert (hint == command) == compiler
+    assert ("install a C compiler" in hint) == (not compiler)
+
+
+def missing(package: str) -> str:
+    raise importlib.metadata.PackageNotFoundError(package)
 
 
 UNUSABLE = library.NotUsable("no code for GPUs", is_there=False)

@@ -39,12 +39,15 @@ def test_hints_name_options(capsys: pytest.CaptureFixture[str], command: str) ->
         assert not any(mark in text for mark in ("(…", "=…", "()", "connect(", "publish"))
 
 
-def test_several_data_sets(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where a name is missing, the command that takes one is shown."""
+@pytest.mark.parametrize("command", ["fetch", "inspect"])
+def test_several_data_sets(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """Where a name is missing, the command that takes one is shown, and it works so."""
     with bow.Server() as server:
         for name in ("one", "two"):
             server.publish(name, pa.table({"a": [1]}))
-        assert "bowstring fetch ADDRESS NAME" in said(capsys, "fetch", server.address)
+        assert f"bowstring {command} ADDRESS NAME" in said(capsys, command, server.address)
+        assert main([command, server.address, "two"]) == 0
+        assert "a file has no data sets" in said(capsys, "inspect", __file__, "two")
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_golden_streams_are_told(arrow_test_data: Path, capsys: pytest.CaptureFi
 
 def test_a_server_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
     """Of a data set whose server is gone the URI is told, then the error."""
-    assert main(["inspect", "unix:/nowhere/bow.sock?want_data=7&ticket=dA", "--json"]) == 1
+    assert main(["inspect", "unix:/nowhere/bow.sock?want_data=7&bow=1&hello=8&ticket=dA", "--json"]) == 1
     facts = json.loads(capsys.readouterr().out)
     assert facts["connections"][0]["want_data"] == 7
     assert facts["ticket"] == "t"

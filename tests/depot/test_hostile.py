@@ -73,7 +73,7 @@ def test_strangers_are_sent_away(well: bow.depot.Depot, folder: str, said: bytes
     """What is no hello ends the connection."""
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.settimeout(WAIT)
-        stranger.connect(f"{folder}/depot-2.sock")
+        stranger.connect(f"{folder}/depot-3.sock")
         stranger.sendall(said)
         stranger.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionResetError):
@@ -244,7 +244,7 @@ def test_an_attempt_is_lent_so_many_slabs() -> None:
 
 def raw(folder: str) -> Channel:
     """Return a channel after the hello."""
-    channel = dial(f"unix:{folder}/depot-2.sock")
+    channel = dial(f"unix:{folder}/depot-3.sock")
     channel.send([Message(Verb.HELLO, [pack({"version": VERSION})])], WAIT)
     assert channel.receive(WAIT) is not None
     return channel

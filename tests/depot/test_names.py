@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -58,6 +60,37 @@ def test_a_name_means_the_last_one(depot: bow.depot.Depot) -> None:
             depot.drop(gone)
 
 
+def test_a_version_is_kept_while_it_grows(depot: bow.depot.Depot) -> None:
+    """Appending keeps the version of a name; whatever else gives it a meaning makes a new one."""
+    seen: list[str] = []
+
+    def version() -> str:
+        found, dataset = depot.lookup_version("trips")
+        assert dataset == depot.lookup("trips")
+        return found
+
+    for number, given in enumerate(({}, {}, {"batch": 7}, {"batch": 7}, {"append": True, "batch": 8})):
+        named(depot, "trips", ONE, f"a{number}", **given)
+        if given.get("append"):
+            assert version() == seen[-1]
+        else:
+            seen.append(version())
+        named(depot, "trips", TWO, f"b{number}", append=True)
+        assert version() == seen[-1]
+    named(depot, "trips", ONE, "dropped")
+    seen.append(version())
+    depot.drop("trips")
+    named(depot, "trips", ONE, "again", append=True)
+    seen.append(version())
+    depot.end(APP)
+    named(depot, "trips", ONE, "another's", append=True, application="another")
+    seen.append(version())
+    assert len(set(seen)) == len(seen)
+    for part in ("c", "d"):
+        named(depot, "trips", ONE, part, application="another", version="the same rows")
+        assert version() == "the same rows"
+
+
 def test_what_is_released_has_no_name(depot: bow.depot.Depot) -> None:
     """A name goes with the last data set that it means."""
     named(depot, "trips", ONE, "a")
@@ -66,6 +99,34 @@ def test_what_is_released_has_no_name(depot: bow.depot.Depot) -> None:
     assert [each.name for each in depot.list_datasets()] == ["trips"]
     depot.release("b")
     assert depot.list_datasets() == []
+
+
+def _is_freed(depot: bow.depot.Depot, part: str) -> bool:
+    return part not in parts(depot)
+
+
+def test_a_name_ends_with_its_data(depot: bow.depot.Depot) -> None:
+    """What its readers have read has no name any more, unless it grows or another host may hold some of it."""
+    cases: list[dict[str, Any]] = [{}, {"append": True}, {"depots": ["unix:/not/there.sock"]}]
+    for number, given in enumerate(cases):
+        name, endpoints = f"n{number}", []
+        for partition in range(2):
+            endpoints += [commit(depot, ONE, name, partition=partition, readers=1).endpoint]
+        dataset = bow.Dataset(tuple(endpoints), ONE.schema)
+        depot.announce(name, dataset, application=APP, part=name, **given)
+        read(endpoints[0])
+        assert depot.lookup(name) == dataset
+        read(endpoints[1])
+        until(functools.partial(_is_freed, depot, name), "it is freed")
+        if given:
+            assert depot.lookup(name) == dataset
+        else:
+            assert name not in [each.name for each in depot.list_datasets()]
+            with pytest.raises(bow.UnknownTicket, match="no data set of that name"):
+                depot.lookup(name)
+    version, _ = depot.lookup_version("n1")
+    named(depot, "n1", ONE, "more", append=True)
+    assert depot.lookup_version("n1")[0] == version
 
 
 def test_names_are_listed(depot: bow.depot.Depot) -> None:

@@ -79,7 +79,7 @@ def test_a_disk_that_is_full_is_no_crash(connect: Connect, small_disk: str) -> N
     with depot.begin(application=APP, dataset="data", spill_folder=small_disk, wait=0.2) as attempt:
         attempt.write(TABLE)
         attempt.write(TABLE)
-        with pytest.raises(bow.OutOfBudget):
+        with pytest.raises(bow.OutOfBudget, match=rf"No space left on device \(ENOSPC\).*{small_disk}"):
             attempt.write(TABLE)
         depot.release("before")
         attempt.write(TABLE)
@@ -429,7 +429,7 @@ def test_a_full_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     other = borrow(stock, MIB, "other")
     with monkeypatch.context() as patched:
         full_disk(patched, error)
-        with pytest.raises(bow.OutOfBudget):
+        with pytest.raises(bow.OutOfBudget, match=rf"\({errno.errorcode[error]}\).*{tmp_path}"):
             borrow(stock, MIB, "mine", 0.2, str(tmp_path))
     time.sleep(0.5)
     mine = borrow(stock, MIB, "mine", WAIT, str(tmp_path))
@@ -446,7 +446,7 @@ def test_a_full_disk_that_nobody_empties_fails_at_once(
     stock = SlabPool(MIB, 1 << 40)
     mine = borrow(stock, MIB)
     full_disk(monkeypatch)
-    with pytest.raises(bow.OutOfBudget):
+    with pytest.raises(bow.OutOfBudget, match=rf"No space left on device \(ENOSPC\).*{tmp_path}"):
         borrow(stock, MIB, "a", 1e6, str(tmp_path))
     del mine
     stock.close()
@@ -468,7 +468,7 @@ def test_a_system_without_memory_fails_at_once(monkeypatch: pytest.MonkeyPatch) 
 def test_why_there_are_no_files_is_said(tmp_path: Path) -> None:
     """A folder that cannot be used is named by whoever had no room but there."""
     stock = SlabPool(0, 1 << 40)
-    with pytest.raises(bow.OutOfBudget, match="not-there"):
+    with pytest.raises(bow.OutOfBudget, match=r"No such file or directory \(ENOENT\).*not-there"):
         borrow(stock, MIB, folder=str(tmp_path / "not-there"))
     stock.close()
 

@@ -76,7 +76,7 @@ def test_a_reader_asks_by_tag(role: Role) -> None:
     "tag", sorted({*FROM_READER} - {Want.HELLO, Want.DATA, Want.METADATA, Want.BODIES, Control.LIST})
 )
 def test_a_data_set_is_named_first(tag: int) -> None:
-    """Before a reader has asked for a data set it can say hello, name columns and ask for a list."""
+    """Before a reader asks for a data set it can say hello, name columns, say that it looks, or ask for a list."""
     for hello in (False, True):
         producer = fresh()
         if hello:
@@ -86,6 +86,9 @@ def test_a_data_set_is_named_first(tag: int) -> None:
             assert producer.hello is not None
             assert producer.hello.columns == ("a", "b")
             tag = Want.FREE
+        if hello and tag == Control.LOOK:
+            assert isinstance(producer.receive(tag, b""), Heard)
+            assert producer.looks
         with pytest.raises(ProtocolError, match="first"):
             producer.receive(tag, GOOD.get(tag, b""))
 

@@ -122,8 +122,8 @@ def test_a_server_is_stopped(run: Run) -> None:
         assert time.monotonic() - began < 15.0
 
 
-def test_closing_with_a_client_that_takes_nothing(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    """A server closes within its time, though a client is stopped in the midst of a call."""
+def test_closing_with_a_client_that_stopped_reading(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """A server closes within its time, though a client is stopped within a call, and the call ends."""
     limits = LIMITS.replace(close_timeout=0.5)
     with bow.Server("inproc:", limits=limits) as server:
         flights = bow.flight.serve(server)
@@ -135,8 +135,19 @@ def test_closing_with_a_client_that_takes_nothing(run: Run, caplog: pytest.LogCa
         with caplog.at_level("WARNING", "bowstring"):
             flights.close()
         assert time.monotonic() - began < 5.0
-        assert "takes nothing" in caplog.text
+        assert "stopped reading" in caplog.text
         with pytest.raises((bow.BrokenError, bow.DeadlineExceeded)):
             bow.connect(flights.uri, "t", limits=HASTY)
-        client.kill()
         until(lambda: bow.list_datasets(server.address)[0].readers == 0, "the reader is counted out")
+
+
+@pytest.mark.parametrize("ending", ["closed", "open"])
+@pytest.mark.parametrize("source", ["lazy", "table"])
+def test_a_process_exits_while_a_client_has_stopped_reading(run: Run, source: str, ending: str) -> None:
+    """The process of a server exits by itself, closed or not, though a client is stopped within a call."""
+    producer = run("flight_producer", source, ending)
+    client = run("flight_reader", producer.hear())
+    client.hear()
+    client.stop()
+    producer.say("exit")
+    producer.end(15.0)

@@ -21,6 +21,7 @@ from bowstring.cli import main
 from bowstring.dissociated.endpoint import Offer
 from bowstring.flight import catalogs
 from tests.flight.conftest import LIMITS, TABLE, TOKEN, Serve, read
+from tests.transport.certified import serving, trusting
 from tests.ucx import needs_ucx
 
 NUMBERS = pa.record_batch({"n": [1, 2, 3]})
@@ -187,11 +188,25 @@ def test_the_command_line(serve: Serve, tmp_path: Path, capsys: pytest.CaptureFi
     assert "token" in capsys.readouterr().err
 
 
+class _Heard(flight.ServerMiddlewareFactory):
+    """Notes the token of each call, and lets in whoever has the one that is asked for."""
+
+    def __init__(self, does: dict[str, Any]) -> None:
+        super().__init__()
+        self._does = does
+
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:
+        [given] = headers.get("authorization", [""])
+        self._does.setdefault("heard", []).append(given)
+        if given != self._does.get("asks", given):
+            raise flight.FlightUnauthenticatedError("wrong")
+
+
 class Foreign(flight.FlightServerBase):
     """A Flight server that knows nothing of ours: each test says what it does."""
 
-    def __init__(self, **does: Any) -> None:
-        super().__init__("grpc://127.0.0.1:0")
+    def __init__(self, address: str = "grpc://127.0.0.1:0", certificates: Any = None, **does: Any) -> None:
+        super().__init__(address, tls_certificates=certificates, middleware={"heard": _Heard(does)})
         self.does = does
 
     def _info(self, descriptor: Any) -> Any:
@@ -236,6 +251,55 @@ def test_servers_of_others(plain: Plain, locations: list[str]) -> None:
     assert read(address).equals(TABLE)
     [info] = bow.list_datasets(address)
     assert (info.name, info.rows, info.published_at) == ("t", None, None)
+
+
+def _encrypted(**does: Any) -> Foreign:
+    pem = Path(str(serving().cert)).read_bytes()
+    return Foreign("grpc+tls://127.0.0.1:0", [(pem, pem)], **does)
+
+
+@pytest.mark.parametrize("listed", ["nothing", "host", "host and port", "another port"])
+@pytest.mark.parametrize("encrypted", [(True, True), (True, False), (False, True), (False, False)])
+def test_the_token_goes_to_the_server_that_was_asked(
+    plain: Plain, encrypted: tuple[bool, bool], listed: str
+) -> None:
+    """Other hosts that a Flight server names get its token if they are listed, and none without encryption is taken
+    where the server that was asked has it.
+    """
+    bearer = f"Bearer {TOKEN}"
+    other = _encrypted() if encrypted[1] else Foreign()
+    schemes = ["grpc+tls:" if each else "grpc:" for each in encrypted]
+    place = plain(other).replace("grpc:", schemes[1]).replace("127.0.0.1", "localhost")
+    does: dict[str, Any] = {"asks": bearer, "locations": [place]}
+    asked = _encrypted(**does) if encrypted[0] else Foreign(**does)
+    token_hosts = {
+        "nothing": [],
+        "host": ["localhost"],
+        "host and port": [f"localhost:{other.port}"],
+        "another port": ["localhost:1"],
+    }[listed]
+    address = plain(asked).replace("grpc:", schemes[0])
+    table = read(address, "t", token=TOKEN, token_hosts=token_hosts, tls=trusting())
+    assert table.equals(TABLE)
+    below = encrypted == (True, False)
+    sent = not below and listed in ("host", "host and port")
+    assert other.does.get("heard", []) == ([] if below else [bearer if sent else ""])
+
+
+def test_a_host_that_lacks_the_token_is_named(plain: Plain) -> None:
+    """Where a named host wants the token that was withheld from it, the error names the host and `token_hosts`."""
+    bearer = f"Bearer {TOKEN}"
+    place = plain(Foreign(asks=bearer)).replace("127.0.0.1", "localhost")
+
+    def fails() -> Any:
+        raise flight.FlightServerError("not here")
+
+    address = plain(Foreign(asks=bearer, locations=[place], give=fails))
+    with pytest.raises(bow.BowstringError, match=rf"{place}: the token is not sent.*token_hosts"):
+        read(address, "t", token=TOKEN)
+    assert read(address, "t", token=TOKEN, token_hosts=["localhost"]).equals(TABLE)
+    with pytest.raises(bow.UsageError, match="token_hosts is a list"):
+        bow.connect(address, "t", token=TOKEN, token_hosts="localhost")
 
 
 def test_many_endpoints(plain: Plain) -> None:

@@ -192,8 +192,13 @@ def test_what_must_be_said(serve: Serve) -> None:
         for source, address, options in wrong:
             with pytest.raises(bow.UsageError):
                 bow.flight.serve(source, address, **options)
-        bow.flight.serve(guarded, "grpc://0.0.0.0:0", plaintext=True).close()
-        bow.flight.serve(guarded, "grpc+tls://0.0.0.0:0", tls=serving()).close()
+        for address, options in (
+            ("grpc://0.0.0.0:0", {"plaintext": True}),
+            ("grpc+tls://0.0.0.0:0", {"tls": serving()}),
+        ):
+            with pytest.raises(bow.UsageError, match="unbounded_requests=True"):
+                bow.flight.serve(guarded, address, **options)
+            bow.flight.serve(guarded, address, unbounded_requests=True, **options).close()
         mutual = bow.TlsConfig(cert=serving().cert, ca=authority().path)
         bow.flight.serve(server, "grpc+tls://0.0.0.0:0", tls=mutual).close()
 
@@ -205,7 +210,11 @@ def test_an_address_that_is_no_place(serve: Serve) -> None:
         (None, b"arrow-flight-reuse-connection"),
     ):
         server, flights = serve(
-            token=TOKEN, flight_address="grpc://0.0.0.0:0", flight_plaintext=True, flight_advertise=advertise
+            token=TOKEN,
+            flight_address="grpc://0.0.0.0:0",
+            flight_plaintext=True,
+            flight_unbounded_requests=True,
+            flight_advertise=advertise,
         )
         server.publish("t", TABLE)
         uri = f"grpc://127.0.0.1:{flights.port}"

@@ -94,6 +94,21 @@ def test_statistics_leave_out_row_groups() -> None:
     assert RowFilter([("id", ">", 450)]).row_groups(file) == [4, 5]
     assert RowFilter([[("id", "<", 5)], [("id", "==", 599)]]).row_groups(file) == [0, 5]
     assert RowFilter(pc.field("t") == "t3").row_groups(file) == list(range(6))
+    assert RowFilter([("id", ">", 449.5), ("n", "!=", 3.5)]).row_groups(file) == [4, 5]
+    assert RowFilter([("id", "in", [7, 2**70, 512.0])]).row_groups(file) == [0, 5]
+    assert RowFilter([("id", "<", -(2**70))]).row_groups(file) == []
+    assert RowFilter(~(pc.field("id") < 500)).row_groups(file) == [5]
+
+
+def test_statistics_of_floats_leave_out_row_groups_but_not_for_what_nan_passes() -> None:
+    """Bounds do not say whether there is a NaN, and do not tell zeros apart."""
+    x = pc.field("x")
+    file = OpenFile(file_of(pa.table({"x": np.arange(ROWS) / 2})))
+    assert RowFilter((x > 99.4) & (x < 150)).row_groups(file) == [1, 2]
+    assert RowFilter(x.isin([0.0, 40.0])).row_groups(file) == [0]
+    assert RowFilter(~(x != 250.0)).row_groups(file) == [5]
+    for passed in (x != 1.0, ~(x < 1e9), ~x.isin([-0.0]), x.is_nan(), x.isin([float("nan")])):
+        assert RowFilter(passed).row_groups(file) == list(range(6))
 
 
 def documents() -> bytes:
@@ -104,6 +119,7 @@ def documents() -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+@pytest.mark.filterwarnings("ignore:.* are not numbers:UserWarning")
 def test_paths_into_variants() -> None:
     """A path stands for a name in tuples and in expressions; values of other types match nothing."""
     file = documents()

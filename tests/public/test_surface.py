@@ -54,3 +54,10 @@ def test_public_names_exist(module: str) -> None:
 def test_environment_variables_are_documented(variable: str) -> None:
     """Each environment variable that the source reads is described in ``docs``."""
     assert any(variable in path.read_text(encoding="utf-8") for path in Path(ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("module", [*MODULES.values(), "bowstring.errors", "bowstring.torch"])
+def test_dir_lists_what_is_public(module: str) -> None:
+    """What a console completes in a public module is what `__all__` has, before and after it was used."""
+    loaded = importlib.import_module(module)
+    assert [name for name in dir(loaded) if not name.startswith("__")] == sorted(loaded.__all__)

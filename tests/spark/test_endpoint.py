@@ -9,11 +9,13 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BrokenError, ProducerFailed, UnknownTicket, UsageError
-from bowstring.spark.filters import Predicate
+from bowstring.spark.offsets import Listing
 from bowstring.spark.options import ReadOptions
 from bowstring.spark.types import Normaliser, read_endpoint
 from tests.client_server.conftest import until
@@ -33,15 +35,11 @@ def server(tidy: None) -> Iterator[bow.Server]:
 
 
 def test_batches_are_in_spark_s_types(server: bow.Server) -> None:
-    """What comes of an endpoint has the schema that Spark compares, and the rows that filters leave."""
+    """What comes of an endpoint has the schema that Spark compares."""
     endpoint = server.publish("t", TABLE)
     whole = pa.Table.from_batches(read_endpoint(endpoint, TARGET))
     assert whole.schema == TARGET
     assert whole.to_pydict() == {"a": [1, None, 3], "s": ["x", "y", "x"]}
-    some = Predicate((0,), "IsNotNull")
-    assert pa.Table.from_batches(read_endpoint(endpoint, TARGET, predicates=[some])).num_rows == 2
-    none = Predicate((1,), "EqualTo", pa.scalar("z"))
-    assert list(read_endpoint(endpoint, TARGET, predicates=[none])) == []
 
 
 def test_columns_are_chosen_by_the_producer(server: bow.Server) -> None:
@@ -68,9 +66,10 @@ def test_a_data_frame_may_allow_more_nulls(server: bow.Server) -> None:
 
 @pytest.mark.parametrize(
     "target",
-    [pa.schema([("a", pa.int16())]), pa.schema([("b", pa.int16()), ("s", pa.string())]),
-     pa.schema([("a", pa.int32()), ("s", pa.string())]), pa.schema([])],
-    ids=["fewer", "name", "type", "none"],
+    [pa.schema([*TARGET, ("b", pa.int16())]), pa.schema([("b", pa.int16()), ("s", pa.string())]),
+     pa.schema([("a", pa.int32()), ("s", pa.string())]), pa.schema([("a", pa.int32())]), pa.schema([]),
+     pa.schema([("a", pa.int16()), ("A", pa.int16())])],
+    ids=["more", "name", "type", "type of some", "none", "twice"],
 )  # fmt: skip
 def test_a_schema_that_changed_is_refused(server: bow.Server, target: pa.Schema) -> None:
     """A data frame made of another schema gets an error, never other columns."""
@@ -149,6 +148,41 @@ def test_wrong_options(options: dict[str, str], says: str) -> None:
         ReadOptions.of(options)
 
 
+@given(st.data())
+def test_a_schema_of_some_columns(data: st.DataObject) -> None:
+    """Columns are found by name, in any case and order, and come under the names that were asked for."""
+    names = data.draw(st.lists(st.sampled_from(["id", "Trip", "TRIP", "fare", "é"]), unique=True, min_size=1))
+    table = pa.table({name: [position] for position, name in enumerate(names)})
+    wanted = data.draw(st.lists(st.sampled_from(names), unique=True, min_size=1))
+    asked = [
+        name if len({n for n in names if n.lower() == name.lower()}) > 1 else name.swapcase()
+        for name in wanted
+    ]
+    with bow.Server() as server:
+        [batch] = read_endpoint(server.publish("t", table), pa.schema([(name, pa.int64()) for name in asked]))
+    assert batch.to_pydict() == {name: [names.index(each)] for name, each in zip(asked, wanted, strict=True)}
+
+
+def test_a_depot_s_name_is_an_address() -> None:
+    """What connect takes, and lists of data sets show, is what load takes."""
+    for options in (
+        {"path": "depot:events"},
+        {"uri": "depot:events"},
+        {"url": "depot:events"},
+        {"path": "events"},
+    ):
+        assert ReadOptions.of(options) == ReadOptions.of({"name": "events"})
+    with pytest.raises(UsageError, match="which data set"):
+        ReadOptions.of({"path": "depot:"})
+
+
+def test_tables_of_the_catalog_are_refused() -> None:
+    """Spark's catalog gives options that are no option of ours, or none: the error says what works."""
+    for options in ({"provider": "bowstring", "owner": "me", "option.name": "events"}, {}):
+        with pytest.raises(bow.BowstringError, match="CREATE TEMPORARY VIEW"):
+            ReadOptions.of(options)
+
+
 def test_options_are_read_whatever_their_case() -> None:
     """Spark's options know no case."""
     found = ReadOptions.of(
@@ -187,11 +221,45 @@ def test_a_name_is_looked_up_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
             assert name == "events"
             return grown[0]
 
+        def lookup_version(self, name: str) -> tuple[str, Dataset]:
+            return "a1", self.lookup(name)
+
     monkeypatch.setitem(sys.modules, "bowstring.depot", types.SimpleNamespace(connect=Found))
     options = ReadOptions.of({"name": "events", "depot": "unix:/depot"})
     assert len(options.endpoints()) == 1
     grown[0] = Dataset((*grown[0], Endpoint(URI, b"b")), TABLE.schema)
     assert len(options.endpoints()) == 2
+    assert options.listing() == Listing(grown[0].endpoints, "a1", "the data set 'events'")
+
+
+@pytest.mark.parametrize("kind", ["uri", "dataset"])
+def test_streams_see_that_a_server_replaced_a_name(server: bow.Server, kind: str) -> None:
+    """A URI with a name stands for another version once that is replaced; tasks read no other one."""
+    by_name, other = (server.publish(name, TABLE) for name in ("t", "u"))
+    with bow.connect(other) as stream:
+        of_version = stream.endpoint
+    assert isinstance(of_version, Endpoint)
+    dataset = Dataset((by_name, of_version), TABLE.schema)
+    text = "\n".join(map(str, dataset)) if kind == "uri" else dataset.to_json()
+    options = ReadOptions.of({kind: text})
+    before = options.listing()
+    ends = [before.position(count) for count in range(3)]
+    assert options.listing() == before
+    assert all(map(before.holds, ends))
+    server.publish("u", TABLE.slice(1), replace=True)
+    assert all(
+        map(options.listing().holds, ends)
+    )  # that URI is of one version, which is gone: its task says so
+    server.publish("t", TABLE.slice(2), replace=True)
+    after = options.listing()
+    assert list(map(after.holds, ends)) == [True, False, False]
+    assert pa.Table.from_batches(read_endpoint(after.endpoints[0], TARGET)).num_rows == 1
+    for gone in before.endpoints:
+        with pytest.raises(UnknownTicket):
+            list(read_endpoint(gone, TARGET))
+    server.close()
+    with pytest.raises(BrokenError):
+        options.listing()
 
 
 def test_secrets_stay_out_of_what_is_printed() -> None:

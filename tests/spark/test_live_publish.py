@@ -9,14 +9,27 @@ import sys
 
 import pytest
 
-from tests.spark.publishing import cluster, connect, daily, data, hosts, large, local, speculation, standalone
+from tests.spark.publishing import (
+    cluster,
+    connect,
+    daily,
+    data,
+    hosts,
+    large,
+    local,
+    speculation,
+    standalone,
+    streams,
+    streams_again,
+)
 
 pytestmark = pytest.mark.peers
 
 _SECONDS = 540.0
 MODULES = {
     "local": local, "data": data, "cluster": cluster, "standalone": standalone, "speculation": speculation,
-    "hosts": hosts, "large": large, "daily": daily, "connect": connect,
+    "hosts": hosts, "large": large, "daily": daily, "connect": connect, "streams": streams,
+    "streams_again": streams_again,
 }  # fmt: skip
 # A network of its own: this needs the right to make one.
 _BEFORE = {"hosts": ["unshare", "-n"]}

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.dissociated.endpoint import Dataset
+from bowstring.errors import Unsupported
 from tests.spark.live import MARKS, live_session
 
 pytestmark = MARKS
@@ -39,14 +40,6 @@ TABLE = pa.table(
         "in": pa.array([{"x": 1}, {"x": None}, None, {"x": 3}] * 2, pa.struct([("x", pa.int64())])),
     }
 )
-FILTERS = [
-    "i <> 0", "i <= 0", "i <=> null", "not (i <=> 0)", "i not in (0, 5)", "i not in (0, null)", "f = -0.0D",
-    "f > 1.5D", "f <= 1.5D", "f = double('NaN')", "f in (0.0D, 1.5D)", "not (f > 1.5D)", "not (f <= 1.5D)",
-    "d in (0.00, 1.50)", "s > 'Z'", "s < 'b'", "s like 'a%'", "s not like '%b'", "s like '%a%'", "b < x'80'",
-    "not t", "day < date'1970-01-01'", "at < timestamp'1970-01-01 00:00:00Z'",
-    "local >= timestamp_ntz'1970-01-01 00:00:00'", "in.x <> 1", "in.x is null and s <> ''",
-    "length(s) = 1 and i = 0",
-]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -66,18 +59,6 @@ def load(source: Any, **options: str) -> Any:
     return reading.load("\n".join(map(str, source)))
 
 
-def test_filters_give_what_spark_gives() -> None:
-    """Each filter keeps the same rows pushed down as when Spark itself looks at rows in its own memory."""
-    with bow.Server() as server:
-        dataset = Dataset((server.publish("t", TABLE),), TABLE.schema)
-        plain = load(dataset)
-        own = live_session().createDataFrame(plain.collect(), plain.schema)
-        for text in FILTERS:
-            assert rows(load(dataset, pushFilters="true").filter(text)) == rows(own.filter(text)), text
-        frame = load(dataset, pushFilters="true").filter("i = 0 and s like 'a%'")
-        assert "Filter (" not in frame._jdf.queryExecution().executedPlan().toString()
-
-
 def test_a_data_frame_forgets_its_filters() -> None:
     """Queries of one data frame do not see each other's filters, as they would with Spark's push-down up to 4.3."""
     with bow.Server() as server:
@@ -87,31 +68,86 @@ def test_a_data_frame_forgets_its_filters() -> None:
         assert rows(frame.filter("i = 0 or i = -1")) == [0, 1, 4, 5]
 
 
-@pytest.mark.xfail(reason="Spark up to 4.3: where this passes, pushFilters can be the default", strict=True)
-def test_filters_pushed_are_forgotten() -> None:
-    """A query that pushes no filters gets all rows after one of the same data frame that did."""
-    with bow.Server() as server:
-        frame = load([server.publish("t", TABLE)], pushFilters="true")
-        assert rows(frame.filter("i = 0")) == [0, 4]
-        assert rows(frame.filter("i = -1")) == [1, 5]
-        assert rows(frame) == list(range(8))
-
-
 def rows(frame: Any) -> list[int]:
     """Return which rows are there."""
     return sorted(row["row"] for row in frame.select("row").collect())
 
 
-def test_without_push_down() -> None:
-    """A session that does not push filters reads all the same."""
+def test_a_schema_chooses_columns(tmp_path: Path) -> None:
+    """``schema`` takes columns by name, in any case and order, for frames and streams; types must be the same."""
     session = live_session()
-    session.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    try:
-        with bow.Server() as server:
-            frame = load([server.publish("t", TABLE)], pushFilters="true")
-            assert rows(frame.filter("i = 0")) == [0, 4]
-    finally:
-        session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    with bow.Server() as server:
+        text = str(server.publish("t", TABLE))
+        frame = session.read.format("bowstring").schema("S string, ROW int").load(text)
+        assert [tuple(row) for row in frame.collect()] == list(
+            zip(*TABLE.select(["s", "row"]).to_pydict().values(), strict=True)
+        )
+        stream = session.readStream.format("bowstring").schema("S string").load(text)
+        writing = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "at"))
+        assert writing.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(90)
+        assert session.read.parquet(str(tmp_path / "out")).exceptAll(frame.select("S")).count() == 0
+        for wrong in ("s int", "nope string"):
+            with pytest.raises(Exception, match="another schema"):
+                session.read.format("bowstring").schema(wrong).load(text).collect()
+
+
+def test_tables_say_what_works() -> None:
+    """Tables of Spark's catalog are refused with what works instead, and that works."""
+    session = live_session()
+    frame = session.range(10)
+    frame.write.format("bowstring").mode("overwrite").save("depot:viewed")
+    refused: list[Callable[[], Any]] = [
+        lambda: frame.write.format("bowstring").saveAsTable("tabled"),
+        lambda: session.sql("CREATE TABLE tabled USING bowstring OPTIONS (name 'viewed')"),
+        lambda: session.sql("CREATE TABLE tabled USING bowstring AS SELECT 1 AS x"),
+        lambda: frame.writeTo("tabled").using("bowstring").create(),
+    ]
+    for tried in refused:
+        with pytest.raises(Exception, match="CREATE TEMPORARY VIEW … USING bowstring OPTIONS"):
+            tried()
+    session.sql("CREATE OR REPLACE TEMPORARY VIEW viewed USING bowstring OPTIONS (name 'viewed')")
+    assert session.sql("SELECT sum(id) FROM viewed").first()[0] == 45
+    assert session.read.format("bowstring").load("depot:viewed").count() == 10
+    bow.spark.drop("viewed")
+
+
+def test_a_name_of_another_application_is_refused_before_the_job() -> None:
+    """What is saved under a name of another application that goes on is refused in the driver, before any task."""
+    session = live_session()
+    held = session.range(10).mapInArrow(_fails, "id bigint")
+    with bow.depot.connect() as depot:
+        depot.hold("another")
+        depot.announce("taken", bow.Dataset((), pa.schema([("id", pa.int64())])), application="another")
+        for mode in ("overwrite", "append"):
+            with pytest.raises(Exception, match="taken by another application"):
+                held.write.format("bowstring").mode(mode).save("taken")
+        depot.end("another")
+
+
+def _fails(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    raise RuntimeError("a task began")
+
+
+def test_what_spark_cannot_hand_over_is_named(tmp_path: Path) -> None:
+    """Columns that cannot be published are named: maps whose keys have no type, Variants that tasks would read."""
+    session = live_session()
+    session.sql("SELECT parse_json('1') AS payload, 1 AS id").write.parquet(str(tmp_path / "v"))
+    with pytest.raises(Unsupported, match="payload variant"):
+        bow.spark.publish(session.read.parquet(str(tmp_path / "v")), scan="tasks")
+    for text, where in (
+        ("map()", "at m"),
+        ("array(struct(map() AS x))", r"at m\.element\.x"),
+        ("map(1, map())", r"at m\.value"),
+    ):
+        with pytest.raises(Unsupported, match=rf"(?s)keys have no type.*{where}.*Cast it"):
+            bow.spark.publish(session.sql(f"SELECT 1 AS id, {text} AS m"))
+    with bow.spark.publish(
+        session.sql("SELECT cast(map() AS map<string, int>) AS m, map('a', null) AS n")
+    ) as made:
+        assert made.to_arrow().to_pylist() == [{"m": [], "n": [("a", None)]}]
+        assert repr(made).startswith("<PublishedDataset 1 rows × 2 columns")
+    with bow.spark.publish(session.range(100, numPartitions=50), coalesce=None) as made:
+        assert len(repr(made)) < 100
 
 
 def test_partitions_are_endpoints() -> None:

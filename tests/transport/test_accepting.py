@@ -16,6 +16,8 @@ from bowstring.transport.accepting import accept_all
 class Channel:
     """A connection that can be seen to be forgotten."""
 
+    authenticated = True
+
 
 class Listener:
     """Has some connections for whoever accepts, or errors, and is closed when there are no more."""

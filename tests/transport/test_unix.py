@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from bowstring.errors import AccessDenied, BrokenError, DeadlineExceeded, UsageError
 from bowstring.testing.transport_kit.harness import PATIENCE, SOON, in_thread
-from bowstring.transport import dial, is_loopback, listen, socket_file
+from bowstring.transport import Listener, dial, is_loopback, listen, socket_file
 from bowstring.transport.socket_file import address_of, path_of
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
@@ -81,17 +82,14 @@ def test_three_slashes(folder: Path) -> None:
 
 
 def test_a_relative_path_follows_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same relative address names another file in another folder, which may be too far down."""
+    """The same relative address names another file in another folder, however far down that is."""
     deep = folder / "b"
     deep.mkdir()
     far = folder / ("c" * 90)
     far.mkdir()
-    for place in (folder, deep):
+    for place in (folder, deep, far):
         monkeypatch.chdir(place)
         assert path_of("unix:relative.sock") == str(place / "relative.sock")
-    monkeypatch.chdir(far)
-    with pytest.raises(UsageError, match="long"):
-        path_of("unix:relative.sock")
 
 
 @pytest.mark.parametrize("mask", [0, 0o022, 0o077, 0o777])
@@ -110,8 +108,8 @@ def test_mode_from_the_first_moment(
     seen = []
     bind = socket_file._bind
 
-    def spy(sock: socket.socket, path: str) -> None:
-        bind(sock, path)
+    def spy(sock: socket.socket, folder: int, path: str) -> None:
+        bind(sock, folder, path)
         seen.append(mode_of(path))
 
     monkeypatch.setattr(socket_file, "_bind", spy)
@@ -187,14 +185,62 @@ def test_folder_that_is_not_private(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_path_length(folder: Path) -> None:
-    """107 bytes are the longest path; one more is refused in words, on both sides."""
+    """Of paths of more than 107 bytes names of more than 80 are refused in words, on both sides."""
     room = 107 - len(os.fsencode(folder)) - 1
     with listen(f"unix:{folder}/{'x' * room}") as listener:
         dial(listener.uri).close()
-    with pytest.raises(UsageError, match="107"):
+    with pytest.raises(UsageError, match=r"at most 80 bytes.*more than 107"):
         listen(f"unix:{folder}/{'x' * (room + 1)}")
-    with pytest.raises(UsageError, match="107"):
+    with pytest.raises(UsageError, match=r"at most 80 bytes.*more than 107"):
         dial(f"unix:{folder}/{'x' * (room + 1)}")
+
+
+@pytest.mark.parametrize("name", [1, 80])
+@pytest.mark.parametrize("length", [107, 108, 109, 255, 1000, 3900])
+def test_long_paths(folder: Path, length: int, name: int) -> None:
+    """A socket in a folder of any depth has mode 0600, its whole path as address, and leaves nothing behind."""
+    room = length - len(os.fsencode(folder)) - name - 2
+    levels = [min(200, room - at) for at in range(0, room, 201)]
+    deep = folder.joinpath(*("d" * each for each in levels))
+    deep.mkdir(parents=True, exist_ok=True)
+    path = deep / ("x" * name)
+    with listen(f"unix:{path}") as listener:
+        assert listener.uri == f"unix:{path}"
+        assert mode_of(path) == 0o600
+        with dial(listener.uri):
+            there = listener.accept(PATIENCE)
+            assert there is not None
+            there.close()
+        with pytest.raises(UsageError, match="listening there already"):
+            listen(listener.uri)
+    assert os.listdir(deep) == []
+    with pytest.raises(BrokenError):
+        dial(listener.uri)
+    os.chdir(deep)
+    try:
+        abandoned(Path(path.name))
+    finally:
+        os.chdir("/")
+    with listen(f"unix:{path}"):
+        dial(f"unix:{path}").close()
+
+
+def test_long_paths_without_proc(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no /proc a long path is refused by its length, on both sides."""
+    monkeypatch.setattr(socket_file, "_DESCRIPTORS", "/nowhere")
+    for act in (listen, dial):
+        with pytest.raises(UsageError, match="at most 107 bytes"):
+            act(f"unix:{folder}/{'d' * 100}/a.sock")
+
+
+def test_a_long_folder_is_not_there(folder: Path) -> None:
+    """A long path into a folder that is not there, or into a file, fails as a short one does."""
+    (folder / ("f" * 100)).touch()
+    for name in ("d", "f"):
+        with pytest.raises(UsageError, match="folder"):
+            listen(f"unix:{folder}/{name * 100}/a.sock")
+        with pytest.raises(BrokenError, match="nobody listens"):
+            dial(f"unix:{folder}/{name * 100}/a.sock")
 
 
 def abandoned(path: Path) -> None:
@@ -272,6 +318,72 @@ def test_only_its_own_file_is_removed(folder: Path) -> None:
     gone = listen(f"unix:{folder}/b.sock")
     os.unlink(folder / "b.sock")
     gone.close()
+
+
+def renewed(listener: Listener) -> bool:
+    """Whether a listener can be dialled after it has looked."""
+    assert listener.accept(0.0) is None
+    try:
+        dial(listener.uri).close()
+    except BrokenError:
+        return False
+    there = listener.accept(PATIENCE)
+    assert there is not None
+    there.close()
+    return True
+
+
+@pytest.mark.parametrize(
+    "gone", ["file", "folder", "renamed folder", "abandoned", "taken", "no place", "open"]
+)
+@pytest.mark.parametrize("default", [False, True], ids=["named", "default"])
+def test_a_file_that_is_gone_is_made_anew(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    gone: str,
+    default: bool,
+) -> None:
+    """A server whose file or folder was removed makes both anew where that is safe; it logs that, or why not."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    parent = folder / "bowstring"
+    parent.mkdir(mode=0o700)
+    with listen("unix:" if default else f"unix:{parent}/a.sock") as listener:
+        path = Path(listener.uri.removeprefix("unix:"))
+        assert renewed(listener)
+        assert not caplog.records
+        if gone == "renamed folder":
+            parent.rename(folder / "former")
+        else:
+            path.unlink()
+        if gone in ("folder", "no place", "open"):
+            parent.rmdir()
+        if gone == "abandoned":
+            abandoned(path)
+        elif gone == "taken":
+            path.write_text("another's")
+        elif gone == "no place":
+            parent.write_text("another's")
+        elif gone == "open":
+            parent.mkdir()
+            parent.chmod(0o777)
+        safe = gone not in ("taken", "no place") and not (gone == "open" and default)
+        assert renewed(listener) == renewed(listener) == safe
+        assert [each.levelname for each in caplog.records] == ["WARNING" if safe else "ERROR"]
+        assert str(path) in caplog.text
+        if safe:
+            assert mode_of(path) == 0o600
+            assert mode_of(parent) == (0o777 if gone == "open" else 0o700)
+    assert path.exists() == (gone == "taken")
+
+
+def test_servers_whose_folder_is_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several servers in one folder that somebody removes, each is there again for its readers."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    with listen("unix:") as one, listen("unix:") as two:
+        shutil.rmtree(folder / "bowstring")
+        assert renewed(one)
+        assert renewed(two)
 
 
 def test_locked_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

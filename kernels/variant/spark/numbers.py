@@ -1,8 +1,8 @@
 # ruff: noqa: PLR1714, SIM109  a kernel has no "in"
 """Variant's values as Spark's ``try_variant_get`` casts them to numbers and times, all but text.
 
-Work item: one row. A value that is text keeps its row for the kernels of `variant_spark_texts`. Whole numbers and
-decimals are cut, not rounded, to integers; seconds become microseconds; UTC is the one time zone.
+Work item: one row. A value that is text keeps its row for the kernels of `kernels.variant.spark.parse`. Whole
+numbers and decimals are cut, not rounded, to integers; seconds become microseconds; UTC is the one time zone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # ruff: noqa: PLR1714, SIM109  a kernel has no "in"
 """Text as Spark's ``try_variant_get`` casts it to booleans, whole numbers and floats.
 
-Work item: one row, of those that `variant_spark_numbers` left because they are text. Blanks and control characters
-around a number do not matter.
+Work item: one row, of those that `kernels.variant.spark.numbers` left because they are text. Blanks and control
+characters around a number do not matter.
 """
 
 from __future__ import annotations

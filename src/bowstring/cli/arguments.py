@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import __version__
-from bowstring.errors import UsageError, did_you_mean
+from bowstring.errors import MissingFile, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Dataset, Endpoint
@@ -108,6 +108,11 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="offer them by Arrow Flight, too: grpc://HOST:PORT or grpc+tls://HOST:PORT",
     )
     serve.add_argument(
+        "--unbounded-requests",
+        action="store_true",
+        help="let --flight listen off loopback without --tls-ca: it takes requests of any size from everybody",
+    )
+    serve.add_argument(
         "--advertise",
         metavar="HOST",
         help="the host that printed URIs name, where the address is tls://0.0.0.0:PORT",
@@ -174,7 +179,10 @@ def _inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     inspect = _command(
         commands, "inspect", "show schema, messages, buffers and sizes of a file or a data set"
     )
-    inspect.add_argument("source", metavar="FILE|URI")
+    inspect.add_argument("source", metavar="FILE|URI", help="or the address of a server")
+    inspect.add_argument(
+        "name", metavar="NAME", nargs="?", help="which data set, with an address; the only one by default"
+    )
     inspect.add_argument("--ticket", help="which data set, where a URI does not say it")
     _token_file(inspect, _OF_READERS)
     _tls_of_reader(inspect)
@@ -333,7 +341,8 @@ def _token_in(path: str) -> str:
         with open(path, "rb") as file:
             token = file.read(_MOST_OF_A_TOKEN + 2).strip()
     except OSError as error:
-        raise UsageError("the token file cannot be read", found=error.strerror, where=path) from error
+        wrong = MissingFile if isinstance(error, FileNotFoundError) else UsageError
+        raise wrong("the token file cannot be read", found=error.strerror, where=path) from error
     fault = "it is empty" if not token else "more" if len(token) > _MOST_OF_A_TOKEN else "not ASCII"
     if not token or len(token) > _MOST_OF_A_TOKEN or not token.isascii():
         raise UsageError(

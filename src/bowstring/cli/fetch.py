@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -15,6 +16,8 @@ from bowstring.cli.arguments import endpoint_with_token, tls_config
 from bowstring.cli.files import check_compress, check_extension, file_sink
 from bowstring.cli.terminal import clipped, duration, number, print_table, progress, shown, size
 from bowstring.client import connect
+from bowstring.columnar.marks import is_variant
+from bowstring.errors import BowstringError, InvalidBody
 
 if TYPE_CHECKING:
     import argparse
@@ -198,17 +201,65 @@ _WRAPPED: Final = (pa.DictionaryScalar, pa.ExtensionScalar, pa.UnionScalar, pa.R
 
 
 def python_values(batch: pa.RecordBatch, index: int) -> list[Any]:
-    """Return the values of a column of a valid batch.
+    """Return the values of a column of a valid batch: Variants as JSON, geometries as WKT, inside of others, too.
 
     Examples
     --------
     >>> python_values(pa.record_batch({"a": [[1, None], [None] * 5000]}), 0)
     [[1, None], '5000 values']
     """
+    field = batch.schema.field(index)
     try:
-        return [_value(scalar) for scalar in batch.column(index)]
+        return _values(batch.column(index), field)
     except KeyError:  # Pyarrow has no class for it: intervals of months, and of days.
-        return [f"({batch.schema.field(index).type})"] * batch.num_rows
+        return [f"({field.type})"] * batch.num_rows
+
+
+def _values(array: pa.Array, field: pa.Field) -> list[Any]:
+    texts = _json(array, field) if is_variant(field) else _wkt(array, field)
+    if texts is not None:
+        return texts
+    if pa.types.is_struct(array.type):
+        names = [each.name for each in array.type]
+        columns = [_values(*each) for each in zip(array.flatten(), array.type, strict=True)]
+        rows = zip(*columns, strict=True) if columns else [()] * len(array)
+        valid = array.is_valid().to_pylist()
+        return [
+            dict(zip(names, row, strict=True)) if there else None
+            for row, there in zip(rows, valid, strict=True)
+        ]
+    return [_value(scalar) for scalar in array]
+
+
+def _json(array: pa.Array, field: pa.Field) -> list[Any] | None:
+    """Return Variants as JSON, unless they cannot be read."""
+    from bowstring.columnar.batch import Batch
+    from bowstring.variant import to_json
+
+    column = Batch.from_arrow(pa.RecordBatch.from_arrays([array], schema=pa.schema([field])))[0]
+    try:
+        found: list[Any] = to_json(column).to_pylist()
+    except BowstringError:
+        return None
+    return found
+
+
+def _wkt(array: pa.Array, field: pa.Field) -> list[Any] | None:
+    """Return geometries as WKT, the malformed ones as they are; nothing of other fields."""
+    from bowstring.geo.column import type_of
+    from bowstring.geo.wkt import to_wkt
+
+    try:
+        marked = type_of(field) is not None
+    except BowstringError:
+        marked = False
+    if not marked:
+        return None
+    found: list[Any] = [_value(scalar) for scalar in array]
+    for place, value in enumerate(found):
+        with contextlib.suppress(InvalidBody):
+            found[place] = to_wkt(value) if isinstance(value, bytes) else value
+    return found
 
 
 def _value(scalar: pa.Scalar) -> Any:
@@ -220,9 +271,10 @@ def _value(scalar: pa.Scalar) -> Any:
         count = len(scalar.values)
         if count > _MOST:
             return f"{count} values"
-        found = [_value(each) for each in scalar.values]
+        item = scalar.type.value_field if hasattr(scalar.type, "value_field") else None
+        found = _values(scalar.values, item or pa.field("entries", scalar.values.type))
         return [tuple(each.values()) for each in found] if isinstance(scalar, pa.MapScalar) else found
-    if isinstance(scalar, pa.StructScalar):
+    if isinstance(scalar, pa.StructScalar):  # of a dictionary or a union
         return {name: _value(each) for name, each in scalar.items()}
     return _plain(scalar)
 

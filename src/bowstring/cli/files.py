@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import enum
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from bowstring import ipc, parquet
-from bowstring.errors import InvalidData, LimitExceeded, Unsupported, UsageError, first_line
+from bowstring.errors import InvalidData, LimitExceeded, MissingFile, Unsupported, UsageError, first_line
+from bowstring.files import Target
 from bowstring.parquet.file import OpenFile
 
 __all__ = ["EXTENSIONS", "DataFile", "Format", "check_compress", "check_extension", "file_sink", "recognise"]
@@ -73,8 +73,10 @@ def recognise(path: str) -> DataFile:
 
     Raises
     ------
+    MissingFile
+        There is no such file.
     UsageError
-        There is no such file, it is empty, or it is none of the formats.
+        It is empty, or none of the formats.
     Unsupported
         Feather version 1, or an encrypted Parquet file.
     """
@@ -122,7 +124,7 @@ def _beginning(path: str) -> tuple[bytes, int]:
         with open(path, "rb") as file:
             magic = file.read(8)
     except FileNotFoundError as error:
-        raise UsageError("there is no such file", found=path) from error
+        raise MissingFile("there is no such file", found=path) from error
     except PermissionError as error:
         raise UsageError("this file may not be read", found=path) from error
     if not magic:
@@ -197,41 +199,41 @@ def _unreadable(path: str, format_: str, error: BaseException) -> InvalidData:
 Write = Callable[[pa.RecordBatch], None]
 
 
-def _file_writer(path: str, schema: pa.Schema) -> Any:
+def _file_writer(file: Any, schema: pa.Schema) -> Any:
     # A dictionary that grows between batches is written as what was added: a file cannot replace one.
-    return ipc.new_file(path, schema, options=ipc.IpcWriteOptions(emit_dictionary_deltas=True))
+    return ipc.new_file(file, schema, options=ipc.IpcWriteOptions(emit_dictionary_deltas=True))
 
 
-def _stream_writer(path: str, schema: pa.Schema) -> Any:
-    return ipc.new_stream(path, schema)
+def _stream_writer(file: Any, schema: pa.Schema) -> Any:
+    return ipc.new_stream(file, schema)
 
 
-def _parquet_writer(path: str, schema: pa.Schema) -> Any:
+def _parquet_writer(file: Any, schema: pa.Schema) -> Any:
     from bowstring.parquet import ParquetWriter
 
-    return ParquetWriter(path, schema)
+    return ParquetWriter(file, schema)
 
 
-def _vortex_writer(path: str, schema: pa.Schema) -> Any:
+def _vortex_writer(file: Any, schema: pa.Schema) -> Any:
     from bowstring.vortex import new_stream
 
-    return new_stream(path, schema)
+    return new_stream(file, schema)
 
 
-def _compressed_vortex_writer(path: str, schema: pa.Schema) -> Any:
+def _compressed_vortex_writer(file: Any, schema: pa.Schema) -> Any:
     from bowstring.vortex import new_stream
 
-    return new_stream(path, schema, compress=True)
+    return new_stream(file, schema, compress=True)
 
 
-def _csv_writer(path: str, schema: pa.Schema) -> Any:
+def _csv_writer(file: Any, schema: pa.Schema) -> Any:
     import pyarrow.csv
 
-    return pyarrow.csv.CSVWriter(path, schema)
+    return pyarrow.csv.CSVWriter(file, schema)
 
 
 _VORTEX = ".vortex"
-_WRITERS: dict[str, Callable[[str, pa.Schema], Any]] = {
+_WRITERS: dict[str, Callable[[Any, pa.Schema], Any]] = {
     ".parquet": _parquet_writer,
     ".arrow": _file_writer,
     ".feather": _file_writer,
@@ -283,7 +285,7 @@ def check_compress(path: str | None) -> None:
 
 @contextlib.contextmanager
 def file_sink(path: str, schema: pa.Schema, *, compress: bool = False) -> Iterator[Write]:
-    """Write batches to a file that takes its name when the ``with`` block ends well, and else is removed.
+    """Write batches to a file that replaces what the path names when the ``with`` block ends well.
 
     Parameters
     ----------
@@ -293,23 +295,15 @@ def file_sink(path: str, schema: pa.Schema, *, compress: bool = False) -> Iterat
     Raises
     ------
     UsageError
-        The extension says nothing, or the folder is not there.
+        The extension says nothing.
+    MissingFile
+        There is no such folder.
     Unsupported
         The format has no place for a type of the schema.
     """
     make = _compressed_vortex_writer if compress else _WRITERS[check_extension(path)]
-    folder, name = os.path.split(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise UsageError("there is no such folder", found=folder)
-    unfinished = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.part")
-    try:
-        with _translated(path), make(unfinished, schema) as writer:
-            yield _writing(writer, path)
-        os.replace(unfinished, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(unfinished)
-        raise
+    with Target(path) as file, _translated(path), make(file, schema) as writer:
+        yield _writing(writer, path)
 
 
 def _writing(writer: Any, path: str) -> Write:

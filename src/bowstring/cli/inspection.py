@@ -15,11 +15,12 @@ from bowstring import ipc
 from bowstring.cli.arguments import endpoint_with_token, tls_config
 from bowstring.cli.facts import Facts, batch_facts, metadata_facts, node_facts, schema_facts, tree_of
 from bowstring.cli.files import DataFile, Format, recognise
-from bowstring.cli.terminal import FAILED, as_json, print_tree
-from bowstring.client import connect
+from bowstring.cli.terminal import FAILED, as_json, print_tree, shown
+from bowstring.client import list_datasets
+from bowstring.client.opening import open_stream
 from bowstring.columnar import Layout
 from bowstring.dissociated.endpoint import Dataset, Endpoint
-from bowstring.errors import BowstringError, InvalidMetadata
+from bowstring.errors import BowstringError, InvalidMetadata, ProtocolError, Unsupported, UsageError
 from bowstring.ipc.body.check_scalar import check
 from bowstring.ipc.flatbuf.message import (
     Message,
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_tree(tree_of(source.partition("?")[0], facts))
     if error is not None:
-        print(f"bowstring inspect: {error}", file=sys.stderr)
+        print(f"bowstring inspect: {shown(error)}", file=sys.stderr)
         return FAILED
     return 0
 
@@ -75,9 +76,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _inspection_of(source: str, arguments: argparse.Namespace) -> Callable[[Facts, int], None]:
     """Return what looks at a file or data set: it adds facts until all is seen, or an error is raised."""
     if _SCHEME.match(source) and not os.path.exists(source):
-        tls = tls_config(arguments)
-        endpoint = endpoint_with_token(source, arguments.ticket, arguments.token_file, tls)
-        return functools.partial(_inspect_endpoint, endpoint, tls)
+        tls, name = tls_config(arguments), arguments.name or arguments.ticket
+        endpoint = endpoint_with_token(source, name, arguments.token_file, tls)
+        return functools.partial(_inspect_source, endpoint, tls)
+    if arguments.name is not None:
+        raise UsageError("a file has no data sets with names", found=arguments.name, where=source)
     return functools.partial(_inspect_file, recognise(source))
 
 
@@ -303,19 +306,42 @@ def _encoding_tree(encoding: Encoding) -> Facts:
     return facts
 
 
-def _inspect_endpoint(endpoint: Endpoint | Dataset, tls: TlsConfig | None, facts: Facts, most: int) -> None:
-    """Add what a data set is; one that can be read only once is gone for others by the `most` batches fetched."""
-    if isinstance(endpoint, Dataset):
-        facts["endpoints"] = len(endpoint)
-    elif any(each.by_flight for each in endpoint.offers):
+def _inspect_source(source: Endpoint | Dataset, tls: TlsConfig | None, facts: Facts, most: int) -> None:
+    """Add what an endpoint is, or what a data set says of itself and its first endpoint is."""
+    if isinstance(source, Endpoint):
+        _inspect_endpoint(source, tls, facts, most)
+        return
+    facts["endpoints"] = len(source)
+    if source.endpoints:
+        _inspect_endpoint(source.endpoints[0], tls, facts, most)
+    facts |= {"rows": source.num_rows, "bytes": source.nbytes, "schema": schema_facts(source.schema)}
+
+
+def _inspect_endpoint(endpoint: Endpoint, tls: TlsConfig | None, facts: Facts, most: int) -> None:
+    """Add what an endpoint is, and `most` of its batches where its server shows them without counting a reader."""
+    if any(each.by_flight for each in endpoint.offers):
         facts["offers"] = [each.address for each in endpoint.offers]
     else:
         facts["connections"] = [_location(location) for location in endpoint.locations]
-    if isinstance(endpoint, Endpoint):
-        facts["ticket"] = endpoint.ticket.decode(errors="replace")
-        facts["ticket_base64"] = base64.urlsafe_b64encode(endpoint.ticket).decode()
-    with connect(endpoint, tls=tls) as stream:
+    facts["ticket"] = endpoint.ticket.decode(errors="replace")
+    facts["ticket_base64"] = base64.urlsafe_b64encode(endpoint.ticket).decode()
+    try:
+        stream = open_stream(endpoint, tls=tls, looks=True)
+    except (ProtocolError, Unsupported) as error:
+        facts |= _listed(endpoint, tls)
+        facts["not_read"] = error.what
+        return
+    with stream:
         _look_at(stream, facts, most)
+
+
+def _listed(endpoint: Endpoint, tls: TlsConfig | None) -> Facts:
+    """Return what the list of a server says of an endpoint; nothing where it has no list."""
+    with contextlib.suppress(ProtocolError, Unsupported):
+        for info in list_datasets(str(endpoint), tls=tls):
+            if endpoint.ticket in (info.ticket, info.name.encode()):
+                return {"rows": info.rows, "bytes": info.nbytes, "schema": schema_facts(info.schema)}
+    return {}
 
 
 def _location(location: Location) -> Facts:

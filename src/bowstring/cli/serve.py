@@ -8,7 +8,6 @@ import os
 import secrets
 import shlex
 import sys
-import threading
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +65,12 @@ def _started(
     words |= {"tls": tls if encrypts(address) else None, "advertise": host if "://" in address else None}
     server = servers.enter_context(Server(address, **words))
     flight_tls = tls if arguments.flight.startswith("grpc+tls:") else None
-    flights = serve(server, arguments.flight, **{**words, "tls": flight_tls, "advertise": host})
+    flights = serve(
+        server,
+        arguments.flight,
+        unbounded_requests=arguments.unbounded_requests,
+        **{**words, "tls": flight_tls, "advertise": host},
+    )
     return server, servers.enter_context(flights).uri
 
 
@@ -130,7 +134,7 @@ def _print_one(
 
 def _wait(server: Server, names: Sequence[str], readers: int | None) -> None:
     if readers is None:
-        threading.Event().wait()
+        server.wait()
     waiting = list(names)
     while waiting:
         with contextlib.suppress(DeadlineExceeded):

@@ -328,6 +328,8 @@ INTERRUPTED = 130
 def report(error: BowstringError | OSError, arguments: argparse.Namespace) -> int:
     """Say what went wrong on stderr, and on stdout as JSON where a program reads that; return the exit code.
 
+    Text of a server that would move the cursor is spelled out.
+
     Examples
     --------
     >>> import argparse
@@ -336,21 +338,22 @@ def report(error: BowstringError | OSError, arguments: argparse.Namespace) -> in
     2
     """
     if getattr(arguments, "debug", False):
-        traceback.print_exception(error, file=sys.stderr)
-    print(f"bowstring {arguments.command}: {_paragraph(error)}", file=sys.stderr)
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        print("\n".join(map(shown, lines)), file=sys.stderr)
+    print(f"bowstring {arguments.command}: {_paragraph(error, arguments.command)}", file=sys.stderr)
     if getattr(arguments, "json", False):
-        print(json.dumps({"error": as_json(error)}), flush=True)
+        print(json.dumps({"error": as_json(error, arguments.command)}), flush=True)
     wrong_call = isinstance(error, UsageError) and not isinstance(error, MissingDependency)
     return USAGE if wrong_call else FAILED
 
 
-def as_json(error: BaseException) -> dict[str, str | None]:
-    """Return an error as a program would like to read it."""
+def as_json(error: BaseException, command: str = "fetch") -> dict[str, str | None]:
+    """Return an error as a program would like to read it; `command` is the one that failed."""
     hint = getattr(error, "hint", None)
     return {
         "kind": type(error).__name__,
-        "message": in_options(str(error)),
-        "hint": None if hint is None else in_options(hint),
+        "message": in_options(str(error), command),
+        "hint": None if hint is None else in_options(hint, command),
     }
 
 
@@ -358,11 +361,12 @@ def as_json(error: BaseException) -> dict[str, str | None]:
 _IN_OPTIONS: Final = tuple(
     (re.compile(pattern), option)
     for pattern, option in (
-        (r"connect\(address, name\)", "bowstring fetch ADDRESS NAME"),
+        (r"connect\(address, name\)", "bowstring COMMAND ADDRESS NAME"),
         (r"connect by the endpoint that publish\(\) returned", "give the whole URI that the server printed"),
         (r"token=secrets\.token_urlsafe\(\)", "--token auto"),
         (r"Give the server a token", "Start the server with --token auto"),
         (r"say plaintext=True", "give --plaintext"),
+        (r"Say unbounded_requests=True", "Give --unbounded-requests"),
         (r"(give|Give) connect\(…, ticket=…\)", r"\1 NAME"),
         (r"connect\(…, token=…\)|Endpoint\.with_token\(\)", "--token-file or BOWSTRING_TOKEN"),
         (r"connect\(tls=bow\.TlsConfig\(ca=…\)\)", "--tls-ca"),
@@ -373,7 +377,7 @@ _IN_OPTIONS: Final = tuple(
 )
 
 
-def in_options(text: str) -> str:
+def in_options(text: str, command: str = "fetch") -> str:
     """Return what an error says, with options of the command line where it names calls of Python.
 
     Examples
@@ -382,12 +386,12 @@ def in_options(text: str) -> str:
     'Give --token auto, or listen on 127.0.0.1.'
     """
     for pattern, option in _IN_OPTIONS:
-        text = pattern.sub(option, text)
+        text = pattern.sub(option.replace("COMMAND", command), text)
     return text
 
 
-def _paragraph(error: BaseException) -> str:
-    text = in_options(" ".join(str(error).split()))
+def _paragraph(error: BaseException, command: str) -> str:
+    text = in_options(shown(" ".join(str(error).split())), command)
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 

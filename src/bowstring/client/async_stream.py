@@ -44,6 +44,7 @@ def connect_async(
     *,
     ticket: str | bytes | None = None,
     token: str | None = None,
+    token_hosts: Sequence[str] = (),
     tls: TlsConfig | ssl.SSLContext | None = None,
     shard: tuple[int, int] | None = None,
     columns: Sequence[str] | None = None,
@@ -66,7 +67,7 @@ def connect_async(
 
     Parameters
     ----------
-    source, name, ticket, token, tls, shard, columns, device, mode, writable
+    source, name, ticket, token, token_hosts, tls, shard, columns, device, mode, writable
         Those of :func:`bowstring.connect`.
     ordered, pool, stream, limits, decode, transport, connections
         And these.
@@ -100,6 +101,7 @@ def connect_async(
             name,
             ticket=ticket,
             token=token,
+            token_hosts=token_hosts,
             tls=tls,
             shard=shard,
             columns=columns,

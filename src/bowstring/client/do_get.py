@@ -17,6 +17,7 @@ from bowstring.client.poller import Readiness, WakingCondition
 from bowstring.client.stream import Counters
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.endpoint import of_offers
+from bowstring.dissociated.location import token_of
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
@@ -59,7 +60,7 @@ def opened(
     BrokenError, DeadlineExceeded, AccessDenied
         No server can be reached: the error of the last one, with what is wrong with the others.
     Unsupported
-        Only ``DoGet`` is left, and has no shards.
+        Only ``DoGet`` is left, which has no shards, and whose servers count whoever looks as a reader.
     """
     ours = [each for each in endpoint.offers if not each.by_flight]
     flights = [each for each in endpoint.offers if each.by_flight]
@@ -72,6 +73,8 @@ def opened(
             passed_over += _reasons(without_frames(error), rest)
     if hello.shard is not None:
         raise Unsupported("Flight has no shards", hint="; ".join(passed_over))
+    if hello.looks:
+        raise Unsupported("a Flight server may count whoever asks for rows as a reader")
     return first_that_opens(
         flights, lambda offer: DoGet(endpoint, offer, limits, tls, passed_over), passed_over
     )
@@ -128,6 +131,8 @@ class DoGet:
         self._error: BowstringError | None = None
         self._reader: Any = None
         self.over = self.closed = False
+        tokens = [token_of(each.uri) for each in endpoint.offers if each.by_flight]
+        self._token_withheld = token_of(offer.uri) is None and any(tokens)
         self._server = FlightClient(offer.uri, tls, limits)
         try:
             run_in_thread(self._read, endpoint.ticket, name="bowstring-flight-reader")
@@ -159,6 +164,12 @@ class DoGet:
             error = EndOfStream("there are no more batches")
         except BowstringError as raised:
             error = without_frames(raised)
+            if self._token_withheld and isinstance(error, AccessDenied):
+                error = AccessDenied(
+                    "the token is not sent to a host that the Flight server named; "
+                    "connect(…, token_hosts=[…]) lists those that may have it",
+                    where=self.peer,
+                )
         except Exception as raised:  # noqa: BLE001  the thread that waits must learn of it
             error = BrokenError("the Flight client failed", found=repr(raised)[:200])
         with self._changed:

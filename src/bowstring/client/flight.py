@@ -35,7 +35,7 @@ from bowstring.transport.certificates import WHOM_TO_TRUST
 from bowstring.transport.tcp import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from bowstring.limits import Limits
     from bowstring.transport.certificates import TlsConfig
@@ -47,6 +47,7 @@ MARK: Final = "bowstring"
 REUSE: Final = "arrow-flight-reuse-connection://?"
 """The location that is the server which was asked."""
 _MOST_OFFERS: Final = 17
+_ENCRYPTED: Final = "grpc+tls"
 
 
 class FlightClient:
@@ -134,7 +135,7 @@ def _certificates(address: str, tls: TlsConfig | ssl.SSLContext | None) -> dict[
     if isinstance(tls, ssl.SSLContext):
         raise UsageError("Flight does not take an ssl.SSLContext", expected="a bowstring.TlsConfig")
     scheme = address.partition(":")[0]
-    if scheme != "grpc+tls":
+    if scheme != _ENCRYPTED:
         if tls is not None and scheme != "grpc+unix" and not is_loopback(address):
             raise AccessDenied("the connection would not be encrypted", found=f"tls=… for {address}")
         return {}
@@ -159,6 +160,7 @@ def located(
     token: str | None,
     tls: TlsConfig | ssl.SSLContext | None,
     limits: Limits,
+    token_hosts: Sequence[str] = (),
 ) -> Endpoint | Dataset:
     """Return the endpoints of a data set of a Flight server, each with the places where it is, best first.
 
@@ -168,19 +170,27 @@ def located(
         ``grpc://host:port``, or ``grpc://host:port/name``.
     name
         The data set; without it, that of the address, or the only one there.
+    token_hosts
+        Hosts, as ``host`` or ``host:port``, that get the token beside the server that is asked.
 
     Raises
     ------
+    UsageError
+        `token_hosts` is not a list of hosts.
     UnknownTicket
         There is no such data set; or there are several, and no name.
     AccessDenied, BrokenError, DeadlineExceeded
         The server says no, cannot be reached, or does not answer.
     """
+    if isinstance(token_hosts, str) or not all(isinstance(each, str) for each in token_hosts):
+        raise UsageError(
+            "token_hosts is a list of hosts", expected='["host", "host:port"]', found=repr(token_hosts)[:80]
+        )
     base, path = _split(address)
     uri = base if token is None else with_token(base, token)
     with FlightClient(uri, tls, limits) as server:
         info = _info(server, path if name is None else (name.decode(errors="replace"),))
-    endpoints = tuple(each for found in info.endpoints for each in _endpoints(found, uri))
+    endpoints = tuple(each for found in info.endpoints for each in _endpoints(found, uri, token_hosts))
     if all(number is not None for number, _ in endpoints):  # which is the order of the data
         endpoints = tuple(sorted(endpoints, key=lambda each: each[0] or 0))
     if len(endpoints) == 1:
@@ -226,9 +236,9 @@ def _info(server: FlightClient, path: tuple[str, ...]) -> Any:
     return found[0]
 
 
-def _endpoints(found: Any, uri: str) -> list[tuple[int | None, Endpoint]]:
+def _endpoints(found: Any, uri: str, token_hosts: Sequence[str]) -> list[tuple[int | None, Endpoint]]:
     """Return what an endpoint of Flight stands for, one of ours or several, and their places in the data."""
-    endpoint, partitions = _endpoint(found, uri), _partitions(found)
+    endpoint, partitions = _endpoint(found, uri, token_hosts), _partitions(found)
     if not partitions:
         return [(None, endpoint)]
     return [(number, dataclasses.replace(endpoint, ticket=ticket)) for number, ticket in partitions]
@@ -244,7 +254,7 @@ def _partitions(found: Any) -> list[tuple[int, bytes]]:
         return []
 
 
-def _endpoint(found: Any, uri: str) -> Endpoint:
+def _endpoint(found: Any, uri: str, token_hosts: Sequence[str]) -> Endpoint:
     """Return what Flight says of an endpoint as one of ours: places that hand over memory first, ``DoGet`` last."""
     facts = _facts(found.app_metadata)
     hosts = facts.get("hosts") if MARK in facts else None
@@ -253,11 +263,15 @@ def _endpoint(found: Any, uri: str) -> Endpoint:
         hosts = [None] * len(locations)
     ours: list[Offer] = []
     flights: list[Offer] = []
-    token = token_of(uri)
+    token, asked_place = token_of(uri), _place(uri)
     for location, host in zip(locations, hosts, strict=True):
         offer = Offer(location, None, host if isinstance(host, str) else None)
         if offer.by_flight:
-            flights.append(offer if token is None else Offer(with_token(location, token)))
+            place = _place(location)
+            if asked_place[0] == _ENCRYPTED != place[0]:
+                continue  # whoever asks for encryption gets nothing less
+            trusted = place == asked_place or bool({place[1], f"{place[1]}:{place[2]}"} & {*token_hosts})
+            flights.append(Offer(with_token(location, token)) if token is not None and trusted else offer)
         elif _is_ours(location):
             ours.append(offer)
     ours.sort(key=lambda each: (passes_memory(each.address) is None, each.host is None))
@@ -265,6 +279,16 @@ def _endpoint(found: Any, uri: str) -> Endpoint:
     if asked.address not in {each.address for each in flights}:  # which is reached, whatever it is called
         flights.append(asked)
     return of_offers(found.ticket.ticket, [*ours[: _MOST_OFFERS - 1], *flights][:_MOST_OFFERS])
+
+
+def _place(uri: str) -> tuple[str, str, int | None]:
+    """Return the scheme, host and port of a Flight server."""
+    parts = urllib.parse.urlsplit(uri.partition("?")[0])
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    return parts.scheme.replace("grpc+tcp", "grpc"), parts.hostname or parts.path, port
 
 
 def _is_ours(uri: str) -> bool:

@@ -17,7 +17,6 @@ from bowstring.errors import (
     ProtocolError,
     UnknownTicket,
     Unsupported,
-    UsageError,
 )
 from bowstring.limits import Limits, limits_or_default
 from bowstring.transport import check_scheme, dial
@@ -25,6 +24,7 @@ from bowstring.transport.framing import as_messages
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Sequence
 
     from bowstring.transport.certificates import TlsConfig
 
@@ -78,6 +78,8 @@ def list_datasets(
     [('trips', 3), ('zones', 3)]
     """
     limits = limits_or_default(limits)
+    if not isinstance(address, str):
+        check_scheme(address)
     if is_depot(address):
         with _depot() as depot:
             infos: list[DatasetInfo] = depot.list_datasets()
@@ -181,13 +183,7 @@ def _locations(address: str, token: str | None) -> list[Location]:
     UsageError
         It is no address that a transport knows.
     """
-    if ":" not in str(address):
-        raise UsageError(
-            "not an address",
-            expected='text such as "unix:/path" or "tcp://127.0.0.1:4711"',
-            found=repr(address)[:80],
-        )
-    text = str(address).strip()
+    text = address.strip()
     check_scheme(text.partition("?")[0][:200])
     if "?" not in text:
         return [Location(text, int(Want.DATA), int(Want.FREE), None, int(Want.HELLO), token)]
@@ -202,6 +198,7 @@ def named_endpoint(
     token: str | None,
     limits: Limits,
     tls: TlsConfig | ssl.SSLContext | None = None,
+    token_hosts: Sequence[str] = (),
 ) -> Endpoint | Dataset:
     """Return the endpoint that an address and a name stand for; without a name, that of the only data set there.
 
@@ -215,7 +212,7 @@ def named_endpoint(
     if is_flight(address):
         from bowstring.client.flight import located
 
-        return located(address, name, token, tls, limits)
+        return located(address, name, token, tls, limits, token_hosts)
     [location] = _locations(address, token)
     if name is None:
         found = [each.name for each in list_datasets(address, token=token, tls=tls, limits=limits)]

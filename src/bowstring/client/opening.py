@@ -23,7 +23,7 @@ from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import Device, Pool, default_pool
 from bowstring.memory.buffer import PrivateMemory
-from bowstring.transport import check_scheme
+from bowstring.transport import check_scheme, path_hint
 
 if TYPE_CHECKING:
     import ssl
@@ -45,6 +45,7 @@ def connect(
     *,
     ticket: str | bytes | None = None,
     token: str | None = None,
+    token_hosts: Sequence[str] = (),
     tls: TlsConfig | ssl.SSLContext | None = None,
     shard: tuple[int, int] | None = None,
     columns: Sequence[str] | None = None,
@@ -73,7 +74,11 @@ def connect(
     ticket
         Which data set, where a URI does not say it: the same as `name`.
     token
-        The server's secret, where the source does not have it.
+        The server's secret, where the source does not have it. With an address of Arrow Flight it is sent to that
+        scheme, host and port only.
+    token_hosts
+        Further hosts that may be sent `token`, as ``"host"`` or ``"host:port"``, where a Flight server names
+        them as places of its data. From ``grpc+tls:`` no location without encryption is taken, listed here or not.
     tls
         Whom to trust on ``tls:``, and which certificate to show: by default the authorities of this system, and
         none. With it nothing crosses a network unencrypted: addresses of ``tcp:`` off loopback are not taken.
@@ -155,6 +160,7 @@ def connect(
         name,
         ticket=ticket,
         token=token,
+        token_hosts=token_hosts,
         tls=tls,
         shard=shard,
         columns=columns,
@@ -177,6 +183,7 @@ def open_stream(
     *,
     ticket: str | bytes | None = None,
     token: str | None = None,
+    token_hosts: Sequence[str] = (),
     tls: TlsConfig | ssl.SSLContext | None = None,
     shard: tuple[int, int] | None = None,
     columns: Sequence[str] | None = None,
@@ -191,8 +198,13 @@ def open_stream(
     transport: str | None = None,
     connections: int = 1,
     dialled: Callable[[Channel], None] | None = None,
+    looks: bool = False,
 ) -> Stream:
-    """Do what `connect` does; with `dialled`, which is told of each channel, streams share threads."""
+    """Do what `connect` does; with `dialled`, which is told of each channel, streams share threads.
+
+    With `looks`, of one endpoint, this is not a reader that ``publish(readers=…)`` counts; a server that would
+    count it, and one that would have to make the batches, raise Unsupported.
+    """
     limits = limits_or_default(limits)
     if mode not in ("map", "copy", None):
         raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
@@ -211,6 +223,7 @@ def open_stream(
             name,
             ticket=ticket,
             token=token,
+            token_hosts=token_hosts,
             shard=shard,
             stream=stream,
             limits=limits,
@@ -220,7 +233,7 @@ def open_stream(
         return _decoded(opened, chosen, limits)
     part = _shard(shard)
     count = _connections(connections)
-    source = _over(transport, _source(source, _ticket(name, ticket), token, limits, tls))
+    source = _over(transport, _source(source, _ticket(name, ticket), token, token_hosts, limits, tls))
     target = device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
@@ -244,7 +257,13 @@ def open_stream(
         waits = bool(reading) and addresses_of(reading) is not None
         under_way = UNDER_WAY if unit.tickets else 0
         hello = Hello(
-            chosen, limits.window_bytes, pointers=True, events=waits, shard=part, partitions=under_way
+            chosen,
+            limits.window_bytes,
+            pointers=True,
+            events=waits,
+            shard=part,
+            partitions=under_way,
+            looks=looks,
         )
 
         def connected(endpoint: Endpoint) -> Connection:
@@ -287,7 +306,10 @@ def open_stream(
     if isinstance(source, Dataset):
         return DatasetStream(source, open_unit, chosen, ordered=ordered, connections=count)
     raise UsageError(
-        "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__
+        "this is not a source",
+        expected="an Endpoint, a Dataset or a URI",
+        found=type(source).__name__,
+        hint=path_hint(source),
     )
 
 
@@ -316,7 +338,7 @@ def endpoint_of(uri: str, ticket: str | bytes | None = None) -> Endpoint:
     b'trips'
     """
     head = uri.strip().partition("?")[0]
-    if ":" in head:  # else it is no URI at all, and the error of that says what one is
+    if ":" in head or path_hint(head):  # else it is no URI at all, and the error of that says what one is
         check_scheme(head[:_MOST_SHOWN])
     return Endpoint.parse(uri, ticket)
 
@@ -352,6 +374,7 @@ def _source(
     source: Any,
     ticket: bytes | None,
     token: str | None,
+    token_hosts: Sequence[str],
     limits: Limits,
     tls: TlsConfig | ssl.SSLContext | None,
 ) -> Endpoint | Dataset:
@@ -368,7 +391,7 @@ def _source(
         if is_depot(source):
             return depot_dataset(source, None if ticket is None else ticket.decode())
         if is_address(source):
-            return named_endpoint(source, ticket, token, limits, tls)
+            return named_endpoint(source, ticket, token, limits, tls, token_hosts)
         source = endpoint_of(source, ticket)
     elif ticket is not None and isinstance(source, Endpoint):
         source = dataclasses.replace(source, ticket=ticket)

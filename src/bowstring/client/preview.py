@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 
 from bowstring.client.names import list_datasets
-from bowstring.client.opening import connect
+from bowstring.client.opening import open_stream
 from bowstring.columnar.interchange.conversions import SHOWN_ROWS, shown_rows, table_of_rows
 from bowstring.dissociated.endpoint import Dataset, Endpoint
-from bowstring.errors import BowstringError, EndOfStream
+from bowstring.errors import BowstringError, EndOfStream, ProtocolError, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def stream_html(stream: _Shown) -> str:
 def source_html(source: Endpoint | Dataset) -> str:
     """Return what notebooks show of an endpoint or a data set; its server is asked for the first rows.
 
-    Batches that are made as they are read are not asked for.
+    Nothing of it is read: batches that are made as they are read are not asked for, nor a server that would count
+    whoever asks as a reader.
     """
     try:
         return _shown(source)
@@ -76,18 +77,21 @@ def _shown(source: Endpoint | Dataset) -> str:
             return html.escape(f"{source!r}: its server does not offer it any more")
         schema, rows, nbytes = found[0].schema, found[0].rows, found[0].nbytes
         first = source if rows else None
-    path, batch = "", None
-    if first is not None:
-        # Of a large batch that comes as bytes, only the rows that are shown.
-        parts = max((rows or 0) // SHOWN_ROWS, 1) if isinstance(source, Endpoint) else 1
-        with connect(first, shard=(0, parts) if parts > 1 else None, limits=_BRIEF) as stream:
-            try:
-                batch = stream.read_next_batch()
-            except EndOfStream:
-                batch = None
-            path = stream.stats.path
-            return _table(f"{source!r}: {_size(rows, nbytes)}{path}", schema, batch)
-    return _table(f"{source!r}: {_size(rows, nbytes)}", schema, None)
+    title = f"{source!r}: {_size(rows, nbytes)}"
+    if first is None:
+        return _table(title, schema, None)
+    # Of a large batch that comes as bytes, only the rows that are shown.
+    parts = max((rows or 0) // SHOWN_ROWS, 1) if isinstance(source, Endpoint) else 1
+    try:
+        stream = open_stream(first, shard=(0, parts) if parts > 1 else None, limits=_BRIEF, looks=True)
+    except (ProtocolError, Unsupported):
+        return _table(title, schema, None)
+    with stream:
+        try:
+            batch = stream.read_next_batch()
+        except EndOfStream:
+            batch = None
+        return _table(f"{title}{stream.stats.path}", schema, batch)
 
 
 def _tickets(info: object) -> tuple[bytes, bytes]:

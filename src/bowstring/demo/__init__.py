@@ -6,7 +6,6 @@ A program on the public interface. The command line starts it by name; nothing e
 from __future__ import annotations
 
 import json
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.benchmarks.processes.child import Child, ChildFailed
@@ -63,7 +62,7 @@ def _publish(arguments: argparse.Namespace) -> int:
     try:
         uri = publisher.publish()
         print(json.dumps({"uri": uri}) if arguments.json else uri, flush=True)
-        threading.Event().wait()
+        publisher.wait()
     except KeyboardInterrupt:
         pass
     finally:

@@ -102,6 +102,10 @@ class Publisher:
             return {"flight": None, "no_flight": f"this pyarrow came without Arrow Flight: {error}"}
         return {"flight": f"grpc+tcp://127.0.0.1:{self._flight.port}"}
 
+    def wait(self) -> None:
+        """Wait until the server is closed, or Ctrl-C."""
+        self._server.wait()
+
     def close(self) -> None:
         """End both servers."""
         if self._flight is not None:

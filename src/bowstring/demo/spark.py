@@ -195,7 +195,8 @@ def _end(spark: Any) -> None:
         gateway.proc.wait(_END_SECONDS)
     except Exception:  # noqa: BLE001  whatever failed, the process must end
         gateway.proc.kill()
-        gateway.proc.wait()
+        with contextlib.suppress(Exception):
+            gateway.proc.wait(_END_SECONDS)
 
 
 def _reason(text: str) -> str:

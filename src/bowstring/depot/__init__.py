@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Attempt", "Committed", "DataSetStatus", "Depot", "DepotStatus", "Options", "connect"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _HOMES = {
     "Attempt": "bowstring.depot.writing",
     "Committed": "bowstring.depot.writing",

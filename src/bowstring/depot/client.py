@@ -266,6 +266,7 @@ class Depot(Closing):
         part: str | None = None,
         depots: Iterable[str] = (),
         ttl: float | None = None,
+        version: str | None = None,
     ) -> bool:
         """Let a name mean a data set, for :meth:`lookup`, as long as its application lasts.
 
@@ -292,6 +293,9 @@ class Depot(Closing):
             Where depots of other hosts that hold streams of it are asked to release them.
         ttl
             After how many seconds the name is forgotten.
+        version
+            What identifies the data set for :meth:`lookup_version`, where it replaces another: a new identity by
+            default. Data that were lost and computed again, in the same order, keep theirs.
 
         Returns
         -------
@@ -304,6 +308,8 @@ class Depot(Closing):
             The name is another application's, or taken, or what is appended has another schema.
         """
         fields = {"name": name, "dataset": dataset.to_json(), "application": application, "append": append}
+        # Asked again because the connection was lost, it is the same version.
+        fields |= {"version": secrets.token_hex(16) if version is None else version}
         fields |= {"new": new, "part": part, "depots": list(depots), "ttl": ttl}
         if batch is not None:
             fields["batch"] = batch
@@ -359,7 +365,20 @@ class Depot(Closing):
         UnknownTicket
             None.
         """
-        return Dataset.from_json(self._ask(Verb.LOOKUP, {"name": name}).text("dataset", 1 << 26))
+        return self.lookup_version(name)[1]
+
+    def lookup_version(self, name: str) -> tuple[str, Dataset]:
+        """Return which version a name stands for, and its data set.
+
+        Of one version endpoints are only ever added, at the end; what replaces it is another version.
+
+        Raises
+        ------
+        UnknownTicket
+            The name means nothing.
+        """
+        answer = self._ask(Verb.LOOKUP, {"name": name})
+        return answer.text("version"), Dataset.from_json(answer.text("dataset", 1 << 26))
 
     # Whoever looks after it.
 

@@ -23,7 +23,7 @@ from bowstring.errors import BowstringError, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.server import Server
 from bowstring.transport import Message, dial, encrypts, listen
-from bowstring.transport.accepting import accept_all, place_for
+from bowstring.transport.accepting import accept_all, place_for, unauthenticated
 from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ class Depot:
             self._asked = time.monotonic()
         if evicted is not None:
             evicted.close()
+        if _is_unauthenticated(session):
+            unauthenticated.enter(session, lambda: _is_unauthenticated(session), session.close)
         try:
             run_in_thread(session.run, name="bowstring-depot-session")
         except NO_THREAD:  # no thread left: that passes, and listening goes on
@@ -132,6 +134,7 @@ class Depot:
 
     def ended(self, session: Session) -> None:
         """Forget a session."""
+        unauthenticated.leave(session)
         with self._lock:
             self._sessions.pop(session, None)
 

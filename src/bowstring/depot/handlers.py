@@ -377,6 +377,7 @@ def _announce(session: Session, fields: Fields) -> Answer:
         fields.text("name"),
         Dataset.from_json(fields.text("dataset", 1 << 26)),
         fields.text("application"),
+        fields.text("version", _LONGEST_NAME),
         append=fields.flag("append"),
         new=fields.flag("new"),
         batch=fields.maybe_text("once", 32) or fields.maybe_number("batch"),
@@ -402,7 +403,8 @@ def _list(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every an
 
 
 def _lookup(session: Session, fields: Fields) -> Answer:
-    return {"dataset": session.depot.registry.lookup(fields.text("name")).to_json()}, ()
+    entry = session.depot.registry.lookup(fields.text("name"))
+    return {"dataset": entry.dataset.to_json(), "version": entry.version}, ()
 
 
 def _status(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same

@@ -136,6 +136,7 @@ def locked(path: str, seconds: float) -> Iterator[None]:
 
 _READY: Final = b"ready"
 _MOST_SAID: Final = 4096
+_END_SECONDS: Final = 1.0
 # All that a depot needs of its starter's environment, which may hold secrets.
 _KEPT: Final = frozenset(
     {
@@ -245,7 +246,8 @@ def _end_of(starter: subprocess.Popen[bytes], seconds: float) -> None:
         starter.wait(seconds)
     except subprocess.TimeoutExpired:
         starter.kill()
-        starter.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            starter.wait(_END_SECONDS)
 
 
 def _all_said(heard: int, end: float) -> bytes:

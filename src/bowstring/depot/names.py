@@ -23,6 +23,8 @@ class Announcement:
     ----------
     name, dataset, application
         What a reader asks for, what it gets, and the owner.
+    version
+        An identity of the data set, which is kept while it grows.
     append
         Whether the endpoints are added to those that the name has; the schema of a data set without endpoints
         says nothing then.
@@ -39,6 +41,7 @@ class Announcement:
     name: str
     dataset: Dataset
     application: str
+    version: str
     append: bool = False
     new: bool = False
     batch: int | str | None = None
@@ -53,10 +56,12 @@ class Entry:
 
     application: str
     dataset: Dataset
+    version: str
     batches: set[int | str] = dataclasses.field(default_factory=set)
     parts: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     since: float = dataclasses.field(default_factory=time.time)
     until: float | None = None
+    grows: bool = False
 
 
 class Names:
@@ -94,10 +99,10 @@ class Names:
         if known is not None and wanted.append:
             if wanted.batch is not None and wanted.batch in known.batches:
                 return False, {}
-            made = dataclasses.replace(known, dataset=_joined(known.dataset, wanted.dataset))
+            made = dataclasses.replace(known, dataset=_joined(known.dataset, wanted.dataset), grows=True)
         else:
             replaced = known.parts if known is not None else replaced
-            made = Entry(wanted.application, wanted.dataset)
+            made = Entry(wanted.application, wanted.dataset, wanted.version, grows=wanted.append)
         if wanted.batch is not None:
             made.batches = made.batches | {wanted.batch}
         if wanted.part is not None:
@@ -167,6 +172,12 @@ class Names:
         """Forget the names of which a data set that was released was the last."""
         for name, entry in list(self._entries.items()):
             if entry.parts.pop(part, None) is not None and not entry.parts:
+                del self._entries[name]
+
+    def was_read(self, part: str) -> None:
+        """Forget the name of a data set that was read, unless it grows, or other hosts hold parts of it."""
+        for name, entry in list(self._entries.items()):
+            if list(entry.parts) == [part] and not entry.grows and not entry.parts[part]:
                 del self._entries[name]
 
     def end(self, application: str, keep: float) -> None:

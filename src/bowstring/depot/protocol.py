@@ -48,7 +48,7 @@ __all__ = [
     "pack_failure",
 ]
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 CONTROL_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20)
 # Of clients on other hosts, who write nothing.

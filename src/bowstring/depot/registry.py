@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from bowstring.depot.manifest import Attempt
-    from bowstring.depot.names import Announcement
-    from bowstring.dissociated.endpoint import Dataset
+    from bowstring.depot.names import Announcement, Entry
 
 __all__ = ["Registry"]
 
@@ -288,7 +287,7 @@ class Registry:
         found = self.applications.get(name)
         return found is None or (found.was_held and not found.held)
 
-    def lookup(self, name: str) -> Dataset:
+    def lookup(self, name: str) -> Entry:
         """Return what a name means.
 
         Raises
@@ -297,7 +296,9 @@ class Registry:
             Nothing.
         """
         with self._lock:
-            return self._names.lookup(name).dataset
+            parts = self._names.lookup(name).parts
+            self._sweep([self.datasets[part] for part in parts if part in self.datasets])
+            return self._names.lookup(name)
 
     def named(self) -> list[DatasetInfo]:
         """Return what all names mean."""
@@ -342,14 +343,16 @@ class Registry:
             if application is not None:
                 application.datasets.pop(dataset.name, None)
 
-    def _sweep(self) -> None:
-        for dataset in list(self.datasets.values()):
+    def _sweep(self, datasets: list[DataSet] | None = None) -> None:
+        for dataset in list(self.datasets.values()) if datasets is None else datasets:
             done = [ticket for ticket, each in dataset.streams.items() if each.publication.released]
             for ticket in done:
                 del dataset.streams[ticket]
             if done:
                 _remember(self._finished, dataset.name)
                 self._forget_empty(dataset)
+                if not dataset.streams:
+                    self._names.was_read(dataset.name)
 
     def tidy(self) -> None:
         """Forget what was read to its end, and end the applications whose lease ran out."""

@@ -202,6 +202,9 @@ class ProducerProtocol:
         if tag == Control.PARTITIONS and self.role is None:
             self._receive_partitions(bytes(body))
             return Heard()
+        if tag == Control.LOOK and self.role is None and self._may_look():
+            self.hello = dataclasses.replace(self.hello or Hello(), looks=True)
+            return Heard()
         if tag == Control.LIST and self.role is None and self.hello is not None:
             self.listed = True
             return ListWanted()
@@ -237,6 +240,9 @@ class ProducerProtocol:
             self.request = PartitionRequest()
             self.partitions = PartitionWindow(self.hello.partitions)
         self.request.take(body, self.most_listed)
+
+    def _may_look(self) -> bool:
+        return self.hello is not None and not (self.looks or self.hello.partitions)
 
     def _receive_want(self, role: Role, ticket: bytes) -> Wanted:
         if self.role is not None:
@@ -458,6 +464,11 @@ class ProducerProtocol:
         return number
 
     @property
+    def looks(self) -> bool:
+        """Whether the peer is not to be counted as a reader."""
+        return self.hello is not None and self.hello.looks
+
+    @property
     def returned(self) -> bool:
         """Whether the reader can look at nothing any more: what it was lent may be used again, and freed."""
         return self.unused or not (self.ledger.outstanding or self.ledger.lends)
@@ -504,6 +515,7 @@ class Outcome(enum.Enum):
     IDLE = "nobody asked for a data set"
     LISTED = "the reader asked which data sets there are"
     METADATA = "the connection of bodies of the same stream counts"
+    LOOKED = "the peer only looked, and counts nowhere"
 
 
 def outcome_of(
@@ -542,6 +554,8 @@ def outcome_of(
     """
     if protocol.listed and (error is None or type(error) in _QUIET):
         return Outcome.LISTED
+    if protocol.looks:
+        return Outcome.LOOKED
     if not admitted:
         # Of the errors, only those of the connection itself: a subclass says what the peer did wrong.
         asked = protocol.role is not None

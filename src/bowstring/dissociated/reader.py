@@ -694,6 +694,8 @@ def opening(
             packed = dataclasses.replace(hello, columns=None).pack()
             messages.append(Outgoing(Control.COLUMNS, [pack_columns(columns)]))
         messages.insert(0, Outgoing(location.hello, [packed]))
+        if hello.looks:
+            messages.append(Outgoing(Control.LOOK, []))
     if partitions:
         request, bodies = PartitionRequest.of(partitions)
         messages += [Outgoing(Control.PARTITIONS, [body]) for body in bodies]

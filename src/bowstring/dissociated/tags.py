@@ -82,6 +82,7 @@ class Control(enum.IntEnum):
     LIST = _CONTROL | 0x1A
     PARTITIONS = _CONTROL | 0x1B
     TAKEN = _CONTROL | 0x1C
+    LOOK = _CONTROL | 0x1D
 
 
 def body_tag(sequence: int, body_type: int) -> int:

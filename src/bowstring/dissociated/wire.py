@@ -99,6 +99,9 @@ class Hello:
     partitions
         Of a list of partitions (:mod:`bowstring.dissociated.partitions`), how many may be under way that its user
         has not taken; 0 where it asks for one data set.
+    looks
+        Whether it only looks, and is not counted as a reader: said by LOOK behind the hello, which a producer that
+        does not know it refuses.
     """
 
     columns: tuple[str, ...] | None = None
@@ -111,6 +114,7 @@ class Hello:
     events: bool = False
     shard: tuple[int, int] | None = None
     partitions: int = 0
+    looks: bool = False
 
     def pack(self) -> bytes:
         """Return the JSON of the hello."""
@@ -173,7 +177,9 @@ class Welcome:
 
 
 def _json(message: Hello | Welcome) -> bytes:
-    return json.dumps({name: getattr(message, name) for name in message.__slots__}).encode()
+    return json.dumps(
+        {name: getattr(message, name) for name in message.__slots__ if name != "looks"}
+    ).encode()
 
 
 def _hello(data: bytes) -> Hello:

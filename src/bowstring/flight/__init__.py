@@ -12,3 +12,7 @@
 from bowstring.flight.serving import FlightServer, serve
 
 __all__ = ["FlightServer", "serve"]
+
+
+def __dir__() -> list[str]:
+    return __all__

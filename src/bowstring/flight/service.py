@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import datetime as dt
+import logging
+import os
 import secrets
+import socket
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["started"]
 
+_log = logging.getLogger("bowstring")
+_INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
+_ATTEMPTS: Final = 20
+_PAUSE: Final = 0.1
 _RENEW: Final = "RenewFlightEndpoint"
 _ACTIONS: Final = [
     (
@@ -124,10 +133,28 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         self._where = None if where is None else f"{where}:{self.port}"
         self._allow_put = allow_put
         self._stopped = False
+        self._seconds = catalog.limits.close_timeout
+        # After pyarrow's own finalizer, hence called before it, which waits for clients without a deadline.
+        atexit.register(self._end_at_exit, os.getpid())
 
-    def stop(self) -> None:
-        """Give no more batches."""
+    def end(self, seconds: float) -> None:
+        """Give no more batches; after so many seconds, end the connections of clients that have stopped reading."""
         self._stopped = True
+        atexit.unregister(self._end_at_exit)
+        ending = threading.Thread(target=self.shutdown, name="flight end (bowstring)", daemon=True)
+        ending.start()
+        ending.join(seconds)
+        if ending.is_alive():
+            _log.warning("a Flight client of port %d stopped reading; its connection is ended", self.port)
+        for _ in range(_ATTEMPTS):  # what the data set's own generator waits for cannot be ended
+            if not ending.is_alive():
+                break
+            _end_connections(self.port)
+            ending.join(_PAUSE)
+
+    def _end_at_exit(self, pid: int) -> None:
+        if pid == os.getpid():
+            self.end(self._seconds)
 
     # What is read.
 
@@ -211,6 +238,15 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
                     found: bytes = flight_endpoint(place, self._where, until).serialize()
                     return found
         raise UnknownTicket("no endpoint has that ticket", found=repr(ticket[:80]))
+
+
+def _end_connections(port: int) -> None:
+    """End each connection of this process whose own end has that port: pyarrow cannot cancel a call."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as connection:
+            listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if not listens and connection.family in _INTERNET and connection.getsockname()[1] == port:
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Guarded:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -13,7 +12,8 @@ from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import MissingDependency, UsageError
 from bowstring.flight.catalogs import Catalog, DatasetCatalog, ServerCatalog
 from bowstring.server import Server
-from bowstring.server.arguments import advertised_host, check_exposed, check_token
+from bowstring.server.advertising import advertised_host, bracketed, reached_at
+from bowstring.server.arguments import check_exposed, check_name, check_token
 from bowstring.transport.tcp import host_and_port, is_loopback, listening
 
 if TYPE_CHECKING:
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FlightServer", "serve"]
 
-_log = logging.getLogger("bowstring")
 _SCHEMES: Final = ("grpc", "grpc+tcp", "grpc+tls")
-_ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  found, not bound
-# Servers whose calls did not end in time: to forget one would wait for them.
-_kept: list[Any] = []
 
 
 def serve(
@@ -35,6 +31,7 @@ def serve(
     token: str | None = None,
     tls: TlsConfig | None = None,
     plaintext: bool = False,
+    unbounded_requests: bool = False,
     allow_put: bool = False,
     advertise: str | None = None,
 ) -> FlightServer:
@@ -58,16 +55,21 @@ def serve(
         The certificate for ``grpc+tls:``; with ``TlsConfig(ca=…)`` those of clients must be of that authority.
     plaintext
         Whether data and token may cross a network unencrypted; without it, ``grpc:`` listens on loopback only.
+    unbounded_requests
+        Whether to listen off loopback without certificates of clients. pyarrow sets no bound on requests and takes
+        them whole before it looks at their token: whoever reaches the server can have it allocate any amount.
     allow_put
         Whether clients may publish (``DoPut``, which replaces) and withdraw data sets of a server. There must be a
         token: any user of this machine could else do so.
     advertise
-        The host that clients are told to read from, for an address such as ``grpc+tls://0.0.0.0:4711``.
+        The host that clients are told to read from, for an address such as ``grpc+tls://0.0.0.0:4711``. By default
+        they read from the host that they asked, and `uri` names the certificate's host or this machine's address.
 
     Raises
     ------
     UsageError
-        The address means nothing or is in use, or needs a token or encryption; or another argument means nothing.
+        The address means nothing or is in use, or needs a token, encryption or certificates of clients; or another
+        argument means nothing.
     MissingDependency
         This pyarrow came without Arrow Flight.
 
@@ -106,6 +108,14 @@ def serve(
     if not is_loopback(address):
         certified = tls is not None and tls.ca is not None
         check_exposed(address, token, encrypted=encrypted, certified=certified, plaintext=plaintext)
+        if not (certified or unbounded_requests):
+            raise UsageError(
+                "Flight takes requests of any size before it looks at their token",
+                expected="certificates of clients: grpc+tls: with TlsConfig(cert=…, key=…, ca=…)",
+                found="a token",
+                where=address,
+                hint="Say unbounded_requests=True, where everybody who reaches the address is trusted so far.",
+            )
     return FlightServer(catalog, address, token, tls, allow_put=allow_put, advertise=advertise)
 
 
@@ -114,10 +124,12 @@ def _catalog_of(source: Any) -> Catalog:
         return ServerCatalog(source)
     if isinstance(source, Dataset):
         name = source.metadata.get("name")
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not name:
             raise UsageError("the data set has no name", hint='flight.serve({"name": dataset}, …)')
         return DatasetCatalog({name: source})
     if isinstance(source, Mapping) and all(isinstance(each, Dataset) for each in source.values()):
+        for name in source:
+            check_name(name)
         return DatasetCatalog(dict(source))
     raise UsageError(
         "this is nothing to serve",
@@ -173,37 +185,32 @@ class FlightServer(Closing):
             # gRPC would share a port that is in use with its owner, and each client would find one of the two.
             listening(address).close()
         scheme = "grpc+tcp" if tls is None else "grpc+tls"
-        shown = _bracketed(host) if advertise is None else advertised_host(advertise, address)
+        named = None if advertise is None else advertised_host(advertise, address)
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
         self._seconds = catalog.limits.close_timeout
-        where = f"{scheme}://{shown}" if advertise is not None or host not in _ANYWHERE else None
-        listens = f"{scheme}://{_bracketed(host)}:{port}"
+        listens = f"{scheme}://{bracketed(host)}:{port}"
+        reached = reached_at(listens, named, tls)
+        # Where the host is chosen here, clients are told to stay with the address at which they asked.
+        where = reached.rpartition(":")[0] if named is not None or reached == listens else None
         self._service = started(catalog, listens, token, tls, where, allow_put)
         self.port: int = self._service.port
-        self.uri = f"{scheme}://{shown}:{self.port}"
+        self.uri = f"{reached.rpartition(':')[0]}:{self.port}"
 
     def close(self) -> None:
-        """Offer nothing any more, and end the calls that go on. Idempotent."""
+        """Offer nothing any more, and end the calls that go on. Idempotent.
+
+        Calls of clients that have stopped reading end after ``Limits.close_timeout``, with their connections. A
+        server that is still open when the process exits is closed then.
+        """
         if self._pid != os.getpid():
             return
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        self._service.stop()
-        # It waits for calls, and a call for a client that takes nothing any more.
-        ending = threading.Thread(target=self._service.shutdown, name="flight end (bowstring)", daemon=True)
-        ending.start()
-        ending.join(self._seconds)
-        if ending.is_alive():
-            _log.warning("a Flight client at %s takes nothing; its call is left behind", self.uri)
-            _kept.append(self._service)
+        self._service.end(self._seconds)
 
     def __repr__(self) -> str:
         return f"<FlightServer {self.uri}{' closed' if self._closed else ''}>"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

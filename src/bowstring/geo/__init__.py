@@ -21,3 +21,7 @@ __all__ = [
     "type_of",
     "validate",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

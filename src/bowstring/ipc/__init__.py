@@ -68,3 +68,7 @@ __all__ = [
     "write_sparse_tensor",
     "write_tensor",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -123,7 +123,8 @@ def new_file(
     Parameters
     ----------
     sink
-        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``.
+        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``. What a path names is replaced when
+        the writer is closed, and stays if an error leaves the ``with`` block; readers of it go on.
     schema
         Of all batches to come.
     options

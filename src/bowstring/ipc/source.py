@@ -7,12 +7,13 @@ import io
 import mmap
 import os
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import ClosedError, LimitExceeded, Truncated, UsageError
+from bowstring.errors import ClosedError, LimitExceeded, MissingFile, Truncated, UsageError
+from bowstring.files import check_file, file_path
 from bowstring.memory import Buffer, foreign_region, wrap
 
 if TYPE_CHECKING:
@@ -28,16 +29,13 @@ if TYPE_CHECKING:
 __all__ = [
     "BufferSource",
     "Source",
-    "check_file",
     "cut_off",
-    "file_path",
     "kept_with",
     "open_source",
     "region_around",
 ]
 
 _PLACEMENT = 64
-_PURPOSES = {"readable": "reading", "writable": "writing"}
 
 
 class Source(ABC):
@@ -305,7 +303,10 @@ class _Nothing:
 
 
 def _open_path(path: str, memory_pool: pa.MemoryPool | None) -> Source:
-    file = open(path, "rb")  # noqa: SIM115  # the source owns it
+    try:
+        file = open(path, "rb")  # noqa: SIM115  # the source owns it
+    except FileNotFoundError as error:
+        raise MissingFile("there is no such file", found=path) from error
     try:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (ValueError, OSError):
@@ -371,35 +372,3 @@ def region_around(
     end = max((address + nbytes for address, nbytes in places if nbytes), default=0)
     offsets = [address - begin if nbytes else 0 for address, nbytes in places]
     return offsets, [foreign_region(begin, end - begin, kept_with(buffers, memory_pool))] if end else []
-
-
-def file_path(path: Any) -> str:
-    """Return what names a file, if it can: it may not be there.
-
-    Raises
-    ------
-    UsageError
-        No file can have that name.
-    """
-    try:
-        name = os.fsencode(path)
-    except (TypeError, UnicodeEncodeError) as error:
-        raise UsageError("this is no path of a file", found=ascii(path)[:80]) from error
-    if b"\0" in name:
-        raise UsageError("a path holds no zero byte", found=ascii(path)[:80])
-    return os.fsdecode(name)
-
-
-def check_file(file: Any, wanted: Literal["readable", "writable"]) -> None:
-    """Refuse a file object that is closed, or says that it was opened for something else.
-
-    Raises
-    ------
-    UsageError
-        It is.
-    """
-    if getattr(file, "closed", False) is True:
-        raise UsageError("the file is closed", found=repr(file)[:120])
-    asked = getattr(file, wanted, None)
-    if callable(asked) and asked() is False:
-        raise UsageError(f"the file was not opened for {_PURPOSES[wanted]}", found=repr(file)[:120])

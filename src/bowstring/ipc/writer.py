@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import os
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from pyarrow.ipc import WriteStats
 
-from bowstring.closing import Closing
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
 from bowstring.errors import ClosedError, UsageError
+from bowstring.files import FileWriter, Target
 from bowstring.ipc.body.pack import Packed, pack
 from bowstring.ipc.compression.codec import codec_of
 from bowstring.ipc.dictionary.reader import Arrival
@@ -24,7 +22,6 @@ from bowstring.ipc.flatbuf.schema import check_dictionaries, encode_schema
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import end_of_stream, frame, write_all
 from bowstring.ipc.options import IpcWriteOptions
-from bowstring.ipc.source import check_file, file_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,10 +33,11 @@ _SMALL_BODY = 1 << 16
 _LONGEST = (1 << 31) - 1
 
 
-class RecordBatchWriter(Closing):
+class RecordBatchWriter(FileWriter):
     """Writes batches of one schema.
 
-    The bodies go from the batches' own buffers to the sink, each placed at a multiple of 64 bytes.
+    The bodies go from the batches' own buffers to the sink, each placed at a multiple of 64 bytes. What a path
+    named before is replaced when the writer is closed, and stays where an error leaves the ``with`` block.
 
     Parameters
     ----------
@@ -74,8 +72,8 @@ class RecordBatchWriter(Closing):
         self._arrivals: list[Arrival] = []
         self._num_batches = 0
         self._position = 0
-        self._owned = isinstance(sink, str | os.PathLike)
-        self._sink = open(file_path(sink), "wb") if self._owned else _binary(sink)  # noqa: SIM115  # closed by `close`
+        self._target = Target(sink)
+        self._sink = self._target.file
         self._closed = False
         self._put(start)
         self._put(self._framed(self._schema_message))
@@ -156,16 +154,22 @@ class RecordBatchWriter(Closing):
         self._num_batches += 1
 
     def close(self) -> None:
-        """Write what comes behind the last batch. Does nothing the second time."""
+        """Write what comes behind the last batch; then a path names what was written. Idempotent."""
         if self._closed:
             return
-        self._closed = True
         try:
             self._put(end_of_stream(is_legacy=self._options.use_legacy_format))
             self._put_end()
-        finally:
-            if self._owned:
-                self._sink.close()
+            self._closed = True
+            self._target.finish()
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Write nothing more, above all no end. What a path named before stays. Idempotent."""
+        self._closed = True
+        self._target.discard()
 
     @abstractmethod
     def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:
@@ -224,18 +228,11 @@ class RecordBatchWriter(Closing):
         self._note(kind, len(first), packed.body_length)
 
     def _put(self, piece: Any) -> None:
-        self._position += write_all(self._sink, piece)
-
-
-def _binary(sink: Any) -> Any:
-    if isinstance(sink, io.TextIOBase) or not hasattr(sink, "write"):
-        raise UsageError(
-            "this cannot be written to",
-            expected="a path or a file opened for writing in binary mode",
-            found=type(sink).__name__,
-        )
-    check_file(sink, "writable")
-    return sink
+        try:
+            self._position += write_all(self._sink, piece)
+        except BaseException:
+            self.abort()  # nothing can follow a part of a message
+            raise
 
 
 def _replaces(change: Change) -> UsageError:

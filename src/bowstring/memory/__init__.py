@@ -67,3 +67,7 @@ __all__ = [
     "watch_forks",
     "wrap",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -82,7 +82,7 @@ def make_writable_file(device: Device, nbytes: int, folder: str) -> tuple[Slab, 
     try:
         fd = _unlinked(folder)
     except OSError as error:
-        raise OutOfBudget("no file can be made in the folder", found=error.strerror, where=folder) from error
+        raise OutOfBudget("no file can be made in the folder", found=_named(error), where=folder) from error
     try:
         # Reserved, not only extended: a process that writes a mapped page without disk space is killed.
         os.posix_fallocate(fd, 0, nbytes)
@@ -93,11 +93,18 @@ def make_writable_file(device: Device, nbytes: int, folder: str) -> tuple[Slab, 
     except OSError as error:
         os.close(fd)
         if error.errno in _FULL:
-            raise OutOfBudget("the disk is full", found=f"{nbytes} bytes asked for", where=folder) from error
+            raise OutOfBudget(
+                "the disk is full", expected=f"{nbytes} bytes", found=_named(error), where=folder
+            ) from error
         raise
     except BaseException:
         os.close(fd)
         raise
+
+
+def _named(error: OSError) -> str:
+    """Return an error of the system by its text and its name."""
+    return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"
 
 
 def map_writable_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:

@@ -5,3 +5,7 @@ from bowstring.parquet.schema import ColumnType, ParquetSchema, read_schema
 from bowstring.parquet.writer import ParquetWriter, write
 
 __all__ = ["ColumnType", "ParquetSchema", "ParquetStream", "ParquetWriter", "read", "read_schema", "write"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,15 +37,19 @@ class Filter(Protocol):
         """Return a boolean for each row."""
         ...
 
+    def warn(self) -> None:
+        """Warn of what could not be compared."""
+        ...
 
-def filter_of(filters: Any, bbox: Any) -> Filter | None:
+
+def filter_of(filters: Any, bbox: Any, on_error: Literal["null", "raise"]) -> Filter | None:
     """Return the filter of a reader that is given filters, a box, both, or none."""
     found: list[Filter] = []
     if filters is not None:
         # It needs pyarrow.dataset, which takes long to import.
         from bowstring.parquet.filters import RowFilter
 
-        found.append(RowFilter(filters))
+        found.append(RowFilter(filters, on_error))
     if bbox is not None:
         found.append(BoxFilter(bbox))
     return found[0] if len(found) == 1 else _All(found) if found else None
@@ -118,6 +122,9 @@ class BoxFilter:
         ]
         return functools.reduce(pc.and_, masks)
 
+    def warn(self) -> None:
+        """Warn of nothing: what is not a geometry is an error."""
+
     def _boxes(self, schema: pa.Schema, *, compared: bool = False) -> dict[str, geo.Box]:
         """Return the boxes by the names of the columns of a file, or of those that are compared."""
         geospatial = [field.name for field in schema if geo.type_of(field) is not None]
@@ -167,3 +174,8 @@ class _All:
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
         """Return a boolean for each row."""
         return functools.reduce(pc.and_, [filter_.mask(batch) for filter_ in self._filters])
+
+    def warn(self) -> None:
+        """Warn of what could not be compared."""
+        for filter_ in self._filters:
+            filter_.warn()

@@ -107,7 +107,7 @@ class OpenFile:
         It is not a Parquet file, or a damaged one; a logical type is where it may not be.
     Unsupported
         It is encrypted, or has a type that pyarrow cannot read.
-    UsageError
+    MissingFile
         There is no such file.
     """
 

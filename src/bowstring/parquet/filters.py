@@ -1,5 +1,6 @@
 """Filters of rows: pyarrow's forms, with paths into Variant columns beside the columns of a file.
 
+A filter is prepared once for the schema of a file: comparisons with numbers become ones in the column's own type.
 Row groups are left out by pyarrow, where their statistics rule out every row. The rows of the others are compared
 one by one, so a filter is exact whatever the statistics are.
 """
@@ -9,35 +10,48 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-import struct
-from typing import TYPE_CHECKING, Any, Final
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
-from bowstring.errors import BowstringError, UnknownColumn, UsageError, first_line
-from bowstring.ipc.flatbuf.message import decode_message
-from bowstring.ipc.flatbuf.reader import Tables
+from bowstring.errors import BowstringError, InvalidData, UnknownColumn, UsageError, first_line
 from bowstring.parquet.columns import leaves_of
-from bowstring.parquet.shredded import bounds_of
+from bowstring.parquet.comparisons import in_column, in_variant, is_number, number_of, possible
+from bowstring.parquet.conditions import COMPARISONS, Condition, condition_of, connected
+from bowstring.parquet.shredded import Compared, bounds_of, typed_of
 from bowstring.variant.reference import Reference, reference_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from bowstring.parquet.file import OpenFile
     from bowstring.parquet.shredded import Chosen
 
-__all__ = ["RowFilter"]
-
-_PREFIX: Final = struct.Struct("<8sIi")
-# Of these, none is true for NaN: statistics leave it out.
-_WITHOUT_NAN: Final = frozenset(
-    ("and_kleene", "or_kleene", "less", "less_equal", "greater", "greater_equal", "equal")
-)
+_OPERATORS: Final = {
+    "=": "equal",
+    "==": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+    "in": "is_in",
+    "not in": "is_in",
+}
 _FORMS: Final = "an expression, or tuples such as [('a', '>', 3)], or lists of them"
+OnError = Literal["null", "raise"]
+
+
+class _Others(NamedTuple):
+    """How many values at a path could not be compared, of how many, and what one of them is."""
+
+    failed: int = 0
+    total: int = 0
+    example: str = ""
 
 
 class RowFilter:
@@ -48,6 +62,8 @@ class RowFilter:
     filters
         A ``pyarrow.compute.Expression``; or a list of tuples of name, operator and value, all of which must hold;
         or a list of such lists, one of which must hold. ``bowstring.variant.path(…)`` stands for a name.
+    on_error
+        Whether a value at a path that is of another class than what it is compared with is an error.
 
     Raises
     ------
@@ -55,13 +71,17 @@ class RowFilter:
         It is none of these.
     """
 
-    def __init__(self, filters: Any) -> None:
-        self._expression = _expression(filters)
-        parts = _parts(self._expression)
-        self._names = _names(parts)
-        self._calls = {value.decode() for key, value in parts or () if key == b"call"}
-        found = {name: reference_of(name) for name in self._names or ()}
-        self._references = {name: each for name, each in found.items() if each is not None}
+    def __init__(self, filters: Any, on_error: OnError = "null") -> None:
+        self._condition = _condition(filters)
+        self._raises = on_error == "raise"
+        leaves = list(self._condition.leaves())
+        names = {name for leaf in leaves for name in (*leaf.path[:1], *(leaf.names or ()))}
+        references = {name: reference_of(name) for name in names}
+        self._references = {name: each for name, each in references.items() if each is not None}
+        self._leaves = leaves
+        self._prepared: tuple[pa.Schema, Any] | None = None
+        self._lock = threading.Lock()
+        self._others: dict[str, _Others] = {}
 
     def columns(self, schema: pa.Schema) -> list[Chosen]:
         """Return the columns that the filter compares, each by the name that the filter has for it.
@@ -71,18 +91,25 @@ class RowFilter:
         UnknownColumn
             The schema has no such column, or several.
         """
-        if self._names is None:
-            return [(None, name) for name in dict.fromkeys(schema.names)]
-        for name in self._names:
-            if name in self._references:
+        chosen: dict[str, Chosen] = {}
+        if any(leaf.names is None for leaf in self._leaves):
+            # The expression may have columns by their position.
+            chosen = {name: (None, name) for name in schema.names}
+        for leaf in self._leaves:
+            compared = self._compared(leaf)
+            if compared is not None:
+                mark = _mark(compared)
+                chosen[mark] = (mark, Compared(*self._references[compared]))
                 continue
-            if schema.names.count(name) != 1:
-                raise UnknownColumn(
-                    "a filter names no column, or several",
-                    found=name,
-                    expected=f"one of {schema.names}"[:200],
-                )
-        return [(name, self._references.get(name, name)) for name in self._names]
+            for name in (*leaf.path[:1], *(leaf.names or ())):
+                if name not in self._references and schema.names.count(name) != 1:
+                    raise UnknownColumn(
+                        "a filter names no column, or several",
+                        found=name,
+                        expected=f"one of {schema.names}"[:200],
+                    )
+                chosen[name] = (name, self._references.get(name, name))
+        return list(chosen.values())
 
     def row_groups(self, file: OpenFile) -> list[int]:
         """Return the numbers of the row groups that the statistics do not rule out.
@@ -92,31 +119,38 @@ class RowFilter:
         UsageError
             The filter does not fit the types of the columns.
         """
-        compared = [column for _, column in self.columns(file.schema) if not isinstance(column, Reference)]
-        file.check_chunks({leaf for column in compared for leaf in leaves_of(file.leaf_paths, column)})
-        extra = [pa.field(name, each.type) for name, each in self._references.items()]
-        schema = pa.schema([*file.schema, *extra])
-        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit=file.int96)
-        fragment = ds.ParquetFileFormat(read_options=options).make_fragment(file.statistics_source)
+        groups = list(range(file.num_row_groups))
+        compared = [column for _, column in self.columns(file.schema)]
+        if self._raises and self._references:
+            return groups
         with _translated():
-            groups = [int(group.id) for group in fragment.subset(self._expression, schema=schema).row_groups]
-            return [group for group in groups if self._may_match(file, group, schema)]
+            wanted = possible(self._condition, file.schema)
+            if wanted is not None:
+                plain = [column for column in compared if not isinstance(column, Reference)]
+                file.check_chunks({leaf for column in plain for leaf in leaves_of(file.leaf_paths, column)})
+                options = ds.ParquetReadOptions(coerce_int96_timestamp_unit=file.int96)
+                fragment = ds.ParquetFileFormat(read_options=options).make_fragment(file.statistics_source)
+                groups = [int(group.id) for group in fragment.subset(wanted, schema=file.schema).row_groups]
+            typed = {name: typed_of(file, each) for name, each in self._references.items()}
+            if not any(typed.values()):
+                return groups
+            return [group for group in groups if self._may_match(file, group, typed)]
 
-    def _may_match(self, file: OpenFile, group: int, schema: pa.Schema) -> bool:
+    def _may_match(self, file: OpenFile, group: int, typed: dict[str, pa.DataType | None]) -> bool:
         """Return whether statistics of typed columns leave rows that the filter could want."""
-        known = [
-            bounds_of(file, group, each, name, has_nan=not self._calls <= _WITHOUT_NAN)
-            for name, each in self._references.items()
-        ]
-        known = [each for each in known if each is not None]
-        if not known:
+        bounds = {name: bounds_of(file, group, each, name) for name, each in self._references.items()}
+        known = {name: each for name, each in bounds.items() if each is not None}
+        # Where nothing is known of the values at a path, they may be of other types, which no statistics are about.
+        schema = pa.schema([*file.schema, *((name, typed[name]) for name in known)])
+        wanted = possible(self._condition, schema, frozenset(known)) if known else None
+        if wanted is None:
             return True
         # What is known of all rows of a fragment is compared with the filter; nothing is read.
         form = ds.ParquetFileFormat()
-        bounds = functools.reduce(operator.and_, known)
-        fragment = form.make_fragment(pa.BufferReader(b""), partition_expression=bounds)
-        found = ds.FileSystemDataset([fragment], schema=schema, format=form)
-        return any(True for _ in found.get_fragments(self._expression))
+        whole = functools.reduce(operator.and_, known.values())
+        fragment = form.make_fragment(pa.BufferReader(b""), partition_expression=whole)
+        dataset = ds.FileSystemDataset([fragment], schema=schema, format=form)
+        return any(True for _ in dataset.get_fragments(wanted))
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
         """Return a boolean for each row; no comparison holds for a null.
@@ -125,74 +159,138 @@ class RowFilter:
         ------
         UsageError
             The filter does not fit the types of the columns.
+        InvalidData
+            With ``on_error="raise"``: a value at a path cannot be compared.
         """
         table = pa.Table.from_batches([batch])
+        self._count(batch)
         with _translated():
-            scanner = ds.InMemoryDataset(table).scanner(columns={"keep": self._expression}, use_threads=False)
+            prepared = self._prepared
+            if prepared is None or not prepared[0].equals(batch.schema):
+                prepared = self._prepared = batch.schema, self._expression(self._condition, batch.schema)
+            scanner = ds.InMemoryDataset(table).scanner(columns={"keep": prepared[1]}, use_threads=False)
             keep = scanner.to_table().column("keep").combine_chunks()
             if not pa.types.is_boolean(keep.type):
                 raise UsageError("a filter is true or false", expected="a comparison", found=str(keep.type))
         return pc.fill_null(keep, fill_value=False)
 
+    def warn(self) -> None:
+        """Warn of values at paths that could not be compared, once."""
+        with self._lock:
+            others, self._others = self._others, {}
+        for name, each in others.items():
+            if each.failed:
+                reference = self._references[name]
+                warnings.warn(
+                    f"{each.failed} of {each.total} values at {reference.label} of {reference.column} are not "
+                    f"{_class_of(reference.type)} (one is {_article(each.example)}): no comparison of the filter "
+                    'holds for them. on_error="raise" makes this an error.',
+                    UserWarning,
+                    stacklevel=5,
+                )
 
-def _expression(filters: Any) -> Any:
+    def _count(self, batch: pa.RecordBatch) -> None:
+        """Count the values at paths that cannot be compared."""
+        for name, reference in self._references.items():
+            number = batch.schema.get_field_index(_mark(name))
+            column = batch.column(number) if number >= 0 else None
+            if column is None or not pa.types.is_struct(column.type):
+                continue  # typed values, all of them comparable
+            others = column.field("other")
+            count = len(others) - others.null_count
+            first = str(others.drop_null()[0]) if count else ""
+            if count and self._raises:
+                raise InvalidData(
+                    f"a filter compares values that are not {_class_of(reference.type)}",
+                    expected=str(reference.type),
+                    found=first,
+                    where=f"{reference.label} of {reference.column}",
+                    hint='on_error="null" leaves such rows out, and counts them.',
+                )
+            there = functools.reduce(pc.or_, [each.is_valid() for each in column.flatten()]).true_count
+            with self._lock:
+                old = self._others.get(name, _Others())
+                self._others[name] = _Others(old.failed + count, old.total + there, old.example or first)
+
+    def _compared(self, leaf: Condition) -> str | None:
+        """Return the name of the path whose values a condition compares, ``None`` for columns."""
+        return leaf.path[0] if len(leaf.path) == 1 and leaf.path[0] in self._references else None
+
+    def _expression(self, condition: Condition, schema: pa.Schema) -> Any:
+        """Return a condition as an expression of the columns of a batch."""
+        if condition.parts:
+            return condition.joined(self._expression(part, schema) for part in condition.parts)
+        if condition.expression is not None:
+            return condition.expression
+        name = self._compared(condition)
+        if name is None:
+            return in_column(condition, condition.path, schema)
+        return in_variant(condition, _mark(name), schema)
+
+
+def _class_of(type_: pa.DataType) -> str:
+    return "numbers" if is_number(type_) else f"of type {type_}"
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aio" else f"a {kind}"
+
+
+def _mark(name: str) -> str:
+    """Return the name of the values at a path as they are compared; that of the path has them as they are read."""
+    return name + "#"
+
+
+def _condition(filters: Any) -> Condition:
     if isinstance(filters, pc.Expression):
-        return filters
+        return condition_of(filters)
     if not isinstance(filters, list | tuple) or not filters:
         raise UsageError("these are not filters", expected=_FORMS, found=repr(filters)[:200])
     whole = [filters] if all(isinstance(each, tuple) for each in filters) else filters
     try:
-        named = [[(_name(column), operator, value) for column, operator, value in each] for each in whole]
-        return pq.filters_to_expression(named)
+        if not all(whole):
+            raise ValueError("an empty list")
+        return connected(
+            "or_kleene", [connected("and_kleene", [_comparison(*each) for each in inner]) for inner in whole]
+        )
     except BowstringError:
         raise
-    except (TypeError, ValueError, pa.ArrowException) as error:
-        raise UsageError("these are not filters", expected=_FORMS, found=str(error)[:200]) from error
+    except (TypeError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
+        raise UsageError("these are not filters", expected=_FORMS, found=first_line(error)[:200]) from error
 
 
-def _name(column: Any) -> Any:
-    if not isinstance(column, pc.Expression):
-        return column
-    names = _names(_parts(column))
-    if names is None or len(names) != 1 or reference_of(names[0]) is None:
-        raise UsageError(
-            "a filter compares a column", expected="a name, or variant.path(…)", found=str(column)[:200]
-        )
-    return names[0]
+def _comparison(column: Any, symbol: str, value: Any) -> Condition:
+    """Return the condition that a tuple is."""
+    if symbol not in _OPERATORS:
+        raise ValueError(f"{symbol!r} is not an operator")
+    call = _OPERATORS[symbol]
+    if call == "is_in":
+        if isinstance(value, pa.ChunkedArray):
+            value = value.combine_chunks()
+        value = value if isinstance(value, pa.Array) else list(value)
+    if isinstance(column, int) or isinstance(value, pc.Expression):
+        place = pc.field(column if isinstance(column, int) else _path(column))
+        condition = condition_of(place.isin(value) if call == "is_in" else COMPARISONS[call](place, value))
+    elif call != "is_in" and number_of(value) is None:
+        condition = Condition(call, _path(column), pa.scalar(value))
+    else:
+        condition = Condition(call, _path(column), value)
+    return Condition("invert", parts=(condition,)) if symbol == "not in" else condition
 
 
-def _parts(expression: Any) -> Sequence[tuple[bytes, bytes]] | None:
-    """Return the parts of an expression one after the other, ``None`` where they cannot be found out.
-
-    pyarrow does not say. The form in which it pickles expressions is a file of Arrow IPC, whose metadata name them.
-    """
-    try:
-        stored = expression.__reduce__()[1][0].to_pybytes()
-        _, _, size = _PREFIX.unpack_from(stored)
-        message = decode_message(stored[_PREFIX.size : _PREFIX.size + size])
-        tables = Tables(message.data)
-        return tables.key_values(message.header, tables.slots(message.header, "Schema")[2], "Schema").pairs
-    except (pa.ArrowException, BowstringError, struct.error, TypeError):
-        return None
-
-
-def _names(parts: Sequence[tuple[bytes, bytes]] | None) -> list[str] | None:
-    """Return the names of the columns that an expression refers to, ``None`` where that is not known."""
-    if parts is None:
-        return None
-    names: list[str] = []
-    inside = 0
-    for key, value in parts:
-        if key == b"nested_field_ref":
-            names.append("")
-            inside = int(value)
-        elif key == b"field_ref":
-            if not inside:
-                names.append(value.decode())
-            elif not names[-1]:
-                names[-1] = value.decode()
-            inside = max(inside - 1, 0)
-    return list(dict.fromkeys(names))
+def _path(column: Any) -> tuple[str, ...]:
+    """Return the names of a column, and of the fields in it, that a tuple begins with."""
+    if isinstance(column, str):
+        return (column,)
+    if isinstance(column, tuple | list) and column and all(isinstance(each, str) for each in column):
+        return tuple(column)
+    if isinstance(column, pc.Expression):
+        path = condition_of(column.is_valid()).path
+        if len(path) == 1 and reference_of(path[0]) is not None:
+            return path
+    raise UsageError(
+        "a filter compares a column", expected="a name, or variant.path(…)", found=str(column)[:200]
+    )
 
 
 @contextlib.contextmanager
@@ -201,5 +299,5 @@ def _translated() -> Iterator[None]:
         yield
     except BowstringError:
         raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError("the filters do not fit the columns", found=first_line(error)) from error

@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import functools
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["ParquetStream", "read"]
 
 _MOST_THREADS: Final = 4
+_SLICE: Final = 1.0
+_Read = TypeVar("_Read")
 
 
 def read(
@@ -39,6 +41,7 @@ def read(
     columns: Sequence[ColumnPath] | None = None,
     filters: Any = None,
     bbox: Any = None,
+    on_error: Literal["null", "raise"] = "null",
     device: Device | str | None = None,
     int96: Int96 = "us",
     limits: Limits | None = None,
@@ -63,13 +66,19 @@ def read(
         only the leaves that it needs are decoded. All columns by default.
     filters
         Which rows: a ``pyarrow.compute.Expression``; or tuples of name, operator and value, as
-        ``pyarrow.parquet.read_table`` takes them. ``bowstring.variant.path(…)`` stands for a column. Rows for which
-        a comparison is null are left out. Row groups without such rows are skipped by their statistics; for a path,
-        by those of a ``typed_value`` of its type whose ``value`` is null in all of them.
+        ``pyarrow.parquet.read_table`` takes them, for a field inside of structs with a tuple of names.
+        ``bowstring.variant.path(…)`` stands for a column. Rows for which a comparison is null are left out. Row
+        groups without such rows are skipped by their statistics; for a path, by those of a ``typed_value`` whose
+        ``value`` is null in all of them. How numbers of all kinds compare with columns of all types, and what NaN
+        does, is a table of the guide; at a path they compare as what they are in the document.
     bbox
         Only rows whose geometries have a point of their bounds in a box: a :class:`bowstring.geo.Box`, or ``xmin,
         ymin, xmax, ymax``, for the only geospatial column; or a mapping of names of columns to boxes. Row groups
         are skipped by their geospatial statistics. Rows are compared by :func:`bowstring.geo.intersects_box`.
+    on_error
+        What becomes of values at a path of `filters` that are of another class than its type, such as text for
+        numbers: ``"null"`` leaves their rows out, and warns of them once, at the end; ``"raise"`` makes the first
+        of any row group an error, so no row group is skipped.
     device
         Where the batches shall be, such as ``"cuda:0"``. With pylibcudf, pages of files of this machine are decoded
         there: columns of numbers, text, dates, timestamps, and lists and structs of these, where no rows are
@@ -90,13 +99,16 @@ def read(
 
     Raises
     ------
+    MissingFile
+        There is no such file.
     UsageError
-        There is no such file; a list is empty; the filters do not fit the columns.
+        A list is empty; the filters do not fit the columns.
     UnknownColumn
         There is no such column.
     InvalidData
         A file is damaged, the schemas of two files differ, or an INT96 or INTERVAL is beyond what the Arrow type
-        holds. Later files are opened when they are reached.
+        holds. Later files are opened when they are reached. With ``on_error="raise"``: a filter compares a value of
+        another class.
     Unsupported
         A file is encrypted, or a column has a type that cannot be read; the other columns of the file can.
     LimitExceeded
@@ -113,7 +125,14 @@ def read(
     """
     limits = limits_or_default(limits)
     return ParquetStream(
-        source, columns=columns, filters=filters, bbox=bbox, device=device, int96=int96, limits=limits
+        source,
+        columns=columns,
+        filters=filters,
+        bbox=bbox,
+        on_error=on_error,
+        device=device,
+        int96=int96,
+        limits=limits,
     )
 
 
@@ -194,6 +213,7 @@ class ParquetStream(SequentialReader):
         columns: Sequence[ColumnPath] | None = None,
         filters: Any = None,
         bbox: Any = None,
+        on_error: Literal["null", "raise"] = "null",
         device: Device | str | None = None,
         int96: Int96 = "us",
         limits: Limits | None = None,
@@ -201,11 +221,15 @@ class ParquetStream(SequentialReader):
         limits = limits_or_default(limits)
         if isinstance(columns, str):
             raise UsageError("columns are chosen by a list", expected=f"[{columns!r}]", found=repr(columns))
+        if on_error not in ("null", "raise"):
+            raise UsageError(
+                "no way to treat errors", expected="'null' or 'raise'", found=repr(on_error)[:80]
+            )
         self._sources = list(source) if isinstance(source, list | tuple) else [source]
         if not self._sources:
             raise UsageError("no files to read", expected="one or more", found="an empty list")
         self._columns = named_columns(columns)
-        self._filter = filter_of(filters, bbox)
+        self._filter = filter_of(filters, bbox, on_error)
         self._device = device_by_name(device) if isinstance(device, str) else device
         self._limits = limits
         self._int96: Int96 = int96
@@ -289,6 +313,8 @@ class ParquetStream(SequentialReader):
         for file in self._files:
             file.close()
         self._files.clear()
+        if self._filter is not None:
+            self._filter.warn()
 
     def _arrow_batches(self) -> Iterator[pa.RecordBatch]:
         if self._device is not None and not self._device.is_host:
@@ -321,13 +347,15 @@ class ParquetStream(SequentialReader):
                 return batch
             self._read_ahead()
             if not self._due:
+                if self._filter is not None:
+                    self._filter.warn()
                 raise EndOfStream("the stream has no more batches")
             due = self._due.popleft()
             if due.batches is None:
                 self._ready = self._in_pieces(due)
             else:
                 # Before this one is used, the next one is on its way.
-                batches = self._on_device(due) if due.plan.is_on_device else due.batches[0].result()
+                batches = self._on_device(due) if due.plan.is_on_device else _awaited(due.batches[0])
                 if due.is_last:
                     self._leave(due.plan.file)
                 self._read_ahead()
@@ -344,7 +372,7 @@ class ParquetStream(SequentialReader):
                 return [self._uploaded(each) for each in _pieces(plan, due.group, None)]
             found.append(([batch], plan.decoder.positions))
         for future, (_, positions) in zip(due.batches, plan.parts, strict=True):
-            found.append(([self._uploaded(batch) for batch in future.result()], positions))
+            found.append(([self._uploaded(batch) for batch in _awaited(future)], positions))
         return list(beside(found, plan.schema))
 
     def _in_pieces(self, due: _Due) -> Iterator[pa.RecordBatch]:
@@ -454,10 +482,16 @@ def _planned(plan: _Plan, source: Any, device: Device) -> _Plan:
 
 def _wait(due: collections.deque[_Due]) -> None:
     """Wait until no thread reads any more: what it reads from is closed next."""
-    for each in due:
-        for future in (*(each.batches or ()), *([] if each.masks is None else [each.masks])):
-            if not future.cancelled():
-                future.exception()
+    futures = [future for each in due for future in (*(each.batches or ()), each.masks) if future is not None]
+    while wait([each for each in futures if not each.cancelled()], _SLICE).not_done:
+        pass
+
+
+def _awaited(future: Future[_Read]) -> _Read:
+    """Return what a thread reads; waits in slices, so that Ctrl-C ends the wait whatever C code handles it."""
+    while not wait([future], _SLICE).done:
+        pass
+    return future.result()
 
 
 def _no_masks() -> None:

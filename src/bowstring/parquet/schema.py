@@ -110,7 +110,7 @@ def read_schema(source: Any, *, limits: Limits | None = None) -> ParquetSchema:
 
     Raises
     ------
-    UsageError
+    MissingFile
         There is no such file.
     InvalidData
         It is not a Parquet file, or a damaged one.

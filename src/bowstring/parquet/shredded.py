@@ -12,6 +12,7 @@ import decimal
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +20,7 @@ from bowstring import variant
 from bowstring.columnar.marks import VariantArray, is_variant, marked_field
 from bowstring.errors import UnknownColumn, UsageError
 from bowstring.parquet.columns import ColumnPath, children_of, count_leaves
+from bowstring.parquet.comparisons import is_number
 from bowstring.variant.column import VariantType
 from bowstring.variant.reference import Reference, reference_of
 
@@ -26,11 +28,20 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.parquet.file import OpenFile
 
-__all__ = ["Columns", "bounds_of", "named_columns"]
-
 _EMPTY_METADATA: Final = b"\x01\x00\x00"
+_DECIMALS: Final = pa.decimal256(76, 38)
+"""Every whole number and every decimal of a Variant fits."""
 Chosen = tuple[str | None, "ColumnPath | Reference"]
 """A column of a result: its name where it is another one, and what it is."""
+
+
+class Compared(Reference):
+    """A path whose values a filter compares: numbers as what they are, not as the type that they are read as.
+
+    They are the typed column where all values are of it. If not, a struct: for numbers, ``decimal`` has whole
+    numbers and decimals, ``float`` the others, and ``integer`` again what fits; for values of other types,
+    ``value``. ``other`` names the type of what cannot be compared.
+    """
 
 
 def named_columns(columns: Any) -> list[Chosen] | None:
@@ -252,18 +263,30 @@ class Columns:
             table.column(number) if is_path or beside is None else beside.column(number)
             for is_path, number in self._order
         ]
-        return list(pa.Table.from_arrays(columns, schema=self.schema).to_batches())
+        schema = self.schema
+        for position, (is_path, number) in enumerate(self._order):
+            if is_path and isinstance(self._paths[number][0], Compared):
+                schema = schema.set(position, table.schema.field(number))
+        return list(pa.Table.from_arrays(columns, schema=schema).to_batches())
 
     def _values(self, batch: pa.RecordBatch, leaves: tuple[int, ...]) -> pa.RecordBatch:
         """Return the values at the paths, out of a batch of these leaves."""
-        arrays = []
+        arrays, fields = [], []
         for reference, way, field in self._paths:
             array = batch.column(batch.schema.get_field_index(reference.column))
-            arrays.append(_values(array, reference, way, leaves, field.type, self._file.limits))
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field for _, _, field in self._paths]))
+            if isinstance(reference, Compared):
+                arrays.append(_compared(array, reference, way, leaves, self._file.limits))
+                fields.append(field.with_type(arrays[-1].type))
+            else:
+                arrays.append(_values(array, reference, way, leaves, field.type, self._file.limits))
+                fields.append(field)
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def _result(self, name: str, reference: Reference, way: _Way | None) -> pa.Field:
-        """Return the field of the values at a path."""
+        """Return the field of the values at a path; what is compared has a type for each row group."""
+        if isinstance(reference, Compared):
+            _column_of(self._file, reference)
+            return pa.field(name, pa.null())
         if not isinstance(reference.type, VariantType) and not _holds_variants(reference.type):
             return pa.field(name, reference.type)
         first, column = _column_of(self._file, reference)
@@ -286,14 +309,55 @@ def _values(
     """Return the values at a path of a group that has some leaves of a Variant."""
     if way is not None and way.typed == type_ and (way.value is None or way.value not in leaves):
         return pc.struct_field(array, [*way.names, "typed_value"])
-    found = _got(array, reference, limits).to_arrow()
-    if isinstance(found, VariantArray):
-        found = found.storage
-    return found if found.type.equals(type_) else found.cast(type_)
+    values = _storage(_got(array, reference, limits))
+    return values if values.type.equals(type_) else values.cast(type_)
+
+
+def _compared(
+    array: pa.StructArray, reference: Compared, way: _Way | None, leaves: tuple[int, ...], limits: Limits
+) -> pa.Array:
+    """Return the values at a path as a filter compares them."""
+    typed = _comparable(way, reference)
+    if way is not None and typed is not None and (way.value is None or way.value not in leaves):
+        return pc.struct_field(array, [*way.names, "typed_value"])
+    batch = _batch_of(array, reference)
+    # First what is most likely all that there is.
+    types = {"value": reference.type}
+    if pa.types.is_floating(reference.type):
+        types = {"float": pa.float64(), "decimal": _DECIMALS}
+    elif is_number(reference.type):
+        integers = {"integer": pa.int64()} if pa.types.is_integer(reference.type) else {}
+        types = {**integers, "decimal": _DECIMALS, "float": pa.float64()}
+    arrays: dict[str, pa.Array] = {}
+    others = np.ones(len(array), np.bool_)
+    for name, type_ in types.items():
+        if not others.any():
+            arrays[name] = pa.nulls(len(array), type_)
+            continue
+        read = variant.get(batch, reference.path, type_, cast="exact", with_status=True, limits=limits)
+        arrays[name] = _storage(read[0])
+        others &= read[1].values > np.uint8(variant.Status.VARIANT_NULL)
+    arrays["other"] = pa.nulls(len(array), pa.string())
+    if others.any():
+        kinds = variant.type_of(batch, reference.path).to_arrow().cast(pa.string())
+        arrays["other"] = pc.if_else(pa.array(others), kinds.fill_null("malformed"), arrays["other"])
+    return pa.StructArray.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def _storage(column: Any) -> pa.Array:
+    array = column.to_arrow()
+    return array.storage if isinstance(array, VariantArray) else array
 
 
 def _got(array: pa.StructArray, reference: Reference, limits: Limits) -> Any:
-    """Return the values at a path of a group that has what the path needs; without values, of no metadata."""
+    """Return the values at a path of a group that has what the path needs."""
+    # With statuses, for without them a part of a file that has other values than the rest is warned of.
+    batch = _batch_of(array, reference)
+    return variant.get(batch, reference.path, reference.type, with_status=True, limits=limits)[0]
+
+
+def _batch_of(array: pa.StructArray, reference: Reference) -> pa.RecordBatch:
+    """Return a group that has what a path needs as a batch; without values, of no metadata."""
     if not pa.types.is_struct(array.type):
         raise UsageError(
             "a path leads into a column that is no Variant",
@@ -309,9 +373,7 @@ def _got(array: pa.StructArray, reference: Reference, limits: Limits) -> Any:
         mask = array.is_null() if array.null_count else None
         array = pa.StructArray.from_arrays(children, fields=fields, mask=mask)
     field = marked_field(pa.field(reference.column, array.type))
-    batch = pa.RecordBatch.from_arrays([array], schema=pa.schema([field]))
-    # With statuses, for without them a part of a file that has other values than the rest is warned of.
-    return variant.get(batch, reference.path, reference.type, with_status=True, limits=limits)[0]
+    return pa.RecordBatch.from_arrays([array], schema=pa.schema([field]))
 
 
 def _holds_variants(type_: pa.DataType) -> bool:
@@ -345,24 +407,27 @@ def _is_null(file: OpenFile, group: int, leaf: int) -> bool:
     return bool(found is not None and found.has_null_count and found.null_count == rows)
 
 
-def bounds_of(file: OpenFile, group: int, reference: Reference, name: str, *, has_nan: bool) -> Any:
+def typed_of(file: OpenFile, reference: Reference) -> pa.DataType | None:
+    """Return the type of the typed column at a path, ``None`` without one whose values a filter can compare."""
+    return _comparable(_way(file, reference), reference)
+
+
+def _comparable(way: _Way | None, reference: Reference) -> pa.DataType | None:
+    typed = None if way is None else way.typed
+    if typed is None or typed.equals(reference.type) or (is_number(typed) and is_number(reference.type)):
+        return typed
+    return None
+
+
+def bounds_of(file: OpenFile, group: int, reference: Reference, name: str) -> Any:
     """Return what statistics say about the values at a path of a row group, as an expression of a name, or nothing.
 
-    They say nothing unless all values are of the type that is asked for: then all of the ``value`` are null.
-
-    Parameters
-    ----------
-    file, group
-        A row group.
-    reference
-        A path.
-    name
-        What the expression refers to.
-    has_nan
-        Whether it matters that statistics leave out NaN.
+    They say nothing unless all values are of the typed column: then all of the ``value`` are null. They leave out
+    NaN, and may have one zero for the other.
     """
     way = _way(file, reference)
-    if way is None or way.typed is None or not way.typed.equals(reference.type):
+    typed = _comparable(way, reference)
+    if way is None or typed is None:
         return None
     file.check_chunks(way.inside if way.value is None else (way.value, *way.inside))
     if way.value is not None and not _is_null(file, group, way.value):
@@ -373,9 +438,7 @@ def bounds_of(file: OpenFile, group: int, reference: Reference, name: str, *, ha
     place = pc.field(name)
     if found.null_count == file.column_chunk(group, way.inside[0]).num_values:
         return place.is_null()
-    if pa.types.is_floating(way.typed) and has_nan:
-        return None
-    least, most = _least_and_most(found, way.typed)
+    least, most = _least_and_most(found, typed)
     if found.null_count:
         return (
             None

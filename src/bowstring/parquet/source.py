@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from bowstring.errors import Unsupported, UsageError, first_line
+from bowstring.errors import MissingFile, Unsupported, UsageError, first_line
 
 __all__ = ["file_system", "is_url", "name_of", "open_source"]
 
@@ -28,7 +28,9 @@ def open_source(source: Any) -> pa.NativeFile:
     Raises
     ------
     UsageError
-        It is none of these, or there is no such file.
+        It is none of these.
+    MissingFile
+        There is no such file.
     Unsupported
         pyarrow has no file system for the URL.
     """
@@ -102,4 +104,4 @@ def _open_path(path: str | bytes) -> pa.NativeFile:
             raise UsageError("this is a folder", found=name, hint="Give the list of its files.")
         return pa.OSFile(name, "rb")
     except FileNotFoundError as error:
-        raise UsageError("there is no such file", found=name) from error
+        raise MissingFile("there is no such file", found=name) from error

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-import secrets
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bowstring.closing import Closing
 from bowstring.columnar.batch import batches
 from bowstring.errors import ClosedError, Unsupported, UsageError, first_line
+from bowstring.files import FileWriter, Target
 from bowstring.parquet.annotations import annotated_leaves
 from bowstring.parquet.columns import variants_of
 from bowstring.parquet.footer import Footer, decode_footer, encode_footer, footer_bytes, framed
@@ -25,7 +24,6 @@ from bowstring.parquet.stored import stored_array, stored_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 __all__ = ["ParquetWriter", "write"]
 
@@ -55,8 +53,8 @@ def write(
         A Batch, a stream, a table, a data frame, a mapping of names to arrays, or an iterable of such things: what
         ``Server.publish`` takes.
     path
-        A path, a URL, or a binary file opened for writing. A file of a path is there when all of it is written, and
-        not before; where the writing fails, what was there before stays.
+        A path, a URL, or a binary file opened for writing. A file of a path, or of a URL ``file:``, is there when
+        all of it is written, and not before; where the writing fails, what was there before stays.
     schema
         That of an iterable that may be empty.
     row_group_size
@@ -97,17 +95,18 @@ def write(
     if shred is not None:
         found, made = shredded_batches(found, taken, shred)
     with (
-        _target(path) as sink,
+        _opened(path) as sink,
         ParquetWriter(sink, found, row_group_size=row_group_size, **options) as writer,
     ):
         for batch in made:
             writer.write_batch(batch)
 
 
-class ParquetWriter(Closing):
+class ParquetWriter(FileWriter):
     """Writes batches of one schema to a file.
 
-    At the end of a ``with`` block that an error leaves, no footer is written: the file is none.
+    What a path named before is replaced when the writer is closed. At the end of a ``with`` block that an error
+    leaves it stays; a file object gets no footer, and so is no Parquet file.
 
     Parameters
     ----------
@@ -140,8 +139,10 @@ class ParquetWriter(Closing):
         self._rows = row_group_size
         self._batches: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
-        self._opened = pa.OSFile(os.fspath(sink), "wb") if isinstance(sink, str | os.PathLike) else None
-        self._sink = _Sink(sink if self._opened is None else self._opened)
+        self._target = Target(sink)
+        self._sink = _Sink(self._target.file)
+        # pyarrow's writer writes a footer when it is collected.
+        weakref.finalize(self, self._sink.discard)
         self._writer: Any = None
         try:
             with _translated():
@@ -171,7 +172,7 @@ class ParquetWriter(Closing):
             self._flush()
 
     def close(self) -> None:
-        """Write what is left, and the footer. Idempotent."""
+        """Write what is left, and the footer; then a path names what was written. Idempotent."""
         if self._writer is None:
             return
         try:
@@ -180,31 +181,21 @@ class ParquetWriter(Closing):
             with _translated():
                 self._writer.close()
             self._sink.release(self._annotated)
+            self._target.finish()
         except BaseException:
             self.abort()
             raise
         self._writer = None
-        if self._opened is not None:
-            self._opened.close()
 
     def abort(self) -> None:
-        """Write nothing more, above all no footer. Idempotent."""
+        """Write nothing more, above all no footer. What a path named before stays. Idempotent."""
         writer, self._writer = self._writer, None
         self._batches.clear()
         self._sink.discard()
         if writer is not None:
             with contextlib.suppress(pa.ArrowException, OSError, ValueError):
                 writer.close()
-        if self._opened is not None:
-            self._opened.close()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
+        self._target.discard()
 
     def _flush(self) -> None:
         if not self._batches:
@@ -305,32 +296,21 @@ class _Sink:
 
 
 @contextlib.contextmanager
-def _target(path: Any) -> Iterator[Any]:
-    """Open what is written to; where the writing fails, no file of it is left."""
-    if not isinstance(path, str | os.PathLike):
+def _opened(path: Any) -> Iterator[Any]:
+    """Open the file of a URL; where the writing fails, no file of it is left."""
+    if not is_url(path):
         yield path
         return
-    name = os.fsdecode(os.fspath(path))
-    if is_url(name):
-        system, inside = file_system(name)
-        try:
-            with system.open_output_stream(inside) as stream:
-                yield stream
-        except BaseException:
-            with contextlib.suppress(OSError):
-                system.delete_file(inside)
-            raise
+    system, inside = file_system(path)
+    if system.type_name == "local":
+        yield inside
         return
-    folder, last = os.path.split(os.path.abspath(name))
-    if not os.path.isdir(folder):
-        raise UsageError("there is no such folder", found=folder)
-    unfinished = os.path.join(folder, f".{last}.{secrets.token_hex(4)}.part")
     try:
-        yield unfinished
-        os.replace(unfinished, name)
+        with system.open_output_stream(inside) as stream:
+            yield stream
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(unfinished)
+        with contextlib.suppress(OSError):
+            system.delete_file(inside)
         raise
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from bowstring.dissociated.producer import Outcome
 from bowstring.errors import ClosedError
 from bowstring.transport import listen
-from bowstring.transport.accepting import accept_next, place_for
+from bowstring.transport.accepting import accept_next, place_for, unauthenticated
 from bowstring.transport.threads import NO_THREAD, Work, run_in_thread
 
 if TYPE_CHECKING:
@@ -172,10 +172,13 @@ class Acceptor:
             self._sessions[session] = None
         if evicted is not None:
             evicted.close(0.0)
+        if session.is_stranger:
+            unauthenticated.enter(session, lambda: session.is_stranger, lambda: session.close(0.0))
         session.listen()
 
     def ended(self, session: Session, outcome: Outcome) -> None:
         """Forget a session, and count what became of it."""
+        unauthenticated.leave(session)
         with self._changed:
             self._sessions.pop(session, None)
             self.completed += outcome is Outcome.COMPLETED

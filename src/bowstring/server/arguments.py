@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import urllib.parse
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 from bowstring.errors import UsageError
 from bowstring.limits import Limits
 from bowstring.memory import Pool
-from bowstring.transport import encrypts, is_loopback
+from bowstring.transport import check_scheme, encrypts, is_loopback
 
 if TYPE_CHECKING:
     import ssl
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
     from bowstring.transport.certificates import TlsConfig
 
 __all__ = [
-    "advertised_host",
     "check_address",
     "check_door",
     "check_exposed",
+    "check_name",
     "check_offer",
     "check_seconds",
     "check_token",
@@ -49,10 +48,7 @@ def check_door(
     UsageError
         One of the arguments means nothing, or the address needs a token or encryption.
     """
-    if not isinstance(address, str):
-        raise UsageError(
-            "not an address", expected='text such as "unix:/path" or "tcp://127.0.0.1:0"', found=repr(address)
-        )
+    check_scheme(address)
     check_token(token)
     if not isinstance(pool, Pool | None):
         raise UsageError("not a pool", expected="a bowstring.Pool", found=repr(pool))
@@ -148,28 +144,6 @@ def check_exposed(
         )
 
 
-def advertised_host(host: Any, address: str) -> str:
-    """Return the host that URIs shall name, as they name it.
-
-    Raises
-    ------
-    UsageError
-        It is no host, or the address has none.
-    """
-    if (
-        "://" not in address or urllib.parse.urlsplit(address).path
-    ):  # a socket's file, or a name in this process
-        raise UsageError("this address has no host to advertise", found=address, where="advertise")
-    text = host if isinstance(host, str) else ""
-    plain = text.removeprefix("[").removesuffix("]")
-    is_name = bool(plain) and all(each.isalnum() or each in "-._:%" for each in plain)
-    if not is_name:
-        raise UsageError(
-            "not a host", expected="a name or an IP address, without a port", found=repr(host)[:80]
-        )
-    return f"[{plain}]" if ":" in plain else plain
-
-
 def check_seconds(seconds: Any, name: str = "timeout") -> float:
     """Return a time that ends, in seconds; `name` is that of the argument.
 
@@ -190,17 +164,30 @@ def check_offer(name: Any, schema: Any, readers: Any) -> None:
     Raises
     ------
     UsageError
-        The name is no text, or too long, or the schema or the number of readers is none.
+        The name is not text, empty or too long, or the schema or the number of readers is of another type.
     """
-    try:
-        size = len(name.encode())
-    except (AttributeError, UnicodeEncodeError):
-        raise UsageError("not a name of a data set", expected="text", found=ascii(name)[:80]) from None
-    if size > _MOST_NAME:
-        raise UsageError("the name is too long", expected=f"at most {_MOST_NAME} bytes", found=size)
+    check_name(name)
     if schema is not None and not isinstance(schema, pa.Schema):
         raise UsageError("not a schema", expected="a pyarrow.Schema", found=repr(schema)[:80])
     if readers is not None and (
         isinstance(readers, bool) or not isinstance(readers, Integral) or readers < 1
     ):
         raise UsageError("a data set needs a reader", expected="a number", found=f"readers={readers!r}")
+
+
+def check_name(name: Any) -> None:
+    """Refuse what no data set can be called.
+
+    Raises
+    ------
+    UsageError
+        It is not text, or empty, or too long.
+    """
+    try:
+        size = len(name.encode())
+    except (AttributeError, UnicodeEncodeError):
+        raise UsageError("not a name of a data set", expected="text", found=ascii(name)[:80]) from None
+    if not size:
+        raise UsageError("the name of a data set is empty", expected=f"1 to {_MOST_NAME} bytes")
+    if size > _MOST_NAME:
+        raise UsageError("the name is too long", expected=f"at most {_MOST_NAME} bytes", found=size)

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.producer import Role
-from bowstring.errors import ClosedError, DeadlineExceeded, UnknownTicket, UsageError, did_you_mean
+from bowstring.errors import (
+    ClosedError,
+    DeadlineExceeded,
+    UnknownTicket,
+    Unsupported,
+    UsageError,
+    did_you_mean,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Catalogue", "Publication"]
 
 _REMEMBERED: Final = 1024
+_END_SECONDS: Final = 1.0
 _log = logging.getLogger("bowstring")
 
 
@@ -139,7 +147,9 @@ class Catalogue:
         found = [each for each in self._publications.values() if each.name == name]
         return next((each for each in found if each.offered), found[-1] if found else None)
 
-    def admit(self, ticket: bytes, role: Role, *, names: bool, shards: int = 1) -> Publication:
+    def admit(
+        self, ticket: bytes, role: Role, *, names: bool, shards: int = 1, looks: bool = False
+    ) -> Publication:
         """Return the data set that a reader asks for, by ticket or by name, and count the reader in.
 
         Of two connections that carry one stream, the one with the bodies counts.
@@ -154,11 +164,15 @@ class Catalogue:
             Whether the reader may ask by name: it has shown that it is let in.
         shards
             How many such readers count as one.
+        looks
+            Whether it only looks, and is not counted.
 
         Raises
         ------
         UnknownTicket
             There is no such data set, or no longer; or the reader asks by name, and may not.
+        Unsupported
+            It only looks, and the batches are made as they are read.
         """
         with self._changed:
             publication = self._publications.get(ticket)
@@ -177,8 +191,12 @@ class Catalogue:
                 raise UsageError(
                     "a lazily produced data set goes over one connection", found=publication.name
                 )
+            if looks and publication.source.charged:
+                raise Unsupported("batches that are made as they are read are for readers only")
             if role is Role.METADATA:
                 publication.check_offered()
+            elif looks:
+                publication.look()
             else:
                 publication.enter(shards)
             return publication
@@ -262,7 +280,7 @@ class _Expiry:
             thread = self._thread
             self._changed.notify_all()
         if thread is not None:
-            thread.join()
+            thread.join(_END_SECONDS)
 
     def _run(self) -> None:
         with self._changed:
@@ -315,6 +333,7 @@ class Publication:
         self.completed: fractions.Fraction | int = 0
         self._taken: fractions.Fraction | int = 0
         self.active = 0
+        self._looking = 0  # who sees the rows, and counts nowhere
         self.published = time.time()
         self.ttl: float | None = None
         self.expires = math.inf  # on the monotonic clock
@@ -395,6 +414,25 @@ class Publication:
             self._settle()
             self._changed.notify_all()
 
+    def look(self) -> None:
+        """Keep the data for somebody who only looks at it, until `look_away`.
+
+        Raises
+        ------
+        UnknownTicket
+            The data set was withdrawn or released.
+        """
+        with self._changed:
+            self.check_offered()
+            self._looking += 1
+
+    def look_away(self) -> None:
+        """Keep the data no longer for one who looked."""
+        with self._changed:
+            self._looking -= 1
+            self._settle()
+            self._changed.notify_all()
+
     def withdraw(self) -> None:
         """Let no new reader in; those that read keep what they have."""
         with self._changed:
@@ -411,7 +449,8 @@ class Publication:
 
     def _settle(self) -> None:
         satisfied = self.readers is not None and self.completed >= self.readers
-        if self.active == 0 and (self.replaced or self.withdrawn or satisfied) and not self.released:
+        unused = not (self.active or self._looking)
+        if unused and (self.replaced or self.withdrawn or satisfied) and not self.released:
             self.released = True
             _log.info("released %r", self.name)
             self.source.release()

@@ -7,13 +7,14 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import os
 import secrets
 import signal
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from bowstring.closing import Closing
 from bowstring.dissociated.endpoint import Endpoint, Location, Offer, this_host
@@ -30,7 +31,8 @@ from bowstring.errors import (
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import Pool, kept_for_good
 from bowstring.server.acceptor import Acceptor
-from bowstring.server.arguments import advertised_host, check_address, check_door, check_offer, check_seconds
+from bowstring.server.advertising import advertised_host, reached_at
+from bowstring.server.arguments import check_address, check_door, check_offer, check_seconds
 from bowstring.server.catalogue import Catalogue, Publication
 from bowstring.server.session import Session
 from bowstring.server.sources import source_of
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 __all__ = ["Server", "ServerStatistics"]
 
 _servers: weakref.WeakSet[Server] = weakref.WeakSet()
+
+_SLICE: Final = 1.0
 
 # Silent, unless the program configures logging.
 logging.getLogger("bowstring").addHandler(logging.NullHandler())
@@ -73,7 +77,8 @@ class Server(Closing):
     plaintext
         Whether data and token may cross a network unencrypted; without it, ``tcp:`` listens on loopback only.
     advertise
-        The host that URIs name, for an address such as ``"tcp://0.0.0.0:4711"``, under which nobody reaches it.
+        The host that URIs name, for an address such as ``"tcp://0.0.0.0:4711"``, under which nobody reaches it. By
+        default such a server is called by its certificate's name, or else by the first address of this machine.
     pool
         Where the data lie; a new pool by default.
     limits
@@ -121,7 +126,8 @@ class Server(Closing):
         self._catalogue = Catalogue(self._changed)
         self._closed = False
         self._acceptor = Acceptor(functools.partial(Session, self), limits, self._changed)
-        self._acceptor.listen(address, tls)
+        self._reached: dict[str, str] = {}
+        self._listen(address, tls)
         _servers.add(self)
 
     @property
@@ -273,7 +279,12 @@ class Server(Closing):
         """
         self._check()
         check_address(address, self._token, plaintext=plaintext, tls=tls)
-        return self._acceptor.listen(address, tls)
+        return self._listen(address, tls)
+
+    def _listen(self, address: str, tls: TlsConfig | ssl.SSLContext | None) -> str:
+        listened = self._acceptor.listen(address, tls)
+        self._reached[listened] = reached_at(listened, self._advertise, tls)
+        return listened
 
     def _endpoint(self, ticket: bytes, *, separate: bool) -> Endpoint:
         location = self._location
@@ -292,7 +303,7 @@ class Server(Closing):
         said = self._locations.get((want, at))
         if said is None:
             location = Location(
-                self._reachable(at),
+                self._reached[at],
                 int(want),
                 int(Want.FREE),
                 None,
@@ -302,13 +313,6 @@ class Server(Closing):
             )
             said = self._locations[want, at] = str(location)
         return said
-
-    def _reachable(self, address: str) -> str:
-        """Return an address as readers are to dial it."""
-        scheme, _, rest = address.partition("://")
-        if self._advertise is None or not rest:
-            return address
-        return f"{scheme}://{self._advertise}:{rest.rpartition(':')[2]}"
 
     def withdraw(self, name: str) -> None:
         """Offer a data set no longer; those who read it keep what they have.
@@ -363,10 +367,13 @@ class Server(Closing):
         False
         """
         self._check_process()
-        seconds = None if timeout is None else check_seconds(timeout)
+        end = math.inf if timeout is None else time.monotonic() + check_seconds(timeout)
         try:
             with _ended_by_sigterm(), self._changed:
-                return self._changed.wait_for(lambda: self._closed, seconds)
+                while not self._closed and (left := end - time.monotonic()) > 0:
+                    # A handler of C code (polars installs one) has waits without a deadline go on after a signal.
+                    self._changed.wait(min(left, _SLICE))
+                return self._closed
         except KeyboardInterrupt:
             return True
 
@@ -401,10 +408,12 @@ class Server(Closing):
 
     # What the sessions ask of the server.
 
-    def admit(self, ticket: bytes, role: Role, *, authenticated: bool, shards: int) -> Publication:
+    def admit(
+        self, ticket: bytes, role: Role, *, authenticated: bool, shards: int, looks: bool = False
+    ) -> Publication:
         """Return the data set that a reader asks for, and count the reader in (:meth:`Catalogue.admit`)."""
         names = authenticated or self._token is not None
-        return self._catalogue.admit(ticket, role, names=names, shards=shards)
+        return self._catalogue.admit(ticket, role, names=names, shards=shards, looks=looks)
 
     def infos(self, *, authenticated: bool) -> list[DatasetInfo]:
         """Return what is offered now, for a reader that may ask by name.

@@ -239,7 +239,8 @@ class Session:
         shards = 1 if shard is None else shard[1]
 
         def admit(ticket: bytes) -> Publication:
-            return self._server.admit(ticket, role, authenticated=self._is_known, shards=shards)
+            looks = self._protocol.looks
+            return self._server.admit(ticket, role, authenticated=self._is_known, shards=shards, looks=looks)
 
         if request is not None:
             partitions = Partitions(request, admit, shard)
@@ -513,6 +514,9 @@ class Session:
             self._log_end(outcome, error)
         if isinstance(self._publication, Partitions):
             self._let_go(Partitions.ended)
+        elif self._publication is not None and protocol.looks:
+            if protocol.role is not Role.METADATA:
+                self._publication.look_away()
         elif self._publication is not None and outcome is not Outcome.METADATA:
             shard = protocol.hello.shard if protocol.hello is not None else None
             shards = 1 if shard is None else shard[1]

@@ -191,7 +191,7 @@ def _check_slots(df: Any, profile: Any) -> None:
             "mode='barrier' runs all tasks at once, and Spark has too few slots for them",
             expected=f"at most {slots} partitions",
             found=f"{partitions}",
-            hint=f"Publish df.coalesce({slots}), or use mode='depot'.",
+            hint=f"Publish df.repartition({slots}), or use mode='depot'.",
         )
 
 

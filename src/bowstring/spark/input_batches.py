@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from bowstring.errors import UsageError
 from bowstring.spark import conversions
 from bowstring.spark.type_mapping import Convert, Form, is_marked
+from bowstring.spark.zones import arrow_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -176,6 +177,10 @@ class FromSpark:
             target = pa.struct(fields)
             same = not shape and all(part.convert is None for part in parts)
             convert = partial(_struct, target, [part.convert for part in parts], path)
+        elif pa.types.is_timestamp(type_) and type_.tz is not None:
+            # Of the session, as Java writes it: the same instants in the same zone.
+            target = pa.timestamp(type_.unit, arrow_zone(type_.tz))
+            convert, same = partial(_viewed, target), True
         else:
             same = True
         same = same and target.equals(type_, check_metadata=True)
@@ -212,6 +217,10 @@ def from_spark(batch: pa.RecordBatch, *, dictionary: bool = True) -> pa.RecordBa
     1
     """
     return FromSpark(batch.schema, dictionary=dictionary)(batch)
+
+
+def _viewed(target: pa.DataType, array: Any) -> Any:
+    return array.view(target)
 
 
 def _map(target: pa.DataType, keys: Convert | None, items: Convert | None, path: str, array: Any) -> Any:

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import json
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from bowstring.client import connect
+from bowstring.client import connect, list_datasets
+from bowstring.client.names import is_depot
 from bowstring.client.stream import chosen_columns
-from bowstring.dissociated.endpoint import Dataset, Endpoint
-from bowstring.errors import UsageError, did_you_mean
+from bowstring.dissociated.endpoint import Dataset, Endpoint, is_flight
+from bowstring.errors import Unsupported, UsageError, did_you_mean
+from bowstring.spark.offsets import Listing
 
 __all__ = ["ReadOptions", "known_options"]
 
 _SOURCES: Final = ("path", "uri", "url", "dataset", "name")
-_OTHERS: Final = ("ticket", "depot", "columns", "truncate", "pushfilters", "maxendpointspertrigger")
+_OTHERS: Final = (
+    "ticket", "depot", "columns", "truncate", "maxendpointspertrigger", "onreplace"
+)  # fmt: skip
+# A server's ticket of one version, behind the name; any other is a name.
+_OF_VERSION: Final = re.compile(rb"#[0-9a-f]{16}$")
 # What Spark adds by itself.
 _SPARKS: Final = frozenset(("checkpointlocation", "queryname"))
+
+
+NO_TABLES: Final = (
+    "Spark keeps no options of tables of Python data sources, so saveAsTable and CREATE TABLE have no name to "
+    "read: use save(name), load(name), or CREATE TEMPORARY VIEW … USING bowstring OPTIONS (name '…')."
+)
 
 
 def known_options(options: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
@@ -38,6 +52,8 @@ def known_options(options: Mapping[str, str], known: Collection[str]) -> dict[st
     """
     given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS}
     unknown = sorted(set(given) - set(known))
+    if "provider" in unknown:  # which the catalog adds, and hides all others
+        raise Unsupported("a table in Spark's catalog", hint=NO_TABLES)
     if unknown:
         raise UsageError(
             'format("bowstring") has no such option',
@@ -55,8 +71,8 @@ class ReadOptions:
     Attributes
     ----------
     uris
-        What endpoints print, one for each line of the option ``path`` (what ``load`` is given; without a colon it
-        is the name), ``uri`` or ``url``. Only the last one's value is hidden in Spark's plans
+        What endpoints print, one for each line of the option ``path`` (what ``load`` is given; without a colon, or
+        behind ``depot:``, it is the name), ``uri`` or ``url``. Only the last one's value is hidden in Spark's plans
         (``spark.sql.redaction.options.regex``).
     ticket
         The data set, where the one URI does not say it.
@@ -70,10 +86,10 @@ class ReadOptions:
         The columns wanted, as a list in JSON or between commas; None for all.
     truncate
         Whether nanoseconds are cut to microseconds.
-    push
-        Whether filters are taken from Spark.
     most
         How many endpoints a stream takes at once; None for all.
+    reread
+        Whether a stream reads a data set anew that replaced the one that it has read.
     """
 
     uris: tuple[str, ...] = dataclasses.field(default=(), repr=False)
@@ -83,8 +99,8 @@ class ReadOptions:
     depot: str | None = dataclasses.field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
     truncate: bool = False
-    push: bool = False
     most: int | None = None
+    reread: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -101,17 +117,19 @@ class ReadOptions:
         ('id', 'fare')
         """
         given = known_options(options, (*_SOURCES, *_OTHERS))
-        path = given.get("path")
-        if path and ":" not in path:
+        for option in ("path", "uri", "url"):
+            text = given.get(option, "")
             # What has no colon is no URI, but a name.
-            del given["path"]
-            given["name"] = given.get("name") or path
+            if is_depot(text) or (option == "path" and text and ":" not in text):
+                given["name"] = given.get("name") or text.removeprefix("depot:")
+                del given[option]
         sources = [name for name in _SOURCES if given.get(name)]
         if len(sources) != 1:
             raise UsageError(
                 "which data set?",
                 expected="one of load(name), load(uri) and the options uri, url, dataset, name",
                 found=", ".join(sources) or "none",
+                hint=None if sources else NO_TABLES,
             )
         text = next((given[name] for name in ("path", "uri", "url") if given.get(name)), "")
         uris = tuple(text.split())
@@ -124,9 +142,9 @@ class ReadOptions:
             given.get("name"),
             given.get("depot"),
             _columns(given.get("columns")),
-            _truth("truncate", given.get("truncate", "false")),
-            _truth("pushFilters", given.get("pushfilters", "false")),
+            _choice("truncate", given.get("truncate", "false"), ("true", "false")) == "true",
             _count(given.get("maxendpointspertrigger")),
+            _choice("onReplace", given.get("onreplace", "error"), ("error", "read")) == "read",
         )
 
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -145,6 +163,20 @@ class ReadOptions:
             return tuple(Endpoint.parse(uri, self.ticket) for uri in self.uris)
         return self._known().endpoints
 
+    def listing(self) -> Listing:
+        """Return the endpoints there are now, for a stream: each of one version, also where a URI has a name.
+
+        Raises
+        ------
+        BowstringError
+            As for :meth:`endpoints`; a server cannot be asked what its names stand for.
+        """
+        if self.name is None:
+            return Listing(_of_versions(self.endpoints()))
+        with self._depot() as depot:
+            version, dataset = depot.lookup_version(self.name)
+        return Listing(dataset.endpoints, version, f"the data set {self.name!r}")
+
     def schema(self) -> pa.Schema:
         """Return the schema of the columns wanted, asking the first endpoint where nothing else says it."""
         if self.uris:
@@ -156,10 +188,31 @@ class ReadOptions:
     def _known(self) -> Dataset:
         if self.dataset is not None:
             return Dataset.from_json(self.dataset)
-        module: Any = importlib.import_module("bowstring.depot")
-        with module.connect(address=self.depot, start=False) as depot:
+        with self._depot() as depot:
             found: Dataset = depot.lookup(self.name)
             return found
+
+    def _depot(self) -> Any:
+        return importlib.import_module("bowstring.depot").connect(address=self.depot, start=False)
+
+
+def _of_versions(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    """Return endpoints whose tickets are names with those of the versions that the names stand for now."""
+    known: dict[str, dict[bytes, bytes]] = {}
+    return tuple(
+        each if _OF_VERSION.search(each.ticket) or is_flight(each.uri) else _newest(each, known)
+        for each in endpoints
+    )
+
+
+def _newest(endpoint: Endpoint, known: dict[str, dict[bytes, bytes]]) -> Endpoint:
+    tickets = known.get(endpoint.uri)
+    if tickets is None:
+        # What has no list, such as a server of the plain protocol, is known by the ticket alone.
+        with contextlib.suppress(Unsupported):
+            tickets = {each.name.encode(): each.ticket for each in list_datasets(str(endpoint))}
+        known[endpoint.uri] = tickets = tickets or {}
+    return dataclasses.replace(endpoint, ticket=tickets.get(endpoint.ticket, endpoint.ticket))
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
@@ -176,10 +229,10 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def _truth(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise UsageError(f"the option {name} is true or false", found=text)
-    return text.lower() == "true"
+def _choice(name: str, text: str, choices: tuple[str, str]) -> str:
+    if text.lower() not in choices:
+        raise UsageError(f"the option {name} is {' or '.join(choices)}", found=text)
+    return text.lower()
 
 
 def _count(text: str | None) -> int | None:

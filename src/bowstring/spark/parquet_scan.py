@@ -72,6 +72,16 @@ def scan_of(df: Any) -> Scan:
     Unsupported
         Spark would do more than read; says what.
     """
+    # Before the plan, in which Spark computes them of what the files hold.
+    special = [
+        f"{field.name} {field.dataType.simpleString()}"
+        for field in df.schema.fields
+        if _is_special(field.dataType)
+    ]
+    if special:
+        raise Unsupported(
+            "types that Spark puts together when it reads", found=", ".join(special), hint=_HINT
+        )
     plan = df._jdf.queryExecution().optimizedPlan()
     names: list[tuple[int, str, str]] | None = None
     while plan.getClass().getSimpleName() == "Project":
@@ -96,11 +106,6 @@ def scan_of(df: Any) -> Scan:
         raise Unsupported("columns that are not in the files", found=", ".join(strange), hint=_HINT)
     if not columns:
         raise Unsupported("rows without columns", hint=_HINT)
-    special = [field.name for field in df.schema.fields if _is_special(field.dataType)]
-    if special:
-        raise Unsupported(
-            "types that Spark puts together when it reads", found=", ".join(special), hint=_HINT
-        )
     return Scan(tuple(df.inputFiles()), columns)
 
 

@@ -138,6 +138,7 @@ class Publication:
             part=order.dataset,
             depots=addresses_elsewhere(self._tickets.values()),
             ttl=self._keep.ttl,
+            version=order.dataset,  # partitions that were lost and are published again hold the same rows
         )
 
     def _release(self) -> None:

@@ -219,6 +219,13 @@ class _Types:
             return pa.list_(_field("element", inner, spark.containsNull))
         if name == "MapType":
             key = self.type(spark.keyType, f"{path}.key")
+            if pa.types.is_null(key):  # map(): Arrow's keys are never null, and all values of this type are
+                raise Unsupported(
+                    "a map whose keys have no type",
+                    found=spark.simpleString(),
+                    where=path,
+                    hint="Cast it: cast(map() as map<string, string>).",
+                )
             value = self.type(spark.valueType, f"{path}.value")
             return pa.map_(key, _field("value", value, spark.valueContainsNull))
         if name == "StructType":

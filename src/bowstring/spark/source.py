@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from bowstring.errors import BowstringError, UsageError
-from bowstring.spark.filters import Predicate, predicate
+from bowstring.spark.offsets import START, Listing, Position, between, latest
 from bowstring.spark.options import ReadOptions
 from bowstring.spark.schemas import published_schema, task_schema
 from bowstring.spark.types import distinct_names, read_endpoint, to_spark_schema
 
 __all__ = ["BowstringDataSource", "BowstringReader", "BowstringStreamReader"]
-
-_COUNT: Final = "endpoints"
 
 
 def _available_now() -> Any:
@@ -68,31 +65,6 @@ class BowstringReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
         self._target = task_schema(schema)
-        self._collated = [name for name, type_ in _leaves(schema) if _is_collated(type_)]
-        self._predicates: list[Predicate] = []
-
-    @property
-    def pushFilters(self) -> Callable[[list[Any]], Iterable[Any]]:  # noqa: N802  Spark's name
-        """Take the filters that Arrow answers as Spark does, and return the others, where the option allows it.
-
-        Spark up to 4.3 uses the filters of a data frame's last query again for queries that push none, and so
-        leaves rows out: hence the option. Spark refuses readers with this method where
-        ``spark.sql.python.filterPushdown.enabled`` is false; it looks at ``__func__``. This one is the plain
-        reader's, and Spark filters by itself.
-        """
-        return _Push(self) if self._options.push else super().pushFilters
-
-    def take(self, filters: list[Any]) -> list[Any]:
-        """Take filters; return those that are left to Spark."""
-        rest = []
-        for each in filters:
-            name = getattr(getattr(each, "child", each), "attribute", ())
-            found = None if tuple(name) in self._collated else predicate(each, self._target)
-            if found is None:
-                rest.append(each)
-            else:
-                self._predicates.append(found)
-        return rest
 
     def partitions(self) -> list[InputPartition]:
         """Return the endpoints."""
@@ -105,49 +77,28 @@ class BowstringReader(DataSourceReader):  # type: ignore[misc]
         ):  # Spark 4.1's, and later ones', for no partitions at all
             return iter(())
         return read_endpoint(
-            partition.value,
-            self._target,
-            columns=self._options.columns,
-            truncate=self._options.truncate,
-            predicates=self._predicates,
+            partition.value, self._target, columns=self._options.columns, truncate=self._options.truncate
         )
 
 
-class _Push:
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: BowstringReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Any]) -> list[Any]:
-        return self._reader.take(filters)
-
-
 class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: ignore[misc]
-    """Reads a data set that may grow: an offset is how many of its endpoints were read."""
+    """Reads a data set that may grow: an offset says which version, and how many of its endpoints were read."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
         self._target = task_schema(schema)
-        self._last: int | None = None
+        self._last: Listing | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Begin before the first endpoint."""
-        return {_COUNT: 0}
+        return START.to_offset()
 
-    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
-        """Return how many endpoints there are now, as far as the limit allows; Spark 4.1 gives no arguments."""
-        there = len(self._options.endpoints()) if self._last is None else self._last
-        begin = 0 if start is None else start[_COUNT]
-        if there < begin:
-            raise UsageError(
-                "the data set has become shorter than what was read of it",
-                expected=f"at least {begin} endpoints",
-                found=there,
-                hint="A new data set needs a new checkpoint.",
-            )
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Return up to where can be read now, as far as the limit allows; Spark 4.1 gives no arguments."""
+        begin = START if start is None else Position.of_offset(start)
+        listing = self._options.listing() if self._last is None else self._last
         most = getattr(limit, "max_files", None)
-        return {_COUNT: there if most is None else min(there, begin + most)}
+        return latest(listing, begin, most, reread=self._options.reread).to_offset()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name
         """Return the option ``maxEndpointsPerTrigger`` as Spark says it."""
@@ -157,17 +108,12 @@ class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: 
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """Let later endpoints be for another run."""
-        self._last = len(self._options.endpoints())
+        self._last = self._options.listing()
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the endpoints from one offset to another."""
-        endpoints = self._options.endpoints()[start[_COUNT] : end[_COUNT]]
-        if len(endpoints) != end[_COUNT] - start[_COUNT]:
-            raise BowstringError(
-                "endpoints that were there are gone",
-                expected=f"{end[_COUNT]} endpoints",
-                found=start[_COUNT] + len(endpoints),
-            )
+        positions = Position.of_offset(start), Position.of_offset(end)
+        endpoints = between(self._options.listing(), *positions, reread=self._options.reread)
         return [InputPartition(endpoint) for endpoint in endpoints]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -175,16 +121,3 @@ class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: 
         return read_endpoint(
             partition.value, self._target, columns=self._options.columns, truncate=self._options.truncate
         )
-
-
-def _leaves(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for field in schema.fields:
-        inner = (*path, field.name)
-        yield inner, field.dataType
-        if hasattr(field.dataType, "fields"):
-            yield from _leaves(field.dataType, inner)
-
-
-def _is_collated(type_: Any) -> bool:
-    """Whether texts of a type compare otherwise than by their bytes."""
-    return str(getattr(type_, "collation", "UTF8_BINARY")) != "UTF8_BINARY"

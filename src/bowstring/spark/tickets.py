@@ -146,7 +146,7 @@ class Control:
     state: Callable[[], str] | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class PublishedDataset(Dataset):
     """A :class:`bowstring.Dataset` of :func:`bowstring.spark.publish`; elsewhere it is a plain one.
 

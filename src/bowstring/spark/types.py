@@ -13,7 +13,6 @@ from bowstring.client import connect
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import InvalidData, UsageError
 from bowstring.spark.conversions import TooLong
-from bowstring.spark.filters import Predicate, kept
 from bowstring.spark.type_mapping import column_form, is_marked
 
 __all__ = ["Normaliser", "distinct_names", "read_endpoint", "to_spark_schema"]
@@ -196,7 +195,6 @@ def read_endpoint(
     *,
     columns: Sequence[str] | None = None,
     truncate: bool = False,
-    predicates: Sequence[Predicate] = (),
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the batches of an endpoint as Spark takes them; a batch without rows is left out.
 
@@ -205,11 +203,9 @@ def read_endpoint(
     endpoint
         What is read, once, from its beginning to its end.
     target
-        The schema that Spark expects.
+        The schema that Spark expects: some of the columns, by their names in any case, in its own order.
     columns, truncate
         As the options.
-    predicates
-        Conditions that all rows must meet; positions are those in `target`.
 
     Raises
     ------
@@ -228,13 +224,37 @@ def read_endpoint(
     [1, 2]
     """
     with connect(endpoint, columns=columns) as stream:
-        normaliser = Normaliser(stream.schema, truncate=truncate)
-        _check(distinct_names(normaliser.schema), target)
-        for batch in stream:
-            for part in normaliser.batches(batch):
-                found = kept(part, predicates)
-                if found.num_rows:
-                    yield _labelled(found, target)
+        pruned = _pruned(stream.schema.names, target.names)
+        if pruned is None:
+            yield from _batches(stream, target, truncate)
+            return
+    with connect(endpoint, columns=pruned) as stream:
+        yield from _batches(stream, target, truncate)
+
+
+def _pruned(there: list[str], wanted: list[str]) -> list[str] | None:
+    """Return what columns are called that Spark wants; None where they are all, in order, or one is not there."""
+    if there == wanted or not wanted or len(set(there)) < len(there):
+        return None
+    by_case: dict[str, list[str]] = {}
+    for name in there:
+        by_case.setdefault(name.lower(), []).append(name)
+    columns = []
+    for name in wanted:
+        candidates = [name] if name in there else by_case.get(name.lower(), [])
+        if len(candidates) != 1:
+            return None
+        columns += candidates
+    return columns if len(set(columns)) == len(columns) else None
+
+
+def _batches(stream: Any, target: pa.Schema, truncate: bool) -> Iterator[pa.RecordBatch]:
+    normaliser = Normaliser(stream.schema, truncate=truncate)
+    _check(distinct_names(normaliser.schema), target)
+    for batch in stream:
+        for part in normaliser.batches(batch):
+            if part.num_rows:
+                yield _labelled(part, target)
 
 
 def distinct_names(schema: pa.Schema) -> pa.Schema:
@@ -268,7 +288,9 @@ def _labelled(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 def _check(found: pa.Schema, target: pa.Schema) -> None:
     same = len(found) == len(target) and all(
-        ours.name == theirs.name and ours.type == theirs.type and (theirs.nullable or not ours.nullable)
+        ours.name.lower() == theirs.name.lower()
+        and ours.type == theirs.type
+        and (theirs.nullable or not ours.nullable)
         for ours, theirs in zip(found, target, strict=True)
     )
     if not same:

@@ -13,9 +13,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from bowstring import depot
+from bowstring.client.names import is_depot
 from bowstring.errors import BowstringError, BrokenError, UnknownTicket, UsageError
 from bowstring.spark.application_lease import addresses_elsewhere, addresses_of
-from bowstring.spark.options import known_options
+from bowstring.spark.options import NO_TABLES, known_options
 from bowstring.spark.schemas import differences
 from bowstring.spark.task import (
     LEASE_SECONDS,
@@ -85,9 +86,11 @@ class _Target:
         if not name:
             raise UsageError(
                 "the data set needs a name",
-                hint='df.write.format("bowstring").mode("overwrite").save("events")',
+                hint=f'df.write.format("bowstring").mode("overwrite").save("events"). {NO_TABLES}',
             )
-        if ":" in name and not given.get("name"):
+        if is_depot(name):
+            name = name.removeprefix("depot:")
+        elif ":" in name and not given.get("name"):
             raise UsageError(
                 "save() takes a name, and what has a colon is a URI for load()",
                 found=repr(name[:200]),
@@ -106,15 +109,15 @@ class _Target:
             _number(given, "wait_for_room", WAIT_SECONDS) or 0.0,
         )
 
-    def check_append(self) -> None:
-        """Refuse to append what has another schema than the data set that is there; in the driver, before any task.
-
-        Another application's name is left to the commit, which takes it where that application is over.
-        """
+    def check(self, *, append: bool) -> None:
+        """Refuse another application's name, and to append another schema; in the driver, before any task."""
         with (
             contextlib.suppress(BrokenError, UnknownTicket),  # nothing is there yet
             depot.connect(start=False) as catalog,
         ):
+            catalog.check_name(self.name, application=self.application)
+            if not append:
+                return
             known = catalog.lookup(self.name)
             # One without rows was made of a guess, as this schema is one: its first rows say what it is.
             if not known.endpoints or known.metadata.get("application") != self.application:
@@ -235,8 +238,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool) -> None:
         self._target = _Target.of(options, schema)
         self._overwrite = overwrite
-        if not overwrite:
-            self._target.check_append()
+        self._target.check(append=not overwrite)
         self._dataset = self._target.data_set(secrets.token_hex(8))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

@@ -18,6 +18,11 @@ from bowstring.testing.arrays import array_of
 
 __all__ = ["LEAF_TYPES", "arrays", "data_types", "record_batches", "schemas", "tables"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _SEEDS = st.integers(0, 2**32 - 1)
 # Made once, like all strategies here: making one takes longer than drawing from it.
 _SCHEMA_METADATA = st.sampled_from((None, {"made": "by hand"}))

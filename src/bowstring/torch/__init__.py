@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["IterableDataset"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     if name != "IterableDataset":
         raise AttributeError(f"module 'bowstring.torch' has no attribute {name!r}")

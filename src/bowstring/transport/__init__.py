@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any, Protocol, cast
+import os
+import urllib.parse
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from bowstring.errors import AccessDenied, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
@@ -59,6 +61,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class Transport(Protocol):
     """What a module must offer to be registered as a transport.
 
@@ -75,6 +81,8 @@ class Transport(Protocol):
     def is_loopback(self, address: str) -> bool:
         """Whether nobody off this machine can reach the address."""
 
+
+_MOST_SHOWN: Final = 200
 
 _modules = {
     "inproc": "bowstring.transport.inproc",
@@ -249,7 +257,7 @@ def check_scheme(address: str) -> str:
     Raises
     ------
     UsageError
-        There is none; names those that are there.
+        It is not text, or there is no transport; names those that are there.
 
     Examples
     --------
@@ -259,14 +267,43 @@ def check_scheme(address: str) -> str:
     Traceback (most recent call last):
     bowstring.errors.UsageError: unknown scheme; expected inproc:, unix:, tcp:, tls:, ucx:; found 'http://127.0.0.1/x'
     """
+    if not isinstance(address, str):
+        raise UsageError(
+            "not an address",
+            expected='text such as "unix:/path" or "tcp://127.0.0.1:0"',
+            found=repr(address)[:_MOST_SHOWN],
+            hint=path_hint(address),
+        )
     scheme, colon, _ = address.partition(":")
     if not colon or scheme not in _modules:
         raise UsageError(
             "unknown scheme" if colon else "an address begins with the name of a transport",
             expected=", ".join(f"{name}:" for name in _modules),
-            found=repr(address),
+            found=repr(address)[:_MOST_SHOWN],
+            hint=path_hint(address),
         )
     return scheme
+
+
+def path_hint(address: object) -> str | None:
+    """Return how the path of a socket's file is given as an address, where an address is such a path alone.
+
+    Examples
+    --------
+    >>> path_hint("tables.sock")
+    "The address of a Unix socket begins with unix:, as in 'unix:tables.sock'."
+    >>> path_hint("tcp://127.0.0.1:4711") is None
+    True
+    """
+    text = os.fspath(address) if isinstance(address, str | os.PathLike) else b""
+    if not isinstance(text, str):
+        return None
+    path = text.partition("?")[0]
+    is_path = "/" in path or path.endswith(".sock") or isinstance(address, os.PathLike)
+    if not is_path or ":" in path.partition("/")[0]:
+        return None
+    quoted = urllib.parse.quote(os.fsencode(path))
+    return f"The address of a Unix socket begins with unix:, as in {f'unix:{quoted}'!r}."
 
 
 def _encrypts(transport: Transport) -> bool:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import resource
+import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from bowstring.errors import BowstringError, ClosedError, DeadlineExceeded, LimitExceeded
@@ -13,7 +17,14 @@ if TYPE_CHECKING:
 
     from bowstring.transport.channel import Channel, Listener
 
-__all__ = ["UNAUTHENTICATED_BYTES", "Restriction", "accept_all", "accept_next", "place_for"]
+__all__ = [
+    "UNAUTHENTICATED_BYTES",
+    "Restriction",
+    "accept_all",
+    "accept_next",
+    "place_for",
+    "unauthenticated",
+]
 
 _Session = TypeVar("_Session")
 
@@ -66,11 +77,15 @@ def accept_next(listener: Listener, turned_away: Callable[[], object]) -> Channe
         The listener is closed: nobody comes any more.
     """
     try:
-        return listener.accept(_ACCEPT_SECONDS)
+        channel = listener.accept(_ACCEPT_SECONDS)
+        if channel is not None and not channel.authenticated:
+            unauthenticated.make_room()
+        return channel
     except ClosedError:
         raise
     except LimitExceeded:
-        pass
+        # Descriptors that are held by peers that nobody knows go to those who wait, whoever they are.
+        unauthenticated.evict(_EVICTED)
     except (BowstringError, OSError):
         turned_away()
     # Where no descriptor is left the next one fails at once, too.
@@ -100,6 +115,97 @@ def place_for(
     evicted = next((each for each in present if is_unauthenticated(each)), None)
     return evicted is not None, evicted
 
+
+# Of the descriptors that this process may open: one in so many is for peers that are not let in, and one in so many
+# stays free of them, but for one peer.
+_SHARE: Final = 4
+_SPARE: Final = 8
+_MOST_SPARE: Final = 64
+_LEAST: Final = 4
+_EVICTED: Final = 8
+
+
+class Unauthenticated:
+    """The peers of all servers of this process that came over a network and have not been let in, oldest first.
+
+    They may have a share of the descriptors that this process may open, so that it can open files and serve readers
+    whatever comes: of more than that, or where few descriptors are left, those that came first are closed.
+    """
+
+    def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget all: in the child of a fork they are the parent's, and any of its threads may hold the lock."""
+        self._changed = threading.Condition()
+        self._sessions: dict[Any, tuple[Callable[[], bool], Callable[[], object]]] = {}
+        self._leaving: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def make_room(self) -> None:
+        """Close whom one more peer is one too many for, and wait a moment until they are gone."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = max(_LEAST, limit // _SHARE)
+        if len(self._sessions) + len(self._leaving) < most and _has_spare(limit):
+            return
+        self.evict(max(2, len(self._sessions) - most + 1))
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    not self._leaving
+                    or (len(self._sessions) + len(self._leaving) < most and _has_spare(limit))
+                ),
+                _ACCEPT_SECONDS,
+            )
+
+    def enter(self, session: Any, is_unknown: Callable[[], bool], close: Callable[[], object]) -> None:
+        """Add a session.
+
+        Parameters
+        ----------
+        session
+            What `leave` is called with when it is over.
+        is_unknown
+            Whether its peer has not been let in yet.
+        close
+            Hangs up, and does not wait.
+        """
+        with self._changed:
+            self._sessions[session] = is_unknown, close
+
+    def leave(self, session: Any) -> None:
+        """Forget a session, which has closed its connection."""
+        with self._changed:
+            self._sessions.pop(session, None)
+            self._leaving.discard(session)
+            self._changed.notify_all()
+
+    def evict(self, count: int) -> None:
+        """Close those that came first, at most `count`."""
+        closing: list[Callable[[], object]] = []
+        with self._changed:
+            for session in list(self._sessions):
+                if len(closing) == count:
+                    break
+                is_unknown, close = self._sessions.pop(session)
+                if is_unknown():
+                    self._leaving.add(session)
+                    closing.append(close)
+        for close in closing:
+            close()
+
+
+def _has_spare(limit: int) -> bool:
+    """Whether descriptors are left beside the spare ones: a new one has the lowest free number."""
+    try:
+        lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    os.close(lowest)
+    return lowest < limit - min(_MOST_SPARE, limit // _SPARE)
+
+
+unauthenticated: Final = Unauthenticated()
+os.register_at_fork(after_in_child=unauthenticated.begin_anew)
 
 UNAUTHENTICATED_BYTES: Final = 4096
 

@@ -9,11 +9,11 @@ import functools
 import os
 import ssl
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
-from bowstring.errors import BowstringError, UsageError
+from bowstring.errors import BowstringError, MissingFile, UsageError
 
-__all__ = ["WHOM_TO_TRUST", "TlsConfig", "asks_certificates", "client_context", "server_context"]
+__all__ = ["WHOM_TO_TRUST", "TlsConfig", "asks_certificates", "client_context", "names_in", "server_context"]
 
 WHOM_TO_TRUST: Final = (
     "connect(tls=bow.TlsConfig(ca=…)) says whom to trust; the certificate must name the host that is dialled."
@@ -109,7 +109,8 @@ def _reading(what: str, *paths: str | os.PathLike[str] | None) -> Iterator[None]
         if isinstance(error, BowstringError) or getattr(error, "errno", None) in _OUT_OF_DESCRIPTORS:
             raise  # which the registry of transports names
         why = error.reason if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None)
-        raise UsageError(
+        wrong = MissingFile if isinstance(error, FileNotFoundError) else UsageError
+        raise wrong(
             f"{what} cannot be read",
             expected="PEM files that belong together",
             found=why or str(error),
@@ -161,6 +162,32 @@ def asks_certificates(tls: TlsConfig | ssl.SSLContext | None) -> bool:
     if isinstance(tls, ssl.SSLContext):
         return tls.verify_mode == ssl.CERT_REQUIRED
     return tls is not None and tls.ca is not None
+
+
+def names_in(context: ssl.SSLContext) -> list[str]:
+    """Return the hosts that the certificate of a server names; none where it cannot be read.
+
+    `ssl` shows a certificate to a client only, so this asks the server for it, in memory.
+    """
+    seen, trusting = (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) for _ in range(2))
+    seen.check_hostname = trusting.check_hostname = False
+    seen.verify_mode = ssl.CERT_NONE
+    trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the certificate itself is the authority
+    with contextlib.suppress(OSError, ValueError):  # of which ssl.SSLError is one
+        trusting.load_verify_locations(cadata=_shaken(context, seen).getpeercert(True) or b"")
+        shown: dict[str, Any] = _shaken(context, trusting).getpeercert() or {}
+        return [name for _, name in shown.get("subjectAltName", ())]
+    return []
+
+
+def _shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
+    """Return a client that has shaken hands with a server, as far as that goes without more of its own."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    there, here = server.wrap_bio(to_server, to_client, True), client.wrap_bio(to_client, to_server)
+    for end in (here, there, here):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    return here
 
 
 def _of_side(context: ssl.SSLContext, protocol: int) -> ssl.SSLContext:

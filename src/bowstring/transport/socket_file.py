@@ -15,13 +15,16 @@ import urllib.parse
 from collections.abc import Iterator
 
 from bowstring.errors import DeadlineExceeded, UsageError
+from bowstring.kernels.trusted_folders import check_replaceable
 from bowstring.memory.slab import needing_descriptor
-from bowstring.private_folders import check_replaceable, lock, private_folder
+from bowstring.private_folders import lock, private_folder
 
-__all__ = ["SocketFile", "address_of", "path_of", "runtime_folder"]
+__all__ = ["SocketFile", "address_of", "connectable", "path_of", "runtime_folder"]
 
-# sun_path of Linux, less the terminating zero.
+# sun_path of Linux, less the terminating zero; and what a name in it has left behind /proc/self/fd/N/.
 _MOST_BYTES = 107
+_MOST_NAME = 80
+_DESCRIPTORS = "/proc/self/fd"
 _LOCK_TIMEOUT = 5.0
 # Unencoded in an address; anything that means something in a URI is percent-encoded.
 _PLAIN = "/:@,+=~!$&'()*;"
@@ -45,7 +48,7 @@ def path_of(address: str) -> str | None:
     Raises
     ------
     UsageError
-        No address of a Unix socket, one with a query, or a path longer than 107 bytes.
+        No address of a Unix socket, one with a query, or a path of more than 107 bytes whose name has more than 80.
 
     Examples
     --------
@@ -91,14 +94,17 @@ class SocketFile:
     Parameters
     ----------
     path
-        Where it lies, absolute, at most 107 bytes.
+        Where it lies, absolute.
     identity
         Device and inode, which tell it from a file that has taken its name since.
+    chosen
+        Whether it lies in the private folder, since no path was given.
     """
 
-    def __init__(self, path: str, identity: tuple[int, int]) -> None:
+    def __init__(self, path: str, identity: tuple[int, int], *, chosen: bool) -> None:
         self.path = path
         self._identity = identity
+        self._chosen = chosen
 
     @classmethod
     def listen(cls, sock: socket.socket, path: str | None) -> SocketFile:
@@ -109,7 +115,7 @@ class SocketFile:
         Raises
         ------
         UsageError
-            The path is too long, its folder is not there or not safe, a server listens there, or it is a file
+            The name is too long, its folder is not there or not safe, a server listens there, or it is a file
             of another kind.
         """
         chosen = path is None
@@ -118,22 +124,53 @@ class SocketFile:
             _check_length(path)
         # On Linux the file takes the mode of the socket, less the umask: never do others get in.
         os.fchmod(sock.fileno(), 0o600)
-        with _folder_locked(os.path.dirname(path)):
+        with _folder_locked(os.path.dirname(path)) as folder:
             if chosen:
-                _sweep(os.path.dirname(path))
-            _bind(sock, path)
+                _sweep(folder, os.path.dirname(path))
+            _bind(sock, folder, path)
+            name = os.path.basename(path)
             try:
-                os.chmod(path, 0o600)  # a umask may have taken rights from the owner
+                os.chmod(name, 0o600, dir_fd=folder)  # a umask may have taken rights from the owner
                 sock.listen(socket.SOMAXCONN)
-                return cls(path, _identity(path))
+                return cls(path, _identity(name, folder), chosen=chosen)
             except BaseException:
-                os.unlink(path)
+                os.unlink(name, dir_fd=folder)
                 raise
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file that was made here still has its name."""
+        try:
+            return _identity(self.path) == self._identity
+        except OSError:
+            return False
+
+    def made_anew(self, sock: socket.socket) -> SocketFile:
+        """Bind another socket to the path, whose file somebody has removed, maybe with its folder.
+
+        Raises
+        ------
+        UsageError
+            A server or a file of another kind has taken the name, or the folder cannot be made or is not safe.
+        """
+        folder = os.path.dirname(self.path)
+        try:
+            if self._chosen:
+                private_folder(folder, "the folder for sockets", "Remove it.")
+            elif not os.path.isdir(folder):
+                os.mkdir(folder, 0o700)
+        except OSError as error:
+            raise UsageError(
+                "the socket's folder cannot be made", found=error.strerror, where=folder
+            ) from error
+        made = SocketFile.listen(sock, self.path)
+        made._chosen = self._chosen
+        return made
 
     def remove(self) -> None:
         """Remove the file if it is still the one that was made here."""
-        with contextlib.suppress(OSError):
-            if _identity(self.path) == self._identity:
+        if self.is_there:
+            with contextlib.suppress(OSError):
                 os.unlink(self.path)
 
 
@@ -169,46 +206,94 @@ def runtime_folder() -> str:
         ) from error
 
 
+@contextlib.contextmanager
+def connectable(path: str) -> Iterator[str]:
+    """Give a path of at most 107 bytes that leads to a socket, for the time of a ``with`` block.
+
+    A longer one leads through the descriptor of its folder.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be opened.
+    """
+    if _fits(path):
+        yield path
+        return
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield _through(folder, path)
+    finally:
+        os.close(folder)
+
+
+def _through(folder: int, path: str) -> str:
+    return path if _fits(path) else f"{_DESCRIPTORS}/{folder}/{os.path.basename(path)}"
+
+
+def _fits(path: str) -> bool:
+    return len(os.fsencode(path)) <= _MOST_BYTES
+
+
 def _check_length(path: str) -> None:
-    length = len(os.fsencode(path))
-    if length > _MOST_BYTES:
+    if _fits(path):
+        return
+    name = len(os.fsencode(os.path.basename(path)))
+    if name > _MOST_NAME:
+        raise UsageError(
+            "the name of the Unix socket is too long",
+            expected=f"at most {_MOST_NAME} bytes, in a path of more than {_MOST_BYTES}",
+            found=f"{name} bytes",
+            where=path,
+            hint="Name a shorter one.",
+        )
+    if not os.path.isdir(_DESCRIPTORS):
         raise UsageError(
             "the path is too long for a Unix socket",
-            expected=f"at most {_MOST_BYTES} bytes",
-            found=f"{length} bytes",
+            expected=f"at most {_MOST_BYTES} bytes where there is no {_DESCRIPTORS}",
+            found=f"{len(os.fsencode(path))} bytes",
             where=path,
             hint="Name a shorter one, or set XDG_RUNTIME_DIR to a short folder of yours.",
         )
 
 
 @contextlib.contextmanager
-def _folder_locked(folder: str) -> Iterator[None]:
-    """Keep other servers from binding in the folder: one of them could take ours for an abandoned socket."""
+def _folder_locked(folder: str) -> Iterator[int]:
+    """Keep other servers from binding in the folder, whose descriptor is given.
+
+    One of them could take ours for an abandoned socket.
+    """
     try:
         with needing_descriptor("a lock of the socket's folder"):
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise UsageError("the socket's folder cannot be used", found=error.strerror, where=folder) from error
+        raise UsageError(
+            "the socket's folder cannot be used",
+            found=error.strerror,
+            where=folder,
+            hint="Make it, or name a socket in another folder: unix:/path/to.sock",
+        ) from error
     try:
         if not lock(fd, _LOCK_TIMEOUT):
             raise DeadlineExceeded(f"{folder} was locked for {_LOCK_TIMEOUT:g} s")
-        yield
+        yield fd
     finally:
         os.close(fd)
 
 
-def _bind(sock: socket.socket, path: str) -> None:
+def _bind(sock: socket.socket, folder: int, path: str) -> None:
+    place = _through(folder, path)
     try:
-        sock.bind(path)
+        sock.bind(place)
         return
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise UsageError(f"cannot make the socket {path}", found=error.strerror) from error
-    _remove_abandoned(path)
-    sock.bind(path)
+    _remove_abandoned(folder, path)
+    sock.bind(place)
 
 
-def _remove_abandoned(path: str) -> None:
+def _remove_abandoned(folder: int, path: str) -> None:
     """Remove a socket file that nobody listens on.
 
     Raises
@@ -216,31 +301,32 @@ def _remove_abandoned(path: str) -> None:
     UsageError
         Somebody does, or it is no socket.
     """
-    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+    name = os.path.basename(path)
+    if not stat.S_ISSOCK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         raise UsageError("a file of another kind is in the way of the socket", where=path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        code = probe.connect_ex(path)
+        code = probe.connect_ex(_through(folder, path))
     if code != errno.ECONNREFUSED:
         raise UsageError(
             "a server is listening there already",
             where=path,
             hint="Stop it, or name another path.",
         )
-    os.unlink(path)
+    os.unlink(name, dir_fd=folder)
 
 
-def _sweep(folder: str) -> None:
+def _sweep(folder: int, path: str) -> None:
     """Remove what servers of ours that were killed left in the private folder."""
     for name in os.listdir(folder):
-        found = _OURS.fullmatch(name)
-        if found is None or os.path.exists(f"/proc/{found[1]}"):
+        process = _OURS.fullmatch(name)
+        if process is None or os.path.exists(f"/proc/{process[1]}"):
             continue
         # A process that cannot be seen from here may still listen: it is asked before its file goes.
         with contextlib.suppress(UsageError, OSError):
-            _remove_abandoned(os.path.join(folder, name))
+            _remove_abandoned(folder, os.path.join(path, name))
 
 
-def _identity(path: str) -> tuple[int, int]:
-    found = os.lstat(path)
-    return found.st_dev, found.st_ino
+def _identity(path: str, folder: int | None = None) -> tuple[int, int]:
+    status = os.stat(path, dir_fd=folder, follow_symlinks=False)
+    return status.st_dev, status.st_ino

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import array
 import errno
+import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import (
     AccessDenied,
+    BowstringError,
     BrokenError,
     DeadlineExceeded,
     LimitExceeded,
@@ -24,12 +27,12 @@ from bowstring.errors import (
 )
 from bowstring.limits import Limits
 from bowstring.memory.slab import Descriptor
-from bowstring.transport.channel import Listener
+from bowstring.transport.channel import Channel, Listener
 from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, Arrivals, close_all, descriptors_in
 from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
-from bowstring.transport.peer import Peer, milliseconds
-from bowstring.transport.socket_file import SocketFile, address_of, path_of
+from bowstring.transport.peer import Peer, milliseconds, timeval
+from bowstring.transport.socket_file import SocketFile, address_of, connectable, path_of
 from bowstring.transport.sockets import StreamChannel
 
 if TYPE_CHECKING:
@@ -37,10 +40,13 @@ if TYPE_CHECKING:
 
 __all__ = ["UnixChannel", "UnixListener", "dial", "is_loopback", "listen"]
 
+_log = logging.getLogger("bowstring")
+
 # What the registry of transports says without a connection.
 passes_memory: Final = "fd"
 
 _SEND_BUFFER = 512 * 1024
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _NO_ANCILLARY: tuple[tuple[int, int, array.array[int]], ...] = ()
 # As plain numbers: an operation on two of socket's enumeration takes as long as the system call.
 _LOOK: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
@@ -144,16 +150,50 @@ class UnixListener(SocketListener):
 
     def __init__(self, sock: socket.socket, file: SocketFile, limits: Limits) -> None:
         self._file = file
+        self._renewing = threading.RLock()
+        self._told = False
         super().__init__(sock, address_of(file.path), limits)
+
+    def accept(self, timeout: float) -> Channel | None:
+        channel = super().accept(timeout)
+        if channel is None and not self._file.is_there:
+            self._renew()
+        return channel
+
+    def _renew(self) -> None:
+        """Listen on a new file, since somebody has removed the one that readers dial."""
+        with self._renewing:
+            if self._usage.closed or self._file.is_there:
+                return
+            try:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+                    file = self._file.made_anew(sock)
+                    if self._wait:
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(self._wait / 1000))
+                    # Threads that wait at the former socket come back when their time is over.
+                    os.dup2(sock.fileno(), self._sock.fileno(), inheritable=False)
+                self._file = file
+            except (BowstringError, OSError) as error:
+                if not self._told:
+                    _log.error(
+                        "the socket file %s is gone, and nobody can connect: %s", self._file.path, error
+                    )
+                self._told = True
+            else:
+                self._told = False
+                _log.warning("the socket file %s was removed; it was made anew", self._file.path)
 
     def _channel(self, sock: socket.socket, source: object) -> UnixChannel:  # noqa: ARG002 - it is unnamed
         return UnixChannel(sock, self.uri, _same_user(sock, self.uri), self._limits)
 
     def close(self) -> None:
-        # First the name, then the socket: while it listens nobody takes the file for an abandoned one.
-        if not self._usage.abandoned and not self._usage.closed:
-            self._file.remove()
-        super().close()
+        if self._usage.abandoned:
+            return
+        with self._renewing:
+            # First the name, then the socket: while it listens nobody takes the file for an abandoned one.
+            if not self._usage.closed:
+                self._file.remove()
+            super().close()
 
 
 def listen(address: str, limits: Limits) -> Listener:
@@ -162,7 +202,7 @@ def listen(address: str, limits: Limits) -> Listener:
     Raises
     ------
     UsageError
-        The path is too long for a socket (107 bytes), its folder is not there or not safe, a server is
+        The path is too long for a socket, its folder is not there or not safe, a server is
         listening there already, or it is a file of another kind.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -206,7 +246,8 @@ def _connect(sock: socket.socket, path: str, deadline: float) -> None:
     sock.setblocking(False)
     for pause in _pauses(end):
         try:
-            sock.connect(path)
+            with connectable(path) as place:
+                sock.connect(place)
             return
         except BlockingIOError:
             time.sleep(pause)
@@ -215,6 +256,8 @@ def _connect(sock: socket.socket, path: str, deadline: float) -> None:
                 f"{path} belongs to another user", hint="Only the same user gets in."
             ) from error
         except OSError as error:
+            if error.errno in _NO_DESCRIPTOR:
+                raise  # which the registry of transports names
             reason = "the socket's server is gone" if error.errno == errno.ECONNREFUSED else error.strerror
             raise BrokenError(
                 f"nobody listens at {path}",

@@ -2,7 +2,7 @@
 
 from bowstring.variant.builder import VariantBuilder, from_python
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.column import VariantColumn, VariantType, open_column, type  # noqa: A004  DESIGN §1
+from bowstring.variant.column import VariantColumn, VariantType, open_column, type  # noqa: A004  variant.type() is its name
 from bowstring.variant.equals import equals
 from bowstring.variant.explode import explode, keys
 from bowstring.variant.get import KINDS, get, get_many, type_of
@@ -50,3 +50,7 @@ __all__ = [
     "unshred",
     "validate",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

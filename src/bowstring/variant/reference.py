@@ -66,7 +66,7 @@ def path(column: str, path: str | Sequence[Step], type: Any) -> Any:  # noqa: A0
         As :func:`bowstring.variant.get` takes it.
     type : pyarrow.DataType or str
         Or its name. What the values are read as, exactly: values of another class, such as strings for
-        ``pa.int64()``, are null.
+        ``pa.int64()``, are null. Filters compare numbers as what they are, whatever type of numbers this is.
 
     Returns
     -------

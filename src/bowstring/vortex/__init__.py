@@ -17,3 +17,7 @@ __all__ = [
     "open_stream",
     "to_messages",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

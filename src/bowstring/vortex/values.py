@@ -30,6 +30,7 @@ from bowstring.errors import InvalidBody, Unsupported
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import run_arrays
 from bowstring.kernels.vortex import decode_rows, decode_text
+from bowstring.kernels.vortex.arrays import allocate_by
 from bowstring.memory.arrays import last_of
 from bowstring.vortex.dtype import DType, Kind
 
@@ -52,6 +53,9 @@ __all__ = [
     "to_batch",
     "words_of_decimal",
 ]
+
+# Arrow's pool keeps the pages of what is freed. Fresh ones cost more than most decoding.
+allocate_by(pa.allocate_buffer)
 
 INLINE: Final = 12
 """Bytes that a view holds itself."""

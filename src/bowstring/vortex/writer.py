@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import os
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.closing import Closing
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Kind as BufferKind
 from bowstring.errors import ClosedError, InvalidBody, UsageError
+from bowstring.files import FileWriter, Target
 from bowstring.ipc.framing import write_all
-from bowstring.ipc.source import check_file, file_path
 from bowstring.kernels import bitmap
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.vortex.batch import EncodedBatch
@@ -49,7 +46,8 @@ def new_stream(sink: Any, schema: pa.Schema, *, compress: bool = False) -> Vorte
     Parameters
     ----------
     sink
-        A path, or a binary file opened for writing.
+        A path, or a binary file opened for writing. What a path names is replaced when the writer is closed, and
+        stays if an error leaves the ``with`` block; readers of it go on.
     schema
         Of all batches to come. Metadata are not written, but for the name and the metadata of an extension type.
         That of :func:`to_messages` stands for the batches that are encoded in it: these are written as they are.
@@ -75,7 +73,7 @@ def new_stream(sink: Any, schema: pa.Schema, *, compress: bool = False) -> Vorte
     return VortexWriter(sink, schema, compress=compress)
 
 
-class VortexWriter(Closing):
+class VortexWriter(FileWriter):
     """Writes batches to a stream; parameters are those of :func:`new_stream`.
 
     Attributes
@@ -91,15 +89,43 @@ class VortexWriter(Closing):
         self._forwards = is_messages(schema)
         self.dtype = messages_dtype(schema) if self._forwards else of_schema(schema)
         data = encode_dtype(self.dtype)
-        self._owned = isinstance(sink, str | os.PathLike)
-        self._sink: Any = open(file_path(sink), "wb") if self._owned else _binary(sink)  # noqa: SIM115  closed by `close`
+        self._target = Target(sink)
         self._closed = False
         self._put([encode_message(Message(MessageKind.DTYPE, len(data))), data])
 
     def write(self, table_or_batch: Any) -> None:
-        """Write a batch, or a pyarrow table, one batch per chunk."""
-        batches = table_or_batch.to_batches() if isinstance(table_or_batch, pa.Table) else [table_or_batch]
-        for batch in batches:
+        """Write a batch, or a pyarrow table."""
+        if isinstance(table_or_batch, pa.Table):
+            self.write_table(table_or_batch)
+        else:
+            self.write_batch(table_or_batch)
+
+    def write_table(self, table: pa.Table, max_chunksize: int | None = None) -> None:
+        """Write a pyarrow table, one batch per chunk.
+
+        Parameters
+        ----------
+        table
+            Of the schema.
+        max_chunksize
+            Most rows per batch.
+
+        Raises
+        ------
+        BowstringError
+            As :meth:`write_batch`.
+
+        Examples
+        --------
+        >>> import bowstring as bow, io
+        >>> table = pa.table({"a": [1, 2, 3]})
+        >>> sink = io.BytesIO()
+        >>> with bow.vortex.new_stream(sink, table.schema) as writer:
+        ...     writer.write_table(table, max_chunksize=2)
+        >>> [batch.num_rows for batch in bow.vortex.open_stream(sink.getvalue())]
+        [2, 1]
+        """
+        for batch in table.to_batches(max_chunksize=max_chunksize):
             self.write_batch(batch)
 
     def write_batch(self, batch: Any) -> None:
@@ -150,11 +176,15 @@ class VortexWriter(Closing):
         self._put(array_message(root, batch.num_rows))
 
     def close(self) -> None:
-        """Finish the stream; close the sink if it was given as a path."""
+        """Finish the stream; then a path names what was written. Idempotent."""
         if not self._closed:
             self._closed = True
-            if self._owned:
-                self._sink.close()
+            self._target.finish()
+
+    def abort(self) -> None:
+        """Write nothing more. What a path named before stays. Idempotent."""
+        self._closed = True
+        self._target.discard()
 
     def _forward(self, batch: EncodedBatch) -> None:
         if batch.dtype != self.dtype:
@@ -164,18 +194,13 @@ class VortexWriter(Closing):
         self._put([encode_message(batch.message), batch.buffer.to_host()])
 
     def _put(self, parts: Sequence[Any]) -> None:
-        for part in parts:
-            if len(part):
-                write_all(self._sink, part)
-
-
-def _binary(sink: Any) -> Any:
-    if not hasattr(sink, "write") or isinstance(sink, io.TextIOBase):
-        raise UsageError(
-            "this cannot be written to", expected="a path or a binary file", found=type(sink).__name__
-        )
-    check_file(sink, "writable")
-    return sink
+        try:
+            for part in parts:
+                if len(part):
+                    write_all(self._target.file, part)
+        except BaseException:
+            self.abort()  # nothing can follow a part of a message
+            raise
 
 
 def pieces_of(batch: Batch, dtype: DType) -> list[Piece]:

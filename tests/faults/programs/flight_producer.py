@@ -1,11 +1,12 @@
 """A process that serves a data set by Flight: many batches, made as they are read, or a table.
 
-Called with ``lazy`` or ``table``. Prints the server's URI and, for each line that it reads, how many batches were
-made and how many readers there are.
+Called with ``lazy`` or ``table``, and with ``open`` to exit without closing. Prints the server's URI and, for each
+line that it reads, how many batches were made and how many readers there are; exits at the line ``exit``.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 
@@ -30,12 +31,19 @@ def batches() -> Iterator[pa.RecordBatch]:
         yield batch_of(number)
 
 
+logging.getLogger("bowstring").setLevel("ERROR")  # a client that stopped reading is warned of
 # `inproc:`, so that nothing but Flight is left.
-with bow.Server("inproc:") as server, bow.flight.serve(server) as flights:
-    if sys.argv[1] == "lazy":
-        server.publish("t", batches)
-    else:
-        server.publish("t", pa.Table.from_batches([batch_of(number) for number in range(100)]))
-    print(flights.uri, flush=True)
-    for _ in sys.stdin:
-        print(made, bow.list_datasets(server.address)[0].readers, flush=True)
+server = bow.Server("inproc:", limits=bow.Limits(close_timeout=0.5))
+flights = bow.flight.serve(server)
+if sys.argv[1] == "lazy":
+    server.publish("t", batches)
+else:
+    server.publish("t", pa.Table.from_batches([batch_of(number) for number in range(100)]))
+print(flights.uri, flush=True)
+for line in sys.stdin:
+    if line.strip() == "exit":
+        break
+    print(made, bow.list_datasets(server.address)[0].readers, flush=True)
+if "open" not in sys.argv:
+    flights.close()
+    server.close()

@@ -308,7 +308,7 @@ def far_enough(session: Any) -> None:
 def what_cannot_work_is_said(session: Any) -> None:
     """Too few slots for a barrier, and options for a depot that runs already: at once, and in words."""
     began = time.monotonic()
-    with pytest.raises(bow.UsageError, match=r"at most 2 partitions; found 5.*df.coalesce\(2\)"):
+    with pytest.raises(bow.UsageError, match=r"at most 2 partitions; found 5.*df.repartition\(2\)"):
         bow.spark.publish(numbers(session, 5, 100), "barrier", mode="barrier")
     assert time.monotonic() - began < 10.0
     other = bow.depot.Options(memory_budget=32 * MIB, disk_budget=0)
@@ -334,7 +334,7 @@ for name in ("a", "b"):
     assert read.limit(3).count() == 3
     assert len(frame.mapInArrow(lambda batches: batches, "id bigint, s string").limit(2).collect()) == 2
     frame.limit(10).write.format("bowstring").mode("overwrite").save(name)
-    assert spark.read.format("bowstring").option("pushFilters", "true").load(name).where("id < 5").count() == 5
+    assert spark.read.format("bowstring").load(name).where("id < 5").count() == 5
 time.sleep(75)  # after a minute Spark lets idle workers go
 spark.stop()
 """

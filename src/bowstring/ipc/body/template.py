@@ -39,7 +39,7 @@ _RECORD_BATCH_LENGTH: Final = 0
 
 
 class MessageTemplate(NamedTuple):
-    """The metadata of a record batch that others may look template: where its numbers are, and all other bytes."""
+    """The metadata of a record batch that others may look like: where its numbers are, and all other bytes."""
 
     size: int
     same: tuple[tuple[slice, bytes], ...]

@@ -258,7 +258,7 @@ def decompressed_body(
 
     Parameters
     ----------
-    header, layout, body, limits, means
+    header, layout, body, limits, decompression
         As for :func:`bowstring.ipc.body.pack.unpack`.
     target
         Where the buffers go; by default to the device of the body.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import EndOfStream, LimitExceeded, UsageError
+from bowstring.files import Target
 from bowstring.ipc.flatbuf.message import Message, decode_message
 from bowstring.ipc.framing import frame, read_metadata, write_all
-from bowstring.ipc.source import check_file, file_path, open_source
+from bowstring.ipc.source import open_source
 from bowstring.ipc.tensor.array import any_is_true, as_array, device_of, host_array, on_host, readable
 from bowstring.ipc.tensor.metadata import TensorHeader, decode_tensor, element_type, encode_tensor, row_major
 from bowstring.limits import Limits, limits_or_default
@@ -383,12 +383,9 @@ def write_message(dest: Any, metadata: bytes, pieces: Iterable[Any]) -> int:
     pieces
         The body, anything with the buffer protocol.
     """
-    if isinstance(dest, str | os.PathLike):
-        with open(file_path(dest), "wb") as file:
-            return write_message(file, metadata, pieces)
-    check_file(dest, "writable")
-    first = frame(metadata, _position(dest))
-    return sum(write_all(dest, piece) for piece in (first, *pieces))
+    with Target(dest) as file:
+        first = frame(metadata, _position(file))
+        return sum(write_all(file, piece) for piece in (first, *pieces))
 
 
 def _position(dest: Any) -> int:

@@ -26,6 +26,11 @@ from bowstring.testing.transport_kit.harness import Maker, in_thread, pairs_at, 
 
 __all__ = ["CHANNEL_CHECKS", "LISTENER_CHECKS", "Maker", "check_transport", "in_thread", "pairs_at", "raises"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 CHANNEL_CHECKS: Sequence[Callable[[Maker], None]] = (
     *delivery.CHECKS,
     *endings.BOUND_CHECKS,

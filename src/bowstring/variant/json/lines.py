@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import UsageError
+from bowstring.errors import MissingFile, UsageError
 from bowstring.kernels.json.format import READ, TOO_LONG
 from bowstring.limits import Limits
 from bowstring.memory import device_by_name
@@ -31,13 +31,17 @@ def lines_of(path: str | os.PathLike[str], limits: Limits) -> Texts:
 
     Raises
     ------
+    MissingFile
+        There is no such file.
     UsageError
-        There is no such file, or it cannot be read.
+        It cannot be read.
     """
     try:
         data: Any = np.empty(0, np.uint8)
         if os.path.getsize(path):
             data = np.frombuffer(pa.memory_map(os.fspath(path)).read_buffer(), np.uint8)
+    except FileNotFoundError as error:
+        raise MissingFile("there is no such file", found=str(path)) from error
     except OSError as error:
         raise UsageError("a file of JSON Lines cannot be read", found=str(error), where=str(path)) from error
     first = len(_BYTE_ORDER_MARK) if data[:3].tobytes() == _BYTE_ORDER_MARK else 0

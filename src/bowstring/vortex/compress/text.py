@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.kernels.vortex.encode import encode_fsst, train_fsst
+from bowstring.kernels.vortex.encode import encode_fsst, places_of_codes, train_fsst
 from bowstring.vortex.compress.choice import DEPTH, encoded, integers, plan
 from bowstring.vortex.compress.numbers import NODE, Numbers, Plan, sampled, smallest_unsigned, validity_of
 from bowstring.vortex.compress.repeats import constant_piece, dictionary_piece
@@ -156,12 +156,13 @@ def _trained(texts: _Texts) -> tuple[SymbolTable, float]:
     sample = [texts.bytes[start:end].tobytes() for start, end in places]
     table = train_fsst(sample)
     offsets = np.concatenate([[0], np.cumsum(ends - starts)]).astype(np.int64)
-    codes, _ = encode_fsst(np.frombuffer(b"".join(sample), np.uint8), offsets, table)
-    return table, len(codes) / max(int(offsets[-1]), 1)
+    ends_of_codes = places_of_codes(np.frombuffer(b"".join(sample), np.uint8), offsets, table)
+    return table, int(ends_of_codes[-1]) / max(int(offsets[-1]), 1)
 
 
 def _encode(texts: _Texts, table: SymbolTable, lengths: Any) -> Piece:
-    codes, places = encode_fsst(texts.bytes, texts.starts, table)
+    places = places_of_codes(texts.bytes, texts.starts, table)
+    codes = encode_fsst(texts.bytes, texts.starts, table, places, int(places[-1]))
     offsets = places.astype(smallest_unsigned(len(codes)))
     held = Piece(
         "vortex.varbin",

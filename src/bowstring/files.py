@@ -1,0 +1,263 @@
+"""Files that are written: what a path names is replaced as a whole, by rename, when the writer is closed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import secrets
+import stat
+import weakref
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from bowstring.closing import Closing
+from bowstring.errors import MissingFile, NotWritable, UsageError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_PURPOSES: Final = {"readable": "reading", "writable": "writing"}
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_BESIDE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_LINKS: Final = 40
+_LONGEST_NAME: Final = 200
+_BESIDE_HINT: Final = (
+    "A file is written beside the old one and renamed; a file object that you opened is written as it is."
+)
+
+
+class Target:
+    """Where a writer puts its bytes.
+
+    Of a path, `file` is a new file beside the one that the path names; `finish` gives it the name, and `discard`
+    removes it. The file that was there before is never changed, so that views of it stay as they are. A file
+    object is the caller's: it is written directly, and neither closed nor flushed. So is what a path names that is
+    no plain file, such as ``/dev/stdout`` or a FIFO, which is closed at the end.
+
+    Parameters
+    ----------
+    sink
+        A path, or a binary file opened for writing.
+
+    Raises
+    ------
+    UsageError
+        It is neither.
+    MissingFile
+        There is no such folder.
+    NotWritable
+        The file or its folder may not be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "a")
+    >>> with Target(path) as file:
+    ...     size = file.write(b"all of it")
+    ...     os.path.exists(path)
+    False
+    >>> os.path.getsize(path)
+    9
+    """
+
+    def __init__(self, sink: Any) -> None:
+        self._name = ""
+        self._end: weakref.finalize[Any, Target] | None = None
+        if not isinstance(sink, str | os.PathLike):
+            self.file: Any = _binary(sink)
+            return
+        self._path = file_path(sink)
+        folder, self._name, before = _replaced(self._path)
+        beside = f".{_cut(self._name)}.{secrets.token_hex(4)}.part"
+        try:
+            self.file = _created(self._path, folder, beside, before) if self._name else open(self._path, "wb")  # noqa: SIM115  closed at the end
+        except BaseException:
+            os.close(folder)
+            raise
+        self._folder, self._beside = folder, beside
+        # Also for a writer that is collected, or that the program ends with, before it was closed.
+        self._end = weakref.finalize(self, _end, self.file, folder, beside if self._name else "", os.getpid())
+
+    def finish(self) -> None:
+        """Let the path name what was written. Does nothing the second time, or after `discard`."""
+        if self._end is None or not self._end.alive:
+            return
+        try:
+            self.file.close()
+            if self._name:
+                os.replace(self._beside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._path) from error
+        finally:
+            self._end()
+
+    def discard(self) -> None:
+        """Leave what was there before, and nothing else. Does nothing the second time, or after `finish`."""
+        if self._end is not None:
+            self._end()
+
+    def __enter__(self) -> Any:
+        return self.file
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.discard()
+
+
+class FileWriter(Closing):
+    """A writer with a sink: a ``with`` block that an error leaves writes nothing more, and replaces no file."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Write nothing more. What a path named before stays; a file object keeps what was written. Idempotent."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+def file_path(path: Any) -> str:
+    """Return what names a file, if it can: it may not be there.
+
+    Raises
+    ------
+    UsageError
+        No file can have that name.
+    """
+    try:
+        name = os.fsencode(path)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise UsageError("this is no path of a file", found=ascii(path)[:80]) from error
+    if b"\0" in name:
+        raise UsageError("a path holds no zero byte", found=ascii(path)[:80])
+    return os.fsdecode(name)
+
+
+def check_file(file: Any, wanted: Literal["readable", "writable"]) -> None:
+    """Refuse a file object that is closed, or says that it was opened for something else.
+
+    Raises
+    ------
+    UsageError
+        It is.
+    """
+    if getattr(file, "closed", False) is True:
+        raise UsageError("the file is closed", found=repr(file)[:120])
+    asked = getattr(file, wanted, None)
+    if callable(asked) and asked() is False:
+        raise UsageError(f"the file was not opened for {_PURPOSES[wanted]}", found=repr(file)[:120])
+
+
+def _binary(sink: Any) -> Any:
+    if isinstance(sink, io.TextIOBase) or not hasattr(sink, "write"):
+        raise UsageError(
+            "this cannot be written to",
+            expected="a path or a file opened for writing in binary mode",
+            found=type(sink).__name__,
+        )
+    check_file(sink, "writable")
+    return sink
+
+
+def _replaced(path: str) -> tuple[int, str, os.stat_result | None]:
+    """Return the folder, open, and the name in it of the file that a path leads to, and what is there now.
+
+    The name is empty where there is something that cannot be replaced, and is written as it is.
+    """
+    try:
+        before = os.stat(path)  # by which the kernel refuses links of others in folders that all may write
+    except FileNotFoundError:
+        before = None
+    folder = _opened_folder(path, os.path.dirname(path))
+    name = os.path.basename(path)
+    try:
+        for _ in range(_MOST_LINKS):
+            # A link in /proc is a descriptor: whoever has it shall see what is written.
+            if name in ("", ".", "..") or _is_proc(folder) or (before and not stat.S_ISREG(before.st_mode)):
+                return folder, "", before
+            try:
+                above, name = os.path.split(os.readlink(name, dir_fd=folder))
+            except OSError:  # not a link
+                return folder, name, before
+            inner = _opened_folder(path, above, folder)
+            os.close(folder)
+            folder = inner
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder, "", before  # open() says that these are too many links
+
+
+def _opened_folder(path: str, folder: str, below: int | None = None) -> int:
+    try:
+        return os.open(folder or ".", _FOLDER, dir_fd=below)
+    except FileNotFoundError as error:
+        raise MissingFile("there is no such folder", found=folder, where=path) from error
+
+
+def _is_proc(folder: int) -> bool:
+    try:
+        return os.fstat(folder).st_dev == os.stat("/proc").st_dev
+    except FileNotFoundError:
+        return False
+
+
+def _cut(name: str) -> str:
+    """Return the beginning of a name, so that a longer name can be made of it."""
+    return os.fsdecode(os.fsencode(name)[:_LONGEST_NAME])
+
+
+def _created(path: str, folder: int, beside: str, before: os.stat_result | None) -> Any:
+    """Create the file beside the one that a path names, with its rights."""
+    if before is not None and not _may_replace(folder, path, before):
+        raise NotWritable("this file may not be written", found=path)
+    try:
+        # What replaces a file is open to nobody before it has that one's rights.
+        fd = os.open(beside, _BESIDE, 0o666 if before is None else 0o600, dir_fd=folder)
+    except PermissionError as error:
+        raise NotWritable("no file can be made in this folder", found=path, hint=_BESIDE_HINT) from error
+    if before is not None:
+        _take_rights(fd, before)
+    return open(fd, "wb")
+
+
+def _may_replace(folder: int, path: str, before: os.stat_result) -> bool:
+    holder, user = os.fstat(folder), os.geteuid()
+    if holder.st_mode & stat.S_ISVTX and user not in (0, holder.st_uid, before.st_uid):
+        return False
+    return os.access(path, os.W_OK, effective_ids=True)
+
+
+def _take_rights(fd: int, before: os.stat_result) -> None:
+    """Give a new file the mode of the one that it replaces, and its owner and group as far as they can be given."""
+    mode = before.st_mode & 0o777
+    now = os.fstat(fd)
+    if now.st_uid != before.st_uid:
+        with contextlib.suppress(PermissionError):
+            os.fchown(fd, before.st_uid, -1)
+    if now.st_gid != before.st_gid:
+        try:
+            os.fchown(fd, -1, before.st_gid)
+        except PermissionError:
+            mode &= ~stat.S_IRWXG  # they were another group's
+    with contextlib.suppress(PermissionError):  # file systems without modes
+        os.fchmod(fd, mode)
+
+
+def _end(file: Any, folder: int, beside: str, process: int) -> None:
+    """Close what is open, and remove a file that has not been given its name."""
+    with contextlib.suppress(OSError):
+        file.close()
+    if beside and os.getpid() == process:  # in a child, the file is its parent's
+        with contextlib.suppress(OSError):
+            os.unlink(beside, dir_fd=folder)
+    os.close(folder)

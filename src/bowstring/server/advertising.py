@@ -1,0 +1,142 @@
+"""The host that endpoints name, for servers that listen at all addresses of their machine."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import urllib.parse
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.errors import UsageError
+from bowstring.transport.tcp import host_and_port, look_up
+
+if TYPE_CHECKING:
+    import ssl
+
+    from bowstring.transport.certificates import TlsConfig
+
+# Addresses of documentation: nothing is sent there, the system says from which of its own it would be.
+_ELSEWHERE: Final = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
+_LOOPBACK: Final = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
+_ANY_PORT: Final = 9
+
+
+def reached_at(address: str, advertise: str | None, tls: TlsConfig | ssl.SSLContext | None) -> str:
+    """Return the address of a listener as readers are to dial it.
+
+    Parameters
+    ----------
+    address
+        As the listener says it, with its port.
+    advertise
+        The host to name, checked; by default that of the address, and where it is 0.0.0.0 or ``::``, a name of the
+        server's certificate or the first address of this machine.
+    tls
+        The server's certificate, if it has one.
+
+    Examples
+    --------
+    >>> (
+    ...     reached_at("tcp://0.0.0.0:4711", "tables.example.org", None),
+    ...     reached_at("unix:/run/x.sock", None, None),
+    ... )
+    ('tcp://tables.example.org:4711', 'unix:/run/x.sock')
+    """
+    scheme, _, rest = address.partition("://")
+    if not rest:
+        return address
+    host = advertise or _host_of(address, tls)
+    return address if host is None else f"{scheme}://{host}:{rest.rpartition(':')[2]}"
+
+
+def _host_of(address: str, tls: TlsConfig | ssl.SSLContext | None) -> str | None:
+    """Return the host to name in the place of one that means all addresses; ``None`` where it names one of them."""
+    host, port = host_and_port(address)
+    family = next(
+        (kind for kind, place in look_up(address, host, port) if _ip(str(place[0])).is_unspecified), None
+    )
+    if family is None:
+        return None
+    own = _own_address(family)
+    if tls is not None:
+        from bowstring.transport.certificates import names_in, server_context  # and `ssl`
+
+        here = socket.gethostname().lower().partition(".")[0]
+        names = [_spelled(each.replace("*", here)) for each in names_in(server_context(tls))]
+        own = min(names, key=lambda name: _distance(name, own), default=own)
+    return bracketed(own)
+
+
+def _spelled(name: str) -> str:
+    """Return a name of a certificate as others spell it: OpenSSL writes all zeros of an IPv6 address."""
+    with contextlib.suppress(ValueError):
+        return str(_ip(name))
+    return name
+
+
+def _own_address(family: socket.AddressFamily) -> str:
+    """Return the first address of this machine that is not loopback, if it has any."""
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((_ELSEWHERE[family], _ANY_PORT))
+        return str(probe.getsockname()[0])
+    with contextlib.suppress(OSError):
+        for *_, place in socket.getaddrinfo(socket.gethostname(), None, family):
+            if not _ip(str(place[0])).is_loopback:
+                return str(place[0])
+    return _LOOPBACK[family]
+
+
+def _distance(name: str, own: str) -> int:
+    """Return how far a name of a certificate is from what others call this machine."""
+    host = socket.gethostname().lower()
+    if (":" in name) != (":" in own) and _is_ip(name):
+        return 4
+    if name.lower() == host or name == own:
+        return 0
+    if name.lower().partition(".")[0] == host.partition(".")[0]:
+        return 1
+    return 3 if name.lower() == "localhost" or _is_loopback(name) else 2
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(text.partition("%")[0])
+
+
+def _is_ip(name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(_ip(name))
+    return False
+
+
+def _is_loopback(name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return _ip(name).is_loopback
+    return False
+
+
+def advertised_host(host: Any, address: str) -> str:
+    """Return the host that URIs shall name, as they name it.
+
+    Raises
+    ------
+    UsageError
+        It is not a host, or the address has no host.
+    """
+    if (
+        "://" not in address or urllib.parse.urlsplit(address).path
+    ):  # a socket's file, or a name in this process
+        raise UsageError("this address has no host to advertise", found=address, where="advertise")
+    text = host if isinstance(host, str) else ""
+    plain = text.removeprefix("[").removesuffix("]")
+    is_name = bool(plain) and all(each.isalnum() or each in "-._:%" for each in plain)
+    if not is_name:
+        raise UsageError(
+            "not a host", expected="a name or an IP address, without a port", found=repr(host)[:80]
+        )
+    return bracketed(plain)
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands in a URI."""
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,166 @@
+"""Offsets of streams: which version of a data set was read, and how many endpoints of it; without IO."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from bowstring.errors import UsageError
+
+if TYPE_CHECKING:
+    from bowstring.dissociated.endpoint import Endpoint
+
+_LOG: Final = logging.getLogger("bowstring.spark")
+_HOW: Final = (
+    'Option onReplace="read" reads a data set that replaced another from its beginning; '
+    "so does a query with a new checkpointLocation."
+)
+
+
+class Position(NamedTuple):
+    """How far a stream has read.
+
+    Attributes
+    ----------
+    version
+        Which data set; empty where nothing was read.
+    endpoints
+        How many of its endpoints.
+    """
+
+    version: str
+    endpoints: int
+
+    def to_offset(self) -> dict[str, Any]:
+        """Return the offset that Spark keeps as JSON."""
+        return self._asdict()
+
+    @classmethod
+    def of_offset(cls, offset: Any) -> Position:
+        """Return the position that an offset of a checkpoint means.
+
+        Raises
+        ------
+        UsageError
+            It was written by another version of Bowstring, or by something else.
+
+        Examples
+        --------
+        >>> Position.of_offset({"version": "a1", "endpoints": 3})
+        Position(version='a1', endpoints=3)
+        """
+        found = offset if isinstance(offset, dict) else {}
+        version, endpoints = found.get("version"), found.get("endpoints")
+        if not isinstance(version, str) or type(endpoints) is not int or endpoints < 0:
+            raise UsageError(
+                "the checkpoint does not say which data set the stream has read",
+                expected="an offset with version and endpoints",
+                found=repr(offset)[:200],
+                hint="Earlier versions of Bowstring only counted endpoints. Start the query with a new"
+                " checkpointLocation: it reads the data set from its beginning.",
+            )
+        return cls(version, endpoints) if endpoints else START
+
+
+START: Final = Position("", 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """The endpoints of a data set at one moment.
+
+    Attributes
+    ----------
+    endpoints
+        In the order of the data; more may follow.
+    version
+        What the depot calls the data set that a name means; ``None`` where endpoints were listed, and are their own
+        identity.
+    where
+        The data set, for messages.
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    version: str | None = None
+    where: str = "the endpoints"
+
+    def position(self, count: int) -> Position:
+        """Return the position behind the first endpoints."""
+        if not count:
+            return START
+        return Position(self.version or _digest(self.endpoints[:count]), count)
+
+    def holds(self, position: Position) -> bool:
+        """Whether a position is one in this data set: of what was read, nothing was replaced."""
+        count = position.endpoints
+        return count <= len(self.endpoints) and self.position(count) == position
+
+
+def latest(listing: Listing, start: Position, most: int | None, *, reread: bool) -> Position:
+    """Return up to where a stream can read.
+
+    Parameters
+    ----------
+    listing
+        What there is.
+    start
+        Where the stream is.
+    most
+        How many endpoints it takes at once; ``None`` for all.
+    reread
+        Whether a data set that replaced the one that was read is read from its beginning.
+
+    Raises
+    ------
+    UsageError
+        What was read was replaced.
+    """
+    begin, there = _begin(listing, start, reread), len(listing.endpoints)
+    return listing.position(there if most is None else min(there, begin + most))
+
+
+def between(listing: Listing, start: Position, end: Position, *, reread: bool) -> tuple[Endpoint, ...]:
+    """Return the endpoints from one position to another.
+
+    With `reread` there are none where the data set of `end` was replaced, too: all of the new one is read next.
+
+    Raises
+    ------
+    UsageError
+        What was read, or what is to be read, was replaced.
+    """
+    if not listing.holds(end):
+        if not reread:
+            raise _replaced(listing, end, "was replaced before the stream had read it")
+        _LOG.warning("%s was replaced before a stream had read it; the new one is read next", listing.where)
+        return ()
+    return listing.endpoints[_begin(listing, start, reread) : end.endpoints]
+
+
+def _begin(listing: Listing, start: Position, reread: bool) -> int:
+    if listing.holds(start):
+        return start.endpoints
+    if not reread:
+        raise _replaced(listing, start, "is not the one that the stream has read: it was replaced")
+    return 0
+
+
+def _replaced(listing: Listing, position: Position, what: str) -> UsageError:
+    found = listing.position(len(listing.endpoints))
+    return UsageError(
+        f"{listing.where} {what}",
+        expected=f"version {position.version}, at least {position.endpoints} endpoints",
+        found=f"version {found.version}, {found.endpoints} endpoints" if found.version else "no endpoints",
+        hint=_HOW,
+    )
+
+
+def _digest(endpoints: tuple[Endpoint, ...]) -> str:
+    """Return an identity of endpoints; tokens may change."""
+    digest = hashlib.sha256()
+    for each in endpoints:
+        addresses = [offer.address for offer in each.offers]
+        digest.update(repr((each.ticket, addresses)).encode())
+    return digest.hexdigest()[:32]
