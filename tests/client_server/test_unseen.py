@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +19,7 @@ from bowstring.dissociated.wire import DeviceId, Hello, pack_answer, pack_device
 from bowstring.memory import Pool
 from bowstring.testing import FakeDevice, fake_device
 from bowstring.transport import Channel, Message, dial
+from bowstring.transport.descriptors import close_all
 from tests.client_server.conftest import PATIENCE, until
 from tests.peer.blind_reader import BlindReader
 
@@ -167,9 +167,7 @@ class Speaker:
         while True:
             received = self.channel.receive(5.0, lambda _, nbytes: bytearray(nbytes))
             assert received is not None, "nothing comes"
-            for fd in received.attachments:
-                assert isinstance(fd, int)
-                os.close(fd)
+            close_all(received.attachments)
             if received.tag != Control.PING:
                 return received.tag
 

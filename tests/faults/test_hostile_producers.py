@@ -204,9 +204,9 @@ def fake_memory(fault: str, nbytes: int, good: int) -> int:
     """Return a descriptor that is not what a region must be."""
     match fault:
         case "unsealed":
-            return fresh_memfd(nbytes)
+            return fresh_memfd(nbytes).detach()
         case "half sealed":
-            fd = fresh_memfd(nbytes)
+            fd = fresh_memfd(nbytes).detach()
             import fcntl
 
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)

@@ -36,7 +36,7 @@ def memfd() -> Iterator[Callable[[int], int]]:
     made: list[int] = []
 
     def make(nbytes: int) -> int:
-        made.append(fresh_memfd(nbytes))
+        made.append(fresh_memfd(nbytes).detach())
         return made[-1]
 
     yield make

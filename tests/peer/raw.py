@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import threading
 import time
@@ -12,6 +11,7 @@ from typing import Final, Self
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import BrokenError
 from bowstring.transport import Channel, Message, Received, dial, listen
+from bowstring.transport.descriptors import close_all
 from bowstring.transport.framing import Run
 from tests.peer.wire import Tag, header, hello
 
@@ -194,10 +194,3 @@ def close_messages(messages: Sequence[Message]) -> None:
     """Close the descriptors that recorded messages hold."""
     for message in messages:
         close_all(message.attachments)
-
-
-def close_all(attachments: Sequence[object]) -> None:
-    """Close those attachments that are descriptors."""
-    for attachment in attachments:
-        if isinstance(attachment, int):
-            os.close(attachment)

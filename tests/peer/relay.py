@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Sequence
 from typing import Final, Self
 
 from bowstring.errors import BowstringError
 from bowstring.transport import Channel, Message, dial, listen
+from bowstring.transport.descriptors import close_all
 from bowstring.transport.framing import Run
 from tests.peer.wire import Frame
 
@@ -70,10 +69,10 @@ class Relay:
                 try:
                     target.send([Message(received.tag, [received.body], received.attachments)], _WAIT)
                 finally:
-                    _close(received.attachments)
+                    close_all(received.attachments)
                 passed += 1
             if self._half and (received := source.receive(_WAIT)) is not None:
-                _close(received.attachments)
+                close_all(received.attachments)
                 message = Frame.of(received.tag, bytes(received.body)).data
                 half = message[: len(message) // 2]
                 target._write(Run([half], len(half)), _WAIT)  # type: ignore[attr-defined]
@@ -89,9 +88,3 @@ class Relay:
             thread.join(_WAIT)
             assert not thread.is_alive()
         self._listener.close()
-
-
-def _close(attachments: Sequence[object]) -> None:
-    for attachment in attachments:
-        if isinstance(attachment, int):
-            os.close(attachment)

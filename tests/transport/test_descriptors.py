@@ -19,6 +19,7 @@ from bowstring.errors import BrokenError, LimitExceeded, ProtocolError, UsageErr
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing.transport_kit.harness import PATIENCE
 from bowstring.transport import Channel, Listener, Message, Peer
+from bowstring.transport.descriptors import close_all
 from bowstring.transport.framing import pack_header
 from bowstring.transport.unix import UnixChannel
 
@@ -52,8 +53,7 @@ def memfd(stack: contextlib.ExitStack, name: str) -> int:
 def names_of(attachments: tuple[Any, ...]) -> list[str]:
     """Read and close what was received."""
     names = [os.pread(fd, 100, 0).decode() for fd in attachments]
-    for fd in attachments:
-        os.close(fd)
+    close_all(attachments)
     return names
 
 

@@ -110,6 +110,7 @@ class UnixChannel(StreamChannel):
             close_all(descriptors_in(ancillary))
             raise
         if flags & _TRUNCATED:
+            close_all(found)
             raise LimitExceeded(
                 "file descriptors from the peer were lost",
                 found=f"{len(found)} arrived, then the process had no room for more",

@@ -1,0 +1,253 @@
+"""Ctrl-C at any line of ours: nothing is left behind, and the same call works at once."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import gc
+import itertools
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+
+import bowstring as bow
+from bowstring.memory import Pool, default_pool, mappings
+from tests.faults.conftest import until
+
+# A socket that an interrupt left without an owner is closed as it is collected.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+_OURS: Final = str(Path(bow.__file__).parent)
+_ALL: Final = pytest.param(None, marks=pytest.mark.slow, id="every line")
+_SOME: Final = pytest.param(8, id="some lines")
+# Their bodies are clean-up, which nothing that runs in the same thread can guard against a second interrupt.
+_ENDING: Final = frozenset({"close", "__exit__", "__del__", "abandon", "fail", "hang_up", "finish"})
+
+
+@functools.cache
+def _cleaning(path: str) -> frozenset[int]:
+    """Return the lines of a file that are clean-up."""
+    lines: set[int] = set()
+    for node in ast.walk(ast.parse(Path(path).read_text())):
+        blocks: list[ast.AST] = []
+        if isinstance(node, ast.Try):
+            blocks = [*node.handlers, *node.finalbody]
+        elif isinstance(node, ast.FunctionDef) and node.name in _ENDING:
+            blocks = [node]
+        for block in blocks:
+            lines.update(range(block.lineno, (block.end_lineno or block.lineno) + 1))  # type: ignore[attr-defined]
+    return frozenset(lines)
+
+
+@functools.cache
+def _blocks(path: str) -> dict[int, tuple[int, int]]:
+    """Return the first and last line of each ``with`` block, whose own line comes again when it is left."""
+    withs = [node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.With)]
+    return {each.lineno: (each.body[0].lineno, each.body[-1].end_lineno or each.lineno) for each in withs}
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt before the n-th line that a call runs, of ours or of ``Thread.start``."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._last: dict[FrameType, int] = {}
+        self.lines = 0
+        self.place = ""
+
+    def run(self, call: Callable[[], object]) -> bool:
+        """Return whether the call was interrupted."""
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            call()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+            self._last.clear()  # which holds frames
+        return False
+
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
+        path = frame.f_code.co_filename
+        in_start = path == threading.__file__ and frame.f_code.co_name == "start"
+        if not in_start and not path.startswith(_OURS):
+            return None
+        outer = frame.f_back
+        while outer is not None:
+            path = outer.f_code.co_filename
+            if path.startswith(_OURS) and outer.f_lineno in _cleaning(path):
+                return None
+            outer = outer.f_back
+        return self._line
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event != "line":
+            return self._line
+        path, line = frame.f_code.co_filename, frame.f_lineno
+        before = self._last.get(frame, 0)
+        self._last[frame] = line
+        if path.startswith(_OURS):
+            first, last = _blocks(path).get(line, (1, 0))
+            if line in _cleaning(path) or first <= before <= last:
+                return self._line
+        self.lines += 1
+        if self.lines == self._number:
+            self.place = f"{path}:{line} in {frame.f_code.co_name}"
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return self._line
+
+
+def numbers(call: Callable[[], object], count: int | None) -> Iterator[int]:
+    """Yield the lines before which a call is to be interrupted: so many of them, or all."""
+    counted = Interrupter(-1)
+    assert not counted.run(call)
+    step = 1 if count is None else counted.lines / count
+    return itertools.takewhile(
+        lambda number: number <= counted.lines, (1 + int(step * i) for i in itertools.count())
+    )
+
+
+def descriptors() -> dict[str, str]:
+    """Return what this process has open."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found[entry.name] = str(entry.readlink())
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def threads_of_streams() -> list[str]:
+    """Return the threads that bring in streams."""
+    return [each.name for each in threading.enumerate() if each.name.startswith("bowstring-client")]
+
+
+def settle(pool: Pool, before: dict[str, str], place: str) -> None:
+    """Wait until nothing is left of an interrupted call."""
+
+    def left() -> list[Any]:
+        gc.collect()
+        for each in (pool, default_pool()):
+            each.trim()
+        mappings().clear()
+        opened = [f"{fd} -> {what}" for fd, what in descriptors().items() if before.get(fd) != what]
+        return [*opened, *threads_of_streams()]
+
+    until(lambda: not left(), f"interrupted before {place}, all is let go", 20.0)
+
+
+def sweep(
+    call: Callable[[], object], pool: Pool, count: int | None, forget: Callable[[], object] = lambda: None
+) -> None:
+    """Interrupt a call at many lines; each time all is let go, and the call works again."""
+    call()
+    for number in list(numbers(call, count)):
+        gc.collect()
+        for each in (pool, default_pool()):
+            each.trim()
+        mappings().clear()
+        before = descriptors()
+        interrupter = Interrupter(number)
+        interrupter.run(call)
+        forget()
+        settle(pool, before, interrupter.place)
+        call()
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    """Give a pool that is closed after the test."""
+    made = Pool(budget=64 << 20)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("count", [_SOME, _ALL])
+@pytest.mark.parametrize("address", ["unix:", "tcp://127.0.0.1:0", "inproc:"])
+def test_a_reader_that_is_interrupted(pool: Pool, address: str, count: int | None) -> None:
+    """`connect` and reading leave no connection, thread or memory when they are interrupted at any line."""
+    with bow.Server(address, pool=pool) as server:
+        endpoint = server.publish("t", {"a": list(range(1000)), "b": ["x"] * 1000})
+
+        def call() -> None:
+            with bow.connect(endpoint) as stream:
+                assert stream.read_all().num_rows == 1000
+
+        sweep(call, pool, count)
+
+
+@pytest.mark.parametrize("count", [_SOME, _ALL])
+def test_a_publication_that_is_interrupted(pool: Pool, count: int | None) -> None:
+    """`publish` and `withdraw` leave no memory when they are interrupted at any line."""
+    with bow.Server("unix:", pool=pool) as server:
+        data = {"a": list(range(1000)), "b": ["x"] * 1000}
+
+        def call() -> None:
+            server.publish("t", data, replace=True)
+            server.withdraw("t")
+
+        def forget() -> None:
+            with contextlib.suppress(bow.errors.UnknownTicket):
+                server.withdraw("t")
+
+        sweep(call, pool, count, forget)
+
+
+_FIRST_USE = """
+import os, sys
+import numpy, pyarrow
+from tests.faults.test_interrupts import Interrupter
+
+def call():
+    import bowstring as bow
+    endpoint = bow.put({"a": [1, 2, 3]})
+    assert bow.get(endpoint).num_rows == 3
+    bow.release(endpoint)
+
+def in_fork(number):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        interrupter = Interrupter(number)
+        interrupted = interrupter.run(call)
+        try:
+            call()
+            answer = str(interrupter.lines)
+        except BaseException as error:
+            answer = f"interrupted before {interrupter.place}, then {error!r}"
+        os.write(writing, answer.encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as answer:
+        text = answer.read()
+    os.wait()
+    return text
+
+count = int(sys.argv[1])
+lines = int(in_fork(-1))
+for number in range(1, lines, max(1, lines // count)):
+    answer = in_fork(number)
+    if not answer.isdigit():
+        print(answer)
+"""
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_first_use_that_is_interrupted(count: int) -> None:
+    """What was interrupted while it was first imported and used works when it is used again."""
+    program = textwrap.dedent(_FIRST_USE)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(count)], cwd=root, capture_output=True, text=True, timeout=3600
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
