@@ -6,6 +6,7 @@ import concurrent.futures
 import errno
 import mmap
 import os
+import resource
 import subprocess
 import threading
 import time
@@ -460,7 +461,11 @@ def test_a_system_without_memory_fails_at_once(monkeypatch: pytest.MonkeyPatch) 
 
     stock = SlabPool(2 * MIB, 0)
     monkeypatch.setattr("bowstring.memory.slab.mmap.mmap", fail)
-    with pytest.raises(bow.OutOfBudget, match="no room to map"):
+    limits = {resource.RLIMIT_AS: (3 * MIB, 3 * MIB)}
+    monkeypatch.setattr("resource.getrlimit", lambda limit: limits.get(limit, (1024, 1024)))
+    with pytest.raises(
+        bow.OutOfBudget, match=rf"no room to map.*{3 * MIB} bytes of address space \(RLIMIT_AS\)"
+    ):
         borrow(stock, MIB, wait=1e6)
     stock.close()
 

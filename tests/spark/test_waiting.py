@@ -53,5 +53,17 @@ def test_no_room_names_what_holds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     for text in ("to publish 'mine'", "'a #1' 78", "one without a name", "of 4.0 MiB of memory"):
         assert text in found
     assert "bow.spark.drop('mine') first frees the earlier one" in found
+    spark_says = RuntimeError(
+        "Job aborted\nbowstring.errors.OutOfBudget: the depot had no room in time"
+        f"{' in a long text' * 50}; the system gives no more: no room to map; expected 12 bytes (RLIMIT_AS)\n"
+        "\tat java"
+    )
+    found = str(waiting.no_room(spark_says, order, application, "mine"))
+    for text in (
+        "no room to map; expected 12 bytes (RLIMIT_AS)",
+        "spark.executor.pyspark.memory",
+        "bowstring depot run",
+    ):
+        assert text in found
     assert waiting.no_room(RuntimeError("another"), order, application, "mine") is None
     application.end()

@@ -35,6 +35,8 @@ _LOOK: Final = 0.05
 _FULL_SECONDS: Final = 0.5
 _NAMED: Final = 8
 # A data set may have thousands of partitions of a few rows.
+# Before what the system says, which the driver shows, too.
+REFUSED: Final = "; the system gives no more: "
 _SMALLEST: Final = 64 << 10
 # What is less is copied into a slab that the partitions of a data set share.
 _SMALL: Final = 256 << 10
@@ -179,7 +181,7 @@ class SlabPool:
                 with self._changed:
                     self._count(kind, owner, -size)
                     if isinstance(error, OutOfBudget):
-                        self._refusal = f"; {error}"
+                        self._refusal = f"{REFUSED}{error}"
                         if size == sizes[-1]:
                             self._give_up_warm(kind)
                         continue

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import signal
 import tempfile
 from typing import TYPE_CHECKING, Final
@@ -59,8 +60,15 @@ def make_writable_memfd(device: Device, nbytes: int) -> tuple[Slab, int]:
     try:
         try:
             return _for_readers(device, fd, nbytes), fd.detach()
-        except InvalidRegion as error:  # there is nothing wrong with it but its size: RLIMIT_AS
-            raise OutOfBudget("the system has no room to map a region", found=f"{nbytes} bytes") from error
+        except InvalidRegion as error:  # there is nothing wrong with it but its size
+            most, _ = resource.getrlimit(resource.RLIMIT_AS)
+            raise OutOfBudget(
+                "the system has no room to map a region",
+                expected=None
+                if most == resource.RLIM_INFINITY
+                else f"{most} bytes of address space (RLIMIT_AS)",
+                found=f"{nbytes} bytes",
+            ) from error
     except BaseException:
         fd.close()
         raise

@@ -26,7 +26,7 @@ from bowstring.spark.schemas import (
     with_lists_of_vectors,
     with_plain_names,
 )
-from bowstring.spark.sessions import warn_of_memory_limit
+from bowstring.spark.sessions import MEMORY_LIMIT, warn_of_memory_limit
 from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, data_set_id
 from bowstring.spark.waiting import no_room, watched
 
@@ -175,6 +175,10 @@ def publish(
         _warn_of_options(depot_options)
     if mode == "barrier":
         return publish_in_tasks(df, name or "", order, profile=profile, device=device)
+    if driver.setting(MEMORY_LIMIT) is not None:
+        # Started by a task, it would have the task's limit for as long as it lives.
+        with contextlib.suppress(BowstringError):
+            application.catalog(depot_options, lease_seconds)
     keep = Keep(name, replace, ttl, stay_seconds)
     # What is computed again must have the same partitions.
     job = _job(df, scan, None if recoverable and coalesce == "auto" else coalesce)

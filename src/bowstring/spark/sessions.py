@@ -185,7 +185,7 @@ _SETTINGS: Final = {
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _ONE_JAVA: Final = re.compile(r"local(\[|$)")
 _DAEMON: Final = "bowstring.spark.worker_daemon"
-_LIMIT: Final = "spark.executor.pyspark.memory"
+MEMORY_LIMIT: Final = "spark.executor.pyspark.memory"
 _GPUS: Final = ("spark.executor.resource.gpu.amount", "spark.task.resource.gpu.amount")
 _warned: Final[set[str]] = set()
 
@@ -330,13 +330,13 @@ def warn_of_memory_limit(setting: Callable[[str], str | None], *, gpus: bool = F
     gpus
         Whether they do, whatever the settings say.
     """
-    if setting(_LIMIT) is None or _LIMIT in _warned:
+    if setting(MEMORY_LIMIT) is None or MEMORY_LIMIT in _warned:
         return
     if gpus or any(setting(name) is not None for name in _GPUS):
-        _warned.add(_LIMIT)
+        _warned.add(MEMORY_LIMIT)
         warnings.warn(
-            f"{_LIMIT} bounds the address space of Python workers, and CUDA reserves more of it than there is "
-            f"memory: leave it unset where workers use GPUs.",
+            f"{MEMORY_LIMIT} bounds the address space of Python workers, and CUDA reserves more of it than "
+            f"there is memory: leave it unset where workers use GPUs.",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from urllib.parse import unquote
 
 from bowstring import depot
 from bowstring.cli.terminal import size
+from bowstring.depot.slab_pool import REFUSED
 from bowstring.errors import BowstringError, OutOfBudget
 from bowstring.spark.progress import Progress
 from bowstring.spark.refusals import reason
@@ -31,6 +33,7 @@ _LOG: Final = logging.getLogger("bowstring.spark")
 _LOOK: Final = 0.3
 _SHOWN: Final = 5
 _ASK_SECONDS: Final = 30.0
+_REFUSED: Final = re.compile(rf"{re.escape(REFUSED)}[^\n]*")
 # Beyond it a new data set may well have to wait, and the job says what is held.
 _NEARLY_FULL: Final = 0.5
 
@@ -219,6 +222,7 @@ def no_room(
     for status in statuses:
         held += _holders(status, order.dataset)
     names = [each for each, _ in held if each.startswith(("'", '"'))]
+    refused = _REFUSED.search(str(error))
     hint = (
         "Give the depot a larger budget (depot_options=bow.depot.Options(memory_budget=…)), or publish less."
     )
@@ -230,9 +234,16 @@ def no_room(
             f"The earlier {name!r} is kept until the new one is whole, so both need room: bow.spark.drop({name!r}) "
             f"first frees the earlier one. {hint}"
         )
+    if refused is not None and "RLIMIT_AS" in refused[0]:
+        hint = (
+            "A task whose address space is limited (spark.executor.pyspark.memory) started the depot, which has "
+            "the same limit. End it (`bowstring depot stop`), and start it with `bowstring depot run`, or leave "
+            "the setting out."
+        )
     return OutOfBudget(
         f"no room in the depot to publish {label(order.dataset)}",
         expected=f"room within {order.wait:g} s",
-        found=f"{'; '.join(map(_room, statuses)) or said}, held by {_listed(held) or 'this data set itself'}",
+        found=f"{'; '.join(map(_room, statuses)) or said}, held by {_listed(held) or 'this data set itself'}"
+        f"{'' if refused is None else refused[0]}",
         hint=hint,
     )

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from bowstring import depot
 from bowstring.client.names import is_depot
-from bowstring.errors import BowstringError, BrokenError, UnknownTicket, UsageError
+from bowstring.errors import BowstringError, BrokenError, RefusedError, UnknownTicket, UsageError
 from bowstring.spark.application_lease import addresses_elsewhere, addresses_of
 from bowstring.spark.options import NO_TABLES, known_options
 from bowstring.spark.schemas import differences
@@ -112,8 +112,9 @@ class _Target:
     def check(self, *, append: bool) -> None:
         """Refuse another application's name, and to append another schema; in the driver, before any task."""
         with (
-            contextlib.suppress(BrokenError, UnknownTicket),  # nothing is there yet
-            depot.connect(start=False) as catalog,
+            contextlib.suppress(BrokenError, UnknownTicket, RefusedError),  # nothing is there yet
+            # Started by a task, it would have the limits of that (spark.executor.pyspark.memory).
+            depot.connect() as catalog,
         ):
             catalog.check_name(self.name, application=self.application)
             if not append:

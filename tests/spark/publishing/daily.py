@@ -356,6 +356,38 @@ def an_ordinary_run_is_quiet(session: Any) -> None:
     assert "Traceback" not in done.stderr, done.stderr
 
 
+LIMITED = """
+import os, sys, bowstring as bow
+from pathlib import Path
+config = {"spark.ui.enabled": "false", "spark.executor.pyspark.memory": "1200m"}
+spark = bow.spark.session(master="local[2]", config=config)
+if sys.argv[1] == "publish":
+    bow.spark.publish(spark.range(10), "limited")
+else:
+    spark.range(10).write.format("bowstring").mode("overwrite").save("limited")
+with bow.depot.connect(start=False) as depot:
+    print(Path(f"/proc/{depot.status().pid}/limits").read_text())
+    spark.stop()
+    depot.stop()
+"""
+
+
+def a_limit_of_workers_is_not_the_depot_s(session: Any) -> None:
+    """A depot of a session whose workers have little address space has all of it, also without root's rights."""
+    for way in ("publish", "write"):
+        with tempfile.TemporaryDirectory(prefix="bow-") as folder:
+            done = subprocess.run(
+                ["setpriv", "--bounding-set", "-sys_resource", sys.executable, "-c", LIMITED, way],
+                env={**os.environ, "BOWSTRING_DEPOT": folder},
+                capture_output=True,
+                text=True,
+                timeout=200,
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+            [line] = [each for each in done.stdout.splitlines() if each.startswith("Max address space")]
+            assert line.split()[3:5] == ["unlimited", "unlimited"]
+
+
 BY_UCX = """
 import bowstring as bow
 spark = bow.spark.session(master="local[2]", config={"spark.ui.enabled": "false"})
@@ -436,6 +468,7 @@ SCENARIOS = [
     far_enough,
     what_cannot_work_is_said,
     an_ordinary_run_is_quiet,
+    a_limit_of_workers_is_not_the_depot_s,
     *([] if NO_UCX else [a_depot_that_is_reached_by_ucx]),
     workers_without_bowstring,
     what_ends_a_data_set,
