@@ -22,6 +22,7 @@ from bowstring.columnar.interchange.capsule import (
     address_in,
     write_device,
 )
+from bowstring.columnar.interchange.null_slots import followed_nodes, replace_strays
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.spans import Table
@@ -83,6 +84,7 @@ class _Plan:
             for index, node in enumerate(layout.nodes)
             if node.dictionary_id is not None
         ]
+        self.followed = followed_nodes(layout, first)
         self.is_plain = not layout.variadic_nodes
         if not self.is_plain:
             self._plan_variadic(layout, counts, first, ends - pointers)
@@ -122,7 +124,8 @@ class _Block:
         words[plan.children_at :] = whole[plan.children_at :]
         self.root: int = self.base + root * STRUCT_BYTES
         inner = [_dictionary(batch.dictionaries[id_].values) for _, id_ in plan.dictionaries]
-        self.anchor = Anchor((words, batch.owner(), inner, event))
+        self.kept: list[object] = []
+        self.anchor = Anchor((words, batch.owner(), inner, event, self.kept))
         fill = self.anchor.fill
         for address in range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES):
             if address != self.root:
@@ -142,6 +145,8 @@ class _Block:
             absent = addresses == 0
             absent[plan.validity] = False
             addresses[absent] = self.base + 8 * plan.zeros_at
+            if plan.followed:
+                self.kept += replace_strays(batch, plan.followed, addresses)
         if plan.is_plain:
             words[plan.buffers_at : plan.buffers_at + len(addresses)] = addresses
             return
