@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bowstring.client.names import list_datasets
 from bowstring.client.opening import connect
-from bowstring.columnar.interchange.conversions import SHOWN_ROWS, shown_rows, table_of_rows
+from bowstring.columnar.display import SHOWN_ROWS, table_of_batch, table_of_rows
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BowstringError, EndOfStream
 from bowstring.limits import DEFAULT_LIMITS
@@ -80,7 +80,9 @@ def _shown(source: Endpoint | Dataset) -> str:
     if first is not None:
         # Of a large batch that comes as bytes, only the rows that are shown.
         parts = max((rows or 0) // SHOWN_ROWS, 1) if isinstance(source, Endpoint) else 1
-        with connect(first, shard=(0, parts) if parts > 1 else None, limits=_BRIEF) as stream:
+        shard = (0, parts) if parts > 1 else None
+        # What is shown is checked where it is shown.
+        with connect(first, shard=shard, limits=_BRIEF, validate="structure") as stream:
             try:
                 batch = stream.read_next_batch()
             except EndOfStream:
@@ -101,8 +103,8 @@ def _size(rows: int | None, nbytes: int | None) -> str:
 
 
 def _table(title: str, schema: pa.Schema, batch: Batch | None) -> str:
-    if batch is None:
-        rows = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-    else:
-        rows = shown_rows(batch)
-    return table_of_rows(title.removesuffix(", "), schema, rows)
+    title = title.removesuffix(", ")
+    if batch is not None:
+        return table_of_batch(title, batch)
+    rows = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    return table_of_rows(title, schema, rows)

@@ -12,13 +12,22 @@ import pyarrow as pa
 
 from bowstring.client import connect
 from bowstring.client.stream import chosen_columns
+from bowstring.columnar.validation import Validated, checked_choice
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import UsageError, did_you_mean
 
 __all__ = ["ReadOptions", "known_options"]
 
 _SOURCES: Final = ("path", "uri", "url", "dataset", "name")
-_OTHERS: Final = ("ticket", "depot", "columns", "truncate", "pushfilters", "maxendpointspertrigger")
+_OTHERS: Final = (
+    "ticket",
+    "depot",
+    "columns",
+    "truncate",
+    "pushfilters",
+    "maxendpointspertrigger",
+    "validate",
+)
 # What Spark adds by itself.
 _SPARKS: Final = frozenset(("checkpointlocation", "queryname"))
 
@@ -74,6 +83,8 @@ class ReadOptions:
         Whether filters are taken from Spark.
     most
         How many endpoints a stream takes at once; None for all.
+    validate
+        What is checked of batches; only their structure by default, also between hosts.
     """
 
     uris: tuple[str, ...] = dataclasses.field(default=(), repr=False)
@@ -85,6 +96,7 @@ class ReadOptions:
     truncate: bool = False
     push: bool = False
     most: int | None = None
+    validate: Validated = "structure"
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -127,6 +139,7 @@ class ReadOptions:
             _truth("truncate", given.get("truncate", "false")),
             _truth("pushFilters", given.get("pushfilters", "false")),
             _count(given.get("maxendpointspertrigger")),
+            checked_choice(given.get("validate", "structure")) or "structure",
         )
 
     def endpoints(self) -> tuple[Endpoint, ...]:

@@ -110,6 +110,7 @@ class BowstringReader(DataSourceReader):  # type: ignore[misc]
             columns=self._options.columns,
             truncate=self._options.truncate,
             predicates=self._predicates,
+            validate=self._options.validate,
         )
 
 
@@ -173,7 +174,11 @@ class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one endpoint."""
         return read_endpoint(
-            partition.value, self._target, columns=self._options.columns, truncate=self._options.truncate
+            partition.value,
+            self._target,
+            columns=self._options.columns,
+            truncate=self._options.truncate,
+            validate=self._options.validate,
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bowstring.client import connect
+from bowstring.columnar.validation import Validated
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import InvalidData, UsageError
 from bowstring.spark.conversions import TooLong
@@ -197,6 +198,7 @@ def read_endpoint(
     columns: Sequence[str] | None = None,
     truncate: bool = False,
     predicates: Sequence[Predicate] = (),
+    validate: Validated = "structure",
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the batches of an endpoint as Spark takes them; a batch without rows is left out.
 
@@ -206,7 +208,7 @@ def read_endpoint(
         What is read, once, from its beginning to its end.
     target
         The schema that Spark expects.
-    columns, truncate
+    columns, truncate, validate
         As the options.
     predicates
         Conditions that all rows must meet; positions are those in `target`.
@@ -227,7 +229,7 @@ def read_endpoint(
     >>> batch.column("a").to_pylist()
     [1, 2]
     """
-    with connect(endpoint, columns=columns) as stream:
+    with connect(endpoint, columns=columns, validate=validate) as stream:
         normaliser = Normaliser(stream.schema, truncate=truncate)
         _check(distinct_names(normaliser.schema), target)
         for batch in stream:

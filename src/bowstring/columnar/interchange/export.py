@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Exporting", "to_pyarrow_array", "to_pyarrow_batch"]
 
 _ZEROS = 4  # words; the widest slot is 256 bits
-_DEEPEST = 64  # levels that Arrow C++ imports; the batch is the first one
+MOST_LEVELS = 64  # that Arrow C++ imports; the batch is the first one
 _FIELDS = 8  # the words of a struct that describe it; release and private_data are pyarrow's
 
 
@@ -175,10 +175,10 @@ def check_depth(layout: Layout) -> None:
     NotExportable
         It has more than 64 levels, which only raised limits let in.
     """
-    if layout.depth > _DEEPEST:
+    if layout.depth > MOST_LEVELS:
         raise NotExportable(
             "the batch is nested too deeply for the C data interface",
-            expected=f"at most {_DEEPEST} levels",
+            expected=f"at most {MOST_LEVELS} levels",
             found=layout.depth,
             hint="Take the columns that are not, with select().",
         )

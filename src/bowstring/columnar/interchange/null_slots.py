@@ -52,8 +52,8 @@ def replace_strays(batch: Batch, nodes: list[Followed], addresses: Table) -> lis
             continue
         width = batch.layout.nodes[node].width or 16
         raw = spans.array(validity + 1)
-        slots = raw[: len(raw) - len(raw) % width].reshape(-1, width)
-        is_null = np.unpackbits(spans.array(validity), bitorder="little")[: min(rows, len(slots))] == 0
+        slots = raw[: min(rows, len(raw) // width) * width].reshape(-1, width)
+        is_null = np.unpackbits(spans.array(validity), count=len(slots), bitorder="little") == 0
         null = slots[is_null]
         if dictionary is None:
             strays = _stray_views(null.view("<i4"), spans.table[validity + 2 : end, 2])
@@ -64,7 +64,7 @@ def replace_strays(batch: Batch, nodes: list[Followed], addresses: Table) -> lis
             strays = (indices < -1) | (indices >= len(batch.dictionaries[dictionary]))
         if strays.any():
             slots = slots.copy()
-            slots[: len(is_null)][is_null] = 0
+            slots[is_null] = 0
             addresses[validity + 1] = slots.ctypes.data
             kept.append(slots)
     return kept
