@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -37,6 +39,24 @@ def test_null_views_lead_nowhere(null: list[int]) -> None:
     for exported in (batch.to_arrow().column(0), batch["s"].to_arrow(), pa.record_batch(batch).column(0)):
         assert exported.cast(pa.large_string()).to_pylist() == expected
         exported.validate(full=True)
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("type_", [pa.string(), pa.list_(pa.int64())], ids=str)
+def test_an_offset_without_slots_leads_nowhere(type_: pa.DataType, offset: int) -> None:
+    """The only offset of a column, or child, without slots may be anything, too."""
+    offsets = pa.py_buffer(np.array([offset], "i4").tobytes())
+    if type_ == pa.string():
+        empty = pa.Array.from_buffers(type_, 0, [None, offsets, pa.py_buffer(b"abc")])
+    else:
+        empty = pa.Array.from_buffers(type_, 0, [None, offsets], children=[pa.array([1, 2])])
+    nested = pa.Array.from_buffers(pa.list_(type_), 2, [None, pa.py_buffer(bytes(12))], children=[empty])
+    cases: list[tuple[pa.Array, list[Any]]] = [(empty, []), (nested, [[], []])]
+    for array, expected in cases:
+        exported = bow.Batch.from_arrow({"c": array}).to_arrow().column(0)
+        exported.validate(full=True)
+        assert exported.to_pylist() == expected
+        assert pa.concat_arrays([exported, exported]).to_pylist() == [*expected, *expected]
 
 
 @pytest.mark.parametrize(

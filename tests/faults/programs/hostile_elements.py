@@ -101,8 +101,11 @@ def compare(batches: list[bow.Batch], expected: pa.RecordBatch | None, how: str)
     """Check that what was delivered is what pyarrow validated."""
     for batch in batches:
         assert batch.validated == "full"
-        assert expected is not None, f"{how}: pyarrow finds it invalid"
-        assert values(batch) == values(expected), how
+        exported = batch.to_arrow()
+        exported.validate(full=True)
+        # Offsets of columns without rows are none of pyarrow's business then.
+        assert expected is not None or not all(batch.nodes[:, 0]), f"{how}: pyarrow finds it invalid"
+        assert expected is None or values(exported) == values(expected), how
 
 
 def show(batch: bow.Batch) -> None:

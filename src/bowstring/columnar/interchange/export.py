@@ -85,6 +85,8 @@ class _Plan:
             if node.dictionary_id is not None
         ]
         self.followed = followed_nodes(layout, first)
+        self.offset_nodes = [each.node for each in layout.offsets]
+        self.offset_rows = [int(first[node]) + 1 for node in self.offset_nodes]
         self.is_plain = not layout.variadic_nodes
         if not self.is_plain:
             self._plan_variadic(layout, counts, first, ends - pointers)
@@ -144,6 +146,9 @@ class _Block:
         if batch.device.is_host:
             absent = addresses == 0
             absent[plan.validity] = False
+            if plan.offset_nodes:
+                # Without slots, the first offset may be anything, and pyarrow follows it.
+                absent[plan.offset_rows] |= batch.nodes[plan.offset_nodes, 0] == 0
             addresses[absent] = self.base + 8 * plan.zeros_at
             if plan.followed:
                 self.kept += replace_strays(batch, plan.followed, addresses)
