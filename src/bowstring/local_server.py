@@ -20,6 +20,8 @@ from bowstring.server import Server
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from bowstring.columnar.validation import Validated
+
 __all__ = ["get", "put", "release"]
 
 _lock = threading.Lock()
@@ -76,13 +78,15 @@ def put(data: Any, *, readers: int | None = None, ttl: float | None = None) -> E
     return _own_server().publish(f"put-{next(_numbers)}", data, readers=readers, ttl=ttl)
 
 
-def get(endpoint: Endpoint | str) -> pa.Table:
+def get(endpoint: Endpoint | str, *, validate: Validated | None = None) -> pa.Table:
     """Return a data set as a ``pyarrow.Table``: on the same host a view of the memory of the process that put it.
 
     Parameters
     ----------
     endpoint
         What :func:`put` or :meth:`bowstring.Server.publish` returned, or its text.
+    validate
+        As for :func:`bowstring.connect`.
 
     Raises
     ------
@@ -90,6 +94,8 @@ def get(endpoint: Endpoint | str) -> pa.Table:
         It was released.
     BrokenError
         The process that put it has ended.
+    InvalidData
+        What came is malformed.
 
     Examples
     --------
@@ -97,7 +103,7 @@ def get(endpoint: Endpoint | str) -> pa.Table:
     >>> bow.get(bow.put({"a": ["x", "y"]}, readers=1)).column("a").to_pylist()
     ['x', 'y']
     """
-    with connect(endpoint) as stream:
+    with connect(endpoint, validate=validate) as stream:
         return stream.read_all()
 
 

@@ -183,6 +183,24 @@ def test_tables_of_the_catalog_are_refused() -> None:
             ReadOptions.of(options)
 
 
+def test_structure_is_checked_unless_more_is_asked_for() -> None:
+    """Between hosts, too, Spark's readers check structure; the option ``validate`` has them check all."""
+    text = pa.StringArray.from_buffers(
+        1, pa.py_buffer(bytes([0, 0, 0, 0, 1, 0, 0, 0])), pa.py_buffer(b"\xff")
+    )
+    target = pa.schema([("s", pa.string())])
+    with bow.Server("tcp://127.0.0.1:0") as server:
+        endpoint = server.publish("t", {"s": text})
+        for options in ({}, {"validate": "structure"}):
+            chosen = ReadOptions.of({"uri": URI, **options}).validate
+            assert sum(batch.num_rows for batch in read_endpoint(endpoint, target, validate=chosen)) == 1
+        chosen = ReadOptions.of({"uri": URI, "Validate": "full"}).validate
+        with pytest.raises(bow.InvalidData, match="s, row 0"):
+            list(read_endpoint(endpoint, target, validate=chosen))
+    with pytest.raises(UsageError, match="'full' or 'structure'"):
+        ReadOptions.of({"uri": URI, "validate": "all"})
+
+
 def test_options_are_read_whatever_their_case() -> None:
     """Spark's options know no case."""
     found = ReadOptions.of(

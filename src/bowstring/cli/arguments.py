@@ -169,6 +169,12 @@ def _fetch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     fetch.add_argument("--limit", type=count, metavar="N", help="stop after N rows")
     fetch.add_argument(
+        "--validate",
+        choices=("full", "structure"),
+        default="full",
+        help="what to check of the data that --to writes: every element (the default), or sizes and ends only",
+    )
+    fetch.add_argument(
         "--compress",
         action="store_true",
         help="encode columns of a .vortex stream in fewer bytes; takes time",

@@ -41,13 +41,15 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     tls, name = tls_config(arguments), arguments.name or arguments.ticket
     endpoint = endpoint_with_token(arguments.uri, name, arguments.token_file, tls)
-    with connect(endpoint, columns=arguments.columns, tls=tls) as stream:
+    # What is shown or written is checked here.
+    with connect(endpoint, columns=arguments.columns, tls=tls, validate="structure") as stream:
         preview = Preview(stream.schema)
         if arguments.to is None:
             taken = _read(stream, arguments.limit, preview.add)
         else:
             with file_sink(arguments.to, stream.schema, compress=arguments.compress) as write:
-                taken = _read(stream, arguments.limit, lambda batch: write(_checked(batch)))
+                written = _on_host if arguments.validate == "structure" else _checked
+                taken = _read(stream, arguments.limit, lambda batch: write(written(batch)))
         stats, seconds = stream.stats, time.monotonic() - began
     if arguments.json:
         print(json.dumps(_facts(arguments, stream.schema, preview, taken, stats, seconds)))
@@ -85,6 +87,10 @@ def _read(stream: Stream, limit: int | None, take: Callable[[Batch], None]) -> T
             advance(batch.num_rows, batch.nbytes)
             del batch  # its memory goes home before the next one is asked for
     return taken
+
+
+def _on_host(batch: Batch) -> pa.RecordBatch:
+    return batch.to_device("cpu").to_arrow()
 
 
 def _checked(batch: Batch) -> pa.RecordBatch:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from bowstring.columnar.batch import Batch
+    from bowstring.columnar.validation import Validated
     from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.limits import Limits
     from bowstring.memory import Device, Pool
@@ -58,6 +59,7 @@ def connect_async(
     decode: Literal["device"] | None = None,
     transport: str | None = None,
     connections: int = 1,
+    validate: Validated | None = None,
 ) -> AsyncOpening:
     """Open a data set for a program on asyncio: ``async with bow.connect_async(…) as stream``.
 
@@ -69,7 +71,7 @@ def connect_async(
     ----------
     source, name, ticket, token, token_hosts, tls, shard, columns, device, mode, writable
         Those of :func:`bowstring.connect`.
-    ordered, pool, stream, limits, decode, transport, connections
+    ordered, pool, stream, limits, decode, transport, connections, validate
         And these.
 
     Returns
@@ -115,6 +117,7 @@ def connect_async(
             decode=decode,
             transport=transport,
             connections=connections,
+            validate=validate,
         )
     )
 

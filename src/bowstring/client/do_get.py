@@ -26,6 +26,7 @@ from bowstring.errors import (
     DeadlineExceeded,
     EndOfStream,
     ForkedError,
+    InvalidBody,
     Unsupported,
     UsageError,
     without_frames,
@@ -85,6 +86,16 @@ def _reasons(error: BowstringError, endpoint: Endpoint) -> list[str]:
     return [f"{endpoint.offers[-1].address}: {error.what}", *([error.hint] if error.hint else [])]
 
 
+def _right(batch: pa.RecordBatch | None) -> pa.RecordBatch | None:
+    """Return a batch whose buffers fit its nodes: pyarrow has not looked at them."""
+    if batch is not None:
+        try:
+            batch.validate()
+        except pa.ArrowException as error:
+            raise InvalidBody("a batch of the Flight server is malformed", found=str(error)) from error
+    return batch
+
+
 class DoGet:
     """Brings in a stream by Flight, as :class:`~bowstring.client.connection.Connection` does by our protocol.
 
@@ -103,6 +114,7 @@ class DoGet:
     """
 
     extended = False
+    trusted = False
     welcome = None
     bodies = None
 
@@ -154,7 +166,7 @@ class DoGet:
                     self._reader, self._schema = reader, reader.schema
                     self._changed.notify_all()
                 while self._wants_more():
-                    batch = reader.read_chunk().data
+                    batch = _right(reader.read_chunk().data)
                     with self._changed:
                         if batch is not None:
                             self._ready.append(batch)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
+import functools
 import weakref
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -12,8 +14,10 @@ import pyarrow as pa
 from bowstring.client.pinned import Pinned
 from bowstring.client.poller import Readiness
 from bowstring.client.stream import Counters, Stream, StreamStatistics, chosen_columns
+from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
-from bowstring.errors import ClosedError, EndOfStream, UsageError
+from bowstring.columnar.validation import check_once
+from bowstring.errors import ClosedError, EndOfStream, InvalidData, UsageError, without_frames
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, Road, default_pool
 from bowstring.memory.buffer import PrivateMemory
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.validation import Validated
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.dissociated.wire import Welcome
     from bowstring.ipc.compression.device.decompress import DeviceBodies
@@ -40,6 +45,10 @@ class Incoming(Protocol):
     @property
     def extended(self) -> bool:
         """Whether the server chooses the columns, as it was told."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether only processes of this user can have written what comes."""
 
     @property
     def welcome(self) -> Welcome | None:
@@ -125,6 +134,8 @@ class EndpointStream(Stream):
         Where copies on the host go so that their views may be written; ``None`` for batches that are only read.
     seconds
         The most that each wait for a device may take.
+    validate
+        What is checked of each batch; by default all where the connection is not trusted.
     """
 
     def __init__(
@@ -138,9 +149,12 @@ class EndpointStream(Stream):
         mode: Literal["map", "copy"] | None = None,
         private: PrivateMemory | None = None,
         seconds: float = DEFAULT_LIMITS.device_timeout,
+        validate: Validated | None = None,
     ) -> None:
         super().__init__()
         self._connection = connection
+        self._checks = validate == "full" or (validate is None and not connection.trusted)
+        self._invalid: InvalidData | None = None
         self._select = None if connection.extended else columns
         self._device = device
         self._pool = pool
@@ -210,20 +224,35 @@ class EndpointStream(Stream):
 
     def read_next_batch(self) -> Batch:
         """Return the next batch, waiting for it."""
+        self._check_valid()
         try:
-            batch = self._connection.next()
+            return self._delivered(self._connection.next())
         except EndOfStream:
             self._note_end()
             raise
-        return self._delivered(batch)
+        except InvalidData:
+            if self._invalid is not None:
+                self._connection.close()  # nothing behind it is asked for
+            raise
+
+    def _check_valid(self) -> None:
+        if self._invalid is not None:
+            raise copy.copy(self._invalid)
 
     def _delivered(self, batch: Batch) -> Batch:
-        """Return a batch that came as the user wants it: with its columns, where it shall be."""
+        """Return a batch that came as the user wants it: checked, with its columns, where it shall be."""
         # What came as bytes lies in memory of ours already.
         copies = (batch.lease.borrowed and self._copies(batch.device)) or self._shared(batch)
         out = not (copies or batch.lease.borrowed) and self._is_copied_out(batch)
         if self._select is not None:
             batch = batch.select(list(self._select))
+        if self._checks:
+            try:
+                check_once(batch)
+            except InvalidData as error:
+                del batch  # which what is raised would keep
+                self._invalid = without_frames(error)
+            self._check_valid()
         device = self._device or batch.device
         if out and device.is_host:
             batch = placed(batch, PrivateMemory(), self._copied, in_place=False)
@@ -251,7 +280,15 @@ class EndpointStream(Stream):
 
     def _as_ready(self, found: Readiness) -> Readiness:
         copies = self._mode == "copy" or self._device is not None or self._private is not None
-        return Readiness.SLOW if copies and found is Readiness.READY else found
+        return Readiness.SLOW if (copies or self._looks_at_elements) and found is Readiness.READY else found
+
+    @functools.cached_property
+    def _looks_at_elements(self) -> bool:
+        if not self._checks:
+            return False
+        from bowstring.columnar.validation.elements import may_be_wrong  # kernels that only this needs
+
+        return may_be_wrong(Layout.of(self._schema))
 
     def _shared(self, batch: Batch) -> bool:
         """Whether the batch shall be written, and lies in memory that others see.
@@ -300,6 +337,7 @@ class EndpointStream(Stream):
 
     def close(self) -> None:
         """Ask for nothing more. Batches stay true."""
+        self._invalid = None
         self._connection.close()
 
     def _check_open(self) -> None:
@@ -322,6 +360,12 @@ class PartitionsStream(EndpointStream):
     """The stream of several endpoints of one server, one after the other; takes what `EndpointStream` takes."""
 
     _connection: IncomingPartitions
+    _asked: int | None = None
+
+    def read_next_batch(self) -> Batch:
+        """Return the next batch of any partition, waiting for it."""
+        self._asked = self._connection.partition
+        return super().read_next_batch()
 
     def read_of(self, partition: int) -> Batch | None:
         """Return the next batch of a partition, to which the user has come; ``None`` behind its last one.
@@ -331,6 +375,8 @@ class PartitionsStream(EndpointStream):
         BowstringError
             As `read_next_batch`.
         """
+        self._check_valid()
+        self._asked = partition
         batch = self._connection.next_of(partition)
         return None if batch is None else self._delivered(batch)
 
@@ -341,4 +387,5 @@ class PartitionsStream(EndpointStream):
     @property
     def partition(self) -> int | None:
         """The number of the partition that the user is in, where that is known."""
-        return self._connection.partition
+        # The last batch of a partition may be what is wrong: then the user is in the next one.
+        return self._connection.partition if self._invalid is None else self._asked

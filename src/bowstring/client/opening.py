@@ -16,6 +16,7 @@ from bowstring.client.endpoint_stream import EndpointStream, Incoming, Partition
 from bowstring.client.grouping import UNDER_WAY, Unit
 from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint
 from bowstring.client.stream import Stream, device_named
+from bowstring.columnar.validation import checked_choice
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import UsageError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
+    from bowstring.columnar.validation import Validated
     from bowstring.memory import Allocator
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
@@ -59,6 +61,7 @@ def connect(
     decode: Literal["device"] | None = None,
     transport: str | None = None,
     connections: int = 1,
+    validate: Validated | None = None,
 ) -> Stream:
     """Open a data set that a :class:`bowstring.Server` publishes, maybe in another process.
 
@@ -126,6 +129,11 @@ def connect(
     connections
         For a data set of many endpoints: over how many connections those of one serving process come, where their
         bytes are sent. More than one help where a network is faster than one connection, as over ``tcp:``.
+    validate
+        What is checked of each batch before it is delivered: ``"full"``, every element, so that no offset, view or
+        index leads outside, and text is UTF-8; or ``"structure"``, sizes and ends, for servers that you trust.
+        By default structure where processes of the same user are at both ends (``unix:``, ``inproc:``), and all
+        elsewhere: a token or a certificate says who may speak, not that it speaks well. See `Batch.validated`.
 
     Returns
     -------
@@ -142,6 +150,8 @@ def connect(
         There is no such device here, or no way to it.
     UsageError
         The source or a column's name is wrong.
+    InvalidData
+        What comes is malformed; while batches are read, too. The message names the column, and the row.
     LimitExceeded
         No descriptor or thread is left, here or at the producer's.
 
@@ -174,6 +184,7 @@ def connect(
         decode=decode,
         transport=transport,
         connections=connections,
+        validate=validate,
     )
 
 
@@ -197,6 +208,7 @@ def open_stream(
     decode: Literal["device"] | None = None,
     transport: str | None = None,
     connections: int = 1,
+    validate: Validated | None = None,
     dialled: Callable[[Channel], None] | None = None,
     looks: bool = False,
 ) -> Stream:
@@ -211,12 +223,20 @@ def open_stream(
     if decode not in ("device", None):
         raise UsageError("no such way to decode", expected="'device'", found=repr(decode))
     _check_kinds(limits, pool)
+    checks = checked_choice(validate)
     chosen = _chosen(columns)
     if decode is not None:
         if writable:
             raise UsageError("decoded batches are read-only", found="connect(writable=True, decode='device')")
         encoded = functools.partial(
-            open_stream, device=device, mode=mode, ordered=ordered, pool=pool, tls=tls, dialled=dialled
+            open_stream,
+            device=device,
+            mode=mode,
+            ordered=ordered,
+            pool=pool,
+            tls=tls,
+            validate=validate,
+            dialled=dialled,
         )
         opened = encoded(
             source,
@@ -289,6 +309,7 @@ def open_stream(
                 mode=mode,
                 private=private,
                 seconds=limits.device_timeout,
+                validate=checks,
             )
         except BaseException:
             if connection is not None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bowstring.client.names import list_datasets
 from bowstring.client.opening import open_stream
-from bowstring.columnar.interchange.conversions import SHOWN_ROWS, shown_rows, table_of_rows
+from bowstring.columnar.display import SHOWN_ROWS, table_of_batch, table_of_rows
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BowstringError, EndOfStream, ProtocolError, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
@@ -83,7 +83,9 @@ def _shown(source: Endpoint | Dataset) -> str:
     # Of a large batch that comes as bytes, only the rows that are shown.
     parts = max((rows or 0) // SHOWN_ROWS, 1) if isinstance(source, Endpoint) else 1
     try:
-        stream = open_stream(first, shard=(0, parts) if parts > 1 else None, limits=_BRIEF, looks=True)
+        # What is shown is checked where it is shown.
+        shard = (0, parts) if parts > 1 else None
+        stream = open_stream(first, shard=shard, limits=_BRIEF, validate="structure", looks=True)
     except (ProtocolError, Unsupported):
         return _table(title, schema, None)
     with stream:
@@ -105,8 +107,8 @@ def _size(rows: int | None, nbytes: int | None) -> str:
 
 
 def _table(title: str, schema: pa.Schema, batch: Batch | None) -> str:
-    if batch is None:
-        rows = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-    else:
-        rows = shown_rows(batch)
-    return table_of_rows(title.removesuffix(", "), schema, rows)
+    title = title.removesuffix(", ")
+    if batch is not None:
+        return table_of_batch(title, batch)
+    rows = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    return table_of_rows(title, schema, rows)

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
+from bowstring.columnar.display import table_of_batch
 from bowstring.columnar.interchange import cudf, export
-from bowstring.columnar.interchange.conversions import Converting, shown_rows, table_of_rows
+from bowstring.columnar.interchange.conversions import Converting
 from bowstring.columnar.interchange.foreign import Importer
 from bowstring.columnar.interchange.source import one_batch, open_batches
 from bowstring.columnar.layout import Layout
@@ -25,6 +26,7 @@ from bowstring.errors import ClosedError, NotPicklable, UsageError
 from bowstring.memory import Buffer, Device, Lease, Region
 
 if TYPE_CHECKING:
+    from bowstring.columnar.validation import Validated
     from bowstring.memory import Pool
 
 __all__ = ["Batch", "batches"]
@@ -53,6 +55,10 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         :class:`bowstring.ipc.KeyValueMetadata`, which keeps repeated keys: ``get_all(key)``, ``pairs``.
     device : Device
         Where the buffers are.
+    validated : {"structure", "full"}
+        What was checked of the buffers since they came: sizes and ends, or every element that can lead outside of
+        them, and text. Slices, selections and copies have what their batch has; a batch of this process begins with
+        ``"structure"``.
 
     Examples
     --------
@@ -74,6 +80,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         "lease",
         "nodes",
         "num_rows",
+        "validated",
         "variadic_counts",
     )
 
@@ -85,6 +92,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
     lease: Lease
     custom_metadata: dict[bytes, bytes] | None
     device: Device
+    validated: Validated
     _spans: Spans | None
 
     def __init__(self) -> None:
@@ -140,6 +148,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         batch.lease = table.lease = Lease(table.regions) if lease is None else lease
         batch.custom_metadata = custom_metadata
         batch.device = table.device if device is None else device
+        batch.validated = "structure"
         batch._spans = table
         return batch
 
@@ -243,7 +252,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         """Return what notebooks show: the columns with their types, and the first rows."""
         if self._spans is None:
             return html.escape(repr(self))
-        return table_of_rows(repr(self), self.schema, shown_rows(self))
+        return table_of_batch(repr(self), self)
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(
@@ -269,7 +278,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         """Return a batch over the same memory; this one cannot be released while that one lives."""
         if dictionaries is None:
             dictionaries = {id_: self.dictionaries[id_] for id_ in parts.layout.dictionary_ids}
-        return Batch.from_parts(
+        batch = Batch.from_parts(
             parts.layout,
             num_rows,
             parts.nodes,
@@ -281,6 +290,8 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
             regions=parts.spans.regions,
             device=self.device,
         )
+        batch.validated = self.validated
+        return batch
 
     def select(self, names: Iterable[str | int]) -> Batch:
         """Return some of the columns, by name or position, in the order given, without a copy.
@@ -378,7 +389,8 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         Parameters
         ----------
         full
-            Look at every element, where the data are, not only at sizes and at first and last offsets.
+            Look at every element, where the data are, not only at sizes and at first and last offsets; also at
+            times, dates and decimals. Then :attr:`validated` is ``"full"``.
 
         Raises
         ------

@@ -152,7 +152,7 @@ def elsewhere(
     lease: Lease | None = None,
 ) -> Batch:
     """Return a batch of the same rows with other buffers and dictionaries; it has a lease of its own by default."""
-    return type(batch).from_parts(
+    made = type(batch).from_parts(
         batch.layout,
         batch.num_rows,
         batch.nodes,
@@ -164,6 +164,8 @@ def elsewhere(
         regions=regions,
         device=device,
     )
+    made.validated = batch.validated
+    return made
 
 
 def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:

@@ -10,6 +10,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from bowstring.columnar.chunked import unify_dictionaries
+from bowstring.columnar.validation import check_once, checked_choice
 from bowstring.errors import BowstringError, ClosedError, InvalidMetadata, UsageError
 from bowstring.ipc.decoder import Decoder, DeviceTarget
 from bowstring.ipc.dictionary.reader import Arrival
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
+    from bowstring.columnar.validation import Validated
     from bowstring.memory import Device
 
 __all__ = ["RecordBatchFileReader", "RecordBatchFileWriter", "new_file", "open_file"]
@@ -55,6 +57,7 @@ def open_file(
     limits: Limits | None = None,
     device: Device | str | None = None,
     trusted: bool = False,
+    validate: Validated = "structure",
 ) -> RecordBatchFileReader:
     """Open an Arrow IPC file and read its footer.
 
@@ -78,6 +81,9 @@ def open_file(
     trusted
         Whether the source is known to be sound. nvCOMP does not find out every damaged ZSTD frame, and is only
         given those that are trusted; all others are decompressed on the host.
+    validate
+        What is checked of each batch: ``"structure"``, sizes and ends, in time that grows with the columns only;
+        or ``"full"``, every element, for files of others. See `Batch.validated`.
 
     Raises
     ------
@@ -108,6 +114,7 @@ def open_file(
         limits=limits,
         device=device,
         trusted=trusted,
+        validate=validate,
     )
 
 
@@ -181,9 +188,11 @@ class RecordBatchFileReader(RecordBatchReader):
         limits: Limits | None = None,
         device: Device | str | None = None,
         trusted: bool = False,
+        validate: Validated = "structure",
     ) -> None:
         limits = limits_or_default(limits)
         check_reading(limits, memory_pool)
+        self._checks = checked_choice(validate) == "full"
         self._limits = limits
         self._counts = ReadCounts()
         chosen, target = IpcReadOptions.of(options), DeviceTarget.of(device, trusted=trusted)
@@ -232,7 +241,7 @@ class RecordBatchFileReader(RecordBatchReader):
             body = self._open().body(message.body_length, self._decoder.parts_of_body(message))
             batch = self._decoder.batch(message, body)
             self._counts.batches += 1
-        return batch
+        return check_once(batch) if self._checks else batch
 
     get_record_batch = get_batch
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bowstring.columnar.validation import check_once, checked_choice
 from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
 from bowstring.ipc.body.template import MessageDecoder
 from bowstring.ipc.decoder import Decoder, DeviceTarget
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
+    from bowstring.columnar.validation import Validated
     from bowstring.ipc.body.readahead import ReadAhead
     from bowstring.memory import Device
 
@@ -44,6 +46,7 @@ def open_stream(
     limits: Limits | None = None,
     device: Device | str | None = None,
     trusted: bool = False,
+    validate: Validated = "structure",
 ) -> RecordBatchStreamReader:
     """Open an Arrow IPC stream and read its schema.
 
@@ -65,6 +68,9 @@ def open_stream(
     trusted
         Whether the source is known to be sound. nvCOMP does not find out every damaged ZSTD frame, and is only
         given those that are trusted; all others are decompressed on the host.
+    validate
+        What is checked of each batch: ``"structure"``, sizes and ends, in time that grows with the columns only;
+        or ``"full"``, every element, for files of others. See `Batch.validated`.
 
     Raises
     ------
@@ -85,7 +91,13 @@ def open_stream(
     """
     limits = limits_or_default(limits)
     return RecordBatchStreamReader(
-        source, options=options, memory_pool=memory_pool, limits=limits, device=device, trusted=trusted
+        source,
+        options=options,
+        memory_pool=memory_pool,
+        limits=limits,
+        device=device,
+        trusted=trusted,
+        validate=validate,
     )
 
 
@@ -145,9 +157,11 @@ class RecordBatchStreamReader(SequentialReader):
         limits: Limits | None = None,
         device: Device | str | None = None,
         trusted: bool = False,
+        validate: Validated = "structure",
     ) -> None:
         limits = limits_or_default(limits)
         check_reading(limits, memory_pool)
+        self._checks = checked_choice(validate) == "full"
         self._limits = limits
         self._counts = ReadCounts()
         chosen, target = IpcReadOptions.of(options), DeviceTarget.of(device, trusted=trusted)
@@ -180,6 +194,9 @@ class RecordBatchStreamReader(SequentialReader):
         ClosedError
             The reader was closed.
         """
+        return check_once(self._next_batch()) if self._checks else self._next_batch()
+
+    def _next_batch(self) -> Batch:
         if self._ready or self._read_ahead():
             self._counts.messages += 1
             self._counts.batches += 1

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.validation import check_once, checked_choice
 from bowstring.errors import ClosedError, EndOfStream, ForkedError, InvalidData, UsageError
 from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.limits import Limits, limits_or_default
@@ -26,6 +27,7 @@ from bowstring.parquet.shredding import alike, conformed, union_schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from bowstring.columnar.validation import Validated
     from bowstring.parquet.boxes import Filter
 
 __all__ = ["ParquetStream", "read"]
@@ -45,6 +47,7 @@ def read(
     device: Device | str | None = None,
     int96: Int96 = "us",
     limits: Limits | None = None,
+    validate: Validated = "structure",
 ) -> ParquetStream:
     r"""Read Parquet files as a stream of batches.
 
@@ -88,6 +91,9 @@ def read(
         The unit of the timestamps that INT96 is read as: ``"us"``, or ``"ns"``, which end in the year 2262.
     limits
         Bounds on footers, on what is read ahead, and on the values of paths: see :class:`bowstring.Limits`.
+    validate
+        What is checked of each batch: ``"structure"``, what decoding needs; or ``"full"``, every element, such as
+        whether text is UTF-8, for files of others. See `Batch.validated`.
 
     Returns
     -------
@@ -133,6 +139,7 @@ def read(
         device=device,
         int96=int96,
         limits=limits,
+        validate=validate,
     )
 
 
@@ -217,8 +224,10 @@ class ParquetStream(SequentialReader):
         device: Device | str | None = None,
         int96: Int96 = "us",
         limits: Limits | None = None,
+        validate: Validated = "structure",
     ) -> None:
         limits = limits_or_default(limits)
+        self._checks = checked_choice(validate) == "full"
         if isinstance(columns, str):
             raise UsageError("columns are chosen by a list", expected=f"[{columns!r}]", found=repr(columns))
         if on_error not in ("null", "raise"):
@@ -277,7 +286,7 @@ class ParquetStream(SequentialReader):
         self._check_open()
         batch = self._uploaded(self._next())
         self._counts.batches += 1
-        return batch
+        return check_once(batch) if self._checks else batch
 
     def _uploaded(self, found: pa.RecordBatch | Batch) -> Batch:
         """Return a batch where it shall be: itself if it is there."""
@@ -327,6 +336,8 @@ class ParquetStream(SequentialReader):
                 batch = self._next()
             except EndOfStream:
                 return
+            if self._checks:
+                check_once(Batch.from_arrow(batch))
             self._counts.batches += 1
             yield batch
 

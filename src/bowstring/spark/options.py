@@ -15,6 +15,7 @@ import pyarrow as pa
 from bowstring.client import connect, list_datasets
 from bowstring.client.names import is_depot
 from bowstring.client.stream import chosen_columns
+from bowstring.columnar.validation import Validated, checked_choice
 from bowstring.dissociated.endpoint import Dataset, Endpoint, is_flight
 from bowstring.errors import Unsupported, UsageError, did_you_mean
 from bowstring.spark.offsets import Listing
@@ -23,7 +24,7 @@ __all__ = ["ReadOptions", "known_options"]
 
 _SOURCES: Final = ("path", "uri", "url", "dataset", "name")
 _OTHERS: Final = (
-    "ticket", "depot", "columns", "truncate", "maxendpointspertrigger", "onreplace"
+    "ticket", "depot", "columns", "truncate", "maxendpointspertrigger", "onreplace", "validate"
 )  # fmt: skip
 # A server's ticket of one version, behind the name; any other is a name.
 _OF_VERSION: Final = re.compile(rb"#[0-9a-f]{16}$")
@@ -90,6 +91,8 @@ class ReadOptions:
         How many endpoints a stream takes at once; None for all.
     reread
         Whether a stream reads a data set anew that replaced the one that it has read.
+    validate
+        What is checked of batches; only their structure by default, also between hosts.
     """
 
     uris: tuple[str, ...] = dataclasses.field(default=(), repr=False)
@@ -101,6 +104,7 @@ class ReadOptions:
     truncate: bool = False
     most: int | None = None
     reread: bool = False
+    validate: Validated = "structure"
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -145,6 +149,7 @@ class ReadOptions:
             _choice("truncate", given.get("truncate", "false"), ("true", "false")) == "true",
             _count(given.get("maxendpointspertrigger")),
             _choice("onReplace", given.get("onreplace", "error"), ("error", "read")) == "read",
+            checked_choice(given.get("validate", "structure")) or "structure",
         )
 
     def endpoints(self) -> tuple[Endpoint, ...]:

@@ -77,7 +77,11 @@ class BowstringReader(DataSourceReader):  # type: ignore[misc]
         ):  # Spark 4.1's, and later ones', for no partitions at all
             return iter(())
         return read_endpoint(
-            partition.value, self._target, columns=self._options.columns, truncate=self._options.truncate
+            partition.value,
+            self._target,
+            columns=self._options.columns,
+            truncate=self._options.truncate,
+            validate=self._options.validate,
         )
 
 
@@ -119,5 +123,9 @@ class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one endpoint."""
         return read_endpoint(
-            partition.value, self._target, columns=self._options.columns, truncate=self._options.truncate
+            partition.value,
+            self._target,
+            columns=self._options.columns,
+            truncate=self._options.truncate,
+            validate=self._options.validate,
         )

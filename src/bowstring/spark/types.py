@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bowstring.client import connect
+from bowstring.columnar.validation import Validated
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import InvalidData, UsageError
 from bowstring.spark.conversions import TooLong
@@ -195,6 +196,7 @@ def read_endpoint(
     *,
     columns: Sequence[str] | None = None,
     truncate: bool = False,
+    validate: Validated = "structure",
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the batches of an endpoint as Spark takes them; a batch without rows is left out.
 
@@ -204,7 +206,7 @@ def read_endpoint(
         What is read, once, from its beginning to its end.
     target
         The schema that Spark expects: some of the columns, by their names in any case, in its own order.
-    columns, truncate
+    columns, truncate, validate
         As the options.
 
     Raises
@@ -223,12 +225,12 @@ def read_endpoint(
     >>> batch.column("a").to_pylist()
     [1, 2]
     """
-    with connect(endpoint, columns=columns) as stream:
+    with connect(endpoint, columns=columns, validate=validate) as stream:
         pruned = _pruned(stream.schema.names, target.names)
         if pruned is None:
             yield from _batches(stream, target, truncate)
             return
-    with connect(endpoint, columns=pruned) as stream:
+    with connect(endpoint, columns=pruned, validate=validate) as stream:
         yield from _batches(stream, target, truncate)
 
 

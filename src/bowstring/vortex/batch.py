@@ -11,6 +11,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import column_index
+from bowstring.columnar.validation import check_once
 from bowstring.errors import BowstringError
 from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.limits import Limits, limits_or_default
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bowstring.columnar.column import Column
+    from bowstring.columnar.validation import Validated
     from bowstring.memory import Buffer, Device
     from bowstring.vortex.message import Message
     from bowstring.vortex.nodes import ArrayNode
@@ -93,7 +95,17 @@ class EncodedBatch:
     (<EncodedBatch 2 rows × 1 columns, 16 bytes on cpu>, 'primitive', [1, 2])
     """
 
-    __slots__ = ("__weakref__", "_limits", "_parsed", "buffer", "dtype", "message", "num_rows", "schema")
+    __slots__ = (
+        "__weakref__",
+        "_limits",
+        "_parsed",
+        "_validate",
+        "buffer",
+        "dtype",
+        "message",
+        "num_rows",
+        "schema",
+    )
 
     def __init__(
         self,
@@ -102,6 +114,7 @@ class EncodedBatch:
         dtype: DType,
         schema: pa.Schema | None = None,
         limits: Limits | None = None,
+        validate: Validated = "structure",
     ) -> None:
         limits = limits_or_default(limits)
         self.message = message
@@ -110,6 +123,7 @@ class EncodedBatch:
         self.schema: pa.Schema = to_schema(dtype) if schema is None else schema
         self.num_rows = message.row_count
         self._limits = limits
+        self._validate = validate
         self._parsed: Body | None = None
 
     @property
@@ -203,7 +217,8 @@ class EncodedBatch:
             decoder = Decoder(self._body(), self._limits)
             found = [self._column(decoder, index) for index in chosen]
             schema = pa.schema([self.schema.field(index) for index in chosen])
-            return to_batch(found, schema, self.num_rows, self.device)
+            batch = to_batch(found, schema, self.num_rows, self.device)
+        return check_once(batch) if self._validate == "full" else batch
 
     def to_device(self, device: Device | str) -> EncodedBatch:
         """Return the batch on a device, still encoded: itself where it is there already, else a copy."""
@@ -213,7 +228,7 @@ class EncodedBatch:
         column = _bytes_column(self.buffer)
         moved = column.to_device(target).buffers[1]
         assert moved is not None  # a body has 4 bytes at least
-        return EncodedBatch(self.message, moved, self.dtype, self.schema, self._limits)
+        return EncodedBatch(self.message, moved, self.dtype, self.schema, self._limits, self._validate)
 
     def to_arrow(self) -> pa.RecordBatch:
         """Decode all columns and return them as a ``pyarrow.RecordBatch``."""

@@ -173,7 +173,7 @@ def from_messages(source: Any, *, limits: Limits | None = None) -> Iterator[Enco
 
 
 def encoded_batches(batch: Batch, dtype: DType, schema: pa.Schema, limits: Limits) -> Iterator[EncodedBatch]:
-    """Yield the encoded batches of one batch, over the same memory."""
+    """Yield the encoded batches of one batch, over the same memory; they are checked as it was."""
     column = batch[0]
     data = batch.buffers[2]
     bounds = batch.device.to_host(column.offsets).tolist() if len(column) else [0]
@@ -183,4 +183,4 @@ def encoded_batches(batch: Batch, dtype: DType, schema: pa.Schema, limits: Limit
         found = MessageReader(data.slice(start, end - start), limits=limits).read()
         if found is None or found[0].kind is not MessageKind.ARRAY:
             raise InvalidBody("a row of encoded batches holds no array message")
-        yield EncodedBatch(found[0], found[1], dtype, schema, limits)
+        yield EncodedBatch(found[0], found[1], dtype, schema, limits, batch.validated)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bowstring.closing import Closing
+from bowstring.columnar.validation import checked_choice
 from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
 from bowstring.limits import Limits, limits_or_default
 from bowstring.vortex.batch import EncodedBatch
@@ -17,12 +18,19 @@ from bowstring.vortex.type_flatbuffer import decode_dtype
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bowstring.columnar.validation import Validated
     from bowstring.memory import Buffer
 
 __all__ = ["VortexStream", "open_stream"]
 
 
-def open_stream(source: Any, *, limits: Limits | None = None, sentinel: bytes | None = None) -> VortexStream:
+def open_stream(
+    source: Any,
+    *,
+    limits: Limits | None = None,
+    sentinel: bytes | None = None,
+    validate: Validated = "structure",
+) -> VortexStream:
     """Open a Vortex IPC stream and read its type.
 
     Parameters
@@ -35,6 +43,9 @@ def open_stream(source: Any, *, limits: Limits | None = None, sentinel: bytes | 
     sentinel
         Four bytes that an application put in the place of the next message's length to end the stream. By default
         the end of the source is the end.
+    validate
+        What is checked of decoded columns: ``"structure"``, what decoding needs; or ``"full"``, every element, for
+        streams of others. See `Batch.validated`.
 
     Raises
     ------
@@ -56,7 +67,7 @@ def open_stream(source: Any, *, limits: Limits | None = None, sentinel: bytes | 
     {'a': [1, 2]}
     """
     limits = limits_or_default(limits)
-    return VortexStream(source, limits=limits, sentinel=sentinel)
+    return VortexStream(source, limits=limits, sentinel=sentinel, validate=validate)
 
 
 class VortexStream(Closing):
@@ -73,9 +84,17 @@ class VortexStream(Closing):
         The type that Vortex has for the stream.
     """
 
-    def __init__(self, source: Any, *, limits: Limits | None = None, sentinel: bytes | None = None) -> None:
+    def __init__(
+        self,
+        source: Any,
+        *,
+        limits: Limits | None = None,
+        sentinel: bytes | None = None,
+        validate: Validated = "structure",
+    ) -> None:
         limits = limits_or_default(limits)
         self._limits = limits
+        self._validate: Validated = checked_choice(validate) or "structure"
         self._ended = False
         self._reader: MessageReader | None = MessageReader(source, limits=limits, sentinel=sentinel)
         try:
@@ -115,7 +134,7 @@ class VortexStream(Closing):
                 break
             message, body = found
             if message.kind is MessageKind.ARRAY:
-                return EncodedBatch(message, body, self.dtype, self.schema, self._limits)
+                return EncodedBatch(message, body, self.dtype, self.schema, self._limits, self._validate)
             self._check_other(message, body)
         self._ended = True
         raise EndOfStream("the stream has no more batches")

@@ -125,8 +125,8 @@ class Connection:
         self.limits = limits
         self.counters = Counters()
         # Only processes of this user can have written what comes over connections that know their peer.
-        trusted = all(wire.channel.authenticated for wire in self._wires)
-        self.bodies = None if bodies is None else bodies(trusted=trusted)
+        self.trusted = all(wire.channel.authenticated for wire in self._wires)
+        self.bodies = None if bodies is None else bodies(trusted=self.trusted)
         self.welcome: Welcome | None = None
         self._discarded = False
         self.extended = last.hello is not None

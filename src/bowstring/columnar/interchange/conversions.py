@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import abc
-import contextlib
-import html
 import importlib
 from typing import Any, Final
 
-import pyarrow as pa
-
-from bowstring.columnar.marks import is_variant
 from bowstring.errors import BowstringError, MissingDependency
 
-__all__ = ["SHOWN_ROWS", "Converting", "needed", "shown_rows", "shown_variants", "table_of_rows"]
+__all__ = ["Converting", "needed", "shortened", "shown_variants"]
 
-SHOWN_ROWS: Final = 10
-"""Rows that notebooks show."""
-_SHOWN_COLUMNS: Final = 20
 _SHOWN_TEXT: Final = 60
 _SHOWN_VARIANTS: Final = 3
 
@@ -86,63 +78,19 @@ class Converting(abc.ABC):
 def shown_variants(column: Any) -> str:
     """Return the first rows of a Variant column as JSON, in one line; nothing of one that cannot be read."""
     try:
-        texts = importlib.import_module("bowstring.variant").to_json(column[:_SHOWN_VARIANTS]).to_pylist()
+        some = column[:_SHOWN_VARIANTS]
+        if some.batch.validated != "full":
+            some.batch.validate(full=True)
+        texts = importlib.import_module("bowstring.variant").to_json(some).to_pylist()
     except BowstringError:
         return ""
     more = ["…"] if len(column) > _SHOWN_VARIANTS else []
-    return ", ".join([*(str(None) if text is None else _short(text) for text in texts), *more])
+    return ", ".join([*(str(None) if text is None else shortened(text) for text in texts), *more])
 
 
-def shown_rows(batch: Any) -> pa.RecordBatch:
-    """Return the first rows of a batch on the host for `table_of_rows`: Variants as JSON."""
-    some = batch.slice(0, SHOWN_ROWS).to_device("cpu")
-    columns = list(some.to_arrow().columns)
-    for place, field in enumerate(some.schema):
-        if is_variant(field):
-            with contextlib.suppress(BowstringError):  # else their bytes are shown
-                texts = importlib.import_module("bowstring.variant").to_json(some[place])
-                columns[place] = texts.to_arrow().cast(pa.large_string())
-    return pa.RecordBatch.from_arrays(columns, names=some.schema.names)
-
-
-def table_of_rows(title: str, schema: pa.Schema, rows: pa.RecordBatch) -> str:
-    """Return HTML: a title, the columns with their types, and some rows.
-
-    Examples
-    --------
-    >>> batch = pa.record_batch({"a": ["<b>"]})
-    >>> "<td>&#x27;&lt;b&gt;&#x27;</td>" in table_of_rows("a batch", batch.schema, batch)
-    True
-    """
-    fields = list(schema)[:_SHOWN_COLUMNS]
-    columns = [rows.column(place) for place in range(len(fields))]
-    heads = "".join(f"<th>{_cut(each.name)}<br><small>{_cut(_type_of(each))}</small></th>" for each in fields)
-    lines = "".join(
-        f"<tr>{''.join(f'<td>{_cut(_shown(column[row]))}</td>' for column in columns)}</tr>"
-        for row in range(min(rows.num_rows, SHOWN_ROWS))
-    )
-    more = len(schema) - len(fields)
-    note = f"<p>and {more} more columns</p>" if more else ""
-    return f"<p>{html.escape(title)}</p><table><tr>{heads}</tr>{lines}</table>{note}"
-
-
-def _type_of(field: pa.Field) -> str:
-    return "variant" if is_variant(field) else str(field.type)
-
-
-def _shown(value: pa.Scalar) -> str:
-    try:
-        return repr(value.as_py())
-    except (ValueError, OverflowError, pa.ArrowException):  # what Python has no value for
-        return str(value)
-
-
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return the beginning of a text, where it is long."""
     return text if len(text) <= _SHOWN_TEXT else f"{text[: _SHOWN_TEXT - 1]}…"
-
-
-def _cut(text: str) -> str:
-    return html.escape(_short(text))
 
 
 def needed(name: str) -> Any:

@@ -23,6 +23,7 @@ from bowstring.columnar.interchange.capsule import (
     release,
     write_device,
 )
+from bowstring.columnar.interchange.null_slots import followed_nodes, replace_strays
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.spans import Table
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Exporting", "to_pyarrow_array", "to_pyarrow_batch"]
 
 _ZEROS = 4  # words; the widest slot is 256 bits
-_DEEPEST = 64  # levels that Arrow C++ imports; the batch is the first one
+MOST_LEVELS = 64  # that Arrow C++ imports; the batch is the first one
 _FIELDS = 8  # the words of a struct that describe it; release and private_data are pyarrow's
 
 
@@ -84,6 +85,9 @@ class _Plan:
             for index, node in enumerate(layout.nodes)
             if node.dictionary_id is not None
         ]
+        self.followed = followed_nodes(layout, first)
+        self.offset_nodes = [each.node for each in layout.offsets]
+        self.offset_rows = [int(first[node]) + 1 for node in self.offset_nodes]
         self.is_plain = not layout.variadic_nodes
         if not self.is_plain:
             self._plan_variadic(layout, counts, first, ends - pointers)
@@ -125,7 +129,8 @@ class _Block:
         words[:] = whole  # no struct has a release callback yet
         self.root: int = self.base + root * STRUCT_BYTES
         inner = [_Block(batch.dictionaries[id_].values, 0) for _, id_ in plan.dictionaries]
-        self.anchor = Anchor((words, batch.owner(), inner, event))
+        self.kept: list[object] = []
+        self.anchor = Anchor((words, batch.owner(), inner, event, self.kept))
         fields = plan.fields(whole)
         fields[:-1, :2] = batch.nodes
         fields[-1, 0] = batch.num_rows
@@ -151,7 +156,12 @@ class _Block:
         if batch.device.is_host:
             absent = addresses == 0
             absent[plan.validity] = False
+            if plan.offset_nodes:
+                # Without slots, the first offset may be anything, and pyarrow follows it.
+                absent[plan.offset_rows] |= batch.nodes[plan.offset_nodes, 0] == 0
             addresses[absent] = self.base + 8 * plan.zeros_at
+            if plan.followed:
+                self.kept += replace_strays(batch, plan.followed, addresses)
         if plan.is_plain:
             words[plan.buffers_at : plan.buffers_at + len(addresses)] = addresses
             return
@@ -173,10 +183,10 @@ def check_depth(layout: Layout) -> None:
     NotExportable
         It has more than 64 levels, which only raised limits let in.
     """
-    if layout.depth > _DEEPEST:
+    if layout.depth > MOST_LEVELS:
         raise NotExportable(
             "the batch is nested too deeply for the C data interface",
-            expected=f"at most {_DEEPEST} levels",
+            expected=f"at most {MOST_LEVELS} levels",
             found=layout.depth,
             hint="Take the columns that are not, with select().",
         )

@@ -1,1 +1,43 @@
 """Validation of batches: structure on the host, every element where the data are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from bowstring.errors import UsageError
+
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
+
+Validated = Literal["structure", "full"]
+
+
+def check_once(batch: Batch) -> Batch:
+    """Check every element of a batch from elsewhere, unless that was done, and return the batch.
+
+    Not what values mean: days with a rest, times beyond a day and decimals with too many digits lead nowhere, and
+    other libraries write them.
+
+    Raises
+    ------
+    InvalidBody
+        The message names the column, and where it can the row.
+    """
+    if batch.validated != "full":
+        from bowstring.columnar.validation.structure import validate  # kernels that only this needs
+
+        validate(batch, full=True, again=False)
+    return batch
+
+
+def checked_choice(validate: Any) -> Validated | None:
+    """Return what a user says of validation; ``None`` leaves it to where the data come from.
+
+    Raises
+    ------
+    UsageError
+        It is something else.
+    """
+    if validate not in ("full", "structure", None):
+        raise UsageError("no such validation", expected="'full' or 'structure'", found=repr(validate)[:80])
+    return validate  # type: ignore[no-any-return]  # it is one of these

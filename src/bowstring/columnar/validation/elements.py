@@ -6,14 +6,15 @@ the slots of unions and run ends, which have no bitmap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.dictionary import dictionaries_of
-from bowstring.columnar.layout import Kind, Node
+from bowstring.columnar.layout import Kind, Layout, Node
 from bowstring.columnar.validation.probes import (
     Probe,
     Subject,
@@ -42,10 +43,19 @@ _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_00
 _WORD = 8
 
 
-def check_elements(batch: Batch) -> None:
+def check_elements(batch: Batch, parts: Sequence[Batch] | None = None, *, values: bool = True) -> None:
     """Check every element of a batch whose structure and ends are right, and of its dictionaries.
 
-    The host fetches all answers at once. Nodes are judged in the order of the schema, parents first.
+    The host fetches all answers of a device at once. Nodes are judged in the order of the schema, parents first.
+
+    Parameters
+    ----------
+    batch
+        What is checked.
+    parts
+        It, and the values of those of its dictionaries that are checked; by default of all.
+    values
+        Whether to look at what fixed-width values mean, too: times of day, whole days, digits of decimals.
 
     Raises
     ------
@@ -55,23 +65,37 @@ def check_elements(batch: Batch) -> None:
     MissingDependency
         No compiler for this device is installed.
     """
-    with batch.device.use():
-        probes = [probe for subject in _subjects(batch) for probe in _probes(subject)]
-        if not probes:
-            return
-        device = batch.device
-        answers = device.to_host(device.xp.concatenate([probe.answer for probe in probes])).tolist()
-        for probe, answer in zip(probes, answers, strict=True):
-            probe.judge(answer)
+    subjects = list(_subjects(batch, parts))
+    # A batch that landed on a device may use dictionaries that are on the host still.
+    for device in dict.fromkeys(each.device for each in subjects):
+        with device.use():
+            probes = [
+                probe for each in subjects if each.device is device for probe in _probes(each, values=values)
+            ]
+            if not probes:
+                continue
+            answers = device.to_host(device.xp.concatenate([probe.answer for probe in probes])).tolist()
+            for probe, answer in zip(probes, answers, strict=True):
+                probe.judge(answer)
 
 
-def _subjects(batch: Batch) -> Iterator[Subject]:
+@functools.lru_cache(maxsize=64)
+def may_be_wrong(layout: Layout) -> bool:
+    """Whether a layout has elements that can lead anywhere, or text; null counts aside."""
+    nodes = layout.nodes
+    return not layout.is_flat or any(
+        each.dictionary_id is not None or each.type.id in _CHECKS for each in nodes
+    )
+
+
+def _subjects(batch: Batch, parts: Sequence[Batch] | None) -> Iterator[Subject]:
     yield Subject(batch)
     for path, dictionary in dictionaries_of(batch):
-        yield Subject(dictionary.values, path)
+        if parts is None or any(dictionary.values is each for each in parts):
+            yield Subject(dictionary.values, path)
 
 
-def _probes(subject: Subject) -> Iterator[Probe]:
+def _probes(subject: Subject, *, values: bool) -> Iterator[Probe]:
     layout = subject.batch.layout
     never_null = set(layout.never_null.tolist()) | {
         layout.nodes[each].children[0] for each in layout.run_ends
@@ -85,6 +109,8 @@ def _probes(subject: Subject) -> Iterator[Probe]:
             continue
         for check in _CHECKS.get(node.type.id, ()):
             yield from check(subject, index)
+        if values and node.type.id in _VALUES:
+            yield from _VALUES[node.type.id](subject, index)
 
 
 def _null_count(subject: Subject, index: int, node: Node, *, never: bool) -> Iterator[Probe]:
@@ -200,7 +226,6 @@ _CHECKS: dict[int, tuple[Check, ...]] = {
     pa.lib.Type_LARGE_LIST_VIEW: (check_list_views,),
     pa.lib.Type_SPARSE_UNION: (check_type_ids,),
     pa.lib.Type_DENSE_UNION: (check_dense_union,),
-    pa.lib.Type_DATE64: (_check_days,),
     **dict.fromkeys(
         (
             pa.lib.Type_BINARY,
@@ -212,7 +237,10 @@ _CHECKS: dict[int, tuple[Check, ...]] = {
         (check_offsets,),
     ),
     _RUNS: (check_run_ends,),
-    **dict.fromkeys((pa.lib.Type_TIME32, pa.lib.Type_TIME64), (_check_times,)),
+}
+_VALUES: dict[int, Check] = {
+    pa.lib.Type_DATE64: _check_days,
+    **dict.fromkeys((pa.lib.Type_TIME32, pa.lib.Type_TIME64), _check_times),
     **dict.fromkeys(
         (
             pa.lib.Type_DECIMAL32,
@@ -220,6 +248,6 @@ _CHECKS: dict[int, tuple[Check, ...]] = {
             pa.lib.Type_DECIMAL128,
             pa.lib.Type_DECIMAL256,
         ),
-        (_check_decimals,),
+        _check_decimals,
     ),
 }

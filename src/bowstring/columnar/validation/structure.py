@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.dictionary import dictionaries_of
+from bowstring.columnar.interchange.export import MOST_LEVELS
 from bowstring.columnar.layout import Kind, Layout
 from bowstring.columnar.spans import offset_bounds
-from bowstring.columnar.validation.elements import check_elements
+from bowstring.columnar.validation.elements import check_elements, may_be_wrong
 from bowstring.errors import InvalidBody
 from bowstring.kernels.launch import are_ready, can_launch
 
@@ -25,15 +26,29 @@ _HUGE: Final = 1 << 30
 _ON_HOST: Final = np.empty(0)
 
 
-def validate(batch: Batch, *, full: bool) -> None:
-    """Check a batch: see :meth:`bowstring.columnar.batch.Batch.validate`."""
-    _check_structure(batch)
-    _check_ends(batch)
-    for _, dictionary in dictionaries_of(batch):
-        _check_structure(dictionary.values)
-        _check_ends(dictionary.values)
+def validate(batch: Batch, *, full: bool, again: bool = True) -> None:
+    """Check a batch: see :meth:`bowstring.columnar.batch.Batch.validate`.
+
+    Unless it is done `again`, what arrives is checked: dictionaries that were checked are left out, and what leads
+    nowhere, such as times beyond a day.
+    """
+    parts = []
+    if again or may_be_wrong(batch.layout) or _has_bitmaps(batch):
+        values = [each.values for _, each in dictionaries_of(batch)]
+        parts = [batch, *(each for each in values if again or each.validated != "full")]
+        for each in parts:
+            _check_structure(each)
+            _check_ends(each)
+        if full:
+            _check_elements(batch, parts, again=again, some_known=len(parts) <= len(values))
     if full:
-        _check_elements(batch)
+        for each in (batch, *parts):
+            each.validated = "full"
+
+
+def _has_bitmaps(batch: Batch) -> bool:
+    rows = batch.layout.fixed_buffers(batch.variadic_counts)[batch.layout.validity_buffers]
+    return bool(batch.spans.table[rows, 2].any())
 
 
 def _check_structure(batch: Batch) -> None:
@@ -93,22 +108,42 @@ def _check_ends(batch: Batch) -> None:
             )
 
 
-def _check_elements(batch: Batch) -> None:
-    """Every element: by kernels on a device; on the host pyarrow checks small batches sooner."""
-    if not batch.device.is_host or _kernels_are_quicker(batch):
-        check_elements(batch)
+def _check_elements(batch: Batch, parts: list[Batch], *, again: bool, some_known: bool) -> None:
+    """Every element of a batch and of the dictionaries among `parts`; others may be known."""
+    device = batch.device
+    if not device.is_host and not can_launch(device.xp.empty(0)):
+        validate(batch.to_device("cpu"), full=True, again=again)
         return
+    if not device.is_host or _kernels_are_quicker(batch, parts, some_known=some_known):
+        check_elements(batch, parts, values=again)
+        return
+    # On the host pyarrow checks small batches sooner.
+    try:
+        batch.to_arrow().validate(full=True)
+    except pa.ArrowException as error:
+        if not again and can_launch(_ON_HOST):  # it may be a value that leads nowhere
+            check_elements(batch, parts, values=False)
+            return
+        _refuse_column(batch)
+        raise InvalidBody("a batch is not valid", found=str(error)) from error
+
+
+def _kernels_are_quicker(batch: Batch, parts: list[Batch], *, some_known: bool) -> bool:
+    if batch.layout.depth > MOST_LEVELS:
+        return True
+    # Loading the compiler takes as long as pyarrow takes over a gigabyte. It would check known dictionaries again.
+    least = _HUGE if not are_ready() else 0 if some_known else _LARGE
+    return sum(each.nbytes for each in parts) >= least and can_launch(_ON_HOST)
+
+
+def _refuse_column(batch: Batch) -> None:
+    """Raise an error for the first column that is wrong, with the row where kernels can run."""
     for column in batch.columns:
         try:
             column.as_batch().to_arrow().validate(full=True)
         except pa.ArrowException as error:
             _name_the_row(batch)
             raise InvalidBody("a column is not valid", found=str(error), where=column.name) from error
-
-
-def _kernels_are_quicker(batch: Batch) -> bool:
-    # Loading the compiler takes as long as pyarrow takes over a gigabyte.
-    return batch.nbytes >= (_LARGE if are_ready() else _HUGE) and can_launch(_ON_HOST)
 
 
 def _name_the_row(batch: Batch) -> None:

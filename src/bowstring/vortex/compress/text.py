@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from bowstring.columnar.batch import Batch
 from bowstring.kernels.vortex.encode import encode_fsst, places_of_codes, train_fsst
 from bowstring.vortex.compress.choice import DEPTH, encoded, integers, plan
 from bowstring.vortex.compress.numbers import NODE, Numbers, Plan, sampled, smallest_unsigned, validity_of
@@ -35,7 +36,10 @@ def array_of(piece: Piece, rows: int) -> Any:
     data = [pa.py_buffer(np.ascontiguousarray(each)) for each, _ in piece.buffers]
     if has_views:
         views = pa.Array.from_buffers(pa.binary_view(), rows, [validity, data[-1], *data[:-1]])
-        return views.cast(pa.large_binary())
+        # Exported by a batch, null views lead nowhere: pyarrow's cast follows them.
+        return (
+            Batch.from_arrow(pa.record_batch([views], ["text"])).to_arrow().column(0).cast(pa.large_binary())
+        )
     offsets = piece.children[0].buffers[0][0]
     kind = pa.binary() if offsets.dtype.itemsize == 4 else pa.large_binary()
     return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(offsets), data[0]])
