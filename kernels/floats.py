@@ -18,17 +18,21 @@ __all__ = [
     "DOUBLE_INFINITY",
     "DOUBLE_SHIFT",
     "FINITE",
+    "HALF_INFINITY",
     "INFINITE",
     "NOT_A_NUMBER",
     "SINGLE_EXPONENTS",
     "SINGLE_FRACTION",
     "SINGLE_INFINITY",
+    "SINGLE_LEAST_NORMAL",
     "SINGLE_NAN",
     "SINGLE_SHIFT",
     "SINGLE_SIGN",
     "decimal_ratio",
+    "float_of_decimal",
     "nearest_double",
     "packed_float",
+    "packed_half",
     "parts_of_float",
     "scaled_float",
     "widened",
@@ -37,10 +41,18 @@ __all__ = [
 WIDER = u64(29)
 DOUBLE_BITS = i64(53)
 SINGLE_BITS = i64(24)
+HALF_BITS = i64(11)
 DOUBLE_LEAST = i64(-1074)
 SINGLE_LEAST = i64(-149)
+HALF_LEAST = i64(-24)
 DOUBLE_MOST = i64(1023)
 SINGLE_MOST = i64(127)
+HALF_MOST = i64(15)
+HALF_INFINITY: Final = u64(0x1F << 10)
+HALF_SIGN = u64(15)
+# The least double that is a normal float of four and of two bytes.
+SINGLE_LEAST_NORMAL: Final = u64(897 << 52)
+HALF_LEAST_NORMAL = u64(1009 << 52)
 DOUBLE_INFINITY: Final = u64(0x7FF << 52)
 SINGLE_INFINITY: Final = u64(0xFF << 23)
 SINGLE_NAN: Final = u64(0x7FC << 20)
@@ -79,6 +91,28 @@ def packed_float(negative: Any, mantissa: Any, exponent: Any, sticky: Any, singl
         most = SINGLE_MOST
         infinity = SINGLE_INFINITY
         sign = SINGLE_SIGN
+    return packed(negative, mantissa, exponent, sticky, digits, least, most, infinity, sign)
+
+
+def packed_half(negative: Any, mantissa: Any, exponent: Any, sticky: Any) -> Any:
+    """Return the bits of the float of two bytes nearest to a number, as :func:`packed_float` does."""
+    return packed(
+        negative, mantissa, exponent, sticky, HALF_BITS, HALF_LEAST, HALF_MOST, HALF_INFINITY, HALF_SIGN
+    )
+
+
+def packed(
+    negative: Any,
+    mantissa: Any,
+    exponent: Any,
+    sticky: Any,
+    digits: Any,
+    least: Any,
+    most: Any,
+    infinity: Any,
+    sign: Any,
+) -> Any:
+    """Return the bits of the nearest float of a format: its digits and exponents, its infinity and its sign bit."""
     bits = u64(0)
     if mantissa != 0:
         zeros = leading_zeros(mantissa)
@@ -177,6 +211,42 @@ def decimal_ratio(high: Any, low: Any, scale: Any) -> Any:
             rest_low = rest_low << 1
         sticky = rest_high | rest_low
     return mantissa, exponent, sticky
+
+
+def float_of_decimal(negative: Any, high: Any, low: Any, scale: Any, size: Any) -> Any:
+    """Return the bits of the float of 2, 4 or 8 bytes nearest to a decimal of two words; ties to even."""
+    bits = u64(0)
+    known = high == 0
+    mantissa = low
+    exponent = i64(0)
+    sticky = u64(0)
+    if known and scale != 0:
+        bits, _known = nearest_double(low, -i64(scale), u64(0))
+        # A narrower float is that of the double, but where this lies half way between two of them.
+        known = size == 8 or not is_halfway(bits, size)
+        _negative, mantissa, exponent, _kind = parts_of_float(bits, False)
+    if not known:
+        mantissa, exponent, sticky = decimal_ratio(high, low, scale)
+    if size == 2:
+        bits = packed_half(negative, mantissa, exponent, sticky)
+    elif size == 4 or not known or scale == 0:
+        bits = packed_float(negative, mantissa, exponent, sticky, size == 4)
+    elif negative:
+        bits |= 1 << 63
+    return bits
+
+
+def is_halfway(bits: Any, size: Any) -> Any:
+    """Return whether a positive double may be half way between two floats of 2 or 4 bytes."""
+    drop = WIDER
+    least_normal = SINGLE_LEAST_NORMAL
+    if size == 2:
+        drop = u64(42)
+        least_normal = HALF_LEAST_NORMAL
+    half = u64(1) << (drop - 1)
+    rest = bits & ((half << 1) - 1)
+    # Below the normal floats more digits are dropped, how many is not asked.
+    return rest == half or (bits < least_normal and rest & (half - 1) == 0)
 
 
 def scaled_float(mantissa: Any, exponent: Any, factor: Any) -> Any:

@@ -1,6 +1,8 @@
-"""Variant's exact numbers, whole ones and decimals, as decimals of one scale: 128 bits in two words.
+# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
+"""Variant's numbers as decimals of one scale: 128 bits in two words.
 
-Work item: one row. Nothing is rounded: what the scale or the precision cannot hold is an overflow.
+Work item: one row. Nothing is rounded: what the scale or the precision cannot hold is an overflow. A float, where
+floats are taken, is the number of its shortest text.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from bowstring.kernels.floats import FINITE, parts_of_float
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant.format import (
     BASIC,
@@ -16,6 +19,8 @@ from bowstring.kernels.variant.format import (
     DECIMAL16,
     INT8,
     INT64,
+    KIND_DOUBLE,
+    KIND_FLOAT,
     MALFORMED,
     OK,
     OVERFLOW,
@@ -24,6 +29,7 @@ from bowstring.kernels.variant.format import (
     VARIANT_NULL,
     signed,
 )
+from bowstring.kernels.variant.text.reals import shortest, shortest_single
 from bowstring.kernels.words import below, by_ten, negated, times_ten
 
 __all__ = [
@@ -98,29 +104,86 @@ def raw_number(data: Any, at: Any) -> Any:
 def exact_number(data: Any, at: Any, wanted_scale: Any) -> Any:
     """Return a status, whether the number at `at` is negative, and its magnitude at a scale in two words."""
     status, negative, high, low, scale = raw_number(data, at)
-    while status == OK and scale < wanted_scale:
-        high, low, fits = times_ten(high, low)
-        if not fits:
-            status = OVERFLOW
-        scale += 1
-    while status == OK and scale > wanted_scale:
-        high, low, rest = by_ten(high, low)
-        if rest != 0:
-            status = OVERFLOW
-        scale -= 1
+    if status == OK:
+        status, high, low = moved(high, low, i64(wanted_scale) - i64(scale))
     return status, negative, high, low
 
 
-def decimal_of(data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any, negatives: Any) -> Any:
+def moved(high: Any, low: Any, steps: Any) -> Any:
+    """Return a status, and a number of two words times ``10 ** steps``, or an overflow."""
+    status = OK
+    upper = high
+    lower = low
+    left = i64(0)
+    if high | low != 0:
+        left = i64(steps)
+    while status == OK and left > 0:
+        upper, lower, fits = times_ten(upper, lower)
+        if not fits:
+            status = OVERFLOW
+        left -= 1
+    while status == OK and left < 0:
+        upper, lower, rest = by_ten(upper, lower)
+        if rest != 0:
+            status = OVERFLOW
+        left += 1
+    return status, upper, lower
+
+
+def text_number(data: Any, at: Any) -> Any:
+    """Return a status, whether the float at `at` is negative, and the digits and the scale of its shortest text."""
+    status = MALFORMED
+    negative = False
+    digits = u64(0)
+    exponent = i64(0)
+    single = u64(data[at]) >> 2 == KIND_FLOAT
+    width = i64(8)
+    if single:
+        width = i64(4)
+    if at + u64(width) < u64(len(data)):
+        bits = u64(signed(data, at + 1, width))
+        negative, _mantissa, _exponent, kind = parts_of_float(bits, single)
+        status = OK
+        if kind != FINITE:
+            status = OVERFLOW
+        elif single:
+            digits, exponent = shortest_single(bits & (2**31 - 1))
+        else:
+            digits, exponent = shortest(bits & (2**63 - 1))
+    return status, negative, digits, -exponent
+
+
+def number_at(data: Any, at: Any, floats: Any) -> Any:
+    """Return what :func:`raw_number` does, also of floats where `floats` is not 0: a scale may be negative."""
+    header = u64(data[at])
+    kind = header >> 2
+    status = OK
+    negative = False
+    high = u64(0)
+    low = u64(0)
+    scale = i64(0)
+    if floats != 0 and header & BASIC == PRIMITIVE and (kind == KIND_DOUBLE or kind == KIND_FLOAT):
+        status, negative, low, scale = text_number(data, at)
+    else:
+        status, negative, high, low, found = raw_number(data, at)
+        scale = i64(found)
+    return status, negative, high, low, scale
+
+
+def decimal_of(
+    data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any, negatives: Any, floats: Any
+) -> Any:
     """Return a status and the decimal at `at`, at a scale and below a bound, in two words.
 
-    Where `negatives` is 0, none is negative.
+    Where `negatives` is 0, none is negative; where `floats` is 0, no float becomes one.
     """
     status = MALFORMED
     high = u64(0)
     low = u64(0)
     if at < u64(len(data)):
-        status, negative, high, low = exact_number(data, at, scale)
+        status, negative, high, low, own = number_at(data, at, floats)
+        if status == OK:
+            status, high, low = moved(high, low, i64(scale) - own)
         unsigned = negatives == 0 and negative and high | low != 0
         if status == OK and (unsigned or not below(high, low, bound_high, bound_low)):
             status = OVERFLOW
@@ -140,6 +203,7 @@ def cast_decimals(
     bound_high: Any,
     bound_low: Any,
     negatives: Any,
+    floats: Any,
     statuses: Any,
     out: Any,
 ) -> None:
@@ -147,7 +211,7 @@ def cast_decimals(
     high = u64(0)
     low = u64(0)
     if statuses[i] == OK:
-        status, high, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low, negatives)
+        status, high, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low, negatives, floats)
         statuses[i] = status
     out[i << 1] = low
     out[(i << 1) + 1] = high
@@ -189,9 +253,12 @@ def negate_wide(out: Any, first: Any) -> None:
 
 
 def cast_decimals_256(
-    i: Any, data: Any, places: Any, scale: Any, bounds: Any, statuses: Any, out: Any
+    i: Any, data: Any, places: Any, scale: Any, floats: Any, bounds: Any, statuses: Any, out: Any
 ) -> None:
-    """Write decimals of four words below those of `bounds`; what is no row of status ``OK`` becomes 0."""
+    """Write decimals of four words below those of `bounds`; what is no row of status ``OK`` becomes 0.
+
+    Where `floats` is 0, no float becomes one.
+    """
     first = i * 4
     for k in range(first, first + 4):
         out[k] = 0
@@ -199,20 +266,20 @@ def cast_decimals_256(
     if statuses[i] == OK:
         status = MALFORMED
         if at < u64(len(data)):
-            status, negative, high, low, found = raw_number(data, at)
+            status, negative, high, low, own = number_at(data, at, floats)
+            steps = i64(scale) - own
             # Towards fewer digits nothing grows: two words are enough.
-            while status == OK and found > scale:
-                high, low, rest = by_ten(high, low)
-                if rest != 0:
-                    status = OVERFLOW
-                found -= 1
+            if status == OK and steps < 0:
+                status, high, low = moved(high, low, steps)
             if status == OK:
                 out[first] = low
                 out[first + 1] = high
-                while status == OK and found < scale:
+                if high | low == 0:
+                    steps = i64(0)
+                while status == OK and steps > 0:
                     if times_ten_wide(out, first) != 0:
                         status = OVERFLOW
-                    found += 1
+                    steps -= 1
                 if status == OK and not is_below_wide(out, first, bounds):
                     status = OVERFLOW
                 if status != OK:
@@ -224,6 +291,6 @@ def cast_decimals_256(
 
 
 SIGNATURES = {
-    cast_decimals: ("u8[], u64[], u64, u64, u64, i64, u8[]!, u64[]!",),
-    cast_decimals_256: ("u8[], u64[], u64, u64[], u8[]!, u64[]!",),
+    cast_decimals: ("u8[], u64[], u64, u64, u64, i64, i64, u8[]!, u64[]!",),
+    cast_decimals_256: ("u8[], u64[], u64, i64, u64[], u8[]!, u64[]!",),
 }

@@ -14,7 +14,6 @@ from bowstring.kernels.variant.format import BROKEN, compared, dictionary, name_
 __all__ = [
     "ABSENT",
     "FAULTY",
-    "FOUR_BYTE",
     "NAMED",
     "NO_TEXT",
     "ORDERED",
@@ -31,8 +30,6 @@ FAULTY: Final = u64(1)
 """The mark of bytes that are no metadata."""
 ORDERED: Final = u64(2)
 """The mark of names that really ascend, whatever the flag says."""
-FOUR_BYTE: Final = u64(4)
-"""The mark of names with characters of four bytes, which legacy writers order as UTF-16."""
 NO_TEXT: Final = u64(8)
 """The mark of names that are not UTF-8, or of a flag that lies: what only a validation refuses."""
 TEXT_ALONE: Final = i64(2)
@@ -103,23 +100,9 @@ def inspect_metadata(i: Any, starts: Any, stops: Any, data: Any, full: Any, mark
                 first_before = first
                 last_before = last
             k += 1
-        if mark & FAULTY == 0:
-            if u64(data[start]) & SORTED_FLAG != 0 and mark & ORDERED == 0 and full == 1:
-                mark |= NO_TEXT
-            mark |= four_bytes(data, names, end)
+        if mark & (FAULTY | ORDERED) == 0 and u64(data[start]) & SORTED_FLAG != 0 and full == 1:
+            mark |= NO_TEXT
     marks[i] = u8(mark)
-
-
-def four_bytes(data: Any, start: Any, stop: Any) -> Any:
-    """Return the mark of names with a character of four bytes, or none."""
-    begin = max(i64(start), i64(0))
-    highest = u64(0)
-    for k in range(i64(stop - start)):
-        highest = max(highest, u64(data[begin + k]))
-    mark = u64(0)
-    if highest >= 0xF0:
-        mark = FOUR_BYTE
-    return mark
 
 
 def find_names(

@@ -111,11 +111,19 @@ def whole_number(data: Any, at: Any, kind: Any) -> Any:
     else:
         status, negative, high, low = exact_number(data, at, u64(0))
         if status == OK:
-            found = i64(low)
-            if negative:
-                found = i64(~low + 1)
-            if high != 0 or (low >> 63 != 0 and not (negative and found == (-(2**63)))):
-                status = OVERFLOW
+            status, found = with_sign(negative, high, low)
+    return status, found
+
+
+def with_sign(negative: Any, high: Any, low: Any) -> Any:
+    """Return a status, and a magnitude of two words as a signed number of one."""
+    status = OK
+    found = i64(low)
+    if negative:
+        found = i64(~low + 1)
+    if high != 0 or (low >> 63 != 0 and not (negative and low == (1 << 63))):
+        status = OVERFLOW
+        found = i64(0)
     return status, found
 
 

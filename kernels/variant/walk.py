@@ -6,7 +6,7 @@ row does.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
@@ -29,21 +29,20 @@ from bowstring.kernels.variant.format import (
     signed,
     value_end,
 )
-from bowstring.kernels.variant.metadata import ABSENT, FAULTY, FOUR_BYTE, ORDERED, slot_of
+from bowstring.kernels.variant.metadata import ABSENT, FAULTY, ORDERED, slot_of
 from bowstring.kernels.variant.walk_fast import (
     BY_NAME,
     FOUR_WIDE,
     LATER,
+    LOCATED,
     PLACE,
     ROOT,
     TWO_WIDE,
     WHOLE,
+    position_of,
 )
 
-__all__ = ["LOCATED", "SIGNATURES", "locate"]
-
-LOCATED: Final = u8(255)
-"""The status of a number that is there, and that only a cast can read."""
+__all__ = ["SIGNATURES", "locate"]
 
 BYTES = i64(8)
 THIRD = i64(3)
@@ -150,9 +149,13 @@ def locate(
                         position += count  # from the end; far outside where there are not so many
                     if step == BY_NAME:
                         position = BROKEN
-                        if known >= 0 and mark & ORDERED != 0:
-                            position = by_id(data, element_ids, id_width, count, u64(known))
-                        if position == BROKEN and known != ABSENT and mark & (ORDERED | FOUR_BYTE) != ORDERED:
+                        if known >= 0:
+                            if mark & ORDERED != 0:
+                                position = by_id(data, element_ids, id_width, count, u64(known))
+                            if position == BROKEN:
+                                # Without names in order, and where a writer keeps none, it may stand anywhere.
+                                position = position_of(data, element_ids, id_width, count, u64(known))
+                        elif known != ABSENT:
                             first, until_name = slot_of(class_starts, class_stops, metadata, group)
                             number = u64(operands[node])
                             position = by_name(
@@ -163,7 +166,6 @@ def locate(
                                 metadata,
                                 first,
                                 until_name,
-                                mark & FOUR_BYTE,
                                 texts,
                                 u64(ends[number]),
                                 u64(ends[number + 1]),
@@ -192,23 +194,24 @@ def locate(
                         found = signed(data, where + 1, 8 - (i64(meaning) >> THIRD))
                     elif status == OK and meaning == LATER:
                         status = LOCATED
+                        found = i64(where)
                     elif status == OK:
                         status = u8(meaning & STATUS)
                         found = i64((meaning >> 5) & 1)
                 if kind == FOUR_WIDE:
-                    if i64(i32(found)) != found:
+                    if status != LOCATED and i64(i32(found)) != found:
                         status = OVERFLOW
                         found = i64(0)
                     numbers_32[column] = i32(found)
                 elif kind > FOUR_WIDE:
                     numbers_64[column] = found
                 elif kind == TWO_WIDE:
-                    if i64(i16(found)) != found:
+                    if status != LOCATED and i64(i16(found)) != found:
                         status = OVERFLOW
                         found = i64(0)
                     numbers_16[column] = i16(found)
                 elif kind > PLACE:
-                    if i64(i8(found)) != found:
+                    if status != LOCATED and i64(i8(found)) != found:
                         status = OVERFLOW
                         found = i64(0)
                     numbers_8[column] = i8(found)
@@ -244,32 +247,24 @@ def by_name(
     metadata: Any,
     start: Any,
     stop: Any,
-    legacy: Any,
     texts: Any,
     begin: Any,
     end: Any,
 ) -> Any:
-    """Return where a name stands among ascending ones, which the ids name; BROKEN where it does not.
-
-    Where the order may be a `legacy` one, names are looked at one after the other.
-    """
+    """Return where a name stands among those of some ids, in any order; BROKEN where it does not."""
     size, name_width, offsets, names, last_name = dictionary(metadata, start, stop)
-    low = u64(0)
-    high = count if size != BROKEN else u64(0)
+    if size == BROKEN:
+        size = u64(0)
     found = BROKEN
-    while low < high:
-        middle = low if legacy != 0 else (low + high) >> 1
-        number = little(data, ids + middle * width, width)
-        order = i64(1)
+    k = u64(0)
+    while k < count and found == BROKEN:
+        number = little(data, ids + k * width, width)
         if number < size:
             first, last = name_at(metadata, number, name_width, offsets, names, last_name)
-            order = compared(metadata, first, last, texts, begin, end)
-        if order == 0:
-            found = middle
-        if order < 0 or (legacy != 0 and order != 0):
-            low = middle + 1
-        else:
-            high = middle
+            same = first != BROKEN and last - first == end - begin
+            if same and compared(metadata, first, last, texts, begin, end) == 0:
+                found = k
+        k += 1
     return found
 
 

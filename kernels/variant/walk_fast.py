@@ -15,7 +15,7 @@ from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.variant.format import BROKEN, MISSING, OK, little
 from bowstring.kernels.variant.metadata import ORDERED
-from bowstring.kernels.words import load_word
+from bowstring.kernels.words import EACH, HIGH, load_word
 
 __all__ = [
     "BY_INDEX",
@@ -23,11 +23,13 @@ __all__ = [
     "FOUR_WIDE",
     "LATER",
     "LEFT",
+    "LOCATED",
     "PLACE",
     "ROOT",
     "SIGNATURES",
     "TWO_WIDE",
     "WHOLE",
+    "position_of",
     "read_plain",
 ]
 
@@ -49,6 +51,9 @@ FOUR_WIDE: Final = u8(4)
 WHOLE: Final = u64(64)
 LATER: Final = u64(127)
 
+LOCATED: Final = u8(255)
+"""The status of a number that only a cast can read: its place is written, as far as it fits."""
+
 LEFT: Final = u8(1)
 """The mark of a row that is not plain."""
 
@@ -68,6 +73,9 @@ OBJECT_BITS = u64(0x43)
 OBJECT = u64(2)
 ARRAY_BITS = u64(0x13)
 ARRAY = u64(3)
+# The lowest and the highest bit of each two bytes.
+EACH_PAIR = u64(0x0001000100010001)
+HIGH_OF_PAIR = u64(0x8000800080008000)
 
 
 def read_plain(
@@ -199,6 +207,12 @@ def read_plain(
                                 else:
                                     position = middle
                             if little(data, element_ids + low * id_width, id_width) != wanted:
+                                # A writer that keeps no order has the field elsewhere: such rows are left.
+                                if (
+                                    i64(wanted) >= 0
+                                    and position_of(data, element_ids, id_width, count, wanted) != BROKEN
+                                ):
+                                    break
                                 position = BROKEN
                     elif i64(wanted) < 0:
                         position = wanted + count  # from the end; far outside where there are not so many
@@ -219,6 +233,9 @@ def read_plain(
                         else:
                             status = u8(meaning & STATUS)
                             found = i64((meaning >> 5) & 1)
+                            if meaning & LOWER == LATER:
+                                status = LOCATED
+                                found = i64(where)
                     if kind == FOUR_WIDE:
                         numbers_32[column] = i32(found)
                     elif kind > FOUR_WIDE:
@@ -233,6 +250,36 @@ def read_plain(
             plain = node == until
         if node < nodes:
             left[row] = LEFT
+
+
+def position_of(data: Any, ids: Any, width: Any, count: Any, wanted: Any) -> Any:
+    """Return where an id stands among others in any order; BROKEN where it does not."""
+    found = BROKEN
+    k = u64(0)
+    if width <= 2:
+        # Eight bytes at a time: those of an id that is the wanted one become zero.
+        each = EACH
+        high = HIGH
+        if width == 2:
+            each = EACH_PAIR
+            high = HIGH_OF_PAIR
+        lanes = 8 // width
+        clear = True
+        if wanted >> (width << 3) != 0:
+            k = count
+        while clear and k < count and ids + k * width + 8 <= u64(len(data)):
+            word = load_word(data, ids + k * width) ^ (wanted * each)
+            zeros = (word - each) & ~word & high
+            if count - k < lanes:
+                zeros &= (u64(1) << ((count - k) * width << 3)) - 1
+            clear = zeros == 0
+            if clear:
+                k += lanes
+    while k < count and found == BROKEN:
+        if little(data, ids + k * width, width) == wanted:
+            found = k
+        k += 1
+    return found
 
 
 def ask_for(data: Any, begin: Any, length: Any) -> None:

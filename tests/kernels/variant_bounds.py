@@ -69,7 +69,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         return data(rng), wild(rng, np.uint64, 2), *asked, out(np.uint8), out(dtype)
 
     def decimal(rng: np.random.Generator) -> tuple[Any, ...]:
-        what = u64(rng.integers(0, 39)), u64(5), u64(7), i64(1)
+        what = u64(rng.integers(0, 39)), u64(5), u64(7), i64(1), i64(rng.integers(0, 2))
         return data(rng), wild(rng, np.uint64, 2), *what, out(np.uint8), out(np.uint64, 4)
 
     def family(rng: np.random.Generator) -> Any:

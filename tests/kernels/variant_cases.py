@@ -270,10 +270,11 @@ def numbers_of(rng: np.random.Generator) -> Iterator[Case]:
 
 def exact_decimals(rng: np.random.Generator) -> Iterator[Case]:
     for scale, digits in ((0, 38), (5, 38), (2, 6), (38, 38)):
-        data, places, statuses = cast_rows()
         bound = 10**digits
-        what = scale, bound >> 64, bound & (2**64 - 1), digits % 4
-        yield len(places), (data, places, *what, statuses, np.zeros(2 * len(places), np.uint64))
+        for floats in (0, 1):
+            data, places, statuses = cast_rows()
+            what = scale, bound >> 64, bound & (2**64 - 1), digits % 4, floats
+            yield len(places), (data, places, *what, statuses, np.zeros(2 * len(places), np.uint64))
 
 
 def measured(rng: np.random.Generator) -> Iterator[Case]:

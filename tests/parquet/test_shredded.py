@@ -26,7 +26,7 @@ from tests.variant.shredded_columns import DECIMALS, LEAVES, TREES, TYPES, shred
 from tests.variant.typed_values import PRIMITIVE_VALUES
 
 # Paths and types are combined at random, so whole columns may not fit.
-pytestmark = pytest.mark.filterwarnings("ignore:no value at")
+pytestmark = pytest.mark.filterwarnings("ignore:.* became null")
 
 path = variant.path
 DOCUMENTS = [

@@ -15,6 +15,8 @@ from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError
 from bowstring.variant import Status
 from bowstring.variant.codec.decode import Value, decode
+from tests.variant.number_oracle import FLOATS
+from tests.variant.number_oracle import expected as number_of
 
 Found = tuple[Status, Any]
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -31,7 +33,6 @@ INTEGERS = {
         pa.uint64(),
     )
 }
-EXACT = ("int8", "int16", "int32", "int64", "decimal4", "decimal8", "decimal16")
 TYPES: list[pa.DataType] = [
     pa.bool_(),
     *INTEGERS,
@@ -89,16 +90,10 @@ def expected(value: Value | None, path: Sequence[str | int], type_: pa.DataType)
 
 def cast(value: Value, type_: pa.DataType) -> Found:
     kind, held = value.type, value.value
-    if type_ in INTEGERS and kind in EXACT:
-        return whole(decimal.Decimal(held), INTEGERS[type_])
-    if pa.types.is_decimal(type_) and kind in EXACT:
-        return rescaled(decimal.Decimal(held), type_)
+    if type_ in INTEGERS or type_ in FLOATS or pa.types.is_decimal(type_):
+        return as_stored(number_of(value, type_), type_)
     if type_ == pa.bool_() and kind == "boolean":
         return Status.OK, held
-    if type_ == pa.float16() and kind == "float":
-        return halved(held)
-    if (type_, kind) in ((pa.float32(), "float"), (pa.float64(), "double")):
-        return Status.OK, struct.pack("<d", held)
     if type_ == pa.date32() and kind == "date":
         return Status.OK, held
     if type_ == pa.date64() and kind == "date":
@@ -149,23 +144,15 @@ def worst(found: Iterable[Found]) -> Status:
     return max((status for status, _ in found if status.is_error), default=Status.OK)
 
 
-def whole(number: decimal.Decimal, allowed: range) -> Found:
-    numerator, denominator = number.as_integer_ratio()
-    return (Status.OK, numerator) if denominator == 1 and numerator in allowed else (Status.OVERFLOW, None)
-
-
-def halved(number: float) -> Found:
-    with np.errstate(over="ignore"):
-        half = float(np.float16(number))
-    return (Status.OK, struct.pack("<d", half)) if half == number else (Status.OVERFLOW, None)
-
-
-def rescaled(number: decimal.Decimal, type_: pa.DataType) -> Found:
-    numerator, denominator = number.as_integer_ratio()
-    unscaled, rest = divmod(numerator * 10**type_.scale, denominator)
-    if rest or abs(unscaled) >= 10**type_.precision:
-        return Status.OVERFLOW, None
-    return Status.OK, unscaled
+def as_stored(found: Found, type_: pa.DataType) -> Found:
+    status, number = found
+    if number is None:
+        return found
+    if type_ in FLOATS:
+        return status, struct.pack("<d", number)
+    if pa.types.is_decimal(type_):
+        return status, int(number.scaleb(type_.scale, decimal.Context(prec=100)))
+    return found
 
 
 def in_unit(number: int, source: int, target: int) -> Found:

@@ -23,6 +23,8 @@ from tests.variant.get_oracle import expected, held
 from tests.variant.hostile import flipped
 from tests.variant.typed_values import VALUES
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
+
 NESTED: list[pa.DataType] = [
     pa.list_(pa.int64()),
     pa.list_(variant.type()),

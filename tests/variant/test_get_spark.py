@@ -20,6 +20,8 @@ from tests.variant.conftest import Move
 from tests.variant.encoding import encode
 from tests.variant.get_columns import column_of
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
+
 UTC = pa.timestamp("us", "UTC")
 
 

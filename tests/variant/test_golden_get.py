@@ -14,6 +14,8 @@ from tests.variant.get_columns import Row, column_of
 from tests.variant.get_oracle import TYPES, expected, held
 from tests.variant.typed_values import GOLDEN
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
+
 
 def corpus(folder: Path) -> list[Row]:
     """Return metadata and value of each golden value, in the order of `GOLDEN`."""

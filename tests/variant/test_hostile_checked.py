@@ -22,7 +22,7 @@ def run_checked(work: str, folder: Path, flips: int, timeout: int = TIMEOUT) -> 
         "-W",
         "error",
         "-W",
-        "ignore:no value at",
+        "ignore:.* became null",
         "-m",
         "tests.variant.programs.hostile",
     ]

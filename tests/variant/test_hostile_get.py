@@ -34,6 +34,8 @@ from tests.variant.hostile import (
 )
 from tests.variant.json_write import json_of
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
+
 
 class Guarded:
     """An array that refuses what NumPy would count from its end."""

@@ -12,6 +12,8 @@ from bowstring import variant
 from bowstring.variant.codec.decode import decode
 from tests.variant.documents import agree_with_duckdb
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
+
 PEERS: dict[str, Any] = json.loads((Path(__file__).parent.parent / "data" / "variant-peers.json").read_text())
 DOCUMENTS = PEERS["documents"]
 

@@ -19,6 +19,8 @@ from bowstring.columnar import Batch
 from bowstring.columnar.column import Column
 from bowstring.testing import fake_device
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
+
 ROWS = [{"a": 1}, None, {"a": [2]}]
 NAME, CANONICAL = b"ARROW:extension:name", b"arrow.parquet.variant"
 

@@ -17,6 +17,8 @@ from tests.variant.get_oracle import expected, held
 from tests.variant.json_write import json_of
 from tests.variant.matrix import DICTIONARIES, cells
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
+
 TYPES: list[pa.DataType] = [
     *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
     *(pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(38, 2), pa.date32(), pa.time64("us")),

@@ -15,6 +15,8 @@ from bowstring.limits import Limits
 from bowstring.variant import Status
 from tests.variant.conftest import Move
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
+
 DEEP = Limits(depth=100_000)
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.text("ab", max_size=3),
@@ -23,7 +25,7 @@ DOCUMENTS = st.recursive(
 )
 
 
-@pytest.mark.parametrize("cast", ["exact", "spark"])
+@pytest.mark.parametrize("cast", ["number", "exact", "spark"])
 def test_fields_that_are_always_null(cast: Any, on_device: Move) -> None:
     """A column can be read as its own type where a field, the elements of arrays, or every row is null."""
     documents = [{"a": None, "b": [None, None], "c": {"d": None}, "e": "x"}, {"b": []}, None]

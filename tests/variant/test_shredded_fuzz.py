@@ -107,7 +107,7 @@ def test_bytes_of_one_row_harm_no_other(
     assert [found[1][row] for row in others] == [twin[1][row] for row in others]
 
 
-@pytest.mark.filterwarnings("ignore:no value at")
+@pytest.mark.filterwarnings("ignore:.* became null")
 @given(st.lists(TREES, min_size=1, max_size=4), TYPES, st.randoms(), STEPS, st.sampled_from(WANTED))
 def test_random_buffers_are_statuses_or_errors(
     trees: list[Value], schema: pa.DataType, drawn: random.Random, where: list[str | int], wanted: pa.DataType

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,8 @@ from bowstring.variant.codec.rows import values
 from bowstring.variant.column import open_column
 from tests.variant.encoding import encode_with, metadata_bytes
 from tests.variant.shredded_columns import DECIMALS, LEAVES, TREES, TYPES
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
 
 NAMES: Final = ("", "a", "b", "é", "z")
 IDS: Final = {name: index for index, name in enumerate(NAMES)}

@@ -19,6 +19,8 @@ from tests.variant.encoding import Widths, array_bytes, encode, metadata_bytes, 
 from tests.variant.get_columns import Row, column_of
 from tests.variant.typed_values import VALUES
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
+
 EMPTY = b"\x01\x00\x00"
 AB = metadata_bytes(["a", "b"])
 TRUE = b"\x04"

@@ -14,7 +14,7 @@ from bowstring.kernels.floats import (
     NOT_A_NUMBER,
     SINGLE_NAN,
     decimal_ratio,
-    nearest_double,
+    float_of_decimal,
     packed_float,
     parts_of_float,
     scaled_float,
@@ -56,6 +56,7 @@ from bowstring.kernels.variant.numbers import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
     fixed,
+    with_sign,
 )
 from bowstring.kernels.words import by_ten, times_ten
 
@@ -65,18 +66,6 @@ IS_TEXT: Final = u8(255)
 """The status of a row whose value is text: another kernel casts it."""
 
 BEYOND = i64(1024)
-
-
-def with_sign(negative: Any, high: Any, low: Any) -> Any:
-    """Return a status, and a magnitude of two words as a signed number of one."""
-    status = OK
-    found = i64(low)
-    if negative:
-        found = i64(~low + 1)
-    if high != 0 or (low >> 63 != 0 and not (negative and low == (1 << 63))):
-        status = OVERFLOW
-        found = i64(0)
-    return status, found
 
 
 def cut_float(negative: Any, mantissa: Any, exponent: Any, kind: Any) -> Any:
@@ -112,23 +101,6 @@ def cut_decimal(negative: Any, high: Any, low: Any, scale: Any) -> Any:
     for _ in range(i64(scale)):
         upper, lower, _rest = by_ten(upper, lower)
     return with_sign(negative, upper, lower)
-
-
-def decimal_as_float(negative: Any, high: Any, low: Any, scale: Any, single: Any) -> Any:
-    """Return the bits of the float nearest to a decimal."""
-    # Zero has no sign: a decimal has none.
-    less = negative and high | low != 0
-    bits = u64(0)
-    if high == 0 and scale == 0:
-        bits = packed_float(less, low, i64(0), u64(0), single)
-    elif high == 0 and not single:
-        bits, _known = nearest_double(low, -i64(scale), u64(0))
-        if less:
-            bits |= 1 << 63
-    else:
-        mantissa, exponent, sticky = decimal_ratio(high, low, scale)
-        bits = packed_float(less, mantissa, exponent, sticky, single)
-    return bits
 
 
 def magnitude(number: Any) -> Any:
@@ -194,11 +166,14 @@ def from_exact(data: Any, at: Any, kind: Any, family: Any, wide: Any) -> Any:
         elif family == INTEGER:
             # Spark takes decimals to narrow integers by way of doubles.
             less, mantissa, exponent, finite = parts_of_float(
-                decimal_as_float(negative, high, low, scale, False), False
+                float_of_decimal(negative, high, low, scale, i64(8)), False
             )
             status, found = cut_float(less, mantissa, exponent, finite)
         else:
-            found = i64(decimal_as_float(negative, high, low, scale, family == FLOAT))
+            size = i64(8)
+            if family == FLOAT:
+                size = i64(4)
+            found = i64(float_of_decimal(negative, high, low, scale, size))
     return status, found
 
 

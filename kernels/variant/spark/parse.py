@@ -12,6 +12,7 @@ from typing import Any, Final
 from bowstring.kernels.floats import (
     DOUBLE_INFINITY,
     SINGLE_INFINITY,
+    SINGLE_LEAST_NORMAL,
     SINGLE_NAN,
     SINGLE_SIGN,
     nearest_double,
@@ -47,7 +48,6 @@ MOST_EXPONENT = i64(1_000_000)
 DOUBLE_NAN = u64(0x7FF8 << 48)
 HALFWAY = u64(1 << 28)
 NARROW = u64((1 << 29) - 1)
-SINGLE_LEAST_NORMAL = u64(897 << 52)
 
 
 def text_at(data: Any, at: Any) -> Any:

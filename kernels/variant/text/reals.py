@@ -16,7 +16,7 @@ from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant.text.put import POWERS, digits_of, eight_digits, put, put_digits
 from bowstring.kernels.words import product
 
-__all__ = ["put_real", "shortest"]
+__all__ = ["put_real", "shortest", "shortest_single"]
 
 LEAST_POWER: Final = -292
 GREATEST_POWER: Final = 324
@@ -170,6 +170,12 @@ def shortest(bits: Any) -> Any:
     """
     fraction = bits & ((1 << DOUBLE_SHIFT) - 1)
     return decimal_of(fraction, (bits >> DOUBLE_SHIFT) & DOUBLE_EXPONENTS, 1 << DOUBLE_SHIFT, BIAS)
+
+
+def shortest_single(bits: Any) -> Any:
+    """Return what :func:`shortest` does, of a positive float of four bytes."""
+    fraction = bits & ((1 << SINGLE_SHIFT) - 1)
+    return decimal_of(fraction, (bits >> SINGLE_SHIFT) & SINGLE_EXPONENTS, 1 << SINGLE_SHIFT, BIAS_32)
 
 
 def decimal_of(fraction: Any, raised: Any, hidden: Any, bias: Any) -> Any:

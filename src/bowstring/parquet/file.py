@@ -159,6 +159,10 @@ class OpenFile:
         """How many rows the file has."""
         return int(self.metadata.num_rows)
 
+    def row_group_rows(self, index: int) -> int:
+        """Return how many rows a row group has."""
+        return int(self.metadata.row_group(index).num_rows)
+
     def row_group_bytes(self, index: int) -> int:
         """Return how many bytes the pages of a row group have, decompressed."""
         return int(self.metadata.row_group(index).total_byte_size)

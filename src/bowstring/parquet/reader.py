@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import os
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
@@ -23,6 +24,7 @@ from bowstring.parquet.file import Int96, OpenFile
 from bowstring.parquet.on_device import DeviceDecoder, beside, device_decoder
 from bowstring.parquet.shredded import Columns, named_columns
 from bowstring.parquet.shredding import alike, conformed, union_schema
+from bowstring.variant.losses import Losses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,6 +37,7 @@ __all__ = ["ParquetStream", "read"]
 _MOST_THREADS: Final = 4
 _SLICE: Final = 1.0
 _Read = TypeVar("_Read")
+_ADVICE: Final = "The type variant.type() gives the values as they are."
 
 
 def read(
@@ -102,6 +105,12 @@ def read(
         ``__arrow_c_stream__``. Groups that are annotated as VARIANT are Variant columns, with their metadata
         dictionary-encoded. What the other logical types become is in the table of ``docs/parquet.md``; one that is
         not known is read as its physical type, with a ``UserWarning``.
+
+    Warns
+    -----
+    UserWarning
+        Values at a path of `columns` are there and became null, in rows that were read: how many of how many, and
+        one of the rows. One warning, at the end of the stream or when it is closed.
 
     Raises
     ------
@@ -242,6 +251,7 @@ class ParquetStream(SequentialReader):
         self._device = device_by_name(device) if isinstance(device, str) else device
         self._limits = limits
         self._int96: Int96 = int96
+        self._losses = Losses()
         self._pool: Pool | None = None
         self._counts = ReadCounts()
         self._process = os.getpid()
@@ -324,6 +334,7 @@ class ParquetStream(SequentialReader):
         self._files.clear()
         if self._filter is not None:
             self._filter.warn()
+        self._losses.warn(_ADVICE, 2)
 
     def _arrow_batches(self) -> Iterator[pa.RecordBatch]:
         if self._device is not None and not self._device.is_host:
@@ -360,6 +371,7 @@ class ParquetStream(SequentialReader):
             if not self._due:
                 if self._filter is not None:
                     self._filter.warn()
+                self._losses.warn(_ADVICE, 3)
                 raise EndOfStream("the stream has no more batches")
             due = self._due.popleft()
             if due.batches is None:
@@ -468,7 +480,7 @@ class ParquetStream(SequentialReader):
     def _open(self, source: Any) -> _Plan:
         file = OpenFile(source, self._limits, self._int96)
         self._files.append(file)
-        output = Columns(file, self._columns)
+        output = Columns(file, self._columns, self._losses)
         plan = _Plan(file, output, None, list(range(file.num_row_groups)), output.schema)
         if self._filter is not None:
             compared = Columns(file, self._filter.columns(file.schema))
@@ -523,17 +535,16 @@ def _whole(plan: _Plan, group: int, masks: Callable[[], list[pa.Array] | None]) 
         return list(plan.conform(plan.output.read(group)))
     if not any(mask.true_count for mask in kept):
         return []
-    return list(plan.conform(_filtered(plan.output.read(group), kept)))
+    return list(plan.conform(_filtered(plan.output.read(group, kept), kept)))
 
 
 def _pieces(plan: _Plan, group: int, row_filter: Filter | None) -> Iterator[pa.RecordBatch]:
-    output = plan.output.pieces(group)
     if row_filter is None or plan.compared is None:
-        yield from plan.conform(output)
+        yield from plan.conform(plan.output.pieces(group))
         return
-    compared = plan.compared.pieces(group)
-    for batch, other in zip(output, compared, strict=True):
-        yield from plan.conform(_filtered([batch], [row_filter.mask(other)]))
+    masks, ahead = itertools.tee(map(row_filter.mask, plan.compared.pieces(group)))
+    for batch, mask in zip(plan.output.pieces(group, ahead), masks, strict=True):
+        yield from plan.conform(_filtered([batch], [mask]))
 
 
 def _filtered(batches: list[pa.RecordBatch], masks: list[pa.Array]) -> list[pa.RecordBatch]:

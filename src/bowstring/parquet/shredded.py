@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import decimal
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -19,9 +20,11 @@ import pyarrow.compute as pc
 from bowstring import variant
 from bowstring.columnar.marks import VariantArray, is_variant, marked_field
 from bowstring.errors import UnknownColumn, UsageError
+from bowstring.memory import cpu
 from bowstring.parquet.columns import ColumnPath, children_of, count_leaves
 from bowstring.parquet.comparisons import is_number
 from bowstring.variant.column import VariantType
+from bowstring.variant.losses import Losses, counted, first_lost
 from bowstring.variant.reference import Reference, reference_of
 
 if TYPE_CHECKING:
@@ -147,6 +150,8 @@ class Columns:
         The file.
     columns
         As :func:`named_columns` gives them; all of the file where there is nothing.
+    losses
+        Where values at paths are counted that are there and became null.
 
     Attributes
     ----------
@@ -159,8 +164,11 @@ class Columns:
         There is no such column.
     """
 
-    def __init__(self, file: OpenFile, columns: Sequence[Chosen] | None) -> None:
+    def __init__(
+        self, file: OpenFile, columns: Sequence[Chosen] | None, losses: Losses | None = None
+    ) -> None:
         self._file = file
+        self._losses = losses
         self._paths: list[tuple[Reference, _Way | None, pa.Field]] = []
         self._order: list[tuple[bool, int]] = []
         """For each column whether it is one by path, and its number among these or the others."""
@@ -213,28 +221,35 @@ class Columns:
         found._paths, found._order, found.schema = [], [], found._plain.schema
         return found
 
-    def read(self, group: int) -> list[pa.RecordBatch]:
-        """Read a row group whole."""
+    def read(self, group: int, masks: Sequence[pa.Array] | None = None) -> list[pa.RecordBatch]:
+        """Read a row group whole; `masks` say of which rows values are counted."""
         if not self._paths:
             return self._file.read_row_group(group, self._plain)
         leaves = self._leaves(group)
         found = self._file.read_row_group(group, self._file.select_leaves(leaves))
         plain = [] if not self._plain.schema.names else self._file.read_row_group(group, self._plain)
-        return self._together(found, plain, leaves)
+        wanted = None if masks is None else np.concatenate([_flags(mask) for mask in masks])
+        return self._together(found, plain, leaves, self._first_row(group), wanted)
 
-    def pieces(self, group: int) -> Iterator[pa.RecordBatch]:
-        """Read a row group piece by piece, without ever having all of it in memory."""
+    def pieces(self, group: int, masks: Iterable[pa.Array] | None = None) -> Iterator[pa.RecordBatch]:
+        """Read a row group piece by piece, without ever having all of it in memory; `masks` as for :meth:`read`."""
         if not self._paths:
             yield from self._file.iter_row_groups([group], self._plain)
             return
         leaves = self._leaves(group)
         found = self._file.iter_row_groups([group], self._file.select_leaves(leaves))
-        if not self._plain.schema.names:
-            for batch in found:
-                yield from self._together([batch], [], leaves)
-            return
-        for batch, other in zip(found, self._file.iter_row_groups([group], self._plain), strict=True):
-            yield from self._together([batch], [other], leaves)
+        beside: Iterable[pa.RecordBatch | None] = itertools.repeat(None)
+        if self._plain.schema.names:
+            beside = self._file.iter_row_groups([group], self._plain)
+        first = self._first_row(group)
+        wanted: Iterable[Any] = itertools.repeat(None) if masks is None else map(_flags, masks)
+        # Of these, `found` is what ends; no mask is computed for a piece that is not there.
+        for batch, other, flags in zip(found, beside, wanted, strict=False):
+            yield from self._together([batch], [] if other is None else [other], leaves, first, flags)
+            first += batch.num_rows
+
+    def _first_row(self, group: int) -> int:
+        return sum(self._file.row_group_rows(each) for each in range(group))
 
     def _leaves(self, group: int) -> tuple[int, ...]:
         return tuple(
@@ -252,12 +267,25 @@ class Columns:
         return [way.metadata, *([way.value] if held and way.value is not None else []), *way.inside]
 
     def _together(
-        self, found: list[pa.RecordBatch], plain: list[pa.RecordBatch], leaves: tuple[int, ...]
+        self,
+        found: list[pa.RecordBatch],
+        plain: list[pa.RecordBatch],
+        leaves: tuple[int, ...],
+        first: int,
+        wanted: Any,
     ) -> list[pa.RecordBatch]:
-        """Return batches of the columns by path, and of the others, in their order."""
+        """Return batches of the columns by path, and of the others, in their order.
+
+        `first` is the number of the first row in the file; of rows that are not `wanted`, no values are counted.
+        """
         if not found:
             return []
-        table = pa.Table.from_batches([self._values(batch, leaves) for batch in found])
+        made, row = [], 0
+        for batch in found:
+            flags = None if wanted is None else wanted[row : row + batch.num_rows]
+            made.append(self._values(batch, leaves, first + row, flags))
+            row += batch.num_rows
+        table = pa.Table.from_batches(made)
         beside = pa.Table.from_batches(plain) if plain else None
         columns = [
             table.column(number) if is_path or beside is None else beside.column(number)
@@ -269,7 +297,9 @@ class Columns:
                 schema = schema.set(position, table.schema.field(number))
         return list(pa.Table.from_arrays(columns, schema=schema).to_batches())
 
-    def _values(self, batch: pa.RecordBatch, leaves: tuple[int, ...]) -> pa.RecordBatch:
+    def _values(
+        self, batch: pa.RecordBatch, leaves: tuple[int, ...], first: int, wanted: Any
+    ) -> pa.RecordBatch:
         """Return the values at the paths, out of a batch of these leaves."""
         arrays, fields = [], []
         for reference, way, field in self._paths:
@@ -277,10 +307,21 @@ class Columns:
             if isinstance(reference, Compared):
                 arrays.append(_compared(array, reference, way, leaves, self._file.limits))
                 fields.append(field.with_type(arrays[-1].type))
-            else:
-                arrays.append(_values(array, reference, way, leaves, field.type, self._file.limits))
-                fields.append(field)
+                continue
+            values, statuses = _values(array, reference, way, leaves, field.type, self._file.limits)
+            arrays.append(values)
+            fields.append(field)
+            if self._losses is not None:
+                self._count(self._losses, reference, statuses, first, wanted)
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _count(self, losses: Losses, reference: Reference, statuses: Any, first: int, wanted: Any) -> None:
+        """Count the values that are there and became null, of the rows that are wanted."""
+        kept = statuses if wanted is None else np.where(wanted, statuses, np.uint8(variant.Status.MISSING))
+        lost, there = counted(cpu(), [kept])
+        example = f"row {first + first_lost(cpu(), kept)[0]} of {self._file.name}" if lost else ""
+        name = f"at {reference.label} of {reference.column} cannot be read as {reference.type} and"
+        losses.add(name, lost, there, example)
 
     def _result(self, name: str, reference: Reference, way: _Way | None) -> pa.Field:
         """Return the field of the values at a path; what is compared has a type for each row group."""
@@ -295,7 +336,11 @@ class Columns:
             leaves = [way.metadata, *([] if way.value is None else [way.value]), *way.inside]
         selection = self._file.select_leaves(tuple(sorted(leaves)))
         empty = pa.nulls(0, selection.schema.field(0).type)
-        return _got(empty, reference, self._file.limits).field.with_name(name)
+        return _got(empty, reference, self._file.limits)[0].field.with_name(name)
+
+
+def _flags(mask: pa.Array) -> Any:
+    return mask.to_numpy(zero_copy_only=False)
 
 
 def _values(
@@ -305,12 +350,15 @@ def _values(
     leaves: tuple[int, ...],
     type_: pa.DataType,
     limits: Limits,
-) -> pa.Array:
-    """Return the values at a path of a group that has some leaves of a Variant."""
+) -> tuple[pa.Array, Any]:
+    """Return the values at a path of a group that has some leaves of a Variant, and their statuses."""
     if way is not None and way.typed == type_ and (way.value is None or way.value not in leaves):
-        return pc.struct_field(array, [*way.names, "typed_value"])
-    values = _storage(_got(array, reference, limits))
-    return values if values.type.equals(type_) else values.cast(type_)
+        found = pc.struct_field(array, [*way.names, "typed_value"])
+        valid = found.is_valid().to_numpy(zero_copy_only=False)
+        return found, np.where(valid, np.uint8(variant.Status.OK), np.uint8(variant.Status.MISSING))
+    column, statuses = _got(array, reference, limits).columns
+    found = _storage(column)
+    return found if found.type.equals(type_) else found.cast(type_), statuses.values
 
 
 def _compared(
@@ -350,10 +398,10 @@ def _storage(column: Any) -> pa.Array:
 
 
 def _got(array: pa.StructArray, reference: Reference, limits: Limits) -> Any:
-    """Return the values at a path of a group that has what the path needs."""
-    # With statuses, for without them a part of a file that has other values than the rest is warned of.
+    """Return the values at a path of a group that has what the path needs, and their statuses."""
+    # With statuses, for without them each part of a file would be warned of.
     batch = _batch_of(array, reference)
-    return variant.get(batch, reference.path, reference.type, with_status=True, limits=limits)[0]
+    return variant.get(batch, reference.path, reference.type, with_status=True, limits=limits)
 
 
 def _batch_of(array: pa.StructArray, reference: Reference) -> pa.RecordBatch:

@@ -1,8 +1,8 @@
 """What Variant values become: for each Arrow type the kernel that casts to it, and what that must know.
 
-The casts here are exact: a value becomes what is in its own class of equivalence (whole numbers and decimals are
-one), where nothing is lost. ``TYPE_MISMATCH`` is another class, ``OVERFLOW`` a loss. Arrays become lists, objects
-structs and maps.
+By the rule ``exact``, a value becomes what is in its own class of equivalence (whole numbers and decimals are one),
+where nothing is lost. By the rule ``number``, all numbers are one class, and a float takes the nearest one.
+``TYPE_MISMATCH`` is another class, ``OVERFLOW`` a loss. Arrays become lists, objects structs and maps.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import Unsupported, UsageError
+from bowstring.kernels.variant import any_numbers, decimals, numbers
 from bowstring.kernels.variant import bytes as of_bytes
-from bowstring.kernels.variant import decimals, numbers
 from bowstring.variant.column import VariantType
 from bowstring.variant.path import Path
 
@@ -155,8 +155,8 @@ Target = (
 )
 
 
-def target_of(type_: Any, cast: str = "exact") -> Target:
-    """Return how values become an Arrow type; with the cast ``"spark"`` as in Spark.
+def target_of(type_: Any, cast: str) -> Target:
+    """Return how values become an Arrow type, by the rule ``"number"``, ``"exact"`` or ``"spark"``.
 
     Raises
     ------
@@ -174,7 +174,8 @@ def target_of(type_: Any, cast: str = "exact") -> Target:
     elif type_ == pa.uuid():
         found = FixedBytes(int(of_bytes.UUID), 16)
     else:
-        found = _FIXED.get(type_.id) or _others(type_)
+        found = _NUMBERS.get(type_.id) if cast == "number" else None
+        found = found or _FIXED.get(type_.id) or _others(type_, floats=int(cast == "number"))
     found = found or _nested(type_, cast)
     if found is None and cast == "spark":
         raise Unsupported(
@@ -248,7 +249,7 @@ _FIXED: Final[dict[int, Target]] = {
     pa.lib.Type_UINT8: _number(numbers.INTEGER, np.int8, signed=False),
     pa.lib.Type_UINT16: _number(numbers.INTEGER, np.int16, signed=False),
     pa.lib.Type_UINT32: _number(numbers.INTEGER, np.int32, signed=False),
-    pa.lib.Type_UINT64: Numbers(decimals.cast_decimals, (0, 1, 0, 0), np.uint64, 2, first=np.uint64),
+    pa.lib.Type_UINT64: Numbers(decimals.cast_decimals, (0, 1, 0, 0, 0), np.uint64, 2, first=np.uint64),
     pa.lib.Type_HALF_FLOAT: Numbers(numbers.cast_halves, (), np.uint16),
     pa.lib.Type_FLOAT: _number(numbers.FLOAT, np.int32),
     pa.lib.Type_DOUBLE: _number(numbers.DOUBLE, np.int64),
@@ -261,6 +262,28 @@ _FIXED: Final[dict[int, Target]] = {
     pa.lib.Type_STRING_VIEW: Bytes(int(of_bytes.TEXT), large=False, views=True),
     pa.lib.Type_BINARY_VIEW: Bytes(int(of_bytes.BINARY), large=False, views=True),
 }
+
+
+def _any_number(family: Any, dtype: Any, *, signed: bool = True) -> Numbers:
+    """Return how numbers of any class become those of a width."""
+    family, low, high, _, spare = _number(family, dtype, signed=signed).arguments
+    return Numbers(any_numbers.cast_any_numbers, (family, low, high, spare), dtype, blocks=True)
+
+
+_NUMBERS: Final[dict[int, Target]] = {
+    pa.lib.Type_INT8: _any_number(any_numbers.ANY_INTEGER, np.int8),
+    pa.lib.Type_INT16: _any_number(any_numbers.ANY_INTEGER, np.int16),
+    pa.lib.Type_INT32: _any_number(any_numbers.ANY_INTEGER, np.int32),
+    pa.lib.Type_INT64: _any_number(any_numbers.ANY_INTEGER, np.int64),
+    pa.lib.Type_UINT8: _any_number(any_numbers.ANY_INTEGER, np.int8, signed=False),
+    pa.lib.Type_UINT16: _any_number(any_numbers.ANY_INTEGER, np.int16, signed=False),
+    pa.lib.Type_UINT32: _any_number(any_numbers.ANY_INTEGER, np.int32, signed=False),
+    pa.lib.Type_UINT64: _any_number(any_numbers.ANY_UNSIGNED, np.int64),
+    pa.lib.Type_HALF_FLOAT: _any_number(any_numbers.ANY_HALF, np.int16),
+    pa.lib.Type_FLOAT: _any_number(any_numbers.ANY_FLOAT, np.int32),
+    pa.lib.Type_DOUBLE: _any_number(any_numbers.ANY_DOUBLE, np.int64),
+}
+"""What the rule ``number`` has another cast for."""
 _LISTS: Final = {
     pa.lib.Type_LIST: (False, False),
     pa.lib.Type_LARGE_LIST: (True, False),
@@ -274,15 +297,15 @@ _DECIMALS: Final = {
 }
 
 
-def _others(type_: pa.DataType) -> Target | None:
-    """Return how values become a type with parameters."""
+def _others(type_: pa.DataType, *, floats: int) -> Target | None:
+    """Return how values become a type with parameters; floats become decimals where `floats` is not 0."""
     if type_.id in _DECIMALS and type_.scale >= 0:
         bound = 10**type_.precision
-        what = type_.scale, bound >> 64, bound & (2**64 - 1), 1
+        what = type_.scale, bound >> 64, bound & (2**64 - 1), 1, floats
         return Numbers(decimals.cast_decimals, what, np.uint64, 2, first=_DECIMALS[type_.id])
     if type_.id == pa.lib.Type_DECIMAL256 and type_.scale >= 0:
         words = tuple(10**type_.precision >> 64 * k & (2**64 - 1) for k in range(4))
-        return Numbers(decimals.cast_decimals_256, (type_.scale, words), np.uint64, 4)
+        return Numbers(decimals.cast_decimals_256, (type_.scale, floats, words), np.uint64, 4)
     if type_.id == pa.lib.Type_TIMESTAMP:
         family = numbers.TIMESTAMP_NTZ if type_.tz is None else numbers.TIMESTAMP
         return _number(family, np.int64, _UNITS[type_.unit])

@@ -50,8 +50,10 @@ def gather(source: Source, located: Located | Read, type_: pa.DataType, target: 
         Text or binary is too long for 32-bit offsets, or for the limits.
     """
     if isinstance(located, Read):
+        source.parts.values.append(located.statuses)
         return _read(source, located, pa.field(source.name, type_))
     if isinstance(target, Value):
+        source.parts.values.append(located.statuses)
         return _values(source, located)
     metadata_ids = source.device.xp.empty(0, np.int32)
     if _needs_metadata(target):
@@ -80,14 +82,15 @@ def gather_at(
     source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Target
 ) -> Gathered:
     """Return the values at some located, whose metadata `metadata_ids` name where they matter."""
-    if isinstance(target, Value):
-        return _inner_values(source, located, metadata_ids, field)
     if isinstance(target, Elements):
         return _list(source, located, metadata_ids, field, target)
     if isinstance(target, Fields):
         return _struct(source, located, metadata_ids, field, target)
     if isinstance(target, Entries):
         return _map(source, located, metadata_ids, field, target)
+    source.parts.values.append(located.statuses)
+    if isinstance(target, Value):
+        return _inner_values(source, located, metadata_ids, field)
     if isinstance(target, Nulls):
         return _nulls(source, located, field)
     device = source.device
@@ -225,8 +228,10 @@ def _list(source: Source, located: Located, metadata_ids: Any, field: pa.Field, 
     large = target.large or target.size is not None
     offsets, inside, groups = elements(source, located, metadata_ids, size=target.size, large=large)
     validity = validity_of(located, device)
+    source.parts.holders.append(located.statuses.copy())
     if target.path:
         merge(located, offsets, inside)
+        source.parts.holders.append(inside.statuses)
         inside = below(source, inside, groups, target.path)
     item = gather_at(source, inside, groups, field.type.value_field, target.item)
     merge(located, offsets, inside)
@@ -258,6 +263,7 @@ def _list_type(type_: pa.DataType, item: pa.Field) -> pa.DataType:
 def _struct(source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Fields) -> Gathered:
     found = fields(source, located, metadata_ids, target.names)
     xp, validity = source.device.xp, validity_of(located, source.device)
+    source.parts.holders.append(located.statuses.copy())
     children = []
     worst = xp.zeros(len(located.statuses), np.uint8)
     for index, (inside, inner) in enumerate(zip(found, target.targets, strict=True)):
@@ -273,6 +279,7 @@ def _map(source: Source, located: Located, metadata_ids: Any, field: pa.Field, t
     device = source.device
     offsets, starts, stops, inside, groups = keys(source, located, metadata_ids)
     validity = validity_of(located, device)
+    source.parts.holders.append(located.statuses.copy())
     large = target.key.large
     ends, names = copied(source, starts, stops, source.dictionary.data, large=large)
     item = gather_at(source, inside, groups, field.type.item_field, target.item)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -24,7 +23,8 @@ from bowstring.variant.cast import Elements, Target, target_of
 from bowstring.variant.codec.primitives import PRIMITIVES
 from bowstring.variant.column import check_mark, is_shredded, open_column
 from bowstring.variant.gather import gather
-from bowstring.variant.nested import Source
+from bowstring.variant.losses import Losses, counted, first_lost
+from bowstring.variant.nested import Parts, Source
 from bowstring.variant.path import AnyStep, Path, divided, parse_path, single_path
 from bowstring.variant.shredded.get import ShreddedPaths
 from bowstring.variant.shredded.layout import open_shredded
@@ -42,8 +42,13 @@ __all__ = ["KINDS", "OnError", "get", "get_many", "located_at", "type_of"]
 
 
 OnError = Literal["null", "raise"]
-Cast = Literal["exact", "spark", "lenient"]
-_CASTS: Final = {"exact": "exact", "spark": "spark", "lenient": "spark"}
+Cast = Literal["number", "exact", "spark", "lenient"]
+_CASTS: Final = {"number": "number", "exact": "exact", "spark": "spark", "lenient": "spark"}
+_ADVICE: Final = {
+    "number": 'cast="lenient" converts what can be converted, and ',
+    "exact": 'cast="number" makes numbers of one class those of another, ',
+    "spark": "",
+}
 _ERRORS: Final = {
     Status.MALFORMED: InvalidBody,
     Status.UNSUPPORTED: Unsupported,
@@ -59,7 +64,7 @@ def get(
     path: str | Sequence[AnyStep],
     type: Any,  # noqa: A002  pyarrow's name for it
     *,
-    cast: Cast = "exact",
+    cast: Cast = "number",
     on_error: OnError = "null",
     with_status: bool = False,
     plain: bool = False,
@@ -90,8 +95,14 @@ def get(
         become structs by the names of their fields, and maps of string: to any depth. Variants inside of others
         have their metadata as a dictionary.
     cast
+        ``number``: numbers of all classes become each other, and all other values what is of their own class.
+        Whole numbers take what is integral and in range, decimals what needs no more digits than they have: a float
+        counts as its shortest text, so ``1e2`` is 100. Floats take the nearest number, ties to even; beyond the
+        largest finite one it is an ``OVERFLOW``, below the least one zero. Times take other units, where nothing is
+        lost. Text and booleans are no numbers.
+
         ``exact``: a value becomes what is of its own class, where nothing is lost. Whole numbers and decimals
-        become each other, times take other units, and ``float`` becomes float16.
+        become each other and no floats, floats no other numbers, and ``float`` becomes float16.
 
         ``lenient``, or ``spark``: as Spark 4.3's ``try_variant_get`` with UTC as the time zone of the session, for
         the types that Spark has. Numbers become integers by cutting their fraction and decimals by rounding it half
@@ -129,8 +140,8 @@ def get(
     Warns
     -----
     UserWarning
-        Every value there is of another class than `type`, so that the result has nothing but nulls. Not with
-        `with_status`, ``on_error="raise"``, or lists, structs and maps.
+        Values that are there became null, in lists, structs and maps too: how many of how many, and a row with one.
+        One warning for a call; none with `with_status` or ``on_error="raise"``.
 
     Raises
     ------
@@ -151,6 +162,8 @@ def get(
     >>> events = pa.record_batch({"event": pa.array(rows, variant_type().storage_type)})
     >>> get(events, "$.a", pa.int64(), plain=True).values.tolist()
     [42]
+    >>> get(events, "$.a", "float64", plain=True).values.tolist()
+    [42.0]
     >>> get(events, "$", pa.map_(pa.string(), pa.string()), cast="lenient", plain=True).to_arrow().to_pylist()
     [[('a', '42')]]
     >>> from bowstring.variant.json.read import from_json
@@ -174,7 +187,7 @@ def get_many(
     column: Any,
     wanted: Mapping[str, tuple[str | Sequence[AnyStep], Any]],
     *,
-    cast: Cast = "exact",
+    cast: Cast = "number",
     on_error: OnError = "null",
     with_status: bool = False,
     plain: bool = False,
@@ -200,6 +213,11 @@ def get_many(
     ------
     UsageError, Unsupported, InvalidData, LimitExceeded
         As for :func:`get`.
+
+    Warns
+    -----
+    UserWarning
+        As for :func:`get`: one warning for all columns.
 
     Examples
     --------
@@ -261,38 +279,39 @@ def _batch_of(
 ) -> Batch:
     """Return the values at paths as columns, each with its statuses behind it where `status` gives these a name."""
     wanted = {name: _wanted(path, type_, cast, limits) for name, (path, type_) in pairs.items()}
-    paths = [(each.path, inline_number(each.target, cast)) for each in wanted.values()]
+    paths = [(each.path, inline_number(each.target)) for each in wanted.values()]
     found = one_column(column, "variant")
     check_mark(found, plain=plain)
     parts = _shredded_parts if is_shredded(found) else _parts
     with found.device.use():
         opened, made = parts(found, wanted, paths, limits, with_status=bool(status) or on_error == "raise")
-        columns = []
-        for name, (column_of_name, statuses) in zip(wanted, made, strict=True):
+        columns, losses = [], Losses()
+        for name, (column_of_name, statuses, inside) in zip(wanted, made, strict=True):
             columns.append(column_of_name)
             if on_error == "raise":
                 _raise_first(opened, statuses, name, wanted[name].type)
             elif not status and statuses is not None:
-                _warn_of_mismatch(found, statuses, name, wanted[name], cast)
+                _count(found, statuses, inside, name, wanted[name], losses)
             if status:
                 columns.append(status_column(status.format(name), statuses, opened.column.device))
+        losses.warn(f"{_ADVICE[cast]}schema_of() of the values there gives their type.", 3)
         return batch_of(columns, opened)
 
 
 _Paths = list[tuple[Path, Number | None]]
-_Parts = tuple["VariantColumn", Iterator[tuple[Gathered, Any]]]
+_Parts = tuple["VariantColumn", Iterator[tuple[Gathered, Any, Parts]]]
 
 
 def _parts(column: Column, wanted: Mapping[str, _Wanted], paths: _Paths, limits: Limits, **_: bool) -> _Parts:
-    """Return each wanted column and its statuses."""
+    """Return each wanted column, its statuses, and those of its parts."""
     opened = open_column(column, plain=True)
     source = Source(opened, limits)
 
-    def columns() -> Iterator[tuple[Gathered, Any]]:
+    def columns() -> Iterator[tuple[Gathered, Any, Parts]]:
         found = extract(opened, source.dictionary, paths)
         for (name, each), located in zip(wanted.items(), found, strict=True):
-            source.name = name
-            yield gather(source, located, each.type, each.target), located.statuses
+            source.name, source.parts = name, Parts([], [])
+            yield gather(source, located, each.type, each.target), located.statuses, source.parts
 
     return opened, columns()
 
@@ -305,7 +324,7 @@ def _shredded_parts(
     *,
     with_status: bool,
 ) -> _Parts:
-    """Return each wanted column of a shredded one, and its statuses where they are asked for."""
+    """Return what :func:`_parts` does of a shredded column; statuses of views where they are asked for."""
     shredded = open_shredded(column)
     found = ShreddedPaths(shredded, limits)
     return shredded.opened, (
@@ -358,27 +377,19 @@ def _raise_first(opened: VariantColumn, statuses: Any, name: str, type_: Any) ->
     )
 
 
-def _warn_of_mismatch(column: Column, statuses: Any, name: str, wanted: _Wanted, cast: str) -> None:
-    """Warn where rows have values at a path, and not one of them becomes the type."""
-    if pa.types.is_nested(wanted.type) or not len(statuses):
+def _count(column: Column, statuses: Any, inside: Parts, name: str, wanted: _Wanted, losses: Losses) -> None:
+    """Count the values that are there and became null."""
+    device = column.device
+    if not len(statuses) or device.to_host(statuses.max(keepdims=True))[0] <= Status.VARIANT_NULL:
         return
-    device, xp = column.device, column.device.xp
-    if device.to_host(statuses.min(keepdims=True))[0] == Status.OK:
-        return
-    bad = xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL))
-    rows, kinds = device.to_host(bad), device.to_host(statuses[bad])
-    if not len(rows) or (kinds != np.uint8(Status.TYPE_MISMATCH)).any():
-        return
-    first = int(rows[0])
-    kind = type_of(column.as_batch().slice(first, 1)[0], wanted.path, plain=True).to_arrow()[0].as_py()
-    advice = "schema_of() of the values there gives their type"
-    if cast == "exact":
-        advice = f'cast="lenient" converts what can be converted, and {advice}'
-    warnings.warn(
-        f"no value at {name} can be read as {wanted.type}: row {first} holds {_article(kind)}. {advice}.",
-        UserWarning,
-        stacklevel=4,
-    )
+    row, status = first_lost(device, statuses)
+    example = f"in row {row}"
+    if not pa.types.is_nested(wanted.type):
+        example = f"row {row}, which is {status.name.lower()}"
+        if status in (Status.TYPE_MISMATCH, Status.OVERFLOW):
+            kinds = type_of(column.as_batch().slice(row, 1)[0], wanted.path, plain=True)
+            example = f"row {row}, which holds {_article(kinds.to_arrow()[0].as_py())}"
+    losses.add(f"at {name} cannot be read as {wanted.type} and", *counted(device, *inside), example)
 
 
 def _article(kind: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bowstring.variant.path import Path
 
 __all__ = [
+    "Parts",
     "Source",
     "below",
     "bounds_of",
@@ -60,6 +61,13 @@ _CHILD: Final = 16
 _EMPTY_METADATA: Final = b"\x01\x00\x00"
 
 
+class Parts(NamedTuple):
+    """The statuses of all that a column consists of: of its `values`, and of the `holders` before these count."""
+
+    values: list[Any]
+    holders: list[Any]
+
+
 @dataclasses.dataclass
 class Source:
     """What values are gathered from, whatever slots they lie in; `name` is that of the column which they become."""
@@ -67,6 +75,7 @@ class Source:
     opened: VariantColumn
     limits: Limits
     name: str = ""
+    parts: Parts = dataclasses.field(default_factory=lambda: Parts([], []))
 
     @property
     def device(self) -> Device:

@@ -65,8 +65,9 @@ def path(column: str, path: str | Sequence[Step], type: Any) -> Any:  # noqa: A0
     path
         As :func:`bowstring.variant.get` takes it.
     type : pyarrow.DataType or str
-        Or its name. What the values are read as, exactly: values of another class, such as strings for
-        ``pa.int64()``, are null. Filters compare numbers as what they are, whatever type of numbers this is.
+        Or its name. What the values are read as, as by :func:`bowstring.variant.get`: numbers of any class become
+        numbers, values of another class, such as strings for ``pa.int64()``, are null. Filters compare numbers as
+        what they are, whatever type of numbers this is.
 
     Returns
     -------

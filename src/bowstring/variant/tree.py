@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bowstring.kernels.variant import numbers
+from bowstring.kernels.variant import any_numbers, numbers
 from bowstring.kernels.variant.format import SIZES
 from bowstring.kernels.variant.metadata import NAMED
 from bowstring.kernels.variant.walk_fast import BY_INDEX, BY_NAME, LATER, PLACE, ROOT, WHOLE
@@ -27,6 +27,8 @@ _ABOVE: Final = -1
 _COUNTED: Final = 255
 
 _INT8, _DOUBLE, _DECIMAL4, _DATE, _FLOAT = 3, 7, 8, 11, 14
+_INTEGERS: Final = [_INT8 + k for k in range(4)]
+_DECIMALS: Final = [_DECIMAL4 + k for k in range(3)]
 _MICROS: Final = {int(numbers.TIMESTAMP): 12, int(numbers.TIMESTAMP_NTZ): 13}
 _NANOS: Final = {int(numbers.TIMESTAMP): 18, int(numbers.TIMESTAMP_NTZ): 19}
 _WIDE, _HALF = 0, 32  # values of eight and of four bytes
@@ -57,10 +59,13 @@ class Number:
         Bytes of the number that is written.
     meanings
         What each of the 256 headers means to it, 512 bytes: see :mod:`bowstring.kernels.variant.walk_fast`.
+    asked
+        Family, least and greatest number, and unit, of what only a cast can read.
     """
 
     width: int
     meanings: bytes
+    asked: tuple[int, int, int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,15 +177,19 @@ def _add(results: _Results, path: Path, number: Number | None) -> None:
         at.append(number)
 
 
-def inline_number(target: Target, cast: str = "exact") -> Number | None:
+def inline_number(target: Target) -> Number | None:
     """Return what the headers of values mean to a type, ``None`` where none is a plain number to it."""
-    if cast != "exact" or not isinstance(target, Numbers) or target.kernel is not numbers.cast_numbers:
+    if not isinstance(target, Numbers) or target.kernel not in _READ:
         return None
-    family, low, high, unit, _ = (each for each in target.arguments if isinstance(each, int))
+    family, low, high, *rest = (each for each in target.arguments if isinstance(each, int))
     limits = np.iinfo(target.dtype)
     if (low, high) != (limits.min, limits.max):
         return None
+    unit = rest[0] if target.kernel is numbers.cast_numbers else 1
     return _number(family, unit, limits.bits // 8)
+
+
+_READ: Final = (numbers.cast_numbers, any_numbers.cast_any_numbers)
 
 
 @functools.cache
@@ -197,21 +206,22 @@ def _number(family: int, unit: int, width: int) -> Number | None:
             spans[kind << 2] = 0  # it may not fit, and must be looked at
     for kind in later:
         readings[kind << 2] = LATER
-        spans[kind << 2] = 0
-    return Number(width, (spans << 8 | readings).tobytes())
+    limits = np.iinfo(f"i{width}")
+    asked = family, int(limits.min), int(limits.max), unit
+    return Number(width, (spans << 8 | readings).tobytes(), asked)
 
 
 def _types_of(family: int, unit: int) -> tuple[dict[int, int], list[int]]:
     """Return the types that are read and how, and those that need a cast."""
-    if family == numbers.INTEGER:
-        shifts = {_INT8 + k: 64 - (8 << k) for k in range(4)}
-        return shifts, [_DECIMAL4, _DECIMAL4 + 1, _DECIMAL4 + 2]
+    if family in (numbers.INTEGER, any_numbers.ANY_INTEGER):
+        shifts = {each: 64 - (8 << each - _INT8) for each in _INTEGERS}
+        return shifts, [*_DECIMALS, *([] if family == numbers.INTEGER else (_DOUBLE, _FLOAT))]
     if family == numbers.BOOLEAN:
         return {1: int(WHOLE) + _NUMBER_1, 2: int(WHOLE)}, []
-    if family == numbers.FLOAT:
-        return {_FLOAT: _HALF}, []
-    if family == numbers.DOUBLE:
-        return {_DOUBLE: _WIDE}, []
+    if family in (numbers.FLOAT, any_numbers.ANY_FLOAT):
+        return {_FLOAT: _HALF}, [] if family == numbers.FLOAT else [*_INTEGERS, *_DECIMALS, _DOUBLE]
+    if family in (numbers.DOUBLE, any_numbers.ANY_DOUBLE):
+        return {_DOUBLE: _WIDE}, [] if family == numbers.DOUBLE else [*_INTEGERS, *_DECIMALS, _FLOAT]
     if family == numbers.DATE:
         return ({_DATE: _HALF}, []) if unit == 1 else ({}, [])
     if family in _MICROS and unit in (1_000_000, 1_000_000_000):

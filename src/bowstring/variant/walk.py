@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.kernels.launch import launch
+from bowstring.kernels.variant.any_numbers import read_located
 from bowstring.kernels.variant.format import OK
 from bowstring.kernels.variant.metadata import find_names
-from bowstring.kernels.variant.walk import LOCATED
 from bowstring.kernels.variant.walk import locate as locate_rows
-from bowstring.kernels.variant.walk_fast import read_plain
+from bowstring.kernels.variant.walk_fast import LOCATED, read_plain
 from bowstring.variant.metadata_dictionary import MetadataDictionary, dictionary_of
 from bowstring.variant.tree import Tree
 
@@ -27,6 +27,7 @@ __all__ = ["ROWS_PER_CALL", "Located", "Read", "extract", "locate", "locate_in"]
 
 ROWS_PER_CALL: Final = 1024
 """Rows that one call of a kernel takes on the host; a GPU has a thread for each."""
+_PLACES_OF_4: Final = 1 << 32
 _ALIGNED: Final = 64
 """Columns begin at multiples of so many elements."""
 _WRITTEN: Final = {0: np.uint64, 1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
@@ -89,16 +90,25 @@ def locate_in(
 def extract(
     opened: VariantColumn, dictionary: MetadataDictionary, wanted: Sequence[tuple[Path, Number | None]]
 ) -> list[Located | Read]:
-    """Return where each path leads, or the numbers there, where the walk could read all of them.
+    """Return where each path leads, or the numbers there.
 
-    Where it could not, a second walk finds where they lie.
+    What only a cast can read has its place where the number shall be; where that does not fit, a second walk finds
+    where the numbers lie.
     """
     device = opened.column.device
-    slots = device, opened.validity, opened.value, dictionary
+    value = opened.value
+    slots = device, opened.validity, value, dictionary
     walk = _walk(*slots, wanted)
-    worst = [0] * len(walk.tree.kinds)
-    if walk.rows:
-        worst = device.to_host(walk.statuses.reshape(len(worst), -1).max(axis=1)).tolist()
+    worst = walk.worst(device)
+    to_cast = {
+        node: number
+        for node, (_, number) in zip(walk.tree.nodes, wanted, strict=True)
+        if worst[node.index] == LOCATED and number is not None and _holds_places(number, value)
+    }
+    if to_cast:
+        for node, number in to_cast.items():
+            _read_located(device, value.data, walk, node, number)
+        worst = walk.worst(device)
     found: list[Located | Read] = [
         Read(walk.column(node), walk.statuses_of(node), worst[node.index] == OK)
         if node.width
@@ -110,6 +120,18 @@ def extract(
         for at, located in zip(again, locate_in(*slots, [wanted[at][0] for at in again]), strict=True):
             found[at] = located
     return found
+
+
+def _holds_places(number: Number, value: Slots) -> bool:
+    return number.width == 8 or (number.width == 4 and len(value.data) <= _PLACES_OF_4)
+
+
+def _read_located(device: Device, data: Any, walk: _Walk, node: Node, number: Number) -> None:
+    """Read the numbers of which a walk wrote the places."""
+    block = ROWS_PER_CALL if device.is_host else 1
+    spare = 64 - 8 * number.width
+    arrays = walk.statuses_of(node), walk.column(node)
+    launch(read_located, -(-walk.rows // block), data, *number.asked, spare, block, *arrays)
 
 
 class _Walk(NamedTuple):
@@ -124,6 +146,15 @@ class _Walk(NamedTuple):
     def column(self, node: Node) -> Any:
         begin = node.column * self.stride
         return self.columns[node.width][begin : begin + self.rows]
+
+    def worst(self, device: Device) -> list[int]:
+        """Return the greatest status of each node."""
+        if not self.rows:
+            return [0] * len(self.tree.kinds)
+        found: list[int] = device.to_host(
+            self.statuses.reshape(len(self.tree.kinds), -1).max(axis=1)
+        ).tolist()
+        return found
 
     def statuses_of(self, node: Node) -> Any:
         begin = node.index * self.stride

@@ -15,7 +15,7 @@ from bowstring.kernels import bitmap
 from bowstring.variant.column import VariantColumn
 from bowstring.variant.gather import gather
 from bowstring.variant.metadata_dictionary import dictionary_of
-from bowstring.variant.nested import Source
+from bowstring.variant.nested import Parts, Source
 from bowstring.variant.shredded.encode import Names, bytes_of
 from bowstring.variant.shredded.layout import Elements, Fields, Group, Leaf, flags_of, list_bounds
 from bowstring.variant.shredded.unshred import encode, with_values
@@ -79,8 +79,8 @@ class ShreddedPaths:
 
     def gathered(
         self, path: Path, name: str, type_: pa.DataType, target: Target, *, with_status: bool
-    ) -> tuple[Gathered, Any | None]:
-        """Return the values at a path, and with `with_status` their statuses.
+    ) -> tuple[Gathered, Any | None, Parts]:
+        """Return the values at a path, their statuses, and those of their parts; of a view only with `with_status`.
 
         Raises
         ------
@@ -89,11 +89,11 @@ class ShreddedPaths:
         """
         view = self.view(path, name, type_)
         if view is not None:
-            return view.gathered, self.statuses_of(view) if with_status else None
+            return view.gathered, self.statuses_of(view) if with_status else None, Parts([], [])
         opened, located = self.located(path)
         source = Source(opened, self._limits, name)
         source.dictionary = self.names.dictionary
-        return gather(source, located, type_, target), located.statuses
+        return gather(source, located, type_, target), located.statuses, source.parts
 
     def view(self, path: Path, name: str, type_: pa.DataType) -> View | None:
         """Return the typed column at a path where it is the result as it is: no row has a value beside it."""

@@ -213,7 +213,9 @@ class _Shredder:
         if schema.id in _LISTS:
             return self._elements(located, groups, schema)
         at = Located(located.positions, located.statuses.copy())
-        typed = gather_at(self._source, at, groups, pa.field("typed_value", schema), target_of(schema))
+        typed = gather_at(
+            self._source, at, groups, pa.field("typed_value", schema), target_of(schema, "exact")
+        )
         return [self._values(located, groups, at.statuses == _OK, None), typed]
 
     def _group(self, field: pa.Field, located: Located, groups: Any, schema: pa.DataType) -> Gathered:
