@@ -40,7 +40,7 @@ def test_errors(tmp_path: Path) -> None:
     file.write_bytes(b"1\n123456\n")
     with pytest.raises(LimitExceeded, match="row 1"):
         variant.from_json(path=file, limits=Limits(json_bytes=5))
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="no such file"):
         variant.from_json(path=tmp_path / "none")
     for given in ({}, {"texts": ["1"], "path": file}):
         with pytest.raises(UsageError, match="texts or the path"):
