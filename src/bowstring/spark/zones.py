@@ -6,41 +6,11 @@ import functools
 import re
 from typing import Final
 
+from bowstring.variant.spark_casts import SHORT_ZONES
+
 # ZoneOffset.of, with a digit less where Spark before 3.0 took one less.
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?|:(\d))?", re.ASCII)
-# java.time.ZoneId.SHORT_IDS, by which Spark finds zones.
-_SHORT: Final = {
-    "ACT": "Australia/Darwin",
-    "AET": "Australia/Sydney",
-    "AGT": "America/Argentina/Buenos_Aires",
-    "ART": "Africa/Cairo",
-    "AST": "America/Anchorage",
-    "BET": "America/Sao_Paulo",
-    "BST": "Asia/Dhaka",
-    "CAT": "Africa/Harare",
-    "CNT": "America/St_Johns",
-    "CST": "America/Chicago",
-    "CTT": "Asia/Shanghai",
-    "EAT": "Africa/Addis_Ababa",
-    "ECT": "Europe/Paris",
-    "EST": "-05:00",
-    "HST": "-10:00",
-    "IET": "America/Indiana/Indianapolis",
-    "IST": "Asia/Kolkata",
-    "JST": "Asia/Tokyo",
-    "MIT": "Pacific/Apia",
-    "MST": "-07:00",
-    "NET": "Asia/Yerevan",
-    "NST": "Pacific/Auckland",
-    "PLT": "Asia/Karachi",
-    "PNT": "America/Phoenix",
-    "PRT": "America/Puerto_Rico",
-    "PST": "America/Los_Angeles",
-    "SST": "Pacific/Guadalcanal",
-    "UT": "UTC",
-    "VST": "Asia/Ho_Chi_Minh",
-    "Z": "UTC",
-}
+_SHORT: Final = {**SHORT_ZONES, "EST": "-05:00", "HST": "-10:00", "MST": "-07:00", "UT": "UTC", "Z": "UTC"}
 
 
 @functools.cache

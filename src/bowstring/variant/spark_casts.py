@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bowstring.variant.nested import Source
     from bowstring.variant.walk import Located
 
-__all__ = ["spark_decimals_at", "spark_numbers_at", "spark_strings_at"]
+__all__ = ["SHORT_ZONES", "spark_decimals_at", "spark_numbers_at", "spark_strings_at"]
 
 _INTEGERS: Final = (int(numbers.BOOLEAN), int(numbers.INTEGER))
 _LARGEST: Final = float(np.finfo(np.float32).max)
@@ -174,7 +174,8 @@ _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 # Of these, the Java that Spark runs on knows no rules, and the names below by other ones.
 _UNKNOWN: Final = frozenset(("Factory", "ROC", "localtime", "posixrules"))
 _OFFSETS: Final = {"EST": -5, "MST": -7, "HST": -10}
-_SHORT: Final = {
+# java.time.ZoneId.SHORT_IDS, less those that stand for an offset.
+SHORT_ZONES: Final = {
     "ACT": "Australia/Darwin",
     "AET": "Australia/Sydney",
     "AGT": "America/Argentina/Buenos_Aires",
@@ -289,5 +290,5 @@ def _zone(name: str) -> dt.tzinfo | None:
 
     if name in _OFFSETS:
         return dt.timezone(dt.timedelta(hours=_OFFSETS[name]))
-    name = _SHORT.get(name, name)
+    name = SHORT_ZONES.get(name, name)
     return zoneinfo.ZoneInfo(name) if name in _database() else None
