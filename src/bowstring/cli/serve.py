@@ -135,6 +135,7 @@ def _print_one(
 def _wait(server: Server, names: Sequence[str], readers: int | None) -> None:
     if readers is None:
         server.wait()
+        return
     waiting = list(names)
     while waiting:
         with contextlib.suppress(DeadlineExceeded):
