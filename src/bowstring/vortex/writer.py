@@ -13,7 +13,7 @@ from bowstring.closing import Closing
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Kind as BufferKind
-from bowstring.errors import ClosedError, InvalidBody, UsageError
+from bowstring.errors import ClosedError, InvalidBody, LimitExceeded, UsageError
 from bowstring.ipc.framing import write_all
 from bowstring.ipc.source import check_file, file_path
 from bowstring.kernels import bitmap
@@ -118,7 +118,7 @@ class VortexWriter(Closing):
         InvalidBody
             A column that is not nullable has nulls.
         LimitExceeded
-            It has 2³² rows or more, or a buffer of 4 GiB or more.
+            It has 2³² rows or more, a buffer of 4 GiB or more, or takes more memory than there is.
         ClosedError
             The writer was closed.
         """
@@ -139,15 +139,22 @@ class VortexWriter(Closing):
             return
         if batch.num_rows > _MOST_ROWS:
             raise UsageError("a message holds fewer rows", expected=_MOST_ROWS, found=batch.num_rows)
-        host = compacted(batch.to_device("cpu"))
-        columns = pieces_of(host, self.dtype)
-        if self._compresses:
-            columns = [
-                compressed(piece, dtype, batch.num_rows)
-                for piece, dtype in zip(columns, self.dtype.children, strict=True)
-            ]
-        root = Piece("vortex.struct", children=tuple(columns))
-        self._put(array_message(root, batch.num_rows))
+        try:
+            host = compacted(batch.to_device("cpu"))
+            columns = pieces_of(host, self.dtype)
+            if self._compresses:
+                columns = [
+                    compressed(piece, dtype, batch.num_rows)
+                    for piece, dtype in zip(columns, self.dtype.children, strict=True)
+                ]
+            message = array_message(Piece("vortex.struct", children=tuple(columns)), batch.num_rows)
+        except MemoryError as error:
+            raise LimitExceeded(
+                "a batch does not fit into memory when it is encoded",
+                found=str(error),
+                hint="Write it in slices of fewer rows.",
+            ) from error
+        self._put(message)
 
     def close(self) -> None:
         """Finish the stream; close the sink if it was given as a path."""
