@@ -61,7 +61,8 @@ def new_stream(sink: Any, schema: pa.Schema, *, compress: bool = False) -> Vorte
     Raises
     ------
     Unsupported
-        Vortex has no type for a column: maps, unions, durations, intervals, binary of a fixed size.
+        Vortex has no type for a column: maps, unions, durations, intervals, binary of a fixed size that is not a
+        UUID.
 
     Examples
     --------
@@ -244,10 +245,13 @@ class _Columns:
             return Piece("vortex.decimal", metadata, ((data, node.width),), tail)
         if kind in (Kind.UTF8, Kind.BINARY):
             return self._text(index, node, rows, tail)
-        children = list(zip(node.children, dtype.children, strict=True))
+        children = list(zip(node.children, dtype.children, strict=bool(node.children)))
         if kind is Kind.STRUCT:
             fields = tuple(self.node(child, inner) for child, inner in children)
             return Piece("vortex.struct", children=(*tail, *fields))
+        if not children:  # UUIDs, which Arrow has as bytes of a fixed size
+            elements = number_piece(self._array(index, 1, np.uint8, rows * dtype.size))
+            return Piece("vortex.fixed_size_list", children=(elements, *tail))
         elements = self.node(*children[0])
         if kind is Kind.FIXED_SIZE_LIST:
             return Piece("vortex.fixed_size_list", children=(elements, *tail))
