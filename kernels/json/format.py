@@ -17,19 +17,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.types import u8, u64
+from bowstring.kernels.types import i64, u8, u64
 
 __all__ = [
     "ARRAY",
     "BODY",
     "CONTROL",
     "DECIMAL",
+    "DROPPED",
     "END",
     "ESCAPE",
     "ESCAPED",
     "FULL",
     "HEAD",
     "INTEGER",
+    "KEEP_LAST",
     "LINK",
     "LITERAL",
     "NODE",
@@ -40,7 +42,9 @@ __all__ = [
     "PLAIN",
     "RANGE",
     "READ",
+    "REPEATS",
     "SIZE",
+    "SPARK",
     "SURROGATE",
     "TOO_DEEP",
     "TOO_LONG",
@@ -100,6 +104,18 @@ ESCAPED: Final = u64(6)
 """A string with escapes."""
 ARRAY: Final = u64(7)
 OBJECT: Final = u64(8)
+
+# Bits of the head of a node.
+REPEATS: Final = u64(1 << 8)
+"""Of an object that is not measured yet: it has a key more than once."""
+DROPPED: Final = u64(1 << 63)
+"""Of a value that was measured: the same key comes again behind it, so it is not written."""
+
+# Bits of the rules that texts are read by.
+SPARK: Final = i64(1)
+"""Numbers as Spark has them."""
+KEEP_LAST: Final = i64(2)
+"""Of a key that an object has more than once, the last value counts."""
 
 NODE: Final = u64(4)
 HEAD: Final = u64(0)

@@ -13,7 +13,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.json.format import BODY, FULL, HEAD, NODE, READ, SIZE, TWICE, UNEXPECTED, masked
+from bowstring.kernels.json.format import (
+    BODY,
+    FULL,
+    HEAD,
+    KEEP_LAST,
+    NODE,
+    READ,
+    REPEATS,
+    SIZE,
+    TWICE,
+    UNEXPECTED,
+    masked,
+)
 from bowstring.kernels.json.strings import copy, string_end, unescape
 from bowstring.kernels.types import u64
 from bowstring.kernels.words import load_word
@@ -241,6 +253,7 @@ def take_key(
     undone: Any,
     before: Any,
     limit: Any,
+    rules: Any,
     owned: Any,
     nodes: Any,
     children: Any,
@@ -252,11 +265,15 @@ def take_key(
     this one, which must find its mark again. The lists of children are not made yet, and have room for that.
     """
     owner = u64(names[owned])
-    current = u64(nodes[(origin + parent) * NODE + HEAD]) >> ABOVE
+    head = u64(nodes[(origin + parent) * NODE + HEAD])
+    current = head >> ABOVE
     status = READ
     marks = undone
     if owner == current:
-        status = TWICE
+        if rules & KEEP_LAST != 0:
+            nodes[(origin + parent) * NODE + HEAD] = head | REPEATS
+        else:
+            status = TWICE
     elif owner > before:
         if origin + marks < limit:
             children[origin + marks] = key << 32 | owner
@@ -289,7 +306,7 @@ def close(
         left -= 1
         entry = u64(children[origin + left])
         names[(first + (entry >> 32)) * NAME + OWNER] = entry & 0xFFFFFFFF
-    nodes[node + HEAD] = inside | count << ABOVE
+    nodes[node + HEAD] = inside | (u64(nodes[node + HEAD]) & REPEATS) | count << ABOVE
     nodes[node + BODY] = listed << 32 | count
     nodes[node + SIZE] = 0
     return listed + count, left

@@ -21,6 +21,7 @@ from bowstring.kernels.json.format import (
     OUTSIDE,
     READ,
     SIZE,
+    SPARK,
     TOO_DEEP,
     TRAILING,
     TWICE,
@@ -100,7 +101,7 @@ def read_row(
     data: Any,
     start: Any,
     stop: Any,
-    spark: Any,
+    rules: Any,
     depth: Any,
     seed: Any,
     part: Any,
@@ -157,6 +158,7 @@ def read_row(
                         undone,
                         before,
                         u64(plan[part * PLAN + 2]) + u64(plan[part * PLAN + 3]),
+                        rules,
                         ((u64(plan[part * PLAN + TABLE]) >> 1) + key) * NAME + OWNER,
                         nodes,
                         children,
@@ -195,7 +197,7 @@ def read_row(
             elif byte == ord('"'):
                 at, status, head, body, size = text(data, at, stop)
             elif byte - ord("0") < 10 or byte == ord("-"):
-                at, status, head, body, size = number(data, at, stop, spark)
+                at, status, head, body, size = number(data, at, stop, rules & SPARK)
                 if head & KIND == UNDECIDED:
                     states[part * STATE + UNKNOWN] += 1
             else:
@@ -246,7 +248,7 @@ def read_rows(
     starts: Any,
     stops: Any,
     plan: Any,
-    spark: Any,
+    rules: Any,
     depth: Any,
     seed: Any,
     statuses: Any,
@@ -283,7 +285,7 @@ def read_rows(
                 data,
                 u64(start),
                 u64(stop),
-                spark,
+                rules,
                 depth,
                 seed,
                 part,

@@ -11,12 +11,14 @@ from bowstring.kernels.json.format import (
     ARRAY,
     BODY,
     DECIMAL,
+    DROPPED,
     HEAD,
     LINK,
     LITERAL,
     NODE,
     OBJECT,
     PLAIN,
+    REPEATS,
     SIZE,
     WIDE,
     put,
@@ -126,12 +128,40 @@ def write_rows(
         node = (origin + k) * NODE
         head = u64(nodes[node + HEAD])
         at = u64(nodes[node + LINK])
-        out[at] = u8(head >> 8 & 0xFF)
-        if head & KIND >= ARRAY:
+        if head & DROPPED != 0:
+            drop_children(node, head, origin, nodes, children)
+        elif head & KIND >= ARRAY:
+            out[at] = u8(head >> 8 & 0xFF)
             write_container(node, head, at, origin, nodes, children, out)
         else:
+            out[at] = u8(head >> 8 & 0xFF)
             write_leaf(data, stop, node, head, at, nodes, out)
         k += 1
+
+
+def drop_children(node: Any, head: Any, origin: Any, nodes: Any, children: Any) -> None:
+    """Mark what a value holds that is not written."""
+    if head & KIND >= ARRAY:
+        body = u64(nodes[node + BODY])
+        for k in range(i64(body & 0xFFFFFFFF)):
+            entry = u64(children[origin + (body >> 32) + u64(k)])
+            nodes[(origin + (entry & 0xFFFFFFFF)) * NODE + HEAD] |= DROPPED
+
+
+def keep_last(children: Any, first: Any, count: Any, origin: Any, nodes: Any) -> Any:
+    """Keep the last of the sorted fields of each key; return how many are left, and the bytes of the others."""
+    kept = u64(0)
+    dropped = u64(0)
+    for k in range(i64(count)):
+        entry = u64(children[first + u64(k)])
+        if kept > 0 and (u64(children[first + kept - 1]) ^ entry) >> 32 == 0:
+            kept -= 1
+            before = (origin + (u64(children[first + kept]) & 0xFFFFFFFF)) * NODE
+            nodes[before + HEAD] |= DROPPED
+            dropped += u64(nodes[before + SIZE])
+        children[first + kept] = entry
+        kept += 1
+    return kept, dropped
 
 
 def sort(children: Any, first: Any, count: Any) -> None:
@@ -184,17 +214,23 @@ def sift(children: Any, first: Any, root: Any, count: Any) -> None:
 
 def close(nodes: Any, node: Any, children: Any, origin: Any) -> None:
     """Write the size and the header of a container whose children are listed."""
-    kind = u64(nodes[node + HEAD]) & KIND
+    head = u64(nodes[node + HEAD])
+    kind = head & KIND
     body = u64(nodes[node + BODY])
     count = body & 0xFFFFFFFF
     first = origin + (body >> 32)
     total = u64(nodes[node + SIZE])
+    if kind == OBJECT:
+        sort(children, first, count)
+        if head & REPEATS != 0:
+            count, dropped = keep_last(children, first, count, origin, nodes)
+            total -= dropped
+            nodes[node + BODY] = body >> 32 << 32 | count
     width = width_of(total)
     large = u64(count > MOST_SMALL)
     size = 1 + (1 + large * 3) + (count + 1) * width + total
     header = ARRAY_HEADER | (width - 1) << 2 | large << 4
     if kind == OBJECT:
-        sort(children, first, count)
         id_width = u64(1)
         if count > 0:
             id_width = width_of(u64(children[first + count - 1]) >> 32)

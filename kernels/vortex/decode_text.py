@@ -14,7 +14,7 @@ from bowstring.kernels.launch import launch, run_arrays
 from bowstring.kernels.vortex import strings
 from bowstring.kernels.vortex.arrays import as_int64, codes_of, empty, step_of, unsigned
 
-__all__ = ["decode_fsst", "decode_onpair", "make_views", "offsets_of"]
+__all__ = ["decode_fsst", "decode_onpair", "make_views", "make_views_of_prefixed", "offsets_of"]
 
 _SYMBOLS: Final = 256
 
@@ -152,4 +152,33 @@ def make_views(
     bitmap = empty(data, 0, np.uint8) if validity is None else validity
     out = empty(data, 2 * rows, np.uint64)
     launch(strings.make_views, rows, offsets, data, buffer, bitmap, first, out, faults)
+    return out
+
+
+def make_views_of_prefixed(data: Any, rows: int, *, validity: Any = None, faults: Any) -> Any:
+    r"""Return the views of values that each have their length as ``u32`` before them.
+
+    Parameters
+    ----------
+    data : array of uint8
+        Shorter than 2 GiB: the lengths and values of the rows that are not null.
+    rows
+        All of them, those that are null included.
+    validity : array of uint8, optional
+        The bitmap of the rows.
+
+    Returns
+    -------
+    array of uint64, shape (2 * rows,)
+
+    Examples
+    --------
+    >>> from bowstring.kernels.vortex.faults import new_faults
+    >>> data = np.frombuffer(b"\3\0\0\0bow", np.uint8)
+    >>> make_views_of_prefixed(data, 1, faults=new_faults(data)).tobytes()[:7]
+    b'\x03\x00\x00\x00bow'
+    """
+    bitmap = empty(data, 0, np.uint8) if validity is None else validity
+    out = empty(data, 2 * rows, np.uint64)
+    launch(strings.make_views_of_prefixed, 1, data, bitmap, rows, out, faults)
     return out

@@ -1,8 +1,8 @@
 """Text and bytes of Vortex: FSST and OnPair decoded, and views of values that lie one after the other.
 
-Work item: ``step`` rows, of :func:`make_views` one. The lengths of all rows are known before any is decoded, so
-their sums say where each goes. An item writes inside the place of its rows only, and each row must fill its own
-exactly: else ``faults`` says so.
+Work item: ``step`` rows, of :func:`make_views` one, of :func:`make_views_of_prefixed` all. The lengths of all rows
+are known before any is decoded, so their sums say where each goes. An item writes inside the place of its rows
+only, and each row must fill its own exactly: else ``faults`` says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.words import load_word, store_word
 
-__all__ = ["LENGTH", "SIGNATURES", "TOKEN", "decode_fsst", "decode_onpair", "make_views"]
+__all__ = [
+    "LENGTH",
+    "SIGNATURES",
+    "TOKEN",
+    "decode_fsst",
+    "decode_onpair",
+    "make_views",
+    "make_views_of_prefixed",
+]
 
 LENGTH: Final = 5
 """The place in ``faults`` that becomes 1 where the bytes of a row are not as many as its length."""
@@ -150,6 +158,24 @@ def lowest_bytes(count: Any) -> Any:
     return mask
 
 
+def view_of(data: Any, start: Any, size: Any, buffer: Any) -> Any:
+    """Return the two words of the view of a value, which lies within the data."""
+    low = u64(0)
+    high = u64(0)
+    if start + INSIDE <= i64(len(data)):
+        low = load_word(data, u64(start)) & lowest_bytes(min(size, i64(4)))
+        high = load_word(data, u64(start + 4)) & lowest_bytes(size - 4)
+    else:
+        for k in range(min(size, i64(4))):
+            low |= u64(data[u64(start + k)]) << u64(k << 3)
+        for k in range(4, size):
+            high |= u64(data[u64(start + k)]) << u64((k - 4) << 3)
+    low = u64(size) | low << 32
+    if size > INSIDE:
+        high = buffer | u64(start) << 32
+    return low, high
+
+
 def make_views(
     i: Any, offsets: Any, data: Any, buffer: Any, validity: Any, first: Any, out: Any, faults: Any
 ) -> None:
@@ -160,22 +186,40 @@ def make_views(
     low = u64(0)
     high = u64(0)
     if 0 <= start <= stop <= held and stop - start < 2**31 and start < 2**31:
-        size = stop - start
-        if start + INSIDE <= held:
-            low = load_word(data, u64(start)) & lowest_bytes(min(size, i64(4)))
-            high = load_word(data, u64(start + 4)) & lowest_bytes(size - 4)
-        else:
-            for k in range(min(size, i64(4))):
-                low |= u64(data[u64(start + k)]) << u64(k << 3)
-            for k in range(4, size):
-                high |= u64(data[u64(start + k)]) << u64((k - 4) << 3)
-        low = u64(size) | low << 32
-        if size > INSIDE:
-            high = buffer | u64(start) << 32
+        low, high = view_of(data, start, stop - start, buffer)
     elif bit_is_set(validity, first + i):
         faults[LENGTH] = 1
     out[u64(2 * i)] = low
     out[u64(2 * i + 1)] = high
+
+
+def make_views_of_prefixed(i: Any, data: Any, validity: Any, rows: Any, out: Any, faults: Any) -> None:
+    """Write the views of values that each have their length as ``u32`` before them, and none where a row is null.
+
+    Only a length says where the next one is, so one item does all rows.
+    """
+    held = i64(len(data))
+    at = i64(i)
+    fits = held < 2**31
+    row = i64(0)
+    while row < rows:
+        low = u64(0)
+        high = u64(0)
+        if fits and bit_is_set(validity, row):
+            start = at + 4
+            fits = start <= held
+            if fits:
+                size = i64(data[u64(at)]) | i64(data[u64(at + 1)]) << 8
+                size |= i64(data[u64(at + 2)]) << 16 | i64(data[u64(at + 3)]) << 24
+                at = start + size
+                fits = at <= held
+                if fits:
+                    low, high = view_of(data, start, size, u64(0))
+        out[u64(2 * row)] = low
+        out[u64(2 * row + 1)] = high
+        row += 1
+    if not fits:
+        faults[LENGTH] = 1
 
 
 CODES = ("u8", "u16", "u32")
@@ -184,4 +228,5 @@ SIGNATURES = {
     decode_fsst: ("u8[], i64[], u64[], u8[], i64[], i64, u8[]!, i64[]!",),
     decode_onpair: tuple(f"{code}[], i64[], u8[], i64[], i64[], i64, u8[]!, i64[]!" for code in CODES[1:]),
     make_views: tuple(f"{each}[], u8[], u64, u8[], i64, u64[]!, i64[]!" for each in ("i32", "i64")),
+    make_views_of_prefixed: ("u8[], u8[], i64, u64[]!, i64[]!",),
 }

@@ -53,7 +53,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         data = text(rng)
         words = (NODES * PARTS * int(NODE), NODES * PARTS, SLOTS * PARTS, SLOTS * int(NAME))
         return (
-            *(data, *slots(rng, data), plan(), i64(rng.integers(0, 2)), i64(3), u64(7)),
+            *(data, *slots(rng, data), plan(), i64(rng.integers(0, 4)), i64(3), u64(7)),
             *(zeros(ROWS, np.uint8), zeros(ROWS, np.int64), zeros(ROWS), zeros(ROWS)),
             *(*map(zeros, words), zeros(POOL * PARTS, np.uint8), zeros(PARTS * int(STATE))),
         )

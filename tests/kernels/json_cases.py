@@ -17,6 +17,7 @@ from bowstring.kernels.signature import Kernel
 Array = np.ndarray[Any, Any]
 Case = tuple[int, tuple[Any, ...]]
 
+REPEATED = '{"a":1,"b":{"a":[2,"x"],"a":3},"a":"new","b":{"c":[4]}}'
 RIGHT = [
     '{"b":1,"a":-129,"c":[70000,-5000000000,true,false,null]}',
     '{"b":{"a":{"b":2},"\\u0063":3},"a":"text","c":[]}',
@@ -49,11 +50,12 @@ WRONG = [
     "[[[[[[1]]]]]]",
     "",
     "1 1",
+    REPEATED,
 ]
 DEPTH = 4
 
 
-def read_arguments(spark: int, slots: int) -> tuple[Any, ...]:
+def read_arguments(rules: int, slots: int) -> tuple[Any, ...]:
     """Return the arguments of a reading of all rows, in two parts with tables of so many slots."""
     rows = [text.encode("latin-1" if "\xff" in text else "utf-8") for text in RIGHT + WRONG]
     data = np.frombuffer(b"".join(rows), np.uint8)
@@ -74,15 +76,15 @@ def read_arguments(spark: int, slots: int) -> tuple[Any, ...]:
     found = np.zeros((2, len(rows)), np.uint64)
     places = np.zeros(len(rows), np.int64)
     return (
-        *(data, starts, stops, plan.reshape(-1), spark, DEPTH, 12345),
+        *(data, starts, stops, plan.reshape(-1), rules, DEPTH, 12345),
         *(statuses, places, *found, *scratch),
         *(np.zeros(2 * pool, np.uint8), np.zeros(2 * int(STATE), np.uint64)),
     )
 
 
 def readings(_: np.random.Generator) -> Iterator[Case]:
-    for spark, slots in ((0, 128), (1, 128), (0, 4)):
-        yield 2, read_arguments(spark, slots)
+    for rules, slots in ((0, 128), (1, 128), (2, 128), (3, 4)):
+        yield 2, read_arguments(rules, slots)
 
 
 def counts(_: np.random.Generator) -> Iterator[Case]:
@@ -91,7 +93,7 @@ def counts(_: np.random.Generator) -> Iterator[Case]:
 
 
 def measure_arguments() -> tuple[Any, ...]:
-    arguments = read_arguments(0, 128)
+    arguments = read_arguments(2, 128)
     launch(reading.read_rows, 2, *arguments)
     firsts, found, nodes, children = arguments[9:13]
     ranks = np.arange(300, dtype=np.uint32)[::-1].copy()

@@ -56,6 +56,13 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         """What a kernel reads at its work item: at least the two that there are."""
         return wild(rng, dtype, int(rng.integers(2, 60)))
 
+    def prefixed(rng: Rng) -> bytes:
+        """A value with its length before it, which may be another than it has."""
+        size = int(rng.integers(0, 16))
+        return int(rng.choice([size, size, size, size + 1, 2**31, 2**32 - 1])).to_bytes(
+            4, "little"
+        ) + rng.bytes(size)
+
     def tables(rng: Rng) -> tuple[Any, ...]:
         sizes = (256, 65536, *[pack.SLOTS] * 3)
         kinds = (np.uint16, np.uint16, np.uint64, np.uint64, np.uint16)
@@ -151,5 +158,9 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         strings.make_views: lambda rng: (
             *(wild(rng, np.int32, 3), some(rng, np.uint8), u64(1), some(rng, np.uint8), i64(5)),
             *(zeros(4, np.uint64), faults()),
+        ),
+        strings.make_views_of_prefixed: lambda rng: (
+            guarded(np.frombuffer(b"".join(prefixed(rng) for _ in range(3)), np.uint8)),
+            *(some(rng, np.uint8), i64(4), zeros(8, np.uint64), faults()),
         ),
     }

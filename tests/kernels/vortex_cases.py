@@ -279,6 +279,24 @@ def views(rng: Rng) -> Iterator[Case]:
             yield 40, (offsets, data, 3, bits, 2, np.ones(80, np.uint64), faults())
 
 
+def prefixed_views(rng: Rng) -> Iterator[Case]:
+    sizes = [*range(16), 300, 0]
+    values = [size.to_bytes(4, "little") + rng.bytes(size) for size in sizes]
+    data = np.frombuffer(b"".join(values), np.uint8)
+    wild = any_numbers(rng, 300, np.uint8)
+    nulls = np.packbits(np.arange(40) % 3 > 0, bitorder="little")
+    for each, bits, rows in (
+        (data, nulls[:0], len(sizes)),
+        (data, nulls, 20),
+        (data, nulls, 40),
+        (data[:-3], nulls[:0], len(sizes)),
+        (data[:300], nulls[:0], len(sizes)),
+        (wild, nulls, 20),
+        (data[:0], nulls[:0], 0),
+    ):
+        yield 1, (each, bits, rows, np.ones(2 * rows, np.uint64), faults())
+
+
 CASES: dict[Kernel, Callable[[Rng], Iterator[Case]]] = {
     unpack.unpack_words: packed_words,
     unpack.unpack_doubles: packed_floats(np.float64, 64),
@@ -304,6 +322,7 @@ CASES: dict[Kernel, Callable[[Rng], Iterator[Case]]] = {
     strings.decode_fsst: fsst,
     strings.decode_onpair: onpair,
     strings.make_views: views,
+    strings.make_views_of_prefixed: prefixed_views,
 }
 
 

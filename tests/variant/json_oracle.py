@@ -30,9 +30,10 @@ def read_by_python(
     rules: Rules = "plain",
     on_error: str = "raise",
     limits: Limits = DEFAULT_LIMITS,
+    repeated: str = "raise",
 ) -> Column:
     """Return what from_json should make of some texts."""
-    builder, reader = VariantBuilder(limits=limits), _Reader(rules)
+    builder, reader = VariantBuilder(limits=limits), _Reader(rules, repeated)
     for row, text in enumerate(texts):
         try:
             found = None if text is None else reader.read(text)
@@ -53,10 +54,10 @@ def read_by_python(
 class _Reader:
     """Python's JSON reader, with numbers as typed Values and without what JSON does not have."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, repeated: str) -> None:
         self._spark = rules == "spark"
         self._decoder = json.JSONDecoder(
-            object_pairs_hook=_object,
+            object_pairs_hook=_object if repeated == "raise" else _last,
             parse_int=self._int,
             parse_float=self._number,
             parse_constant=_constant,
@@ -106,6 +107,11 @@ def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
         twice, _ = collections.Counter(key for key, _ in fields).most_common(1)[0]
         raise InvalidBody("a JSON object has a key twice", found=repr(twice))
     return found
+
+
+def _last(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    _check_pairs([each for field in fields for each in field])  # also those of values that are not kept
+    return dict(fields)
 
 
 def _constant(literal: str) -> Any:

@@ -62,6 +62,19 @@ def test_texts_become_what_python_reads(seed: int, rules: Rules) -> None:
     same(json_texts.column(seed, 60), rules)
 
 
+@given(seed=st.integers(0, 2**32 - 1), rules=st.sampled_from(["plain", "spark"]))
+def test_the_last_of_repeated_keys_is_kept(seed: int, rules: Rules) -> None:
+    """Texts whose objects have keys more than once become what Python's json makes of them."""
+    texts = json_texts.column(seed, 60)
+    column = from_json(texts, rules=rules, repeated="last", on_error="null")
+    expected = read_by_python(texts, rules, "null", repeated="last")
+    assert to_python(column, typed=True) == to_python(expected, typed=True)
+    assert column.null_count == expected.null_count
+    assert set(validate(column).values.tolist()) <= {0, 1}
+    with pytest.raises(UsageError, match="repeated"):
+        from_json(["1"], repeated="first")  # type: ignore[arg-type]  # on purpose
+
+
 @given(number=st.floats(), cut=st.integers(1, 25), rules=st.sampled_from(["plain", "spark"]))
 def test_doubles_are_the_nearest(number: float, cut: int, rules: Rules) -> None:
     """A number with an exponent becomes the nearest double, with however many digits it is written."""
@@ -359,7 +372,7 @@ def test_every_fault_has_words() -> None:
         if name in status.__all__ and type(value) is np.uint8
     }
     for code in codes - {int(status.READ), int(status.NOTHING), int(status.FULL)}:
-        assert "row 7" in str(error_of(code, b'"a"', 0, 7, DEFAULT_LIMITS))
+        assert "row 7" in str(error_of(code, b'"a"', 0, "row 7", DEFAULT_LIMITS))
 
 
 def test_limits() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from bowstring import variant
 from bowstring.variant import Status, spark_casts
-from bowstring.variant.spark_casts import _SHORT, _database
+from bowstring.variant.spark_casts import SHORT_ZONES, _database
 from tests.variant.conftest import Move
 from tests.variant.spark_peer import WANTED, spark_session, typed
 
@@ -108,7 +108,7 @@ def test_zones_live() -> None:
     """Spark gives the same instants in all zones, and takes the same names."""
     pytest.importorskip("pyspark", reason=f"Spark itself is not installed: {WANTED}")
     odd = {"EST", "MST", "HST", "ROC", "Factory", "posixrules", "utc", "Zulu", "GMT0", "UT"}
-    names = sorted(_database() | set(_SHORT) | odd)
+    names = sorted(_database() | set(SHORT_ZONES) | odd)
     texts = [
         *(f"2024-07-01 12:00:00 {name}" for name in names),
         # Databases differ in what was before 1970, but where it is known best.

@@ -21,6 +21,7 @@ LEAVES = (
     *(pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
     *(pa.timestamp("s"), pa.timestamp("us", "Europe/Zurich"), pa.timestamp("ns")),
     *(pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view()),
+    pa.uuid(),
 )
 # Fields of one name make no struct of Vortex.
 FIELDS = ("a", "b", "c")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from typing import Any
 
@@ -13,9 +14,11 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.errors import InvalidBody, Unsupported, UsageError
+from bowstring.errors import InvalidBody, InvalidMetadata, Unsupported, UsageError
 from bowstring.testing import fake_device
-from tests.vortex.streams import messages_of, same_values
+from bowstring.vortex.dtype import DType, Kind, primitive
+from bowstring.vortex.nodes import Piece
+from tests.vortex.streams import messages_of, numbers, same_values, stream_of
 from tests.vortex.tables import ENCODED, PLAIN, named, written
 
 vortex = pytest.importorskip("vortex")
@@ -123,13 +126,43 @@ def test_bodies_and_buffers_are_aligned() -> None:
         pa.binary(3),
         pa.map_(pa.string(), pa.int8()),
         pa.month_day_nano_interval(),
-        pa.uuid(),
+        pa.binary(16),
     ],
 )
 def test_types_that_vortex_does_not_have_are_refused_by_name(type_: pa.DataType) -> None:
     """The error names the column."""
     with pytest.raises(Unsupported, match="at when"):
         bow.vortex.new_stream(io.BytesIO(), pa.schema([pa.field("when", type_)]))
+
+
+SIXTEEN = DType(Kind.FIXED_SIZE_LIST, children=(primitive("u1"),), size=16)
+UUIDS = DType(Kind.EXTENSION, children=(SIXTEEN,), id="vortex.uuid")
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\x04"])
+def test_uuids_have_a_type_of_their_own(metadata: bytes) -> None:
+    """vortex.uuid, with or without a version, is arrow.uuid, also where a field only has the name of the type."""
+    values = numbers(range(32), np.uint8)
+    piece = Piece("vortex.ext", children=(Piece("vortex.fixed_size_list", children=(values,)),))
+    dtype = dataclasses.replace(UUIDS, metadata=metadata)
+    [batch] = bow.vortex.open_stream(stream_of(dtype, (piece, 2)))
+    expected = pa.array([bytes(range(16)), bytes(range(16, 32))], pa.uuid())
+    assert batch.decode().to_arrow().column(0).equals(expected)
+    marked = pa.field("c", pa.binary(16), metadata={"ARROW:extension:name": "arrow.uuid"})
+    data = written([pa.RecordBatch.from_arrays([expected.storage], schema=pa.schema([marked]))])
+    assert bow.vortex.open_stream(data).read_all().column(0).combine_chunks().equals(expected)
+
+
+def test_uuids_of_another_storage_or_with_null_bytes_are_invalid() -> None:
+    """What has the name of a UUID has its storage too, and no byte of a UUID is null."""
+    short = dataclasses.replace(SIXTEEN, size=15)
+    with pytest.raises(InvalidMetadata, match=r"vortex\.uuid"):
+        bow.vortex.open_stream(stream_of(dataclasses.replace(UUIDS, children=(short,))))
+    bits = Piece("vortex.bool", buffers=((np.array([0xFF, 0xF7], np.uint8), 1),))
+    values = numbers(range(16), np.uint8)._replace(children=(bits,))
+    piece = Piece("vortex.ext", children=(Piece("vortex.fixed_size_list", children=(values,)),))
+    with pytest.raises(InvalidBody, match="byte of a UUID"):
+        bow.vortex.open_stream(stream_of(UUIDS, (piece, 1))).read_all()
 
 
 def test_an_extension_that_is_not_known_keeps_its_name_metadata_and_storage() -> None:

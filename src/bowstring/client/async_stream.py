@@ -326,7 +326,7 @@ class AsyncStream(AsyncIterator["Batch"]):
         MissingDependency
             polars is not installed.
         BowstringError
-            As :meth:`read_all`.
+            As :meth:`read_all` and :meth:`bowstring.Stream.to_polars`.
         """
         needed("polars")
         return await in_thread(_Table(await self.read_all()).to_polars)

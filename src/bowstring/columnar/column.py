@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.interchange import export
-from bowstring.columnar.interchange.conversions import Converting, shown_variants
+from bowstring.columnar.interchange.conversions import Converting, needed, shown_variants
 from bowstring.columnar.interchange.dlpack import device_pair, dlpack_capsule
+from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
 from bowstring.columnar.layout import Kind, Layout, Node
 from bowstring.columnar.marks import is_variant, with_mark
@@ -307,8 +308,14 @@ class Column(export.Exporting, Converting):
         return super().to_pandas(**options).rename(self.name)
 
     def to_polars(self) -> Any:
-        """Return a ``polars.Series`` of the column's name, without a copy where polars can."""
-        return super().to_polars().alias(self.name)
+        """Return a ``polars.Series`` of the column's name, without a copy where polars can.
+
+        Raises
+        ------
+        BowstringError
+            As :meth:`bowstring.Batch.to_polars`.
+        """
+        return polars_frame(pa.table([self._as_pyarrow()], names=[self.name]), needed("polars")).to_series()
 
     def _as_pyarrow(self) -> pa.Array:
         batch = self.as_batch()

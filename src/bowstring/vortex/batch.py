@@ -12,7 +12,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import column_index
 from bowstring.columnar.validation import check_once
-from bowstring.errors import BowstringError
+from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import device_by_name
@@ -194,7 +194,8 @@ class EncodedBatch:
         InvalidData
             A column is not encoded as its encoding says.
         LimitExceeded
-            A column would take too much memory for the size of its message (``Limits.decompression_ratio``).
+            A column would take too much memory for the size of its message (``Limits.decompression_ratio``), or
+            more than there is.
         UnknownColumn
             There is no such column.
         MissingDependency
@@ -213,11 +214,18 @@ class EncodedBatch:
             return self.to_device(device).decode(columns)
         indices = range(len(self.schema)) if columns is None else columns
         chosen = [column_index(self.schema, each) for each in indices]
-        with self.device.use():
-            decoder = Decoder(self._body(), self._limits)
-            found = [self._column(decoder, index) for index in chosen]
-            schema = pa.schema([self.schema.field(index) for index in chosen])
-            batch = to_batch(found, schema, self.num_rows, self.device)
+        try:
+            with self.device.use():
+                decoder = Decoder(self._body(), self._limits)
+                found = [self._column(decoder, index) for index in chosen]
+                schema = pa.schema([self.schema.field(index) for index in chosen])
+                batch = to_batch(found, schema, self.num_rows, self.device)
+        except MemoryError as error:
+            raise LimitExceeded(
+                "a batch does not fit into memory when it is decoded",
+                found=str(error),
+                hint="Decode fewer columns, or lower Limits.decompression_floor and decompression_ratio.",
+            ) from error
         return check_once(batch) if self._validate == "full" else batch
 
     def to_device(self, device: Device | str) -> EncodedBatch:

@@ -24,11 +24,11 @@ __all__ = [
     "Kind",
     "decoded_name",
     "is_timestamp",
+    "known",
     "numbered",
     "of_arrow",
     "of_schema",
     "primitive",
-    "temporal",
     "to_field",
     "to_schema",
 ]
@@ -44,6 +44,7 @@ PTYPES: Final = tuple(
 _NARROW_DECIMAL: Final = 38
 _UNITS: Final = ("ns", "us", "ms", "s", "days")
 _TIMESTAMP, _DATE, _TIME = "vortex.timestamp", "vortex.date", "vortex.time"
+_UUID, _ARROW_UUID, _UUID_BYTES = "vortex.uuid", b"arrow.uuid", 16
 
 
 class Kind(enum.IntEnum):
@@ -186,10 +187,10 @@ def to_schema(dtype: DType) -> pa.Schema:
 def to_field(name: str, dtype: DType) -> pa.Field:
     """Return the Arrow field of a column; an extension that is not known is in its metadata."""
     metadata = None
-    if dtype.kind is Kind.EXTENSION and temporal(dtype) is None:
+    if dtype.kind is Kind.EXTENSION and known(dtype) is None:
         metadata = {NAME_KEY: dtype.id.encode(), SERIALIZED_KEY: dtype.metadata}
         inner = dtype.children[0]
-        if inner.kind is Kind.EXTENSION and temporal(inner) is None:
+        if inner.kind is Kind.EXTENSION and known(inner) is None:
             raise Unsupported("an extension of an extension", found=f"{dtype.id} of {inner.id}", where=name)
     return pa.field(name, _to_type(dtype), dtype.nullable, metadata)
 
@@ -212,7 +213,7 @@ def _to_type(dtype: DType) -> pa.DataType:
             )
         return pa.list_(to_field("item", dtype.children[0]), dtype.size)
     if kind is Kind.EXTENSION:
-        return temporal(dtype) or _to_type(dtype.children[0])
+        return known(dtype) or _to_type(dtype.children[0])
     return _SIMPLE[kind]
 
 
@@ -238,17 +239,19 @@ def decoded_name(text: bytes) -> str:
         raise InvalidMetadata("a name is not UTF-8", found=repr(text[:40])) from error
 
 
-def temporal(dtype: DType) -> pa.DataType | None:
-    """Return the Arrow type of a date, a time or a timestamp; ``None`` for other extensions.
+def known(dtype: DType) -> pa.DataType | None:
+    """Return the Arrow type of a date, a time, a timestamp or a UUID; ``None`` for other extensions.
 
     Raises
     ------
     InvalidMetadata
         Its metadata or its storage is not that of such a type.
     """
-    if dtype.id not in (_TIMESTAMP, _DATE, _TIME):
-        return None
     metadata, storage = dtype.metadata, dtype.children[0]
+    if dtype.id == _UUID and storage == _uuid_storage(storage.nullable):
+        return pa.uuid()  # its metadata may have a version, which Arrow does not keep
+    if dtype.id not in (_TIMESTAMP, _DATE, _TIME, _UUID):
+        return None
     number = metadata[0] if metadata else len(_UNITS)
     found, zone = _UNIT_TYPES.get((dtype.id, number)), None
     if found is not None and dtype.id == _TIMESTAMP:
@@ -274,6 +277,10 @@ _UNIT_TYPES: Final[dict[tuple[str, int], tuple[np.dtype[np.generic], pa.DataType
     (_TIME, 0): (_INT64, pa.time64("ns")),
     **{(_TIMESTAMP, number): (_INT64, None) for number in range(4)},
 }
+
+
+def _uuid_storage(nullable: bool) -> DType:
+    return DType(Kind.FIXED_SIZE_LIST, nullable, children=(primitive("u1"),), size=_UUID_BYTES)
 
 
 def is_timestamp(dtype: DType) -> bool:
@@ -320,6 +327,9 @@ def of_arrow(field: pa.Field) -> DType:
         field = pa.field(field.name, storage, field.nullable)
         type_ = storage
     name = metadata.get(NAME_KEY)
+    if name == _ARROW_UUID and type_ == pa.binary(_UUID_BYTES):
+        storage = _uuid_storage(field.nullable)
+        return DType(Kind.EXTENSION, field.nullable, children=(storage,), id=_UUID)
     dtype = _of_type(field, type_)
     if name is None:
         return dtype

@@ -8,7 +8,7 @@ from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
 from bowstring.ipc.flatbuf.builder import Builder, Field, Reference, Scalar
 from bowstring.ipc.flatbuf.reader import Tables, follow
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.vortex.dtype import PTYPES, DType, Kind, decoded_name, temporal
+from bowstring.vortex.dtype import PTYPES, DType, Kind, decoded_name, known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +120,7 @@ class _Reader:
             id=decoded_name(name or b""),
             metadata=self._tables.data[start : start + count],
         )
-        temporal(dtype)  # what is known must be right
+        known(dtype)  # what is known must be right
         return dtype
 
     def _child(self, table: int, slot: int, where: str, depth: int) -> DType:
@@ -158,7 +158,9 @@ def _written(builder: Builder, dtype: DType) -> int:
         names = Reference(builder.references([builder.string(name) for name in dtype.names]))
         fields = [names, types, flag]
     elif kind is Kind.EXTENSION:
-        metadata = Reference(builder.elements(dtype.metadata, 1, 1)) if dtype.metadata else None
+        metadata = Reference(
+            builder.elements(dtype.metadata, 1, 1)
+        )  # vortex-data wants it also where it is empty
         fields = [Reference(builder.string(dtype.id)), inner[0], metadata]
     elif kind is Kind.LIST:
         fields = [inner[0], flag]

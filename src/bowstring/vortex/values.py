@@ -61,6 +61,7 @@ INLINE: Final = 12
 """Bytes that a view holds itself."""
 _NARROW_DECIMAL: Final = 38
 _MOST_OFFSET: Final = (1 << 31) - 1
+_UUIDS: Final = pa.uuid()
 _MOST_CODE: Final = (1 << 32) - 1
 
 
@@ -112,8 +113,8 @@ def to_batch(columns: Sequence[Values], schema: pa.Schema, rows: int, device: De
     nodes: list[tuple[int, int]] = []
     buffers: list[Buffer | None] = []
     counts: list[int] = []
-    for column in columns:
-        for values in _walk(column):
+    for column, field in zip(columns, schema, strict=True):
+        for values in _walk(column, field.type, device):
             unknown = values.length if values.dtype.kind is Kind.NULL else -1
             nodes.append((values.length, 0 if values.validity is None and unknown < 0 else unknown))
             if values.dtype.kind is not Kind.NULL:
@@ -125,10 +126,22 @@ def to_batch(columns: Sequence[Values], schema: pa.Schema, rows: int, device: De
     return Batch.from_parts(Layout.of(schema), rows, table, buffers, counts, device=device)
 
 
-def _walk(values: Values) -> Iterator[Values]:
+def _walk(values: Values, type_: pa.DataType, device: Device) -> Iterator[Values]:
+    """Yield the nodes of a column of an Arrow type."""
+    if type_ == _UUIDS:
+        yield values._replace(arrays=(_bytes_of_uuids(values.children[0], device),), children=())
+        return
     yield values
-    for child in values.children:
-        yield from _walk(child)
+    for at, child in enumerate(values.children):
+        yield from _walk(child, type_.field(at).type, device)
+
+
+def _bytes_of_uuids(elements: Values, device: Device) -> Any:
+    if elements.validity is not None:
+        valid = device.to_host(bitmap.count_set(elements.validity, 0, elements.length))
+        if int(valid[0]) < elements.length:
+            raise InvalidBody("a byte of a UUID is null")
+    return elements.arrays[0]
 
 
 def _buffer(array: Any | None, device: Device) -> Buffer | None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Kind as BufferKind
-from bowstring.errors import ClosedError, InvalidBody, UsageError
+from bowstring.errors import ClosedError, InvalidBody, LimitExceeded, UsageError
 from bowstring.files import FileWriter, Target
 from bowstring.ipc.framing import write_all
 from bowstring.kernels import bitmap
@@ -59,7 +59,8 @@ def new_stream(sink: Any, schema: pa.Schema, *, compress: bool = False) -> Vorte
     Raises
     ------
     Unsupported
-        Vortex has no type for a column: maps, unions, durations, intervals, binary of a fixed size.
+        Vortex has no type for a column: maps, unions, durations, intervals, binary of a fixed size that is not a
+        UUID.
 
     Examples
     --------
@@ -144,7 +145,7 @@ class VortexWriter(FileWriter):
         InvalidBody
             A column that is not nullable has nulls.
         LimitExceeded
-            It has 2³² rows or more, or a buffer of 4 GiB or more.
+            It has 2³² rows or more, a buffer of 4 GiB or more, or takes more memory than there is.
         ClosedError
             The writer was closed.
         """
@@ -165,15 +166,22 @@ class VortexWriter(FileWriter):
             return
         if batch.num_rows > _MOST_ROWS:
             raise UsageError("a message holds fewer rows", expected=_MOST_ROWS, found=batch.num_rows)
-        host = compacted(batch.to_device("cpu"))
-        columns = pieces_of(host, self.dtype)
-        if self._compresses:
-            columns = [
-                compressed(piece, dtype, batch.num_rows)
-                for piece, dtype in zip(columns, self.dtype.children, strict=True)
-            ]
-        root = Piece("vortex.struct", children=tuple(columns))
-        self._put(array_message(root, batch.num_rows))
+        try:
+            host = compacted(batch.to_device("cpu"))
+            columns = pieces_of(host, self.dtype)
+            if self._compresses:
+                columns = [
+                    compressed(piece, dtype, batch.num_rows)
+                    for piece, dtype in zip(columns, self.dtype.children, strict=True)
+                ]
+            message = array_message(Piece("vortex.struct", children=tuple(columns)), batch.num_rows)
+        except MemoryError as error:
+            raise LimitExceeded(
+                "a batch does not fit into memory when it is encoded",
+                found=str(error),
+                hint="Write it in slices of fewer rows.",
+            ) from error
+        self._put(message)
 
     def close(self) -> None:
         """Finish the stream; then a path names what was written. Idempotent."""
@@ -262,10 +270,13 @@ class _Columns:
             return Piece("vortex.decimal", metadata, ((data, node.width),), tail)
         if kind in (Kind.UTF8, Kind.BINARY):
             return self._text(index, node, rows, tail)
-        children = list(zip(node.children, dtype.children, strict=True))
+        children = list(zip(node.children, dtype.children, strict=bool(node.children)))
         if kind is Kind.STRUCT:
             fields = tuple(self.node(child, inner) for child, inner in children)
             return Piece("vortex.struct", children=(*tail, *fields))
+        if not children:  # UUIDs, which Arrow has as bytes of a fixed size
+            elements = number_piece(self._array(index, 1, np.uint8, rows * dtype.size))
+            return Piece("vortex.fixed_size_list", children=(elements, *tail))
         elements = self.node(*children[0])
         if kind is Kind.FIXED_SIZE_LIST:
             return Piece("vortex.fixed_size_list", children=(elements, *tail))

@@ -6,6 +6,7 @@ import abc
 import importlib
 from typing import Any, Final
 
+from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.errors import BowstringError, MissingDependency
 
 __all__ = ["Converting", "needed", "shortened", "shown_variants"]
@@ -48,8 +49,16 @@ class Converting(abc.ABC):
     def to_polars(self) -> Any:
         """Return a ``polars.DataFrame``, or of a column a ``polars.Series``, without a copy where polars can.
 
+        Runs and views of lists are decoded. Timestamps whose zone is an offset that polars has no zone for, such as
+        ``+05:30``, are the same instants in UTC; seconds become milliseconds, and decimals those of 128 bits.
+
         Raises
         ------
+        Unsupported
+            polars has no type for a column (unions, intervals, decimals of more than 38 digits, unknown time
+            zones), or its type cannot hold a value; the message names the column.
+        LimitExceeded
+            A column cannot be decoded in the memory that there is.
         MissingDependency
             polars is not installed.
 
@@ -59,7 +68,7 @@ class Converting(abc.ABC):
         >>> Batch.from_arrow({"a": [1, 2]}).to_polars().shape
         (2, 1)
         """
-        return needed("polars").from_arrow(self._as_pyarrow())
+        return polars_frame(self._as_pyarrow(), needed("polars"))
 
     def to_pylist(self) -> list[Any]:
         """Return the rows as Python objects: of a batch a dict each, of a column its values.

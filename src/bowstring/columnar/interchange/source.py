@@ -293,8 +293,21 @@ def _whole(source: Any) -> pa.RecordBatch | pa.Table | pa.RecordBatchReader | No
         raise UsageError(
             "the data cannot be taken as a record batch",
             found=f"{type(source).__name__}: {error}",
+            where=_not_taken(source),
             hint="A column alone is taken as {name: column}.",
         ) from error
+    return None
+
+
+def _not_taken(source: Any) -> str | None:
+    """Return the column of a data frame whose type pyarrow does not have, such as an Int128 of polars'."""
+    for name in getattr(source, "columns", ()):
+        column: Any = source[name] if isinstance(name, str) else None
+        if hasattr(column, "__arrow_c_stream__"):
+            try:
+                pa.chunked_array(column[:0])
+            except (pa.ArrowException, TypeError, ValueError):
+                return f"column {name!r}"
     return None
 
 

@@ -22,12 +22,13 @@ __all__ = ["lines_of", "progress"]
 
 _LARGEST: Final = (1 << 31) - 1
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_IS_BLANK: Final = np.isin(np.arange(256), list(b" \t\r"))
 _QUIET_SECONDS: Final = 1.0
 """What is faster than this shows no progress."""
 
 
 def lines_of(path: str | os.PathLike[str], limits: Limits) -> Texts:
-    """Return the lines of a file, which is mapped; those without a character are no rows.
+    """Return the lines of a file, which is mapped; lines of spaces, tabs and carriage returns only are not rows.
 
     Raises
     ------
@@ -49,16 +50,18 @@ def lines_of(path: str | os.PathLike[str], limits: Limits) -> Texts:
     starts = np.append(np.int64(first), ends + 1)
     stops = np.append(ends, len(data))
     sizes = stops - starts
-    # The end of a line may be written by two characters.
-    alone = sizes == 1
-    alone[alone] = data[starts[alone]] == ord("\r")
-    kept = (sizes > 0) & ~alone
+    kept = sizes > 0
+    # Rows begin with a bracket or a value in nearly every file, so few lines are looked at as a whole.
+    ends_blank = kept.copy()
+    ends_blank[kept] = _IS_BLANK[data[starts[kept]]] & _IS_BLANK[data[stops[kept] - 1]]
+    for line in np.flatnonzero(ends_blank).tolist():
+        kept[line] = not _IS_BLANK[data[starts[line] : stops[line]]].all()
     starts, stops = starts[kept], stops[kept]
     statuses = np.full(len(starts), READ)
     too_long = stops - starts > min(limits.json_bytes, _LARGEST)
     statuses[too_long] = TOO_LONG
-    starts[too_long] = stops[too_long] = 0
-    return Texts(device_by_name("cpu"), data, starts, stops, statuses)
+    stops[too_long] = starts[too_long]
+    return Texts(device_by_name("cpu"), data, starts, stops, statuses, of_file=True)
 
 
 @contextlib.contextmanager

@@ -51,6 +51,7 @@ def from_json(
     *,
     path: str | os.PathLike[str] | None = None,
     rules: Rules = "plain",
+    repeated: Literal["raise", "last"] = "raise",
     on_error: Literal["raise", "null"] = "raise",
     name: str = "variant",
     limits: Limits | None = None,
@@ -59,8 +60,8 @@ def from_json(
 
     Integers take the narrowest type that holds them. Numbers without an exponent that have at most 38 digits,
     and as many behind the point, become decimals with exactly these digits, integers beyond 64 bits among them;
-    all others the nearest double. An object with a key twice is refused, and so are ``NaN``, ``Infinity`` and
-    half a surrogate pair.
+    all others the nearest double. ``NaN``, ``Infinity`` and half a surrogate pair are refused, and by default
+    an object with a key twice.
 
     It is JSON as RFC 8259 has it, and nothing else. Every 65,536 rows, counted from the first, have a dictionary of
     keys of their own, in the order of their UTF-8; the result does not depend on how many threads there are.
@@ -71,12 +72,17 @@ def from_json(
         A column of text of any type (or binary: UTF-8): a Column, a Batch or Arrow data of one, an Arrow array;
         or an iterable of str, bytes and None. Null rows become SQL NULLs.
     path
-        In the place of `texts`: a file of JSON Lines, each line of which is a row; empty lines are none. It is
-        mapped, not copied. What takes longer than a second shows its progress, on a terminal.
+        In the place of `texts`: a file of JSON Lines, each line of which is a row, except those of spaces,
+        tabs and carriage returns only. It is mapped, not copied. What takes longer than a second shows its
+        progress, on a terminal.
     rules
         ``"plain"``: a number beyond the doubles is refused, ``-0.0`` stays a double. ``"spark"``: it becomes an
         infinity, ``-0.0`` the decimal 0.0, as with Spark's ``parse_json``; what is behind the value is refused,
         where Spark does not look at it.
+    repeated
+        What becomes of an object with a key more than once, keys being equal once their escapes are read:
+        ``"raise"`` refuses the text; ``"last"`` keeps the last value of each key, as Spark does where
+        ``spark.sql.variant.allowDuplicateKeys`` is true.
     on_error
         What becomes of a text that is refused: ``"raise"``, or ``"null"`` for an SQL NULL.
     name
@@ -94,7 +100,7 @@ def from_json(
     Raises
     ------
     InvalidBody
-        A text is no JSON, or one of the above; the error says its row, and the byte.
+        A text is no JSON, or one of the above; the error has its row, in a file its line too, and the byte.
     LimitExceeded
         Nested too deeply, a text too long, more than 2 GiB of values, or rows that share too much text.
     UsageError
@@ -107,9 +113,13 @@ def from_json(
     >>> from bowstring.variant.python_objects import to_python
     >>> to_python(from_json(['{"a": [1, 2.50, 1e3]}', "null"]))
     [{'a': [1, Decimal('2.50'), 1000.0]}, None]
+    >>> to_python(from_json(['{"a": 1, "b": 2, "a": 3}'], repeated="last"))
+    [{'a': 3, 'b': 2}]
     """
     limits = limits_or_default(limits)
     check_rules(rules)
+    if repeated not in ("raise", "last"):
+        raise UsageError("repeated", expected="'raise' or 'last'", found=repr(repeated))
     if on_error not in ("raise", "null"):
         raise UsageError("on_error", expected="'raise' or 'null'", found=repr(on_error))
     if (texts is None) == (path is None):
@@ -118,7 +128,7 @@ def from_json(
     what = "JSON" if path is None else os.path.basename(path)
     with source.device.use(), progress(what, len(source.starts)) as show:
         chunks = chunks_of(source)
-        waves = Waves(source, chunks, spark=rules == "spark", limits=limits)
+        waves = Waves(source, chunks, spark=rules == "spark", last=repeated == "last", limits=limits)
         builder = ColumnBuilder(source)
         for group in waves_of(chunks):
             reads = [waves.read(wave) for wave in group]
@@ -145,12 +155,12 @@ def _raise_first(read: Read, texts: Texts, limits: Limits) -> None:
             int(read.statuses[first]),
             texts.device.to_host(text).tobytes(),
             int(read.positions[first]),
-            row,
+            texts.place(row),
             limits,
         )
 
 
-def error_of(code: int, text: bytes, position: int, row: int, limits: Limits) -> BowstringError:
+def error_of(code: int, text: bytes, position: int, row: str, limits: Limits) -> BowstringError:
     """Return the error of a row.
 
     Parameters
@@ -161,8 +171,10 @@ def error_of(code: int, text: bytes, position: int, row: int, limits: Limits) ->
         Its bytes, empty where they are too many.
     position
         The byte that it is about.
+    row
+        As :meth:`Texts.place` names it.
     """
-    where = f"row {row}, byte {position}"
+    where = f"{row}, byte {position}"
     if code == status.TOO_DEEP:
         return LimitExceeded(
             "JSON is nested too deeply",
@@ -174,21 +186,26 @@ def error_of(code: int, text: bytes, position: int, row: int, limits: Limits) ->
         return LimitExceeded(
             "a JSON text is too long",
             expected=f"at most {limits.json_bytes} bytes",
-            where=f"row {row}",
+            where=row,
             hint="Raise Limits.json_bytes.",
         )
     if code == status.OUTSIDE:
-        return InvalidBody("a text is not within its buffer", where=f"row {row}")
+        return InvalidBody("a text is not within its buffer", where=row)
     if code == status.TWICE:
         key, _ = json.JSONDecoder().raw_decode(text[position:].decode(errors="replace"))
-        return InvalidBody("a JSON object has a key twice", found=repr(key)[:_LONGEST_KEY], where=where)
+        return InvalidBody(
+            "a JSON object has a key twice",
+            found=repr(key)[:_LONGEST_KEY],
+            where=where,
+            hint='repeated="last" keeps the last value of each key.',
+        )
     if code == status.NO_TEXT:
         return _no_text(text, position, row)
     shown = text[position : position + _SHOWN].decode(errors="replace")
     return InvalidBody(_WHAT[code], found=repr(shown) if shown else "the end", where=where)
 
 
-def _no_text(text: bytes, position: int, row: int) -> InvalidBody:
+def _no_text(text: bytes, position: int, row: str) -> InvalidBody:
     """Return the error of a string that is not UTF-8, which begins at `position`."""
     what, found = "JSON text is not UTF-8", ""
     try:
@@ -198,7 +215,7 @@ def _no_text(text: bytes, position: int, row: int) -> InvalidBody:
         if len(wrong) > 1 and wrong[0] == _LEAD_OF_SURROGATES and wrong[1] >= _FIRST_OF_SURROGATES:
             what = _WHAT[int(status.SURROGATE)]
         position, found = position + error.start, f"{error.reason}: {wrong[:1].hex()}"
-    return InvalidBody(what, found=found, where=f"row {row}, byte {position}")
+    return InvalidBody(what, found=found, where=f"{row}, byte {position}")
 
 
 class ColumnBuilder:
@@ -206,6 +223,7 @@ class ColumnBuilder:
 
     def __init__(self, texts: Texts) -> None:
         rows = len(texts.starts)
+        self._texts = texts
         self._device = texts.device
         self._offsets = np.zeros(rows + 1, np.int64)
         self._valid = np.zeros(rows, np.bool_)
@@ -246,7 +264,7 @@ class ColumnBuilder:
                 "the values of a Variant column",
                 expected="at most 2 GiB",
                 found=end,
-                where=f"row {rows.start + last}",
+                where=self._texts.place(rows.start + last),
                 hint="Make several columns of fewer rows.",
             )
         self._offsets[rows.start : rows.stop + 1] = offsets

@@ -59,6 +59,8 @@ class Texts:
     statuses : ndarray of uint8, shape (rows,)
         On the host: :data:`~bowstring.kernels.json.format.READ` for rows to read, ``NOTHING`` for nulls,
         ``TOO_LONG`` and ``OUTSIDE`` for what cannot be read.
+    of_file
+        Whether the data are a file whose lines are the rows.
     """
 
     device: Device
@@ -66,6 +68,14 @@ class Texts:
     starts: np.ndarray[Any, np.dtype[np.int64]]
     stops: np.ndarray[Any, np.dtype[np.int64]]
     statuses: np.ndarray[Any, np.dtype[np.uint8]]
+    of_file: bool = False
+
+    def place(self, row: int) -> str:
+        """Return how errors name a row: if the texts are the lines of a file, by its line too."""
+        if not self.of_file:
+            return f"row {row}"
+        line = 1 + np.count_nonzero(self.data[: self.starts[row]] == ord("\n"))
+        return f"line {line} (row {row})"
 
 
 def texts_of(source: Any, limits: Limits) -> Texts:

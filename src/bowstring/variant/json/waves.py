@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import InvalidBody, LimitExceeded
-from bowstring.kernels.json.format import BODY, HEAD, INTEGER, NODE, RANGE, UNDECIDED
+from bowstring.kernels.json.format import BODY, HEAD, INTEGER, KEEP_LAST, NODE, RANGE, SPARK, UNDECIDED
 from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, PLAN, POOL_END, SPARE, STATE, UNKNOWN
 from bowstring.kernels.json.read import count_nodes, read_rows
 from bowstring.kernels.json.write import measure_rows, write_rows
@@ -164,10 +164,11 @@ class Read:
 class Waves:
     """The kernels over the waves of some texts, and their scratch, which each wave uses again."""
 
-    def __init__(self, texts: Texts, chunks: Chunks, *, spark: bool, limits: Limits) -> None:
+    def __init__(self, texts: Texts, chunks: Chunks, *, spark: bool, last: bool, limits: Limits) -> None:
         self._texts = texts
         self._chunks = chunks
         self._spark = spark
+        self._rules = spark * int(SPARK) | last * int(KEEP_LAST)
         self._limits = limits
         self._seed = secrets.randbits(64)
         self._large = False
@@ -212,7 +213,7 @@ class Waves:
             device.from_host(texts.starts[rows]),
             device.from_host(texts.stops[rows]),
             device.from_host(plan.reshape(-1)),
-            int(self._spark),
+            self._rules,
             self._limits.depth,
             self._seed,
             *(statuses, positions, firsts, counts, self._nodes, self._children),

@@ -10,9 +10,12 @@ import pyarrow as pa
 
 from bowstring.errors import BowstringError, InvalidBody, InvalidMetadata, LimitExceeded, MissingDependency
 from bowstring.kernels import bitmap
+from bowstring.kernels.vortex import decode_text
+from bowstring.kernels.vortex.arrays import empty
+from bowstring.kernels.vortex.faults import new_faults
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import Kind
-from bowstring.vortex.values import INLINE, Values
+from bowstring.vortex.values import Values
 
 if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
@@ -35,7 +38,7 @@ def pco(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     metadata = decoder.metadata(node)
     validity = decoder.validity(node, 0, rows)
-    flags, count = _valid(decoder, validity, rows)
+    count = _count_valid(decoder, validity, rows)
     chunks = [[page.uint(1) for page in chunk.messages(1)] for chunk in metadata.messages(2)]
     pages = sum(map(len, chunks))
     if len(node.buffers) != len(chunks) + pages or sum(map(sum, chunks)) < count:
@@ -45,11 +48,11 @@ def pco(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
             found=f"{sum(map(sum, chunks))} numbers in {len(chunks) + pages} buffers",
         )
     total = sum(map(sum, chunks))
-    decoder.allocate((total + rows) * dtype.numpy.itemsize)
-    buffers = [_host_bytes(decoder, node, at) for at in range(len(node.buffers))]
+    decoder.allocate(total * dtype.numpy.itemsize)
+    buffers = [bytes(_host_bytes(decoder, node, at)) for at in range(len(node.buffers))]
     found = np.empty(total, dtype.numpy)
     _read_pages(metadata.blob(1) or b"", chunks, buffers, found, str(dtype.as_nullable(False)))
-    return _numbers(decoder, dtype, rows, validity, flags, found[:count])
+    return _numbers(decoder, dtype, rows, validity, found[:count])
 
 
 def _read_pages(header: bytes, chunks: list[list[int]], buffers: list[bytes], found: Any, name: str) -> None:
@@ -87,7 +90,7 @@ def zstd(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE, Kind.UTF8, Kind.BINARY)
     metadata = decoder.metadata(node)
     validity = decoder.validity(node, 0, rows)
-    flags, count = _valid(decoder, validity, rows)
+    count = _count_valid(decoder, validity, rows)
     sizes = [frame.uint(1) for frame in metadata.messages(2)]
     first = 1 if metadata.uint(1) else 0
     if len(node.buffers) != first + len(sizes):
@@ -96,105 +99,85 @@ def zstd(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
             expected=len(sizes),
             found=len(node.buffers) - first,
         )
-    decoder.allocate(2 * sum(sizes))
+    is_text = dtype.kind is not Kind.PRIMITIVE
+    size, expected = sum(sizes), count * (_PREFIX_BYTES if is_text else dtype.numpy.itemsize)
+    if size < expected or (size > expected and not is_text):
+        raise InvalidBody(
+            "zstd holds another number of values than are not null",
+            expected=f"{count} values in {'at least ' * is_text}{expected} bytes",
+            found=size,
+        )
+    if is_text and size > _MOST_BYTES:
+        raise LimitExceeded("text or binary of one column of a batch", expected="below 2 GiB", found=size)
+    decoder.allocate(size + (max(sizes) if len(sizes) > 1 else 0) + 16 * rows * is_text)
     trained = _host_bytes(decoder, node, 0) if first else None
-    frames = [_host_bytes(decoder, node, first + at) for at in range(len(sizes))]
-    data = b"".join(_frame(*each, trained) for each in zip(frames, sizes, strict=True))
-    if dtype.kind is Kind.PRIMITIVE:
-        if len(data) != count * dtype.numpy.itemsize:
-            raise InvalidBody(
-                "zstd holds another number of values than are not null",
-                expected=f"{count * dtype.numpy.itemsize} bytes",
-                found=len(data),
-            )
-        decoder.allocate(rows * dtype.numpy.itemsize)
-        return _numbers(decoder, dtype, rows, validity, flags, np.frombuffer(data, dtype.numpy))
-    decoder.allocate(16 * rows)
-    views = _views_of(data, count)
-    table: Any = views
-    if flags is not None:
-        table = np.zeros((rows, 2), np.uint64)
-        table[flags] = views.reshape(-1, 2)
-        table = table.reshape(-1)
+    data = np.empty(0, np.uint8)
+    if len(sizes) == 1:
+        data = _frame(_host_bytes(decoder, node, first), size, trained)
+    elif size:
+        data, at = empty(data, size, np.uint8), 0
+        for frame, length in enumerate(sizes):
+            data[at : at + length] = _frame(_host_bytes(decoder, node, first + frame), length, trained)
+            at += length
+    if not is_text:
+        return _numbers(decoder, dtype, rows, validity, data.view(dtype.numpy))
+    bits = None if validity is None else decoder.device.to_host(validity)
+    faults = new_faults(data)
+    views = decode_text.make_views_of_prefixed(data, rows, validity=bits, faults=faults)
+    if faults.any():
+        raise InvalidBody("values in zstd are cut off", expected=f"{count} values in {size} bytes")
     put = decoder.device.from_host
-    return Values(dtype, rows, validity, (put(table), put(np.frombuffer(data, np.uint8))))
+    return Values(dtype, rows, validity, (put(views), put(data)))
 
 
-def _frame(data: bytes, size: int, trained: bytes | None) -> bytes:
+def _frame(data: Any, size: int, trained: Any) -> Any:
     """Return what a frame holds, exactly as many bytes as are expected."""
-    if trained is None:
-        try:
-            with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-                found: bytes = stream.read(size + 1)
-        except (OSError, pa.ArrowException) as error:
-            raise InvalidBody(f"a frame of zstd cannot be decompressed: {error}") from error
-    else:
+    try:
+        if trained is None:
+            # At once: a stream would also allocate the window that the frame asks for.
+            whole = pa.Codec("zstd").decompress(pa.py_buffer(data), size)
+            return np.frombuffer(whole, np.uint8)
         library = _library("zstandard", "zstandard")
-        dictionary = library.ZstdCompressionDict(trained)
-        try:
-            with library.ZstdDecompressor(dict_data=dictionary).stream_reader(data) as stream:
-                found = stream.read(size + 1)
-        except library.ZstdError as error:
-            raise InvalidBody(f"a frame of zstd cannot be decompressed: {error}") from error
+        dictionary = library.ZstdCompressionDict(bytes(trained))
+        with library.ZstdDecompressor(dict_data=dictionary).stream_reader(data) as stream:
+            found: bytes = stream.read(size + 1)
+    except MemoryError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidBody(
+            f"a frame of zstd cannot be decompressed: {error}", expected=f"{size} bytes"
+        ) from error
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":
+            raise
+        raise InvalidBody(f"a frame of zstd cannot be decompressed: {error}") from error
     if len(found) != size:
         raise InvalidBody(
             "a frame of zstd does not hold as many bytes as are declared", expected=size, found=len(found)
         )
-    return found
+    return np.frombuffer(found, np.uint8)
 
 
-def _views_of(data: bytes, count: int) -> Any:
-    """Return views of values that have their lengths before them; each length says where the next one is."""
-    if len(data) > _MOST_BYTES:
-        raise LimitExceeded(
-            "text or binary of one column of a batch", expected="below 2 GiB", found=len(data)
-        )
-    starts = np.empty(count, np.int64)
-    ends = np.empty(count, np.int64)
-    at, held = 0, len(data)
-    for row in range(count):
-        start = at + _PREFIX_BYTES
-        at = start + int.from_bytes(data[at:start], "little")
-        if at > held:
-            raise InvalidBody("values in zstd are cut off", expected=f"{count} values", found=row)
-        starts[row], ends[row] = start, at
-    return _views(np.frombuffer(data, np.uint8), starts, ends)
-
-
-def _views(data: Any, starts: Any, ends: Any) -> Any:
-    lengths = ends - starts
-    padded = np.concatenate([data, np.zeros(INLINE, np.uint8)])
-    views = np.zeros((len(starts), 16), np.uint8)
-    views[:, :4] = lengths.astype("<u4").view(np.uint8).reshape(-1, 4)
-    at = np.arange(INLINE)
-    views[:, 4:] = np.where(at < lengths[:, None], padded[starts[:, None] + at], 0)
-    is_long = lengths > INLINE
-    words = views.view("<u4")
-    words[is_long, 2] = 0
-    words[is_long, 3] = starts[is_long]
-    return views.reshape(-1).view(np.uint64)
-
-
-def _valid(decoder: Decoder, validity: Any | None, rows: int) -> tuple[Any | None, int]:
-    """Return which rows are not null, on the host, and how many."""
+def _count_valid(decoder: Decoder, validity: Any | None, rows: int) -> int:
+    """Return how many rows are not null."""
     if validity is None:
-        return None, rows
-    flags = bitmap.expanded(decoder.device.to_host(validity), 0, rows)
-    return flags, int(np.count_nonzero(flags))
+        return rows
+    return int(decoder.device.to_host(bitmap.count_set(validity, 0, rows))[0])
 
 
-def _numbers(
-    decoder: Decoder, dtype: DType, rows: int, validity: Any | None, flags: Any | None, found: Any
-) -> Values:
-    if flags is not None:
-        stored = found
-        found = np.zeros(rows, dtype.numpy)
-        found[flags] = stored
-    return Values(dtype, rows, validity, (decoder.device.from_host(found),))
+def _numbers(decoder: Decoder, dtype: DType, rows: int, validity: Any | None, stored: Any) -> Values:
+    """Return numbers of which only those that are not null are stored."""
+    if validity is not None:
+        decoder.allocate(rows * (1 + dtype.numpy.itemsize))
+        flags = bitmap.expanded(decoder.device.to_host(validity), 0, rows)
+        numbers = np.zeros(rows, dtype.numpy)
+        numbers[flags] = stored
+        stored = numbers
+    return Values(dtype, rows, validity, (decoder.device.from_host(stored),))
 
 
-def _host_bytes(decoder: Decoder, node: ArrayNode, at: int) -> bytes:
-    return bytes(decoder.device.to_host(decoder.buffer(node, at)))
+def _host_bytes(decoder: Decoder, node: ArrayNode, at: int) -> Any:
+    return decoder.device.to_host(decoder.buffer(node, at))
 
 
 def _library(package: str, module: str) -> Any:
