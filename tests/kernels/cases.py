@@ -18,6 +18,7 @@ from bowstring.kernels.validation.text import blocks_of
 from tests.kernels import (
     geo_cases,
     json_cases,
+    parquet_cases,
     shredded_cases,
     variant_cases,
     variant_cast_cases,
@@ -325,4 +326,4 @@ CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     rearrange.gather_pieces: some_pieces,
 }
 CASES |= json_cases.CASES | variant_cases.CASES | variant_cast_cases.CASES | variant_text_cases.CASES
-CASES |= shredded_cases.CASES | vortex_cases.CASES | geo_cases.CASES
+CASES |= shredded_cases.CASES | vortex_cases.CASES | geo_cases.CASES | parquet_cases.CASES

@@ -92,6 +92,8 @@ def _meant(meaning: Meaning, int96: str, key_values: Mapping[bytes, bytes], fiel
         return wkb_field(field, meaning.geospatial, key_values)
     if meaning.mark:
         return field.with_metadata({**(field.metadata or {}), LOGICAL_KEY: meaning.mark.encode()})
+    if meaning.arrow == "decimal":
+        return field.with_type(meaning.decimal)
     if meaning.arrow == "timestamp":
         return field.with_type(pa.timestamp(int96))
     return field.with_type(pa.null() if meaning.arrow == "null" else pa.month_day_nano_interval())

@@ -1,32 +1,40 @@
 """The column chunks of a footer, where they are and what they say, read without pyarrow.
 
-pyarrow ends the process where it is asked about a column chunk whose size statistics contradict the schema, so
-each one is looked at here before (:func:`check_chunks`). Nothing in a footer says how long a chunk is: all that
-come before one are passed over.
+pyarrow ends the process where it is asked about a column chunk whose size statistics contradict the schema, and
+makes hundreds of bytes of memory of one byte of a footer. So a kernel passes over the footer before
+(:class:`Chunks`). Single chunks are read in Python (:func:`chunks_of`): nothing says how long a chunk is, so all
+that come before one are passed over.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.errors import InvalidMetadata, Unsupported
+import numpy as np
+
+from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated
+from bowstring.kernels.launch import launch
+from bowstring.kernels.parquet import footer as kernel
 from bowstring.parquet.thrift import LIST, STRUCT, Field, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from bowstring.limits import Limits
     from bowstring.parquet.footer import Footer
 
-__all__ = ["META_DATA", "check_chunks", "chunks_of", "group_reader", "inside"]
+__all__ = ["META_DATA", "SMALL", "Chunks", "chunks_of", "group_reader", "inside"]
 
 # Numbers of fields in parquet.thrift.
 _SCHEMA, _ROW_GROUPS, _COLUMNS = 2, 4, 1
 META_DATA: Final = 3
-_TYPE: Final = 1
-_CRYPTO: Final = 8
-_SIZES: Final = 16
-_TEXT_BYTES, _REPETITIONS, _DEFINITIONS = 1, 2, 3
 _DEPTH: Final = 64
+_MIB: Final = 1 << 20
+SMALL: Final = _MIB // 16
+"""The size of a footer of which pyarrow makes at most 40 MiB, whatever is in it."""
+# How much memory pyarrow may need for a byte of a footer, all in all: real ones need 5 to 30.
+_MOST_RATIO: Final = 64
+_MOST_METADATA: Final = 16
 
 
 def group_reader(footer: Footer) -> Reader | None:
@@ -84,58 +92,130 @@ def inside(fields: list[Field] | None, number: int) -> list[Field] | None:
     return Reader(value, _DEPTH).struct() if isinstance(value, bytes) else None
 
 
-def check_chunks(footer: Footer, schema: Any, leaves: Collection[int]) -> None:
-    """Raise an error for column chunks that pyarrow must not be asked about.
+class Chunks:
+    """The facts of the column chunks of a footer, read in one pass that bounds what a footer may be.
 
     Parameters
     ----------
     footer
         The footer.
-    schema
-        A ``pyarrow.parquet.ParquetSchema``, for the levels of each column.
-    leaves
-        The numbers of the columns of values.
+    limits
+        pyarrow's memory for the footer is at most 16 times ``metadata_bytes``, and 64 bytes for each byte.
+
+    Attributes
+    ----------
+    facts : array of int64, shape (row groups, columns, FACTS)
+        See :mod:`bowstring.kernels.parquet.footer`.
 
     Raises
     ------
-    InvalidMetadata
-        A chunk has another physical type than its column, histograms for other levels, or bytes of text where there
-        is no text.
-    Unsupported
-        A column is encrypted.
+    InvalidMetadata, Truncated
+        The bytes are not the encoding of a footer; a row group has more or fewer chunks than there are columns.
+    LimitExceeded
+        Row groups, chunks, key-value pairs or other parts are more than the bounds.
     """
-    physical = [element.physical for element in footer.schema if element.physical is not None]
-    for number, group in enumerate(chunks_of(footer, leaves)):
-        for leaf, chunk in group.items():
-            column = schema.column(leaf)
-            try:
-                _check_chunk(chunk, physical[leaf], column)
-            except InvalidMetadata as error:
-                error.where = f"row group {number}, column {column.path}"
-                raise
 
-
-def _check_chunk(chunk: list[Field], physical: int, column: Any) -> None:
-    if any(each.id == _CRYPTO for each in chunk):
-        raise Unsupported("encrypted columns of Parquet files", where=column.path)
-    data = inside(chunk, META_DATA)
-    if data is None:
-        raise InvalidMetadata("a column chunk has no metadata")
-    found = next((each.value for each in data if each.id == _TYPE), None)
-    if found != physical:
-        raise InvalidMetadata("a column chunk has another physical type", expected=physical, found=found)
-    sizes = {each.id: each for each in inside(data, _SIZES) or ()}
-    if _TEXT_BYTES in sizes and column.physical_type != "BYTE_ARRAY":
-        raise InvalidMetadata(
-            "a column chunk counts bytes of text", expected="BYTE_ARRAY", found=column.physical_type
+    def __init__(self, footer: Footer, limits: Limits) -> None:
+        self._physical = [each.physical for each in footer.schema if each.physical is not None]
+        columns = len(self._physical)
+        reader = group_reader(footer)
+        groups = 0 if reader is None else reader.list_header()[0]
+        rest = footer.rest
+        # Memory is committed where a chunk is found, and each takes a byte.
+        facts = np.empty(min(groups * columns, len(rest)) * int(kernel.FACTS), np.int64)
+        counts = np.zeros(int(kernel.COUNTS), np.int64)
+        room = np.empty(_DEPTH * int(kernel.LEVEL), np.int64)
+        most = min(_MOST_METADATA * limits.metadata_bytes, _MOST_RATIO * max(len(rest), _MIB))
+        launch(
+            kernel.read_footer, 1, np.frombuffer(rest, np.uint8), columns, most, _DEPTH, room, facts, counts
         )
-    for number, most in (
-        (_REPETITIONS, column.max_repetition_level),
-        (_DEFINITIONS, column.max_definition_level),
-    ):
-        value = sizes[number].value if number in sizes else None
-        size = Reader(value, _DEPTH).list_header()[0] if isinstance(value, bytes) else 0
-        if size not in (0, most + 1):
-            raise InvalidMetadata(
-                "a histogram of levels contradicts the schema", expected=f"{most + 1} levels", found=size
+        _check_counts(counts, columns, most)
+        held = int(counts[kernel.GROUPS])
+        self.facts = facts[: held * columns * int(kernel.FACTS)].reshape(held, columns, int(kernel.FACTS))
+
+    def encrypted(self, leaves: Collection[int]) -> list[int]:
+        """Return those of some columns of values that have a chunk that is encrypted."""
+        chosen = sorted(leaves)
+        flags = np.bitwise_or.reduce(self.facts[:, chosen, kernel.FLAGS], axis=0) & kernel.ENCRYPTED
+        return [leaf for leaf, flag in zip(chosen, flags.tolist(), strict=True) if flag]
+
+    def check(self, schema: Any, leaves: Collection[int]) -> None:
+        """Raise an error for column chunks that pyarrow must not be asked about; none of them is encrypted.
+
+        Parameters
+        ----------
+        schema
+            A ``pyarrow.parquet.ParquetSchema``, for the levels of each column.
+        leaves
+            The numbers of the columns of values.
+
+        Raises
+        ------
+        InvalidMetadata
+            A chunk has another physical type than its column, histograms for other levels, or bytes of text where
+            there is no text.
+        """
+        for leaf in leaves:
+            column = schema.column(leaf)
+            facts = self.facts[:, leaf]
+            wanted = np.array(
+                [self._physical[leaf], column.max_repetition_level + 1, column.max_definition_level + 1]
             )
+            found = facts[:, [kernel.TYPE, kernel.REPETITIONS, kernel.DEFINITIONS]]
+            wrong = found != wanted
+            wrong[:, 1:] &= found[:, 1:] > 0
+            text = (facts[:, kernel.TEXT_BYTES] != -1) & (column.physical_type != "BYTE_ARRAY")
+            missing = facts[:, kernel.FLAGS] & kernel.HAS_METADATA == 0
+            bad = wrong.any(axis=1) | text | missing
+            if bad.any():
+                group = int(bad.argmax())
+                where = f"row group {group}, column {column.path}"
+                if missing[group]:
+                    raise InvalidMetadata("a column chunk has no metadata", where=where)
+                if wrong[group, 0]:
+                    raise InvalidMetadata(
+                        "a column chunk has another physical type",
+                        expected=wanted[0],
+                        found=found[group, 0],
+                        where=where,
+                    )
+                if text[group]:
+                    raise InvalidMetadata(
+                        "a column chunk counts bytes of text",
+                        expected="BYTE_ARRAY",
+                        found=column.physical_type,
+                        where=where,
+                    )
+                level = 1 if wrong[group, 1] else 2
+                raise InvalidMetadata(
+                    "a histogram of levels contradicts the schema",
+                    expected=f"{wanted[level]} levels",
+                    found=found[group, level],
+                    where=where,
+                )
+
+
+def _check_counts(counts: Any, columns: int, most: int) -> None:
+    """Raise the error of a footer that the kernel did not pass over."""
+    status = int(counts[kernel.STATUS])
+    where = f"byte {int(counts[kernel.PLACE])} after the schema of the footer"
+    if status == kernel.TRUNCATED:
+        raise Truncated("a footer ends inside a value", where=where)
+    if status == kernel.MALFORMED:
+        raise InvalidMetadata("no such Thrift type", expected="1 to 13", where=where)
+    if status == kernel.TOO_DEEP:
+        raise LimitExceeded("a footer nests too deeply", expected=f"at most {_DEPTH} levels", where=where)
+    if status == kernel.TOO_LARGE:
+        raise LimitExceeded(
+            "a footer has too many row groups, column chunks, key-value pairs or other parts",
+            expected=f"at most {most} bytes of memory for them",
+            found=f"{int(counts[kernel.CHUNKS])} chunks in {int(counts[kernel.GROUPS])} row groups, and more",
+            where=where,
+            hint="It depends on the size of the footer, and on Limits.metadata_bytes.",
+        )
+    if status == kernel.MISMATCH:
+        raise InvalidMetadata(
+            "a row group has more or fewer column chunks than there are columns",
+            expected=columns,
+            where=f"row group {int(counts[kernel.GROUPS]) - 1}, {where}",
+        )

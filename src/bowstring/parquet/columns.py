@@ -30,6 +30,7 @@ __all__ = [
     "leaf_fields",
     "leaves_of",
     "meant",
+    "rebased",
     "variant_groups",
     "variants_of",
     "with_child_arrays",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 ColumnPath = str | tuple[str, ...]
+_PAIR = 2
 
 
 class Variant(NamedTuple):
@@ -97,6 +99,7 @@ def meant(
     schema: pa.Schema,
     groups: frozenset[tuple[int, int]],
     fields: Mapping[int, Callable[[pa.Field], pa.Field]],
+    maps: frozenset[tuple[int, int]] = frozenset(),
 ) -> pa.Schema:
     """Return a schema in which groups are marked as Variants, and leaves are what the file says.
 
@@ -110,13 +113,15 @@ def meant(
         The first leaf, and one after the last, of each Variant.
     fields
         What the fields of some leaves are to become.
+    maps
+        The first leaf, and one after the last, of each map that pyarrow reads as a list of pairs.
     """
     found = []
     first = 0
     for field in schema:
         type_ = field.type
         if type_.num_fields or isinstance(type_, pa.BaseExtensionType):
-            field, first = _meant(field, first, groups, fields)  # noqa: PLW2901  what it means
+            field, first = _meant(field, first, groups, fields, maps)  # noqa: PLW2901  what it means
             found.append(field)
         else:
             found.append(fields[first](field) if first in fields else field)
@@ -199,6 +204,7 @@ def _meant(
     first: int,
     groups: frozenset[tuple[int, int]],
     fields: Mapping[int, Callable[[pa.Field], pa.Field]],
+    maps: frozenset[tuple[int, int]],
 ) -> tuple[pa.Field, int]:
     """Return what a field means, and the number of the leaf behind it."""
     children = children_of(field.type)
@@ -206,11 +212,16 @@ def _meant(
         return fields[first](field) if first in fields else field, first + 1
     new, end = [], first
     for child in children:
-        child, end = _meant(child, end, groups, fields)  # noqa: PLW2901  what it means
+        child, end = _meant(child, end, groups, fields, maps)  # noqa: PLW2901  what it means
         new.append(child)
     # A group around a Variant alone has the same leaves, and one child; a Variant has two or more.
     if len(children) > 1 and (first, end) in groups and pa.types.is_struct(field.type):
         return marked_field(field.with_type(pa.struct([_encoded(child) for child in new]))), end
+    if (first, end) in maps and pa.types.is_list(field.type) and pa.types.is_struct(new[0].type):
+        # A list around such a map alone has the same leaves, but no structs as elements; and a group has one child.
+        pair = children_of(new[0].type)
+        if len(pair) == _PAIR:
+            return field.with_type(pa.map_(pair[0].with_nullable(False), pair[1])), end
     if is_variant(field):
         field = unmarked_field(field)
     elif all(child is before for child, before in zip(new, children, strict=True)):
@@ -289,7 +300,7 @@ def with_child_arrays(array: Any, type_: pa.DataType, change: Callable[[Any, pa.
         view = pa.ListViewArray if pa.types.is_list_view(type_) else pa.LargeListViewArray
         values = change(array.flatten(), children[0], 0)
         return view.from_arrays(starts, sizes, values, type=type_, mask=mask)
-    offsets, values = _rebased(array)
+    offsets, values = rebased(array)
     if pa.types.is_map(type_):
         keys, items = change(values.field(0), children[0], 0), change(values.field(1), children[1], 1)
         return pa.MapArray.from_arrays(offsets, keys, items, type=type_, mask=mask)
@@ -297,7 +308,7 @@ def with_child_arrays(array: Any, type_: pa.DataType, change: Callable[[Any, pa.
     return kind.from_arrays(offsets, change(values, children[0], 0), type=type_, mask=mask)
 
 
-def _rebased(array: Any) -> tuple[Any, Any]:
+def rebased(array: Any) -> tuple[Any, Any]:
     """Return offsets that begin at 0, and the values that they are of."""
     offsets = array.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()

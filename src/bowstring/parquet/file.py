@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -28,7 +27,7 @@ from bowstring.errors import (
 )
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.parquet.annotations import meant_fields
-from bowstring.parquet.chunks import check_chunks
+from bowstring.parquet.chunks import SMALL, Chunks
 from bowstring.parquet.columns import (
     ColumnPath,
     leaves_of,
@@ -36,17 +35,17 @@ from bowstring.parquet.columns import (
     variant_groups,
     variants_of,
 )
-from bowstring.parquet.footer import (
-    MAGIC,
-    Footer,
-    decode_footer,
-    encode_footer,
-    footer_bytes,
-    framed,
-)
+from bowstring.parquet.footer import AROUND, Footer, decode_footer, footer_bytes
 from bowstring.parquet.physical import as_type
+from bowstring.parquet.shown import (
+    meant_elements,
+    refused_by_pyarrow,
+    refused_by_type,
+    shown_bytes,
+    shown_footer,
+)
 from bowstring.parquet.source import name_of, open_source
-from bowstring.parquet.types import INT96, Meaning, meaning_of
+from bowstring.parquet.types import PLAIN, Meaning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Int96", "OpenFile", "Selection"]
 
 _BATCH_ROWS: Final = 128 * 1024
+_OF_PYARROW: Final = (pa.ArrowException, OSError, ValueError, NotImplementedError)
 Int96 = Literal["us", "ns"]
 """The unit of timestamps that INT96 is read as."""
 
@@ -76,14 +76,6 @@ class Selection(NamedTuple):
     positions: tuple[int, ...] | None
 
 
-class _Meant(NamedTuple):
-    """An element of which pyarrow does not make all that it means, and its leaf; of a group, the first one."""
-
-    position: int
-    leaf: int
-    meaning: Meaning
-
-
 class OpenFile:
     """A Parquet file.
 
@@ -100,13 +92,17 @@ class OpenFile:
     ----------
     meanings : dict of int to Meaning
         By the number of the column of values: what pyarrow makes of it is not all.
+    refusals : dict of int to Refusal
+        By the number of the column of values: why it cannot be read, where the others can.
 
     Raises
     ------
     InvalidData
-        It is not a Parquet file, or a damaged one; a logical type is where it may not be.
+        It is not a Parquet file, or a damaged one.
     Unsupported
-        It is encrypted, or has a type that pyarrow cannot read.
+        It is encrypted.
+    LimitExceeded
+        The footer, or what pyarrow would make of it, is larger than the bounds.
     MissingFile
         There is no such file.
     """
@@ -121,17 +117,21 @@ class OpenFile:
         self._warned: set[int] = set()
         self._checked: set[int] = set()
         self._groups: frozenset[tuple[int, int]] = frozenset()
+        self._maps: frozenset[tuple[int, int]] = frozenset()
         self._owned = not isinstance(source, pa.NativeFile)
         self.source = open_source(source)
         try:
             with self._translated():
                 # pyarrow has no bound on the size of a footer, and takes up to 300 bytes of memory for each of its.
-                self.footer = decode_footer(footer_bytes(self.source, limits), limits)
+                data = footer_bytes(self.source, limits)
+                self._footer_length = len(data)
+                self.footer = decode_footer(data, limits)
                 _check_names(self.footer)
-                self._elements = _meanings(self.footer)
-                self.metadata: Any = self._shown_metadata()
-                self._file = self._opened()
-                self.metadata = self._file.metadata
+                if len(self.footer.rest) > SMALL:
+                    _ = self.chunks  # bounded before pyarrow sees them
+                self._elements = meant_elements(self.footer)
+                self.refusals = refused_by_type(self.footer, self._elements)
+                self._open_by_pyarrow()
                 self.schema: pa.Schema = self._meant_schema()
         except BaseException:
             self.close()
@@ -202,9 +202,31 @@ class OpenFile:
         """
         new = set(leaves) - self._checked
         if new:
+            self._check_encrypted(new)
             with self._translated():
-                check_chunks(self.footer, self.metadata.schema, new)
+                self.chunks.check(self.metadata.schema, new)
             self._checked |= new
+
+    @functools.cached_property
+    def chunks(self) -> Chunks:
+        """The facts of the column chunks."""
+        with self._translated():
+            return Chunks(self.footer, self._limits)
+
+    def encrypted(self) -> list[int]:
+        """Return the columns of values that are encrypted, in a file whose footer is not."""
+        return self.chunks.encrypted(range(len(self.leaf_paths))) if self._is_signed else []
+
+    def _check_encrypted(self, leaves: Iterable[int]) -> None:
+        found = self.chunks.encrypted(set(leaves))
+        if found:
+            names = ", ".join(".".join(self.leaf_paths[leaf]) for leaf in found)
+            raise Unsupported(
+                "columns of the Parquet file are encrypted",
+                found=names[:300],
+                where=self.name,
+                hint="Leave them out: columns=[…] names others.",
+            )
 
     def select(self, columns: Sequence[ColumnPath] | None) -> Selection:
         """Choose columns.
@@ -220,7 +242,7 @@ class OpenFile:
             There is no such column.
         """
         if columns is None:
-            self._check_leaves(self.meanings)
+            self._check_leaves(range(len(self.leaf_paths)))
             return Selection(None, self.schema, None)
         chosen = [leaves_of(self.leaf_paths, column) for column in columns]
         for column, each in zip(columns, chosen, strict=True):
@@ -263,22 +285,83 @@ class OpenFile:
     ) -> list[pa.RecordBatch]:
         """Read a row group whole: one batch, but for columns of more than 2 GiB of text."""
         with self._translated():
-            table = self._opened(read_dictionary=self._dictionaries).reader.read_row_group(
-                index, column_indices=_indices(selection), use_threads=threads
-            )
-            return _batches(table, selection, self.metadata.row_group(index).num_rows)
+            rows = self.metadata.row_group(index).num_rows
+            try:
+                table = self._whole(self.metadata, index, selection, threads=threads)
+            except _OF_PYARROW as error:
+                if not self._is_wide(selection):
+                    raise self._blamed(error, [index], selection) from error
+                try:
+                    table = self._whole(self._wide_metadata, index, selection, threads=threads)
+                except _OF_PYARROW as second:
+                    raise self._blamed(second, [index], selection) from second
+            return _batches(table, selection, rows)
 
     def iter_row_groups(
         self, groups: Sequence[int], selection: Selection, rows: int = _BATCH_ROWS, *, threads: bool = True
     ) -> Iterator[pa.RecordBatch]:
         """Read row groups piece by piece, without ever having all of one in memory."""
+        done = 0
         with self._translated():
-            # pyarrow reads dictionaries of nested columns for whole row groups only.
-            reader = self._opened().reader
-            for batch in reader.iter_batches(
-                rows, row_groups=list(groups), column_indices=_indices(selection), use_threads=threads
-            ):
-                yield from _batches(pa.Table.from_batches([batch]), selection, batch.num_rows)
+            try:
+                for table in self._pieces(self.metadata, groups, selection, rows, threads=threads):
+                    yield from _batches(table, selection, table.num_rows)
+                    done += table.num_rows
+            except BowstringError:
+                raise
+            except _OF_PYARROW as error:
+                if not self._is_wide(selection):
+                    raise self._blamed(error, groups, selection) from error
+            else:
+                return
+            for table in self._pieces(self._wide_metadata, groups, selection, rows, threads=threads):
+                if done < table.num_rows:
+                    left = table.slice(done)
+                    yield from _batches(left, selection, left.num_rows)
+                done = max(done - table.num_rows, 0)
+
+    def _whole(self, metadata: Any, index: int, selection: Selection, *, threads: bool) -> pa.Table:
+        reader = self._opened(metadata, read_dictionary=self._dictionaries).reader
+        return reader.read_row_group(index, column_indices=_indices(selection), use_threads=threads)
+
+    def _pieces(
+        self, metadata: Any, groups: Sequence[int], selection: Selection, rows: int, *, threads: bool
+    ) -> Iterator[pa.Table]:
+        # pyarrow reads dictionaries of nested columns for whole row groups only.
+        for batch in self._opened(metadata).reader.iter_batches(
+            rows, row_groups=list(groups), column_indices=_indices(selection), use_threads=threads
+        ):
+            yield pa.Table.from_batches([batch])
+
+    def _is_wide(self, selection: Selection) -> bool:
+        """Return whether decimals are read whose values may be longer than pyarrow takes."""
+        leaves = range(len(self.leaf_paths)) if selection.leaves is None else selection.leaves
+        return any(leaf in self.meanings and self.meanings[leaf].wide for leaf in leaves)
+
+    @functools.cached_property
+    def _wide_metadata(self) -> Any:
+        """The footer in which such decimals are bytes: pyarrow decodes the others faster."""
+        plain = Meaning(shown=PLAIN)
+        elements = [each._replace(meaning=plain) if each.meaning.wide else each for each in self._elements]
+        return pq.read_metadata(pa.BufferReader(shown_bytes(shown_footer(self.footer, elements))))
+
+    def _blamed(self, error: Exception, groups: Sequence[int], selection: Selection) -> Exception:
+        """Return the error of pyarrow for the first column that cannot be read by itself, with its name."""
+        for leaves in self.leaves_by_column(selection):
+            alone = Selection(leaves, selection.schema, None)
+            metadata = self._wide_metadata if self._is_wide(alone) else self.metadata
+            try:
+                for _ in self._pieces(metadata, groups, alone, _BATCH_ROWS, threads=False):
+                    pass
+            except _OF_PYARROW as found:
+                unsupported = isinstance(found, pa.ArrowNotImplementedError | NotImplementedError)
+                return (Unsupported if unsupported else InvalidData)(
+                    "a column of the Parquet file cannot be read",
+                    found=first_line(found),
+                    where=f"column {self.leaf_paths[leaves[0]][0]}",
+                    hint="Leave it out: columns=[…] names others.",
+                )
+        return error
 
     def close(self) -> None:
         """Close the file; batches that were read live on. One that was given open stays open."""
@@ -294,18 +377,37 @@ class OpenFile:
         refused = [
             each
             for each in self._elements
-            if each.meaning.shown and (each.meaning.unsupported or each.meaning.warning)
+            if each.meaning.shown
+            and (each.meaning.warning or (not each.meaning.arrow and not each.meaning.mark))
         ]
         if not refused:
             return self.source
-        return pa.BufferReader(MAGIC + framed(encode_footer(_shown(self.footer, refused))))
+        return pa.BufferReader(shown_bytes(shown_footer(self.footer, refused)))
 
-    def _shown_metadata(self) -> Any:
-        """Return the footer that pyarrow is to read the file by, ``None`` where that is its own."""
-        if not any(each.meaning.shown for each in self._elements):
-            return None
-        shown = MAGIC + framed(encode_footer(_shown(self.footer, self._elements)))
-        return pq.read_metadata(pa.BufferReader(shown))
+    def _open_by_pyarrow(self) -> None:
+        """Open the file by pyarrow; columns for which it refuses to do so are shown plain, and are not read."""
+        self.metadata: Any = None
+        try:
+            self._open_shown()
+        except _OF_PYARROW:
+            elements, refusals = refused_by_pyarrow(self.footer, self._elements)
+            if not refusals:
+                raise
+            self._elements += elements
+            self.refusals = {**refusals, **self.refusals}
+            self._open_shown()
+
+    def _open_shown(self) -> None:
+        length = self._footer_length
+        if any(each.meaning.shown for each in self._elements):
+            shown = shown_bytes(shown_footer(self.footer, self._elements))
+            length = len(shown) - AROUND
+            self.metadata = pq.read_metadata(pa.BufferReader(shown))
+        self._file = self._opened(self.metadata)
+        self.metadata = self._file.metadata
+        _ = self._file.schema_arrow
+        # A signature comes after a footer that says that columns are encrypted.
+        self._is_signed = self.metadata.serialized_size < length
 
     def _meant_schema(self) -> pa.Schema:
         """Return the schema with the meaning of the footer; the metadata of Variants are dictionaries."""
@@ -318,26 +420,30 @@ class OpenFile:
             )
         found = self._file.schema_arrow
         self.meanings = {each.leaf: each.meaning for each in self._elements}
+        maps = {each.position for each in self._elements if each.is_map}
+        if maps:
+            self._maps = frozenset(
+                (node.first_leaf, node.end_leaf) for node in self.footer.nodes() if node.position in maps
+            )
         self._fields = meant_fields(self.meanings, self.int96, self.metadata.metadata or {})
         # Files of others are annotated; those that pyarrow wrote may have a mark in the Arrow schema only.
         if not self._is_flat():
             self._groups = variant_groups(self.footer) | {each.leaves for each in variants_of(found)}
-        return meant(found, self._groups, self._fields) if self._groups or self._fields else found
+        if not (self._groups or self._fields or self._maps):
+            return found
+        return meant(found, self._groups, self._fields, self._maps)
 
-    def _check_leaves(self, leaves: Iterable[int]) -> None:
-        """Raise an error for a column that cannot be read, and warn of one whose meaning is lost."""
-        for leaf in leaves:
+    def _check_leaves(self, leaves: Sequence[int]) -> None:
+        """Raise an error for columns that cannot be read, and warn of those whose meaning is lost."""
+        if self.refusals:
+            for leaf in leaves:
+                if leaf in self.refusals:
+                    raise self.refusals[leaf].error(self.leaf_paths[leaf], self.name)
+        if self._is_signed:
+            self._check_encrypted(leaves)
+        for leaf in leaves if self.meanings else ():
             meaning = self.meanings.get(leaf)
-            if meaning is None:
-                continue
-            if meaning.unsupported:
-                raise Unsupported(
-                    f"a column cannot be read: {meaning.unsupported}",
-                    found=".".join(self.leaf_paths[leaf]),
-                    where=self.name,
-                    hint="Leave it out: columns=[…] names others.",
-                )
-            if meaning.warning and leaf not in self._warned:
+            if meaning is not None and meaning.warning and leaf not in self._warned:
                 self._warned.add(leaf)
                 text = f"{self.name}: column {'.'.join(self.leaf_paths[leaf])} {meaning.warning}"
                 warnings.warn(text, UserWarning, stacklevel=7)
@@ -353,9 +459,9 @@ class OpenFile:
         found = [paths[each.metadata_leaf] for each in variants_of(self.schema)]
         return found if all(every[path] == 1 for path in found) else None
 
-    def _opened(self, **options: Any) -> Any:
+    def _opened(self, metadata: Any, **options: Any) -> Any:
         # Threads read at the same time, and a reader of pyarrow keeps the bytes of one read: each read has its own.
-        return _ByNumber(self.source, metadata=self.metadata, **options)
+        return _ByNumber(self.source, metadata=metadata, **options)
 
     def _schema_of(self, leaves: tuple[int, ...]) -> pa.Schema:
         """Return the schema of some leaves; a Variant of which something is missing is a plain struct."""
@@ -365,16 +471,19 @@ class OpenFile:
         if all(every[top] == count for top, count in chosen.items()):
             return pa.schema([self.schema.field(top) for top in chosen], metadata=self.schema.metadata)
         with self._translated():
-            reader = self._opened(read_dictionary=self._dictionaries).reader
+            reader = self._opened(self.metadata, read_dictionary=self._dictionaries).reader
             found = reader.read_row_groups([], column_indices=list(leaves)).schema
         place = {leaf: position for position, leaf in enumerate(leaves)}
-        complete = frozenset(
-            (place[first], place[first] + end - first)
-            for first, end in self._groups
-            if all(leaf in place for leaf in range(first, end))
+        complete, maps = (
+            frozenset(
+                (place[first], place[first] + end - first)
+                for first, end in groups
+                if all(leaf in place for leaf in range(first, end))
+            )
+            for groups in (self._groups, self._maps)
         )
         fields = {place[leaf]: field for leaf, field in self._fields.items() if leaf in place}
-        return meant(found.with_metadata(self.schema.metadata), complete, fields)
+        return meant(found.with_metadata(self.schema.metadata), complete, fields, maps)
 
     @functools.cached_property
     def _tops(self) -> tuple[int, ...]:
@@ -422,7 +531,8 @@ def _batches(table: pa.Table, selection: Selection, rows: int) -> list[pa.Record
     """Return the batches of what pyarrow read, of the schema of the selection."""
     schema = selection.schema
     if not len(schema):
-        return [pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))] if rows else []
+        empty = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
+        return [pa.RecordBatch.from_struct_array(empty)] if rows else []
     found = []
     for batch in table.to_batches():
         arrays = batch.columns
@@ -453,42 +563,3 @@ def _check_names(footer: Footer) -> None:
     except UnicodeEncodeError:
         found = next(name for name in names if not name.isprintable())
         raise InvalidMetadata("a column's name is not UTF-8", found=repr(found)[:80]) from None
-
-
-def _meanings(footer: Footer) -> list[_Meant]:
-    """Return the elements of which pyarrow does not make all that they mean.
-
-    Raises
-    ------
-    InvalidMetadata
-        A logical type is where it may not be.
-    """
-    found = []
-    known: dict[Any, Meaning | None] = {}
-    leaf = -1
-    for position, element in enumerate(footer.schema):
-        is_leaf = element.children is None and element.physical is not None
-        leaf += is_leaf
-        if element.logical is None and element.converted is None and element.physical != INT96:
-            continue
-        # Most columns have a type that another has, too, and logical types that are equal are one object.
-        key = (element.physical, element.length, element.converted, element.scale, element.precision)
-        whole = (*key, id(element.logical))
-        if whole not in known:
-            try:
-                known[whole] = meaning_of(element)
-            except InvalidMetadata as error:
-                error.where = f"column {element.name}"
-                raise
-        meaning = known[whole]
-        if meaning is not None:
-            found.append(_Meant(position, leaf if is_leaf else leaf + 1, meaning))
-    return found
-
-
-def _shown(footer: Footer, elements: Iterable[_Meant]) -> Footer:
-    """Return a footer in which elements are what pyarrow is shown instead."""
-    schema = list(footer.schema)
-    for each in elements:
-        schema[each.position] = schema[each.position]._replace(**dict(each.meaning.shown))
-    return dataclasses.replace(footer, schema=tuple(schema))

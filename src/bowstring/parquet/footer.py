@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
+    "AROUND",
     "MAGIC",
     "Footer",
     "Node",
@@ -36,6 +37,8 @@ __all__ = [
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
 _TRAILER: Final = struct.Struct("<I4s")
+AROUND: Final = len(MAGIC) + _TRAILER.size
+"""How many bytes the shortest file has beside its footer."""
 _SCHEMA: Final = 2
 _NAME: Final = 4
 _LOGICAL: Final = 10
@@ -85,6 +88,13 @@ class SchemaElement(NamedTuple):
     unknown: tuple[Field, ...] = ()
 
     @property
+    def declared(self) -> LogicalType | None:
+        """The logical type; ``None`` for UNKNOWN beside a converted type, such as INTERVAL, which then decides."""
+        if self.converted is not None and self.logical is not None and self.logical.name == "UNKNOWN":
+            return None
+        return self.logical
+
+    @property
     def physical_type(self) -> str | None:
         """The name of the physical type, with the length of a fixed one; ``None`` for a group."""
         if self.physical is None:
@@ -95,8 +105,8 @@ class SchemaElement(NamedTuple):
     @property
     def logical_type(self) -> str | None:
         """The logical type as text; its old spelling where the file has no other, ``None`` without any."""
-        if self.logical is not None:
-            return str(self.logical)
+        if self.declared is not None:
+            return str(self.declared)
         if self.converted is None:
             return None
         known = 0 <= self.converted < len(CONVERTED)
@@ -297,7 +307,7 @@ def footer_bytes(source: Any, limits: Limits = DEFAULT_LIMITS) -> bytes:
 def footer_length(source: Any, limits: Limits = DEFAULT_LIMITS) -> int:
     """Return how many bytes the footer of a file has; parameters and errors as :func:`footer_bytes`."""
     size = source.size()
-    if size < len(MAGIC) + _TRAILER.size:
+    if size < AROUND:
         raise Truncated("no Parquet file is as short", expected="12 bytes or more", found=f"{size} bytes")
     length, magic = _TRAILER.unpack(source.read_at(_TRAILER.size, size - _TRAILER.size))
     if magic == _ENCRYPTED:
@@ -308,7 +318,7 @@ def footer_length(source: Any, limits: Limits = DEFAULT_LIMITS) -> int:
         raise LimitExceeded(
             "a footer is too large", expected=f"at most {limits.metadata_bytes} bytes", found=length
         )
-    if length > size - len(MAGIC) - _TRAILER.size:
+    if length > size - AROUND:
         raise Truncated(
             "a file is shorter than its footer", expected=f"{length} bytes", found=f"{size} bytes"
         )

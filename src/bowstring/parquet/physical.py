@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import InvalidBody, Unsupported
-from bowstring.parquet.columns import with_child_arrays
+from bowstring.parquet.columns import rebased, with_child_arrays
 
 __all__ = ["as_type", "decimal_bytes", "interval_bytes", "stored_values"]
 
@@ -25,6 +25,7 @@ _NANOS: Final = 1_000_000_000
 _MILLI: Final = 1_000_000
 _MOST: Final = {"us": 1_000_000, "ns": _NANOS}
 _GREATEST: Final = (1 << 63) - 1
+_BLOCK: Final = 64 * 1024
 
 
 def as_type(array: Any, type_: pa.DataType) -> Any:
@@ -33,7 +34,8 @@ def as_type(array: Any, type_: pa.DataType) -> Any:
     Raises
     ------
     InvalidBody
-        A value is none of that type: a date beyond int64, an interval beyond int32, a value that is to be null.
+        A value is none of that type: a date beyond int64, an interval beyond int32, a decimal of too many digits,
+        a key of a map that is null, a value that is to be null.
     """
     if array.type.equals(type_):
         return array
@@ -51,6 +53,10 @@ def as_type(array: Any, type_: pa.DataType) -> Any:
             return _intervals(array)
         if pa.types.is_timestamp(type_):
             return _timestamps(array, type_)
+    if pa.types.is_decimal(type_) and (pa.types.is_binary(found) or pa.types.is_fixed_size_binary(found)):
+        return _decimals(array, type_)
+    if pa.types.is_map(type_) and pa.types.is_list(found):
+        return _map(array, type_)
     if pa.types.is_nested(found) and found.id == type_.id:
         return with_child_arrays(array, type_, lambda child, field, _: as_type(child, field.type))
     return array.cast(type_)
@@ -124,6 +130,83 @@ def decimal_bytes(array: Any) -> Any:
     np.cumsum(lengths, out=offsets[1:])
     buffers = [_bitmap(array), pa.py_buffer(offsets), pa.py_buffer(data[kept])]
     return pa.Array.from_buffers(pa.large_binary(), len(array), buffers).cast(pa.binary())
+
+
+def _map(array: Any, type_: pa.DataType) -> Any:
+    """Return a list of pairs as a map."""
+    offsets, pairs = rebased(array)
+    keys, items = pairs.field(0), pairs.field(1)
+    if keys.null_count:
+        at = keys.is_null().index(pa.scalar(True)).as_py()
+        row = int(np.searchsorted(offsets.to_numpy(), at, "right")) - 1
+        raise InvalidBody("a key of a map is null", expected="a value", found="a null", where=f"row {row}")
+    mask = array.is_null() if array.null_count else None
+    return pa.MapArray.from_arrays(
+        offsets, as_type(keys, type_.key_type), as_type(items, type_.item_type), type=type_, mask=mask
+    )
+
+
+def _decimals(array: Any, type_: pa.DataType) -> Any:
+    """Return big-endian two's complement of any length as decimals: bytes in front may repeat the sign only."""
+    rows, width = len(array), type_.byte_width
+    out = np.zeros((rows, width), np.uint8)
+    for begin in range(0, rows, _BLOCK):
+        part = array.slice(begin, _BLOCK)
+        wrong = _fill_decimals(out[begin : begin + len(part)], *_spans(part), _valid(part))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise _unfit(type_, part[row].as_py().hex(), begin + row)
+    found = _fixed(out, array, type_)
+    try:
+        found.validate(full=True)
+    except pa.ArrowInvalid:
+        for row, value in enumerate(found):
+            if (
+                value.is_valid
+                and abs(int.from_bytes(out[row].tobytes(), "little", signed=True)) >= 10**type_.precision
+            ):
+                raise _unfit(type_, array[row].as_py().hex(), row) from None
+        raise
+    return found
+
+
+def _unfit(type_: pa.DataType, found: str, row: int) -> InvalidBody:
+    return InvalidBody(
+        "a decimal does not fit its type", expected=str(type_), found=f"0x{found}"[:200], where=f"row {row}"
+    )
+
+
+def _spans(array: Any) -> tuple[Any, Any, Any]:
+    """Return the bytes of binary values, and where each begins and ends in them."""
+    data = np.frombuffer(array.buffers()[-1] or b"", np.uint8)
+    if pa.types.is_fixed_size_binary(array.type):
+        size = array.type.byte_width
+        starts = np.arange(len(array)) * size
+        return data[array.offset * size : (array.offset + len(array)) * size], starts, starts + size
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    offsets = offsets.astype(np.int64)
+    return data[offsets[0] : offsets[-1]], offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
+
+
+def _fill_decimals(out: Any, data: Any, starts: Any, ends: Any, valid: Any) -> Any:
+    """Fill in the little-endian bytes of integers; return which of them have more, or none."""
+    held = (ends > starts) & valid
+    wrong = (ends == starts) & valid
+    if not held.any():
+        return wrong
+    width = out.shape[1]
+    sign = np.where(held & (data[np.minimum(starts, len(data) - 1)] > 127), np.uint8(255), np.uint8(0))
+    places = ends[:, None] - 1 - np.arange(width)
+    inside = (places >= starts[:, None]) & held[:, None]
+    out[:] = np.where(inside, data[np.clip(places, 0, len(data) - 1)], sign[:, None])
+    wrong |= held & (out[:, -1] > 127) & (sign == 0) | held & (out[:, -1] < 128) & (sign == 255)
+    # How many bytes in front of these are not the sign: between two places of running counts.
+    fronts = np.maximum(ends - width, starts)
+    for each in (0, 255):
+        counts = np.zeros(len(data) + 1, np.int64)
+        np.cumsum(data != each, out=counts[1:])
+        wrong |= held & (sign == each) & (counts[fronts] != counts[starts])
+    return wrong
 
 
 def _intervals(array: Any) -> Any:

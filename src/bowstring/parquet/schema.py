@@ -143,8 +143,7 @@ def read_schema(source: Any, *, limits: Limits | None = None) -> ParquetSchema:
 
 def described(file: OpenFile) -> ParquetSchema:
     """Return the types of the columns of a file that is open."""
-    refused = {leaf for leaf, meaning in file.meanings.items() if meaning.unsupported}
-    return _described(file.footer, file.schema, refused)
+    return _described(file.footer, file.schema, {*file.refusals, *file.encrypted()})
 
 
 def _described(footer: Footer, schema: pa.Schema | None, refused: Collection[int] = ()) -> ParquetSchema:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from bowstring.errors import InvalidMetadata
 from bowstring.parquet.logical import CONVERTED, PHYSICAL, LogicalType
 from bowstring.parquet.thrift import FALSE, I8, I32, STRUCT, TRUE, Field, encode_struct
@@ -23,9 +25,11 @@ __all__ = [
     "LOGICAL_KEY",
     "LOGICAL_TYPES",
     "PHYSICAL_KEY",
+    "PLAIN",
     "LogicalRow",
     "Meaning",
     "converted_of",
+    "decimal_of",
     "decimal_type",
     "has_order",
     "logical_of",
@@ -40,6 +44,7 @@ PHYSICAL_KEY: Final = b"PARQUET:physical_type"
 """In the metadata of a decimal field: ``BYTE_ARRAY``, where the values shall be written so."""
 DECIMAL_MOST: Final = 76
 """The most digits of a decimal of Arrow."""
+_NARROW: Final = 38
 INT96: Final = PHYSICAL.index("INT96")
 INTERVAL: Final = CONVERTED.index("INTERVAL")
 _GROUP: Final = "group"
@@ -129,7 +134,7 @@ class Meaning(NamedTuple):
     shown
         What pyarrow is shown instead of it: fields of the element that differ.
     arrow
-        The Arrow type that its values are made into: ``interval``, ``timestamp``, ``null``, or empty.
+        The Arrow type that its values are made into: ``interval``, ``timestamp``, ``null``, ``decimal``, or empty.
     mark
         The logical type that its field is marked with: where Arrow has no type for it.
     geospatial
@@ -138,6 +143,10 @@ class Meaning(NamedTuple):
         Why it cannot be read, empty where it can: all other columns can.
     warning
         What the user is told.
+    wide
+        Whether it is a decimal of which values may be longer than pyarrow takes: then its bytes are read.
+    decimal
+        The type of a decimal whose bytes are read.
     """
 
     shown: tuple[tuple[str, Any], ...] = ()
@@ -146,9 +155,12 @@ class Meaning(NamedTuple):
     geospatial: LogicalType | None = None
     unsupported: str = ""
     warning: str = ""
+    wide: bool = False
+    decimal: pa.DataType | None = None
 
 
-_PLAIN: Final = (("logical", None), ("converted", None))
+PLAIN: Final = (("logical", None), ("converted", None))
+"""What an element is shown as that is nothing but its physical type."""
 
 
 def simple_type(name: str) -> LogicalType:
@@ -224,8 +236,8 @@ def logical_of(element: SchemaElement) -> LogicalType | None:
     >>> str(logical_of(SchemaElement("t", physical=2, converted=CONVERTED.index("TIMESTAMP_MICROS"))))
     'TIMESTAMP(MICROS, UTC)'
     """
-    if element.logical is not None or element.converted is None:
-        return element.logical
+    if element.declared is not None or element.converted is None:
+        return element.declared
     name = CONVERTED[element.converted] if 0 <= element.converted < len(CONVERTED) else ""
     if name == "DECIMAL":
         return decimal_type(element.precision or 0, element.scale or 0)
@@ -260,7 +272,7 @@ def has_order(element: SchemaElement) -> bool:
     ... )
     (False, True)
     """
-    if element.physical == INT96 or (element.logical is None and element.converted == INTERVAL):
+    if element.physical == INT96 or (element.declared is None and element.converted == INTERVAL):
         return False
     logical = logical_of(element)
     if logical is None:
@@ -283,6 +295,9 @@ def meaning_of(element: SchemaElement) -> Meaning | None:
             if element.physical == INT96
             else None
         )
+    if element.declared is not element.logical:
+        found = meaning_of(element._replace(logical=None)) or Meaning()
+        return found._replace(shown=(("logical", None), *found.shown))
     logical, physical = logical_of(element), _physical(element)
     if logical is None:
         return _old_only(element, physical)
@@ -291,12 +306,12 @@ def meaning_of(element: SchemaElement) -> Meaning | None:
         return Meaning(
             warning=f"has the {name}, and is read as {physical}",
             # A group may be a list by its old spelling.
-            shown=_PLAIN[:1] if element.physical is None else _PLAIN,
+            shown=PLAIN[:1] if element.physical is None else PLAIN,
         )
     if name in ("TIME", "TIMESTAMP") and not logical.unit:
         raise InvalidMetadata("a time has a unit", expected="MILLIS, MICROS or NANOS", found="none")
     if name in ("TIME", "TIMESTAMP") and "unknown" in str(logical.unit):
-        return Meaning(unsupported=f"it is {logical}", shown=_PLAIN)
+        return Meaning(unsupported=f"it is {logical}", shown=PLAIN)
     if _row_of(_name_in_table(logical), physical) is None:
         expected = _PHYSICALS.get(_name_in_table(logical))
         raise InvalidMetadata(
@@ -312,7 +327,7 @@ def _old_only(element: SchemaElement, physical: str) -> Meaning | None:
     if element.converted != INTERVAL:
         return Meaning(
             warning=f"has the unknown converted type {element.converted}, and is read as {physical}",
-            shown=_PLAIN,
+            shown=PLAIN,
         )
     if physical != f"{_FIXED}(12)":
         raise InvalidMetadata("INTERVAL annotates what it may not", expected=f"{_FIXED}(12)", found=physical)
@@ -338,12 +353,12 @@ def _time(logical: LogicalType, _element: SchemaElement) -> Meaning | None:
 
 def _unknown(_logical: LogicalType, _element: SchemaElement) -> Meaning:
     # pyarrow does not look at the pages: values that are there after all would be lost.
-    return Meaning(arrow="null", shown=_PLAIN)
+    return Meaning(arrow="null", shown=PLAIN)
 
 
 def _geospatial(logical: LogicalType, _element: SchemaElement) -> Meaning:
     if "unknown" in str(logical) and logical.name == "GEOGRAPHY":
-        return Meaning(warning=f"is {logical}, and is read as {_BYTES}", shown=_PLAIN)
+        return Meaning(warning=f"is {logical}, and is read as {_BYTES}", shown=PLAIN)
     return Meaning(geospatial=logical)
 
 
@@ -364,10 +379,23 @@ def _decimal(logical: LogicalType, element: SchemaElement) -> Meaning | None:
             found=str(logical),
         )
     if precision > DECIMAL_MOST:
-        return Meaning(unsupported=f"it is {logical}, and Arrow has {DECIMAL_MOST} digits", shown=_PLAIN)
-    if PHYSICAL[element.physical or 0] == "INT64" and precision < 10:
+        return Meaning(unsupported=f"it is {logical}, and Arrow has {DECIMAL_MOST} digits", shown=PLAIN)
+    stored = PHYSICAL[element.physical or 0]
+    if stored == _FIXED and (element.length or 0) > decimal_of(logical).byte_width:
+        return Meaning(arrow="decimal", shown=PLAIN, decimal=decimal_of(logical))
+    if stored == _BYTES:
+        return Meaning(wide=True)
+    if stored == "INT64" and precision < 10:
         return Meaning(warning=f"is {logical} in INT64, for which INT32 is enough")
     return None
+
+
+def decimal_of(logical: LogicalType) -> pa.DataType:
+    """Return the Arrow type of a DECIMAL of at most 76 digits, as pyarrow has it."""
+    scale, precision = logical.parameter(1) or 0, logical.parameter(2)
+    return (
+        pa.decimal128(precision, scale) if int(precision or 0) <= _NARROW else pa.decimal256(precision, scale)
+    )
 
 
 def _most_digits(element: SchemaElement) -> float:

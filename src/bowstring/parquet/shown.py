@@ -1,0 +1,197 @@
+"""What pyarrow is shown instead of a footer: one in which elements that it cannot read rightly are plain."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bowstring.errors import BowstringError, InvalidMetadata, Unsupported, first_line
+from bowstring.parquet.footer import MAGIC, Footer, encode_footer, framed
+from bowstring.parquet.logical import CONVERTED, PHYSICAL
+from bowstring.parquet.thrift import LIST, STRUCT, Field, encode_list, encode_struct
+from bowstring.parquet.types import INT96, PLAIN, Meaning, logical_of, meaning_of, simple_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from bowstring.parquet.footer import SchemaElement
+
+__all__ = [
+    "Meant",
+    "Refusal",
+    "meant_elements",
+    "refused_by_pyarrow",
+    "refused_by_type",
+    "shown_bytes",
+    "shown_footer",
+]
+
+_OPTIONAL: Final = 1
+_FIXED: Final = PHYSICAL.index("FIXED_LEN_BYTE_ARRAY")
+_LISTED: Final = (("logical", simple_type("LIST")), ("converted", CONVERTED.index("LIST")))
+_NO_ROWS: Final = encode_struct([Field(1, 6, 0), Field(2, LIST, encode_list(STRUCT, []))])
+"""What comes after the schema in a footer of no rows: the numbers of fields are counted from that of the schema."""
+
+
+class Meant(NamedTuple):
+    """An element of which pyarrow does not make all that it means.
+
+    Attributes
+    ----------
+    position
+        Its number in the list of the schema.
+    leaf
+        Its number among the columns of values; of a group, that of the first one in it.
+    meaning
+        What it means.
+    is_map
+        Whether it is a map that is shown as a list of pairs, since its keys are optional.
+    error
+        Why it, or the group that it is, is not read.
+    """
+
+    position: int
+    leaf: int
+    meaning: Meaning
+    is_map: bool = False
+    error: InvalidMetadata | None = None
+
+
+class Refusal(NamedTuple):
+    """Why a column cannot be read.
+
+    Attributes
+    ----------
+    kind
+        The class of the error.
+    what, expected, found
+        Its words.
+    """
+
+    kind: type[BowstringError]
+    what: str
+    expected: object = None
+    found: object = None
+
+    def error(self, path: tuple[str, ...], name: str) -> BowstringError:
+        """Return the error for a column of a file."""
+        column = ".".join(path)
+        return self.kind(
+            self.what,
+            expected=self.expected,
+            found=column if self.found is None else self.found,
+            where=name if self.found is None else f"{name}, column {column}",
+            hint="Leave it out: columns=[…] names others.",
+        )
+
+
+def meant_elements(footer: Footer) -> list[Meant]:
+    """Return the elements of which pyarrow does not make all that they mean."""
+    found = []
+    known: dict[Any, tuple[Meaning | None, InvalidMetadata | None]] = {}
+    leaf = -1
+    for position, element in enumerate(footer.schema):
+        is_leaf = element.children is None and element.physical is not None
+        leaf += is_leaf
+        if element.logical is None and element.converted is None and element.physical != INT96:
+            continue
+        # Most columns have a type that another has, too, and logical types that are equal are one object.
+        key = (element.physical, element.length, element.converted, element.scale, element.precision)
+        whole = (*key, id(element.logical))
+        if whole not in known:
+            known[whole] = _meaning(element)
+        meaning, error = known[whole]
+        at = leaf if is_leaf else leaf + 1
+        if meaning is not None:
+            found.append(Meant(position, at, meaning, error=error))
+        elif not is_leaf and _has_optional_keys(footer.schema, position):
+            found.append(Meant(position, at, Meaning(shown=_LISTED), is_map=True))
+            found.append(Meant(position + 1, at, Meaning(shown=PLAIN)))
+    return found
+
+
+def _meaning(element: SchemaElement) -> tuple[Meaning | None, InvalidMetadata | None]:
+    try:
+        return meaning_of(element), None
+    except InvalidMetadata as error:
+        return Meaning(shown=PLAIN), error.with_traceback(None)
+
+
+def _has_optional_keys(schema: tuple[SchemaElement, ...], position: int) -> bool:
+    """Return whether an element is a map of pairs whose keys are optional."""
+    logical = logical_of(schema[position])
+    if logical is None or logical.name != "MAP" or schema[position].children != 1:
+        return False
+    pairs = schema[position + 1]
+    return pairs.children == len(("key", "value")) and schema[position + 2].repetition == _OPTIONAL
+
+
+def refused_by_type(footer: Footer, elements: list[Meant]) -> dict[int, Refusal]:
+    """Return the columns of values that cannot be read for what they, or a group around them, mean."""
+    found = {}
+    ends: dict[int, int] = {}
+    for each in elements:
+        refusal = None
+        if each.error is not None:
+            refusal = Refusal(type(each.error), each.error.what, each.error.expected, each.error.found)
+        elif each.meaning.unsupported:
+            refusal = Refusal(Unsupported, f"a column cannot be read: {each.meaning.unsupported}")
+        if refusal is not None:
+            ends = ends or {node.position: node.end_leaf for node in footer.nodes()}
+            found.update(dict.fromkeys(range(each.leaf, ends.get(each.position, each.leaf)), refusal))
+    return found
+
+
+def refused_by_pyarrow(footer: Footer, elements: list[Meant]) -> tuple[list[Meant], dict[int, Refusal]]:
+    """Return columns that pyarrow does not open a file with, as elements that are plain, and why.
+
+    Each column is shown to pyarrow alone, in a file of no rows.
+    """
+    found: list[Meant] = []
+    refusals: dict[int, Refusal] = {}
+    shown = shown_footer(footer, elements).schema
+    for top in [node for node in footer.nodes() if len(node.path) == 1]:
+        inside = list(_inside(footer, top.position))
+        alone = (footer.schema[0]._replace(children=1), *(shown[position] for position in inside))
+        try:
+            data = shown_bytes(Footer(footer.head, alone, _NO_ROWS))
+            _ = pq.ParquetFile(pa.BufferReader(data)).schema_arrow
+        except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
+            refusal = Refusal(Unsupported, f"a column cannot be read: {first_line(error)}")
+            refusals.update(dict.fromkeys(range(top.first_leaf, top.end_leaf), refusal))
+            found += [
+                Meant(position, top.first_leaf, Meaning(shown=_plainest(shown[position])))
+                for position in inside
+            ]
+    return found, refusals
+
+
+def _inside(footer: Footer, position: int) -> Iterator[int]:
+    """Return the numbers of an element and of all that is in it."""
+    left = 1
+    while left:
+        left += (footer.schema[position].children or 0) - 1
+        yield position
+        position += 1
+
+
+def _plainest(element: SchemaElement) -> tuple[tuple[str, Any], ...]:
+    if element.physical == _FIXED and (element.length or 0) <= 0:
+        return (*PLAIN, ("length", 1))
+    return PLAIN
+
+
+def shown_footer(footer: Footer, elements: Iterable[Meant]) -> Footer:
+    """Return a footer in which elements are what pyarrow is shown instead."""
+    schema = list(footer.schema)
+    for each in elements:
+        schema[each.position] = schema[each.position]._replace(**dict(each.meaning.shown))
+    return dataclasses.replace(footer, schema=tuple(schema))
+
+
+def shown_bytes(footer: Footer) -> bytes:
+    """Return a file of nothing but a footer."""
+    return MAGIC + framed(encode_footer(footer))

@@ -1,0 +1,35 @@
+"""Wild arguments for the kernels of Parquet files: the bytes are wild; room and results have their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bowstring.kernels.parquet import footer
+from bowstring.kernels.signature import Kernel
+from bowstring.kernels.types import i64
+from tests.kernels.parquet_cases import DEPTH, REST, arguments
+
+
+def wild_arguments(
+    wild: Callable[..., Any], guarded: Callable[..., Any]
+) -> dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]]:
+    def make(rng: np.random.Generator) -> tuple[Any, ...]:
+        data, *_, room, facts, counts = arguments(REST)
+        if rng.random() < 0.5:
+            # A footer with wrong bytes in it, which looks like one for longer than wild ones.
+            data = data.copy()
+            data[rng.integers(0, len(data), 4)] = rng.integers(0, 256, 4)
+            given = guarded(data[: rng.integers(0, len(data))])
+        else:
+            given = wild(rng, np.uint8, 60)
+        facts = facts[: rng.integers(0, len(facts))]
+        bounds = i64(rng.integers(0, 4)), i64(rng.integers(0, 1 << 20)), i64(rng.integers(0, DEPTH + 1))
+        return given, *bounds, guarded(room), guarded(facts), guarded(counts)
+
+    return {
+        footer.read_footer: make,
+        footer.longest_value: lambda rng: (wild(rng, np.uint8, 60), guarded(np.zeros(2, np.int64))),
+    }
