@@ -64,7 +64,8 @@ def _expected(name: str | None) -> Value | None:
 def test_a_case_of_parquet_testing_is_read_or_refused_as_it_expects(
     case: dict[str, Any], on_device: Move
 ) -> None:
-    column = on_device(one_column(pq.read_table(GOLDEN / case["parquet_file"]).select(["var"]), "var"))
+    with bow.parquet.read(GOLDEN / case["parquet_file"], columns=["var"]) as stream:
+        column = on_device(one_column(stream.read_all(), "var"))
     if "error_message" in case:
         with pytest.raises(BowstringError, match="rule"):
             variant.unshred(column, plain=True)
@@ -195,7 +196,7 @@ def test_a_row_that_breaks_a_rule_is_an_error_of_unshred_and_malformed_to_others
 @pytest.mark.parametrize(
     ("type_", "rule"),
     [
-        (shredded_type(pa.uint32()), "type of typed_value"),
+        (shredded_type(pa.uint64()), "type of typed_value"),
         (shredded_type(pa.float16()), "type of typed_value"),
         (shredded_type(pa.binary(4)), "type of typed_value"),
         (shredded_type(pa.time32("ms")), "type of typed_value"),

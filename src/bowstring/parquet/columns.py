@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from bowstring.columnar.marks import is_variant, marked_field, unmarked_field
 from bowstring.errors import UnknownColumn, UsageError
 from bowstring.parquet.logical import VARIANT
+from bowstring.parquet.types import LOGICAL_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -232,9 +233,24 @@ def _meant(
 
 def _encoded(child: pa.Field) -> pa.Field:
     """Return a child of a Variant as it is read: metadata repeat, so they are dictionaries."""
+    if child.name == "typed_value":
+        return _with_unsigned_marked(child)
     if child.name != "metadata" or pa.types.is_dictionary(child.type):
         return child
     return child.with_type(pa.dictionary(pa.int32(), child.type))
+
+
+def _with_unsigned_marked(field: pa.Field) -> pa.Field:
+    """Return a field whose unsigned integers have their logical type: no file is shredded by these."""
+    if pa.types.is_unsigned_integer(field.type):
+        mark = f"INT({field.type.bit_width}, unsigned)".encode()
+        return field.with_metadata({**(field.metadata or {}), LOGICAL_KEY: mark})
+    before = children_of(field.type)
+    children = [_with_unsigned_marked(child) for child in before]
+    if all(child is old for child, old in zip(children, before, strict=True)):
+        return field
+    changed = with_children(field.type, children)
+    return field if changed is None else field.with_type(changed)
 
 
 def holds_variant(field: pa.Field) -> bool:

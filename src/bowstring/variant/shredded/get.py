@@ -12,6 +12,7 @@ from bowstring.columnar.nodes import Kind
 from bowstring.columnar.slots import Slots, slots_of
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.kernels import bitmap
+from bowstring.kernels.variant.format import PRIMITIVE, PRIMITIVES
 from bowstring.variant.column import VariantColumn
 from bowstring.variant.gather import gather
 from bowstring.variant.metadata_dictionary import dictionary_of
@@ -241,6 +242,8 @@ class ShreddedPaths:
         statuses = xp.where(sizes == np.int64(0), np.uint8(Status.MISSING), statuses)
         if first is not None:
             there = xp.where(first == np.uint8(0), np.uint8(Status.VARIANT_NULL), np.uint8(Status.OK))
+            unknown = (first & np.uint8(3) == np.uint8(PRIMITIVE)) & (first >= np.uint8(PRIMITIVES << 2))
+            there = xp.where(unknown, np.uint8(Status.UNSUPPORTED), there)
             statuses = xp.where(sizes > np.int64(0), there, statuses)
         located = Located(starts.astype(np.uint64), statuses.astype(np.uint8))
         found.add(place.alive, located, encoded.data)

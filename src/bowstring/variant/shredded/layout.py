@@ -49,6 +49,8 @@ _PLAIN: Final = (
     *_BINARY,
     *_TEXT,
 )
+_UNSIGNED: Final = (pa.lib.Type_UINT8, pa.lib.Type_UINT16, pa.lib.Type_UINT32)
+"""What Arrow's extension type has as well, and files do not."""
 _DECIMALS: Final = (pa.lib.Type_DECIMAL32, pa.lib.Type_DECIMAL64, pa.lib.Type_DECIMAL128)
 _VIEWS: Final = (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW)
 _LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, *_VIEWS)
@@ -208,11 +210,11 @@ def _typed(column: Column, path: str) -> Leaf | Elements | Fields:
         inside = f"{path}[*]"
         children = _by_name(item, ("value", "typed_value"), "element of an array")
         return Elements(column, _group(item, children, inside, required=True))
-    if column.dictionary is not None or not is_leaf(type_):
+    if column.dictionary is not None or not (is_leaf(type_) or type_.id in _UNSIGNED):
         _refuse(
             "type of typed_value",
-            "bool, int8 to int64, float, double, a decimal of at most 38 digits, date32, time64[us], timestamps in "
-            "us or ns, string, binary, 16 bytes, a list, or a struct",
+            "bool, int8 to int64, uint8 to uint32 (but in files), float, double, a decimal of at most 38 digits, "
+            "date32, time64[us], timestamps in us or ns, string, binary, 16 bytes, a list, or a struct",
             type_,
             path,
         )

@@ -22,6 +22,7 @@ __all__ = ["checked_schema", "is_untyped", "schema_of_storage", "shredded_field"
 
 _LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST)
 _EXACT: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_WIDENED: Final = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 _DIGITS: Final = (3, 5, 10, 19)
 _MOST_DIGITS: Final = 38
 
@@ -128,7 +129,9 @@ def schema_of_storage(storage: pa.DataType) -> pa.DataType:
     if typed.id in _LISTS:
         item = schema_of_storage(typed.value_type)
         return pa.large_list(item) if typed.id == pa.lib.Type_LARGE_LIST else pa.list_(item)
-    return pa.uuid() if typed.id == pa.lib.Type_FIXED_SIZE_BINARY and typed.byte_width == 16 else typed
+    if typed.id == pa.lib.Type_FIXED_SIZE_BINARY and typed.byte_width == 16:
+        return pa.uuid()
+    return _WIDENED.get(typed, typed)
 
 
 def union(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
