@@ -222,18 +222,23 @@ class Columns:
         plain = [] if not self._plain.schema.names else self._file.read_row_group(group, self._plain)
         return self._together(found, plain, leaves)
 
-    def pieces(self, group: int) -> Iterator[pa.RecordBatch]:
+    def leaves(self, group: int) -> set[int]:
+        """Return the columns of values that are read of a row group."""
+        plain = {leaf for each in self._file.leaves_by_column(self._plain) for leaf in each}
+        return plain.union(self._leaves(group)) if self._paths else plain
+
+    def pieces(self, group: int, rows: int) -> Iterator[pa.RecordBatch]:
         """Read a row group piece by piece, without ever having all of it in memory."""
         if not self._paths:
-            yield from self._file.iter_row_groups([group], self._plain)
+            yield from self._file.iter_row_groups([group], self._plain, rows)
             return
         leaves = self._leaves(group)
-        found = self._file.iter_row_groups([group], self._file.select_leaves(leaves))
+        found = self._file.iter_row_groups([group], self._file.select_leaves(leaves), rows)
         if not self._plain.schema.names:
             for batch in found:
                 yield from self._together([batch], [], leaves)
             return
-        for batch, other in zip(found, self._file.iter_row_groups([group], self._plain), strict=True):
+        for batch, other in zip(found, self._file.iter_row_groups([group], self._plain, rows), strict=True):
             yield from self._together([batch], [other], leaves)
 
     def _leaves(self, group: int) -> tuple[int, ...]:
