@@ -44,15 +44,18 @@ from bowstring.parquet.shown import (
     shown_bytes,
     shown_footer,
 )
+from bowstring.parquet.sizes import Size, Sizes, TooLargeError
 from bowstring.parquet.source import name_of, open_source
 from bowstring.parquet.types import PLAIN, Meaning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["Int96", "OpenFile", "Selection"]
+__all__ = ["BATCH_ROWS", "Int96", "OpenFile", "Selection"]
 
-_BATCH_ROWS: Final = 128 * 1024
+BATCH_ROWS: Final = 128 * 1024
+"""The most rows of a batch of a row group that is read piece by piece."""
+_MORE: Final = 16 << 20
 _OF_PYARROW: Final = (pa.ArrowException, OSError, ValueError, NotImplementedError)
 Int96 = Literal["us", "ns"]
 """The unit of timestamps that INT96 is read as."""
@@ -213,6 +216,37 @@ class OpenFile:
         with self._translated():
             return Chunks(self.footer, self._limits)
 
+    @functools.cached_property
+    def _row_bytes(self) -> int:
+        """More than the bytes of a row of fixed widths."""
+        return sum(max(element.length or 0, 0) + 64 for element in self.footer.schema)
+
+    @functools.cached_property
+    def _sizes(self) -> Sizes:
+        encoded = frozenset(each.metadata_leaf for each in variants_of(self.schema) if self._dictionaries)
+        return Sizes(self.footer, self.chunks, self.source, self._limits, encoded)
+
+    def size(self, group: int, leaves: Iterable[int], *, look: bool = True) -> Size:
+        """Return how large some columns of values of a row group are when they are decoded.
+
+        Without `look` no pages are read for it, and ``likely`` alone counts.
+
+        Raises
+        ------
+        LimitExceeded
+            A row may be larger than the bounds.
+        """
+        facts = self.metadata.row_group(group)
+        rows = int(facts.num_rows)
+        if self._is_flat():
+            # No value is larger than all pages together: small row groups need no closer look.
+            nbytes = rows * (int(facts.total_byte_size) + self._row_bytes)
+            if 0 <= nbytes <= self._limits.window_bytes // 16:
+                return Size(nbytes, nbytes, BATCH_ROWS)
+        with self._translated():
+            found = self._sizes.of(group, rows, tuple(sorted(leaves)), look=look)
+        return found._replace(rows=min(found.rows, BATCH_ROWS))
+
     def encrypted(self) -> list[int]:
         """Return the columns of values that are encrypted, in a file whose footer is not."""
         return self.chunks.encrypted(range(len(self.leaf_paths))) if self._is_signed else []
@@ -283,7 +317,16 @@ class OpenFile:
     def read_row_group(
         self, index: int, selection: Selection, *, threads: bool = True
     ) -> list[pa.RecordBatch]:
-        """Read a row group whole: one batch, but for columns of more than 2 GiB of text."""
+        """Read a row group whole: one batch, but for columns of more than 2 GiB of text.
+
+        Raises
+        ------
+        TooLargeError
+            It has far more bytes than is likely for what the footer says.
+        """
+        size = self.size(index, range(len(self.leaf_paths)) if selection.leaves is None else selection.leaves)
+        if size.most > self._limits.window_bytes:
+            return self._guarded(index, selection, size, threads=threads)
         with self._translated():
             rows = self.metadata.row_group(index).num_rows
             try:
@@ -298,7 +341,7 @@ class OpenFile:
             return _batches(table, selection, rows)
 
     def iter_row_groups(
-        self, groups: Sequence[int], selection: Selection, rows: int = _BATCH_ROWS, *, threads: bool = True
+        self, groups: Sequence[int], selection: Selection, rows: int = BATCH_ROWS, *, threads: bool = True
     ) -> Iterator[pa.RecordBatch]:
         """Read row groups piece by piece, without ever having all of one in memory."""
         done = 0
@@ -319,6 +362,20 @@ class OpenFile:
                     left = table.slice(done)
                     yield from _batches(left, selection, left.num_rows)
                 done = max(done - table.num_rows, 0)
+
+    def _guarded(
+        self, index: int, selection: Selection, size: Size, *, threads: bool
+    ) -> list[pa.RecordBatch]:
+        """Read a row group that should be small, of which the values of dictionaries could make a large one."""
+        found = []
+        left = 2 * size.likely + _MORE
+        rows = min(4 * size.rows, BATCH_ROWS)  # still within the window
+        for batch in self.iter_row_groups([index], selection, rows, threads=threads):
+            found.append(batch)
+            left -= batch.nbytes
+            if left < 0:
+                raise TooLargeError
+        return list(pa.Table.from_batches(found, selection.schema).combine_chunks().to_batches())
 
     def _whole(self, metadata: Any, index: int, selection: Selection, *, threads: bool) -> pa.Table:
         reader = self._opened(metadata, read_dictionary=self._dictionaries).reader
@@ -351,7 +408,7 @@ class OpenFile:
             alone = Selection(leaves, selection.schema, None)
             metadata = self._wide_metadata if self._is_wide(alone) else self.metadata
             try:
-                for _ in self._pieces(metadata, groups, alone, _BATCH_ROWS, threads=False):
+                for _ in self._pieces(metadata, groups, alone, BATCH_ROWS, threads=False):
                     pass
             except _OF_PYARROW as found:
                 unsupported = isinstance(found, pa.ArrowNotImplementedError | NotImplementedError)

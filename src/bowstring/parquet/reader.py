@@ -14,7 +14,14 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.validation import check_once, checked_choice
-from bowstring.errors import ClosedError, EndOfStream, ForkedError, InvalidData, UsageError
+from bowstring.errors import (
+    BowstringError,
+    ClosedError,
+    EndOfStream,
+    ForkedError,
+    InvalidData,
+    UsageError,
+)
 from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import Device, Pool, device_by_name
@@ -24,6 +31,7 @@ from bowstring.parquet.file import Int96, OpenFile
 from bowstring.parquet.on_device import DeviceDecoder, beside, device_decoder
 from bowstring.parquet.shredded import Columns, named_columns
 from bowstring.parquet.shredding import alike, conformed, union_schema
+from bowstring.parquet.sizes import TooLargeError
 from bowstring.variant.losses import Losses
 
 if TYPE_CHECKING:
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.validation import Validated
     from bowstring.parquet.boxes import Filter
+    from bowstring.parquet.sizes import Size
 
 __all__ = ["ParquetStream", "read"]
 
@@ -56,7 +65,8 @@ def read(
 
     The first footer is read at once, and pages when batches are asked for: some row groups ahead, in threads, and
     never more than ``limits.window_bytes`` of them beside the one that is due. A batch is a row group; row groups
-    larger than that are read in batches of 131,072 rows. Files without rows give no batch.
+    that are larger than that when they are decoded are read in batches of at most 131,072 rows and a quarter of
+    that size. Files without rows give no batch.
 
     Parameters
     ----------
@@ -127,7 +137,8 @@ def read(
     Unsupported
         A file is encrypted, or a column has a type that cannot be read; the other columns of the file can.
     LimitExceeded
-        A footer is larger than the bounds.
+        A footer is larger than the bounds; a row, decoded, may be larger than ``decompression_floor``, and than
+        ``decompression_ratio`` times its compressed column.
 
     Examples
     --------
@@ -185,6 +196,13 @@ class _Plan(NamedTuple):
     def is_on_device(self) -> bool:
         """Whether columns come to a device one by one."""
         return self.decoder is not None or bool(self.parts)
+
+    def size(self, group: int, *, look: bool) -> Size:
+        """Return the size of what is read of a row group; parameters and errors as :meth:`OpenFile.size`."""
+        leaves = self.output.leaves(group)
+        if self.compared is not None:
+            leaves |= self.compared.leaves(group)
+        return self.file.size(group, leaves, look=look)
 
     def part(self, number: int) -> _Plan:
         """Return the plan of one of the parts."""
@@ -378,7 +396,11 @@ class ParquetStream(SequentialReader):
                 self._ready = self._in_pieces(due)
             else:
                 # Before this one is used, the next one is on its way.
-                batches = self._on_device(due) if due.plan.is_on_device else _awaited(due.batches[0])
+                try:
+                    batches = self._on_device(due) if due.plan.is_on_device else _awaited(due.batches[0])
+                except TooLargeError:
+                    self._ready = self._in_pieces(due)
+                    continue
                 if due.is_last:
                     self._leave(due.plan.file)
                 self._read_ahead()
@@ -420,7 +442,13 @@ class ParquetStream(SequentialReader):
             if coming is None:
                 return
             plan, group, is_last = coming
-            nbytes = plan.file.row_group_bytes(group)
+            try:
+                nbytes = plan.size(group, look=False).likely
+            except BowstringError as error:  # it is due when its row group is
+                failed: Future[list[pa.RecordBatch]] = Future()
+                failed.set_exception(error)
+                self._due.append(_Due(plan, group, is_last, 0, [failed]))
+                return
             held += nbytes
             due = _Due(plan, group, is_last, nbytes, None)
             # What the device decodes takes nothing of the window.
@@ -539,11 +567,12 @@ def _whole(plan: _Plan, group: int, masks: Callable[[], list[pa.Array] | None]) 
 
 
 def _pieces(plan: _Plan, group: int, row_filter: Filter | None) -> Iterator[pa.RecordBatch]:
+    rows = plan.size(group, look=True).rows
     if row_filter is None or plan.compared is None:
-        yield from plan.conform(plan.output.pieces(group))
+        yield from plan.conform(plan.output.pieces(group, rows))
         return
-    masks, ahead = itertools.tee(map(row_filter.mask, plan.compared.pieces(group)))
-    for batch, mask in zip(plan.output.pieces(group, ahead), masks, strict=True):
+    masks, ahead = itertools.tee(map(row_filter.mask, plan.compared.pieces(group, rows)))
+    for batch, mask in zip(plan.output.pieces(group, rows, ahead), masks, strict=True):
         yield from plan.conform(_filtered([batch], [mask]))
 
 

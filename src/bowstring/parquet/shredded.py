@@ -231,16 +231,23 @@ class Columns:
         wanted = None if masks is None else np.concatenate([_flags(mask) for mask in masks])
         return self._together(found, plain, leaves, self._first_row(group), wanted)
 
-    def pieces(self, group: int, masks: Iterable[pa.Array] | None = None) -> Iterator[pa.RecordBatch]:
-        """Read a row group piece by piece, without ever having all of it in memory; `masks` as for :meth:`read`."""
+    def leaves(self, group: int) -> set[int]:
+        """Return the columns of values that are read of a row group."""
+        plain = {leaf for each in self._file.leaves_by_column(self._plain) for leaf in each}
+        return plain.union(self._leaves(group)) if self._paths else plain
+
+    def pieces(
+        self, group: int, rows: int, masks: Iterable[pa.Array] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read a row group in pieces of so many rows; `masks` as for :meth:`read`, of the same pieces."""
         if not self._paths:
-            yield from self._file.iter_row_groups([group], self._plain)
+            yield from self._file.iter_row_groups([group], self._plain, rows)
             return
         leaves = self._leaves(group)
-        found = self._file.iter_row_groups([group], self._file.select_leaves(leaves))
+        found = self._file.iter_row_groups([group], self._file.select_leaves(leaves), rows)
         beside: Iterable[pa.RecordBatch | None] = itertools.repeat(None)
         if self._plain.schema.names:
-            beside = self._file.iter_row_groups([group], self._plain)
+            beside = self._file.iter_row_groups([group], self._plain, rows)
         first = self._first_row(group)
         wanted: Iterable[Any] = itertools.repeat(None) if masks is None else map(_flags, masks)
         # Of these, `found` is what ends; no mask is computed for a piece that is not there.
