@@ -144,7 +144,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _forget_orphans() -> None:
-    """Forget modules whose package is gone, which Python would begin with next time, and come back to half made."""
+    """Forget modules whose package is gone: the next import would find them half initialised."""
     for name in sorted(sys.modules):
         package = name.rpartition(".")[0]
         if package.startswith("bowstring") and package not in sys.modules:

@@ -178,9 +178,9 @@ class DoGet:
             error = without_frames(raised)
             if self._token_withheld and isinstance(error, AccessDenied):
                 error = AccessDenied(
-                    "the token is not sent to a host that the Flight server named; "
-                    "connect(…, token_hosts=[…]) lists those that may have it",
-                    where=self.peer,
+                    "the token goes to the server that is asked, and to the hosts in token_hosts",
+                    found=self.peer,
+                    hint="From Python, connect(…, token_hosts=[…]) lists further hosts that may have it.",
                 )
         except Exception as raised:  # noqa: BLE001  the thread that waits must learn of it
             error = BrokenError("the Flight client failed", found=repr(raised)[:200])

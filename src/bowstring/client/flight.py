@@ -30,7 +30,8 @@ from bowstring.errors import (
     Unsupported,
     UsageError,
 )
-from bowstring.transport import is_known, passes_memory
+from bowstring.transport import encrypts, is_known, passes_memory
+from bowstring.transport import is_loopback as stays_here
 from bowstring.transport.certificates import WHOM_TO_TRUST
 from bowstring.transport.tcp import is_loopback
 
@@ -264,15 +265,19 @@ def _endpoint(found: Any, uri: str, token_hosts: Sequence[str]) -> Endpoint:
     ours: list[Offer] = []
     flights: list[Offer] = []
     token, asked_place = token_of(uri), _place(uri)
-    for location, host in zip(locations, hosts, strict=True):
-        offer = Offer(location, None, host if isinstance(host, str) else None)
+    for location, only_on in zip(locations, hosts, strict=True):
+        offer = Offer(location, None, only_on if isinstance(only_on, str) else None)
         if offer.by_flight:
             place = _place(location)
             if asked_place[0] == _ENCRYPTED != place[0]:
                 continue  # whoever asks for encryption gets nothing less
-            trusted = place == asked_place or bool({place[1], f"{place[1]}:{place[2]}"} & {*token_hosts})
+            host = f"[{place[1]}]" if ":" in place[1] else place[1]
+            listed = {each.lower() for each in token_hosts}
+            trusted = place == asked_place or not listed.isdisjoint((place[1], host, f"{host}:{place[2]}"))
             flights.append(Offer(with_token(location, token)) if token is not None and trusted else offer)
-        elif _is_ours(location):
+        elif _is_ours(location) and (
+            asked_place[0] != _ENCRYPTED or encrypts(location) or stays_here(location)
+        ):
             ours.append(offer)
     ours.sort(key=lambda each: (passes_memory(each.address) is None, each.host is None))
     asked = Offer(uri)

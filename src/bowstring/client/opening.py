@@ -237,6 +237,7 @@ def open_stream(
             tls=tls,
             validate=validate,
             dialled=dialled,
+            looks=looks,
         )
         opened = encoded(
             source,

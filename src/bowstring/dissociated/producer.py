@@ -515,7 +515,7 @@ class Outcome(enum.Enum):
     IDLE = "nobody asked for a data set"
     LISTED = "the reader asked which data sets there are"
     METADATA = "the connection of bodies of the same stream counts"
-    LOOKED = "the peer only looked, and counts nowhere"
+    LOOKED = "the peer read without being counted"
 
 
 def outcome_of(

@@ -100,8 +100,8 @@ class Hello:
         Of a list of partitions (:mod:`bowstring.dissociated.partitions`), how many may be under way that its user
         has not taken; 0 where it asks for one data set.
     looks
-        Whether it only looks, and is not counted as a reader: said by LOOK behind the hello, which a producer that
-        does not know it refuses.
+        Whether it only looks, and is not counted as a reader: sent as LOOK after the hello. A producer that
+        does not know LOOK refuses it.
     """
 
     columns: tuple[str, ...] | None = None

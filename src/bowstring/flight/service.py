@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import socket
+import stat
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -243,10 +244,13 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 def _end_connections(port: int) -> None:
     """End each connection of this process whose own end has that port: pyarrow cannot cancel a call."""
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as connection:
-            listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            if not listens and connection.family in _INTERNET and connection.getsockname()[1] == port:
-                connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            if not stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if not listens and connection.family in _INTERNET and connection.getsockname()[1] == port:
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Guarded:

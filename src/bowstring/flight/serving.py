@@ -12,7 +12,7 @@ from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import MissingDependency, UsageError
 from bowstring.flight.catalogs import Catalog, DatasetCatalog, ServerCatalog
 from bowstring.server import Server
-from bowstring.server.advertising import advertised_host, bracketed, reached_at
+from bowstring.server.advertising import advertised_host, bracketed, host_to_name, reached_at
 from bowstring.server.arguments import check_exposed, check_name, check_token
 from bowstring.transport.tcp import host_and_port, is_loopback, listening
 
@@ -191,7 +191,7 @@ class FlightServer(Closing):
         self._closed = False
         self._seconds = catalog.limits.close_timeout
         listens = f"{scheme}://{bracketed(host)}:{port}"
-        reached = reached_at(listens, named, tls)
+        reached = reached_at(listens, named or host_to_name(listens, tls))
         # Where the host is chosen here, clients are told to stay with the address at which they asked.
         where = reached.rpartition(":")[0] if named is not None or reached == listens else None
         self._service = started(catalog, listens, token, tls, where, allow_put)

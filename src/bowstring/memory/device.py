@@ -73,7 +73,7 @@ class Device(abc.ABC):
 
     @abc.abstractmethod
     def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
-        """Map memory that another process made, for reading. Takes ownership of `fd`."""
+        """Map memory that another process made, for reading. Takes ownership of `fd`, for `close_descriptor`."""
 
     @abc.abstractmethod
     def array(self, address: int, nbytes: int, owner: object, *, writable: bool = False) -> Any:

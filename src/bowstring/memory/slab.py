@@ -64,15 +64,15 @@ class Descriptor(int):
     def close(self) -> None:
         """Close it now. Idempotent."""
         if self._open:
-            os.close(self.detach())
+            self._open = False
+            os.close(self)
 
     def detach(self) -> int:
         """Return the number, for an owner of another kind."""
         self._open = False
         return int(self)
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = close
 
 
 def close_descriptor(fd: int) -> None:

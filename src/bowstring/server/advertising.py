@@ -22,36 +22,24 @@ _LOOPBACK: Final = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 _ANY_PORT: Final = 9
 
 
-def reached_at(address: str, advertise: str | None, tls: TlsConfig | ssl.SSLContext | None) -> str:
-    """Return the address of a listener as readers are to dial it.
-
-    Parameters
-    ----------
-    address
-        As the listener says it, with its port.
-    advertise
-        The host to name, checked; by default that of the address, and where it is 0.0.0.0 or ``::``, a name of the
-        server's certificate or the first address of this machine.
-    tls
-        The server's certificate, if it has one.
+def reached_at(address: str, host: str | None) -> str:
+    """Return the address of a listener, with its port, as readers are to dial it; `host` replaces its own.
 
     Examples
     --------
-    >>> (
-    ...     reached_at("tcp://0.0.0.0:4711", "tables.example.org", None),
-    ...     reached_at("unix:/run/x.sock", None, None),
-    ... )
+    >>> reached_at("tcp://0.0.0.0:4711", "tables.example.org"), reached_at("unix:/run/x.sock", None)
     ('tcp://tables.example.org:4711', 'unix:/run/x.sock')
     """
     scheme, _, rest = address.partition("://")
-    if not rest:
-        return address
-    host = advertise or _host_of(address, tls)
-    return address if host is None else f"{scheme}://{host}:{rest.rpartition(':')[2]}"
+    return f"{scheme}://{host}:{rest.rpartition(':')[2]}" if rest and host is not None else address
 
 
-def _host_of(address: str, tls: TlsConfig | ssl.SSLContext | None) -> str | None:
-    """Return the host to name in the place of one that means all addresses; ``None`` where it names one of them."""
+def host_to_name(address: str, tls: TlsConfig | ssl.SSLContext | None) -> str | None:
+    """Return a host to name in the place of 0.0.0.0 or ``::``: of the server's certificate, or the first address of
+    this machine; ``None`` where the address names a host.
+    """
+    if "://" not in address:
+        return None
     host, port = host_and_port(address)
     family = next(
         (kind for kind, place in look_up(address, host, port) if _ip(str(place[0])).is_unspecified), None

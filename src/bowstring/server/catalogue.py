@@ -333,7 +333,7 @@ class Publication:
         self.completed: fractions.Fraction | int = 0
         self._taken: fractions.Fraction | int = 0
         self.active = 0
-        self._looking = 0  # who sees the rows, and counts nowhere
+        self._looking = 0  # connections that read without being counted
         self.published = time.time()
         self.ttl: float | None = None
         self.expires = math.inf  # on the monotonic clock
@@ -415,7 +415,7 @@ class Publication:
             self._changed.notify_all()
 
     def look(self) -> None:
-        """Keep the data for somebody who only looks at it, until `look_away`.
+        """Keep the data for a connection that is not counted as a reader, until `look_away`.
 
         Raises
         ------
@@ -427,7 +427,7 @@ class Publication:
             self._looking += 1
 
     def look_away(self) -> None:
-        """Keep the data no longer for one who looked."""
+        """Keep the data no longer for such a connection."""
         with self._changed:
             self._looking -= 1
             self._settle()

@@ -31,7 +31,7 @@ from bowstring.errors import (
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import Pool, kept_for_good
 from bowstring.server.acceptor import Acceptor
-from bowstring.server.advertising import advertised_host, reached_at
+from bowstring.server.advertising import advertised_host, host_to_name, reached_at
 from bowstring.server.arguments import check_address, check_door, check_offer, check_seconds
 from bowstring.server.catalogue import Catalogue, Publication
 from bowstring.server.session import Session
@@ -282,8 +282,9 @@ class Server(Closing):
         return self._listen(address, tls)
 
     def _listen(self, address: str, tls: TlsConfig | ssl.SSLContext | None) -> str:
+        host = self._advertise or host_to_name(address, tls)  # which may look names up: nothing listens yet
         listened = self._acceptor.listen(address, tls)
-        self._reached[listened] = reached_at(listened, self._advertise, tls)
+        self._reached[listened] = reached_at(listened, host)
         return listened
 
     def _endpoint(self, ticket: bytes, *, separate: bool) -> Endpoint:
@@ -292,7 +293,7 @@ class Server(Closing):
             endpoint = Endpoint(location(Want.METADATA), ticket, location(Want.BODIES))
         else:
             endpoint = Endpoint(location(Want.DATA), ticket)
-        more = [location(Want.DATA, address) for address in self._acceptor.addresses[1:]]
+        more = [location(Want.DATA, address) for address in [*self._reached][1:]]
         if not more:
             return endpoint
         others = tuple(map(Offer, more[1:]))

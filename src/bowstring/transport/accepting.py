@@ -84,7 +84,7 @@ def accept_next(listener: Listener, turned_away: Callable[[], object]) -> Channe
     except ClosedError:
         raise
     except LimitExceeded:
-        # Descriptors that are held by peers that nobody knows go to those who wait, whoever they are.
+        # Descriptors of unauthenticated peers are freed for the connections that wait.
         unauthenticated.evict(_EVICTED)
     except (BowstringError, OSError):
         turned_away()
@@ -142,9 +142,12 @@ class Unauthenticated:
         self._leaving: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def make_room(self) -> None:
-        """Close whom one more peer is one too many for, and wait a moment until they are gone."""
+        """Close the oldest sessions where one more would exceed the share; wait a moment until they are gone."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = max(_LEAST, limit // _SHARE)
+        if len(self._sessions) >= most:  # some of which may have been let in since
+            with self._changed:
+                self._sessions = {key: each for key, each in self._sessions.items() if each[0]()}
         if len(self._sessions) + len(self._leaving) < most and _has_spare(limit):
             return
         self.evict(max(2, len(self._sessions) - most + 1))
@@ -174,6 +177,8 @@ class Unauthenticated:
 
     def leave(self, session: Any) -> None:
         """Forget a session, which has closed its connection."""
+        if session not in self._sessions and session not in self._leaving:
+            return
         with self._changed:
             self._sessions.pop(session, None)
             self._leaving.discard(session)
@@ -186,10 +191,11 @@ class Unauthenticated:
             for session in list(self._sessions):
                 if len(closing) == count:
                     break
-                is_unknown, close = self._sessions.pop(session)
+                is_unknown, close = self._sessions[session]
                 if is_unknown():
-                    self._leaving.add(session)
+                    self._leaving.add(session)  # first: `leave` looks at both without the lock
                     closing.append(close)
+                del self._sessions[session]
         for close in closing:
             close()
 

@@ -165,7 +165,8 @@ def asks_certificates(tls: TlsConfig | ssl.SSLContext | None) -> bool:
 
 
 def names_in(context: ssl.SSLContext) -> list[str]:
-    """Return the hosts that the certificate of a server names; none where it cannot be read.
+    """Return the hosts that the certificate of a server names; none where it cannot be read, as with TLS 1.2 and
+    certificates of clients.
 
     `ssl` shows a certificate to a client only, so this asks the server for it, in memory.
     """
@@ -176,7 +177,7 @@ def names_in(context: ssl.SSLContext) -> list[str]:
     with contextlib.suppress(OSError, ValueError):  # of which ssl.SSLError is one
         trusting.load_verify_locations(cadata=_shaken(context, seen).getpeercert(True) or b"")
         shown: dict[str, Any] = _shaken(context, trusting).getpeercert() or {}
-        return [name for _, name in shown.get("subjectAltName", ())]
+        return [name for kind, name in shown.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
     return []
 
 

@@ -139,7 +139,8 @@ class Received:
         The bytes: of a tagged message the :class:`~bowstring.memory.Buffer` that ``land`` gave, or a view of other
         memory that it gave; of an untagged one read-only memory of its own.
     attachments
-        What came beside the bytes; file descriptors now belong to the receiver, who closes them.
+        What came beside the bytes. File descriptors of ``unix:`` close with the last reference to them, or by
+        :meth:`Channel.drop`; ``os.close`` would close a number that is another's by then.
     """
 
     tag: int | None

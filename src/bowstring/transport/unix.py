@@ -101,24 +101,26 @@ class UnixChannel(StreamChannel):
 
     def _take(self, view: memoryview) -> int:
         ancillary: list[tuple[int, int, bytes]] = []
+        arrived: list[Descriptor] = []
         try:
             got, ancillary, flags, _ = self._sock.recvmsg_into([view], ROOM, _LOOK)
             if not (ancillary or flags & _TRUNCATED):
                 return got
-            found = list(map(Descriptor, descriptors_in(ancillary)))
-        except BaseException:  # an interrupt: nothing owns what came
-            close_all(descriptors_in(ancillary))
+            arrived.extend(map(Descriptor, descriptors_in(ancillary)))
+        except BaseException:
+            if ancillary and not arrived:  # an interrupt: nothing owns what came
+                close_all(descriptors_in(ancillary))
             raise
         if flags & _TRUNCATED:
-            close_all(found)
+            close_all(arrived)
             raise LimitExceeded(
                 "file descriptors from the peer were lost",
-                found=f"{len(found)} arrived, then the process had no room for more",
+                found=f"{len(arrived)} arrived, then the process had no room for more",
                 where=str(self),
                 hint="Raise the limit of open files (ulimit -n).",
             )
         first = self._position + self._end - self._start
-        self._arrivals.add(first, first + got, found)
+        self._arrivals.add(first, first + got, arrived)
         return got
 
     def _fill(self, view: memoryview) -> int:
@@ -152,7 +154,7 @@ class UnixListener(SocketListener):
     def __init__(self, sock: socket.socket, file: SocketFile, limits: Limits) -> None:
         self._file = file
         self._renewing = threading.RLock()
-        self._told = False
+        self._reported = False
         super().__init__(sock, address_of(file.path), limits)
 
     def accept(self, timeout: float) -> Channel | None:
@@ -175,13 +177,13 @@ class UnixListener(SocketListener):
                     os.dup2(sock.fileno(), self._sock.fileno(), inheritable=False)
                 self._file = file
             except (BowstringError, OSError) as error:
-                if not self._told:
+                if not self._reported:
                     _log.error(
                         "the socket file %s is gone, and nobody can connect: %s", self._file.path, error
                     )
-                self._told = True
+                self._reported = True
             else:
-                self._told = False
+                self._reported = False
                 _log.warning("the socket file %s was removed; it was made anew", self._file.path)
 
     def _channel(self, sock: socket.socket, source: object) -> UnixChannel:  # noqa: ARG002 - it is unnamed

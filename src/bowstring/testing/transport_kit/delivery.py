@@ -212,7 +212,7 @@ def _read_attachment(channel: Channel, thing: Any) -> str:
         assert not os.get_inheritable(thing), "a descriptor that would leak into other programs"
         return os.pread(thing, 100, 0).decode()
     finally:
-        os.close(thing)
+        channel.drop((thing,))
 
 
 CHECKS: Sequence[Callable[[Maker], None]] = (
