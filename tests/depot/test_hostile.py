@@ -194,7 +194,7 @@ def test_offsets_in_a_slab_are_looked_at(well: bow.depot.Depot, client: Connecti
     client.ask(Verb.BEGIN, BEGIN, WAIT)
     (slab,) = client.ask(Verb.BORROW, {"nbytes": 1, "wait": 0}, WAIT).descriptors
     os.pwrite(slab, struct.pack("<4i", 0, 1, 2, last), 64)
-    os.close(slab)
+    close_all((slab,))
     client.tell(pack_part(Told(encode_schema(batch.schema), np.zeros((0, 3), np.int64))))
     table = np.array([[0, 0, 0], [0, 64, 16], [0, 128, 3]])
     client.tell(pack_part(Told(bytes(pa.ipc.read_message(batch.serialize()).metadata), table)))

@@ -113,7 +113,7 @@ def test_a_server_that_does_not_answer() -> None:
 
 @pytest.mark.parametrize("pointers", [False, True], ids=["packed", "pointers"])
 def test_dictionaries_of_the_first_batch_alone(pointers: bool) -> None:
-    """Where the dictionaries of later batches lack, indices beyond the first ones are found by validation."""
+    """Where the dictionaries of later batches lack, indices beyond the first ones are found as they arrive."""
     batches = [
         pa.record_batch({"d": pa.array(words).dictionary_encode()}) for words in (["a", "b"], ["c", "d", "e"])
     ]
@@ -121,10 +121,9 @@ def test_dictionaries_of_the_first_batch_alone(pointers: bool) -> None:
     schema, first_dictionary, first, _, second = sent
     with UcxServer([schema, first_dictionary, first, second], pointers=pointers) as server:
         with bow.connect(server.uri, ticket=b"t", limits=LIMITS) as stream:
-            kept = list(stream)
-        kept[0].validate(full=True)
-        with pytest.raises(bow.BowstringError, match="dictionary"):
-            kept[1].validate(full=True)
+            assert next(stream).validated == "full"
+            with pytest.raises(bow.InvalidData, match="dictionary"):
+                next(stream)
 
 
 def test_metadata_of_any_size() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -216,11 +217,8 @@ def test_long_paths(folder: Path, length: int, name: int) -> None:
     assert os.listdir(deep) == []
     with pytest.raises(BrokenError):
         dial(listener.uri)
-    os.chdir(deep)
-    try:
+    with contextlib.chdir(deep):
         abandoned(Path(path.name))
-    finally:
-        os.chdir("/")
     with listen(f"unix:{path}"):
         dial(f"unix:{path}").close()
 

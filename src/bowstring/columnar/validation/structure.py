@@ -111,7 +111,9 @@ def _check_ends(batch: Batch) -> None:
 def _check_elements(batch: Batch, parts: list[Batch], *, again: bool, some_known: bool) -> None:
     """Every element of a batch and of the dictionaries among `parts`; others may be known."""
     device = batch.device
-    if not device.is_host and not can_launch(device.xp.empty(0)):
+    with device.use():
+        launches = device.is_host or can_launch(device.xp.empty(0))
+    if not launches:
         validate(batch.to_device("cpu"), full=True, again=again)
         return
     if not device.is_host or _kernels_are_quicker(batch, parts, some_known=some_known):
