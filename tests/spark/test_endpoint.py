@@ -163,6 +163,28 @@ def test_a_schema_of_some_columns(data: st.DataObject) -> None:
     assert batch.to_pydict() == {name: [names.index(each)] for name, each in zip(asked, wanted, strict=True)}
 
 
+@pytest.mark.parametrize("source", ["table", "generator", "callable"])
+@pytest.mark.parametrize("names", [["s"], ["s", "a"], ["A"]], ids=["some", "other order", "other case"])
+def test_a_schema_that_chooses_columns_is_one_reader(
+    server: bow.Server, source: str, names: list[str]
+) -> None:
+    """Columns are chosen over one connection: it takes one reader's place, and reads what is made as it is read."""
+    made: list[bool] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        made.append(True)
+        yield from TABLE.to_batches()
+
+    if source == "callable":
+        endpoint = server.publish("t", batches, schema=TABLE.schema)
+    else:
+        endpoint = server.publish("t", TABLE if source == "table" else batches(), readers=1)
+    target = pa.schema([TARGET.field(name.lower()).with_name(name) for name in names])
+    [batch] = read_endpoint(endpoint, target)
+    assert batch.to_pydict() == {name: TABLE[name.lower()].to_pylist() for name in names}
+    assert len(made) == (source != "table")
+
+
 def test_a_depot_s_name_is_an_address() -> None:
     """What connect takes, and lists of data sets show, is what load takes."""
     for options in (
