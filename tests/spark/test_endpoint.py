@@ -302,6 +302,23 @@ def test_streams_see_that_a_server_replaced_a_name(server: bow.Server, kind: str
         options.listing()
 
 
+@pytest.mark.parametrize("others", [0, 1], ids=["none left", "another left"])
+@pytest.mark.parametrize("reread", ["read", "error"])
+def test_streams_see_that_a_server_s_name_has_ended(server: bow.Server, others: int, reread: str) -> None:
+    """A name that has ended is unknown, also where the server offers nothing else: it was not replaced."""
+    endpoint = server.publish("t", TABLE)
+    for number in range(others):
+        server.publish(f"u{number}", TABLE)
+    options = ReadOptions.of({"uri": str(endpoint), "onReplace": reread})
+    before = options.listing()
+    assert before == options.listing()
+    server.withdraw("t")
+    with pytest.raises(UnknownTicket, match="'t'"):
+        options.listing()
+    server.publish("t", TABLE)
+    assert not options.listing().holds(before.position(1))
+
+
 def test_secrets_stay_out_of_what_is_printed() -> None:
     """What prints in a log shows no token."""
     dataset = Dataset((Endpoint(f"{URI}&token=secret", b"t"),), TABLE.schema)
