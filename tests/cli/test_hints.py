@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
@@ -33,7 +35,11 @@ def test_hints_name_options(capsys: pytest.CaptureFixture[str], command: str) ->
             said(capsys, command, open_server.address),
             said(capsys, "fetch", f"{server.address}?want_data=1"),
             said(capsys, "serve", "--address", "tcp://0.0.0.0:0", __file__),
+            said(capsys, "inspect", server.address, "one"),
         ]
+        assert main(["inspect", server.address, "one", "--json"]) != 0
+        error = json.loads(capsys.readouterr().out)["error"]
+        texts += [error["message"], error["hint"]]
     assert "--token-file or BOWSTRING_TOKEN" in texts[0]
     for text in texts:
         assert not any(mark in text for mark in ("(…", "=…", "()", "connect(", "publish"))

@@ -151,7 +151,7 @@ def exists(name: str) -> bool:
             continue
         for part in parts[count:]:
             members = set(dir(found)) | set(getattr(found, "__annotations__", ()))
-            if part not in members:
+            if part not in members and not hasattr(found, part):  # dir() of a module lists its public names
                 source = inspect.getsource(found) if inspect.isclass(found) else ""
                 return f"self.{part} = " in source or f"self.{part}: " in source
             found = getattr(found, part, None)

@@ -163,6 +163,28 @@ def test_a_schema_of_some_columns(data: st.DataObject) -> None:
     assert batch.to_pydict() == {name: [names.index(each)] for name, each in zip(asked, wanted, strict=True)}
 
 
+@pytest.mark.parametrize("source", ["table", "generator", "callable"])
+@pytest.mark.parametrize("names", [["s"], ["s", "a"], ["A"]], ids=["some", "other order", "other case"])
+def test_a_schema_that_chooses_columns_is_one_reader(
+    server: bow.Server, source: str, names: list[str]
+) -> None:
+    """Columns are chosen over one connection: it takes one reader's place, and reads what is made as it is read."""
+    made: list[bool] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        made.append(True)
+        yield from TABLE.to_batches()
+
+    if source == "callable":
+        endpoint = server.publish("t", batches, schema=TABLE.schema)
+    else:
+        endpoint = server.publish("t", TABLE if source == "table" else batches(), readers=1)
+    target = pa.schema([TARGET.field(name.lower()).with_name(name) for name in names])
+    [batch] = read_endpoint(endpoint, target)
+    assert batch.to_pydict() == {name: TABLE[name.lower()].to_pylist() for name in names}
+    assert len(made) == (source != "table")
+
+
 def test_a_depot_s_name_is_an_address() -> None:
     """What connect takes, and lists of data sets show, is what load takes."""
     for options in (
@@ -278,6 +300,23 @@ def test_streams_see_that_a_server_replaced_a_name(server: bow.Server, kind: str
     server.close()
     with pytest.raises(BrokenError):
         options.listing()
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["none left", "another left"])
+@pytest.mark.parametrize("reread", ["read", "error"])
+def test_streams_see_that_a_server_s_name_has_ended(server: bow.Server, others: int, reread: str) -> None:
+    """A name that has ended is unknown, also where the server offers nothing else: it was not replaced."""
+    endpoint = server.publish("t", TABLE)
+    for number in range(others):
+        server.publish(f"u{number}", TABLE)
+    options = ReadOptions.of({"uri": str(endpoint), "onReplace": reread})
+    before = options.listing()
+    assert before == options.listing()
+    server.withdraw("t")
+    with pytest.raises(UnknownTicket, match="'t'"):
+        options.listing()
+    server.publish("t", TABLE)
+    assert not options.listing().holds(before.position(1))
 
 
 def test_secrets_stay_out_of_what_is_printed() -> None:

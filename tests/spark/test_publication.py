@@ -415,3 +415,11 @@ def test_memory_limits_are_named_for_gpus(monkeypatch: pytest.MonkeyPatch) -> No
         sessions.warn_of_memory_limit(limited)
     with pytest.warns(RuntimeWarning, match="address space"):
         sessions.warn_of_memory_limit(limited, gpus=True)
+
+
+def test_an_empty_name_is_answered_with_what_to_do() -> None:
+    """A data set without a name is one whose name is left out."""
+    pytest.importorskip("pyspark.sql")
+    frame: Any = types.SimpleNamespace(mapInArrow=None)
+    with pytest.raises(bow.UsageError, match="Leave it out"):
+        bow.spark.publish(frame, "")

@@ -119,6 +119,23 @@ def test_complete_output_replaces(writer: Any) -> None:
         assert sum(each.streams for each in depot.status().datasets) == 1
 
 
+@pytest.mark.parametrize("error", [bow.BrokenError, bow.DeadlineExceeded, bow.RefusedError])
+def test_a_depot_that_cannot_be_reached_is_for_the_tasks_to_say(
+    writer: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's check before a job fails no job: tasks on other hosts may reach their depots."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error("the depot was not ready in time")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer.depot, "connect", fails)
+        made = [writer.DatasetWriter({"name": "ev"}, SCHEMA, overwrite=each) for each in (True, False)]
+    for to in made:
+        to.commit(write(to, [[1]]))
+    assert found("ev") == [1, 1]
+
+
 def test_names_are_told_apart(writer: Any) -> None:
     """Replacing what one name means leaves alone what another one means that begins like it."""
     for name in ("a#b", "a", "a"):

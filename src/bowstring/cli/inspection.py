@@ -15,7 +15,7 @@ from bowstring import ipc
 from bowstring.cli.arguments import endpoint_with_token, tls_config
 from bowstring.cli.facts import Facts, batch_facts, metadata_facts, node_facts, schema_facts, tree_of
 from bowstring.cli.files import DataFile, Format, recognise
-from bowstring.cli.terminal import FAILED, as_json, print_tree, shown
+from bowstring.cli.terminal import FAILED, as_json, in_options, print_tree, shown
 from bowstring.client import list_datasets
 from bowstring.client.opening import open_stream
 from bowstring.columnar import Layout
@@ -64,11 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
     except BowstringError as found:
         error = found
     if arguments.json:
-        print(json.dumps(facts if error is None else {**facts, "error": as_json(error)}))
+        print(json.dumps(facts if error is None else {**facts, "error": as_json(error, "inspect")}))
     else:
         print_tree(tree_of(source.partition("?")[0], facts))
     if error is not None:
-        print(f"bowstring inspect: {shown(error)}", file=sys.stderr)
+        print(f"bowstring inspect: {in_options(shown(error), 'inspect')}", file=sys.stderr)
         return FAILED
     return 0
 

@@ -84,7 +84,7 @@ class Listing:
 
     endpoints: tuple[Endpoint, ...]
     version: str | None = None
-    where: str = "the endpoints"
+    where: str = "the list of endpoints"
 
     def position(self, count: int) -> Position:
         """Return the position behind the first endpoints."""

@@ -17,7 +17,7 @@ from bowstring.client.names import is_depot
 from bowstring.client.stream import chosen_columns
 from bowstring.columnar.validation import Validated, checked_choice
 from bowstring.dissociated.endpoint import Dataset, Endpoint, is_flight
-from bowstring.errors import Unsupported, UsageError, did_you_mean
+from bowstring.errors import UnknownTicket, Unsupported, UsageError, did_you_mean
 from bowstring.spark.offsets import Listing
 
 __all__ = ["ReadOptions", "known_options"]
@@ -203,21 +203,25 @@ class ReadOptions:
 
 def _of_versions(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
     """Return endpoints whose tickets are names with those of the versions that the names stand for now."""
-    known: dict[str, dict[bytes, bytes]] = {}
+    known: dict[str, dict[bytes, bytes] | None] = {}
     return tuple(
         each if _OF_VERSION.search(each.ticket) or is_flight(each.uri) else _newest(each, known)
         for each in endpoints
     )
 
 
-def _newest(endpoint: Endpoint, known: dict[str, dict[bytes, bytes]]) -> Endpoint:
-    tickets = known.get(endpoint.uri)
-    if tickets is None:
+def _newest(endpoint: Endpoint, known: dict[str, dict[bytes, bytes] | None]) -> Endpoint:
+    if endpoint.uri not in known:
+        known[endpoint.uri] = None
         # What has no list, such as a server of the plain protocol, is known by the ticket alone.
         with contextlib.suppress(Unsupported):
-            tickets = {each.name.encode(): each.ticket for each in list_datasets(str(endpoint))}
-        known[endpoint.uri] = tickets = tickets or {}
-    return dataclasses.replace(endpoint, ticket=tickets.get(endpoint.ticket, endpoint.ticket))
+            known[endpoint.uri] = {each.name.encode(): each.ticket for each in list_datasets(str(endpoint))}
+    tickets = known[endpoint.uri]
+    if tickets is None:
+        return endpoint
+    if endpoint.ticket not in tickets:
+        raise UnknownTicket("no data set of that name is offered any more", found=repr(endpoint.ticket[:80]))
+    return dataclasses.replace(endpoint, ticket=tickets[endpoint.ticket])
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:

@@ -262,9 +262,9 @@ def _check(
         raise UsageError("no such mode", expected="'depot' or 'barrier'", found=repr(mode))
     if scan not in ("spark", "tasks") or (scan == "tasks" and mode == "barrier"):
         raise UsageError("no such scan", expected="'spark', or 'tasks' through a depot", found=repr(scan))
-    check_offer("unnamed" if name is None else name, None, readers)
     if name == "":
         raise UsageError("an empty name", hint="Leave it out for a data set that is freed with its handle.")
+    check_offer("unnamed" if name is None else name, None, readers)
     check_columns(df)
     if mode == "depot" and device is not None:
         raise UsageError(

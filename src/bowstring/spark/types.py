@@ -226,12 +226,8 @@ def read_endpoint(
     [1, 2]
     """
     with connect(endpoint, columns=columns, validate=validate) as stream:
-        pruned = _pruned(stream.schema.names, target.names)
-        if pruned is None:
-            yield from _batches(stream, target, truncate)
-            return
-    with connect(endpoint, columns=pruned, validate=validate) as stream:
-        yield from _batches(stream, target, truncate)
+        # Not by a second connection: it would count as another reader, and what is made as it is read is read once.
+        yield from _batches(stream, _pruned(stream.schema.names, target.names), target, truncate)
 
 
 def _pruned(there: list[str], wanted: list[str]) -> list[str] | None:
@@ -250,11 +246,14 @@ def _pruned(there: list[str], wanted: list[str]) -> list[str] | None:
     return columns if len(set(columns)) == len(columns) else None
 
 
-def _batches(stream: Any, target: pa.Schema, truncate: bool) -> Iterator[pa.RecordBatch]:
-    normaliser = Normaliser(stream.schema, truncate=truncate)
+def _batches(
+    stream: Any, pruned: list[str] | None, target: pa.Schema, truncate: bool
+) -> Iterator[pa.RecordBatch]:
+    schema = stream.schema if pruned is None else pa.schema([stream.schema.field(name) for name in pruned])
+    normaliser = Normaliser(schema, truncate=truncate)
     _check(distinct_names(normaliser.schema), target)
     for batch in stream:
-        for part in normaliser.batches(batch):
+        for part in normaliser.batches(batch if pruned is None else batch.select(pruned)):
             if part.num_rows:
                 yield _labelled(part, target)
 

@@ -14,7 +14,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from bowstring import depot
 from bowstring.client.names import is_depot
-from bowstring.errors import BowstringError, BrokenError, RefusedError, UnknownTicket, UsageError
+from bowstring.errors import (
+    BowstringError,
+    BrokenError,
+    DeadlineExceeded,
+    RefusedError,
+    UnknownTicket,
+    UsageError,
+)
 from bowstring.spark.application_lease import addresses_elsewhere, addresses_of
 from bowstring.spark.options import NO_TABLES, known_options
 from bowstring.spark.schemas import differences
@@ -112,7 +119,8 @@ class _Target:
     def check(self, *, append: bool) -> None:
         """Refuse another application's name, and to append another schema; in the driver, before any task."""
         with (
-            contextlib.suppress(BrokenError, UnknownTicket, RefusedError),  # nothing is there yet
+            # Nothing is there yet, or no depot can be started in time: the tasks say so where it matters.
+            contextlib.suppress(BrokenError, DeadlineExceeded, UnknownTicket, RefusedError),
             # Started by a task, it would have the limits of that (spark.executor.pyspark.memory).
             depot.connect() as catalog,
         ):

@@ -141,7 +141,7 @@ def _frame(data: Any, size: int, trained: Any) -> Any:
         dictionary = library.ZstdCompressionDict(bytes(trained))
         with library.ZstdDecompressor(dict_data=dictionary).stream_reader(data) as stream:
             found: bytes = stream.read(size + 1)
-    except MemoryError:
+    except (MemoryError, BowstringError):
         raise
     except (OSError, pa.ArrowException) as error:
         raise InvalidBody(
