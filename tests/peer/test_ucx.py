@@ -119,11 +119,13 @@ def test_dictionaries_of_the_first_batch_alone(pointers: bool) -> None:
     ]
     sent = parts_of(pa.Table.from_batches(batches))
     schema, first_dictionary, first, _, second = sent
-    with UcxServer([schema, first_dictionary, first, second], pointers=pointers) as server:
-        with bow.connect(server.uri, ticket=b"t", limits=LIMITS) as stream:
-            assert next(stream).validated == "full"
-            with pytest.raises(bow.InvalidData, match="dictionary"):
-                next(stream)
+    with (
+        UcxServer([schema, first_dictionary, first, second], pointers=pointers) as server,
+        bow.connect(server.uri, ticket=b"t", limits=LIMITS) as stream,
+    ):
+        assert next(stream).validated == "full"
+        with pytest.raises(bow.InvalidData, match="dictionary"):
+            next(stream)
 
 
 def test_metadata_of_any_size() -> None:
