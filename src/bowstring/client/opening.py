@@ -81,7 +81,7 @@ def connect(
         scheme, host and port only.
     token_hosts
         Further hosts that may be sent `token`, as ``"host"`` or ``"host:port"``, where a Flight server names
-        them as places of its data. From ``grpc+tls:`` no location without encryption is taken, listed here or not.
+        them as places of its data. From ``grpc+tls:`` nothing is read over a network without encryption.
     tls
         Whom to trust on ``tls:``, and which certificate to show: by default the authorities of this system, and
         none. With it nothing crosses a network unencrypted: addresses of ``tcp:`` off loopback are not taken.
