@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import warnings
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
@@ -47,6 +46,7 @@ from bowstring.parquet.shown import (
 from bowstring.parquet.sizes import Size, Sizes, TooLargeError
 from bowstring.parquet.source import name_of, open_source
 from bowstring.parquet.types import PLAIN, Meaning
+from bowstring.variant.losses import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -503,7 +503,7 @@ class OpenFile:
             if meaning is not None and meaning.warning and leaf not in self._warned:
                 self._warned.add(leaf)
                 text = f"{self.name}: column {'.'.join(self.leaf_paths[leaf])} {meaning.warning}"
-                warnings.warn(text, UserWarning, stacklevel=7)
+                warn_caller([text])
 
     @functools.cached_property
     def _dictionaries(self) -> list[str] | None:
