@@ -22,7 +22,8 @@ __all__ = ["lines_of", "progress"]
 
 _LARGEST: Final = (1 << 31) - 1
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-_IS_BLANK: Final = np.isin(np.arange(256), list(b" \t\r"))
+_BLANKS: Final = b" \t\r"
+_IS_BLANK: Final = np.isin(np.arange(256), list(_BLANKS))
 _QUIET_SECONDS: Final = 1.0
 """What is faster than this shows no progress."""
 
@@ -55,7 +56,7 @@ def lines_of(path: str | os.PathLike[str], limits: Limits) -> Texts:
     ends_blank = kept.copy()
     ends_blank[kept] = _IS_BLANK[data[starts[kept]]] & _IS_BLANK[data[stops[kept] - 1]]
     for line in np.flatnonzero(ends_blank).tolist():
-        kept[line] = not _IS_BLANK[data[starts[line] : stops[line]]].all()
+        kept[line] = bool(data[starts[line] : stops[line]].tobytes().strip(_BLANKS))
     starts, stops = starts[kept], stops[kept]
     statuses = np.full(len(starts), READ)
     too_long = stops - starts > min(limits.json_bytes, _LARGEST)
