@@ -357,11 +357,16 @@ class OpenFile:
                     raise self._blamed(error, groups, selection) from error
             else:
                 return
-            for table in self._pieces(self._wide_metadata, groups, selection, rows, threads=threads):
-                if done < table.num_rows:
-                    left = table.slice(done)
-                    yield from _batches(left, selection, left.num_rows)
-                done = max(done - table.num_rows, 0)
+            try:
+                for table in self._pieces(self._wide_metadata, groups, selection, rows, threads=threads):
+                    if done < table.num_rows:
+                        left = table.slice(done)
+                        yield from _batches(left, selection, left.num_rows)
+                    done = max(done - table.num_rows, 0)
+            except BowstringError:
+                raise
+            except _OF_PYARROW as second:
+                raise self._blamed(second, groups, selection) from second
 
     def _guarded(
         self, index: int, selection: Selection, size: Size, *, threads: bool
