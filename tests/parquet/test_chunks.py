@@ -227,6 +227,7 @@ def edited(edit: Edit) -> Iterator[tuple[str, bytes]]:
             if field.id not in inner or not isinstance(value, bytes):
                 continue
             known = NESTED[inner[field.id]]
+            results: Iterator[tuple[str, bytes]]
             if field.kind == LIST:
                 kind, parts = elements(value)
                 results = (
