@@ -55,8 +55,9 @@ def lines_of(path: str | os.PathLike[str], limits: Limits) -> Texts:
     # Rows begin with a bracket or a value in nearly every file, so few lines are looked at as a whole.
     ends_blank = kept.copy()
     ends_blank[kept] = _IS_BLANK[data[starts[kept]]] & _IS_BLANK[data[stops[kept] - 1]]
-    for line in np.flatnonzero(ends_blank).tolist():
-        kept[line] = bool(data[starts[line] : stops[line]].tobytes().strip(_BLANKS))
+    looked_at = np.flatnonzero(ends_blank)
+    spans = zip(starts[looked_at].tolist(), stops[looked_at].tolist(), strict=True)
+    kept[looked_at] = [bool(data[start:stop].tobytes().strip(_BLANKS)) for start, stop in spans]
     starts, stops = starts[kept], stops[kept]
     statuses = np.full(len(starts), READ)
     too_long = stops - starts > min(limits.json_bytes, _LARGEST)
