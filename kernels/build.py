@@ -356,7 +356,7 @@ def _side_by_side(work: Callable[[str], Objects], names: Iterable[str], jobs: in
 
 
 def _compile_one(sender: Any, work: Callable[[str], Objects], name: str) -> None:
-    """Send the objects of a signature, or why there are none."""
+    """Send the objects of a signature, or the reason why compiling failed."""
     try:
         sender.send(work(name))
     except Exception as error:  # noqa: BLE001  whatever the compiler raises, the parent raises an error of ours

@@ -313,7 +313,7 @@ CHILD = """
 import atexit, errno, os, resource, shutil, signal, sys, tempfile
 from pathlib import Path
 import numpy as np, pyarrow as pa, bowstring as bow
-from tests.test_replaced_files import BATCH, OLD, WRITERS, names, write_and_close
+from tests.test_replaced_files import BATCH, OLD, READERS, WRITERS, names, write_and_close
 
 def forked(work):
     if pid := os.fork():
@@ -351,6 +351,21 @@ IN_CHILDREN = {
         assert len(names(folder)) == 2
         made.write_batch(BATCH)
     assert names(folder) == {"x"} and path.read_bytes() != OLD
+    """,
+    "a child that ends": """
+    for ending in ("in the block", "with the program", "by collection"):
+        with make(path) as made:
+            made.write_batch(BATCH)
+            if not (pid := os.fork()):
+                if ending != "in the block":
+                    made.__class__.__exit__ = lambda *_: None
+                if ending == "by collection":
+                    del made
+                sys.exit(3)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+            made.write_batch(BATCH)
+        assert names(folder) == {"x"}
+        assert READERS[writer](str(path)) == pa.Table.from_batches([BATCH, BATCH])
     """,
     "no room": """
     def work():

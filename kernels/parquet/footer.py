@@ -1,3 +1,4 @@
+# ruff: noqa: PLR1714, SIM114  a kernel has no "in", and a branch is for one struct
 """The footer of a Parquet file, passed over once: its column chunks, and how much memory a reader of it needs.
 
 Work item: a footer. It is a struct of Thrift's compact protocol. What is open, structs and lists inside each
@@ -16,6 +17,7 @@ from bowstring.kernels.types import i64, u64
 OK: Final = i64(0)
 TRUNCATED: Final = i64(1)
 MALFORMED: Final = i64(2)
+"""No such type, a field of a known struct that does not follow the one before, or a list of other elements."""
 TOO_DEEP: Final = i64(3)
 TOO_LARGE: Final = i64(4)
 """The structs of the footer take more memory than allowed."""
@@ -66,6 +68,7 @@ SIZES = i64(8)
 FALSE = i64(2)
 BYTE = i64(3)
 I16 = i64(4)
+I32 = i64(5)
 I64 = i64(6)
 DOUBLE = i64(7)
 BINARY = i64(8)
@@ -75,6 +78,7 @@ MAP = i64(11)
 STRUCT = i64(12)
 UUID = i64(13)
 FIELDS = i64(-1)
+LAST_FIELD = i64(32767)
 # Bytes of pyarrow's memory, measured: of a chunk and what it always has, of another struct, of text, of a number.
 CHUNK_BYTES = i64(1024)
 STRUCT_BYTES = i64(128)
@@ -145,6 +149,25 @@ def fact_of(number: Any) -> Any:
     return fact
 
 
+def elements_of(role: Any, number: Any) -> Any:
+    """Return the type of the elements of a list that is a field of a known struct, 0 of another field."""
+    kind = i64(0)
+    if role == FOOTER and (number == 4 or number == 5 or number == 7):
+        kind = STRUCT
+    elif role == ROW_GROUP and (number == 1 or number == 4):
+        kind = STRUCT
+    elif role == METADATA:
+        if number == 2:
+            kind = I32
+        elif number == 3:
+            kind = BINARY
+        elif number == 8 or number == 13:
+            kind = STRUCT
+    elif role == SIZES and (number == 2 or number == 3):
+        kind = I64
+    return kind
+
+
 def element_bytes(role: Any, kind: Any) -> Any:
     """Return the memory of an element of a list."""
     size = ELEMENT_BYTES
@@ -198,6 +221,9 @@ def read_footer(
                         number = signed(word)
                         if not good:
                             status = TRUNCATED
+                    # Of a field that is there twice pyarrow takes the last one, and numbers have 16 bits.
+                    if role != ANYTHING and (number <= last or number > LAST_FIELD):
+                        status = MALFORMED
                     last = number
                     if kind == 0 or kind > UUID:
                         status = MALFORMED
@@ -256,6 +282,7 @@ def read_footer(
         else:
             # A level more: a struct, or a list, a set or a map.
             inner = role_of(role, number)
+            wanted = elements_of(role, number)
             size = FIELDS
             inside = i64(0)
             if kind == MAP:
@@ -286,6 +313,9 @@ def read_footer(
                 status = TRUNCATED
             elif level >= depth:
                 status = TOO_DEEP
+            # pyarrow passes over a field of another type, and reads elements as what they should be.
+            if status == OK and wanted != 0 and (kind != LIST or (size > 0 and inside & 15 != wanted)):
+                status = MALFORMED
             if status == OK:
                 if size >= 0:
                     memory += size * element_bytes(inner, inside & 15)
@@ -328,6 +358,8 @@ def read_footer(
             status = TOO_LARGE
         if status != OK:
             going = False
+    if status == OK and chunks != groups * columns:
+        status = MISMATCH
     counts[STATUS] = status
     counts[GROUPS] = groups
     counts[CHUNKS] = chunks

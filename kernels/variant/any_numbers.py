@@ -198,7 +198,7 @@ def cast_any_numbers(
     statuses: Any,
     out: Any,
 ) -> None:
-    """Write numbers without their `spare` highest bits, and 0 for what is no row of status ``OK``."""
+    """Write numbers without their `spare` highest bits, and 0 for rows of a status other than ``OK``."""
     for row in range(i * block, min((i + 1) * block, i64(len(out)))):
         found = i64(0)
         if statuses[row] == OK:

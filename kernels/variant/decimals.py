@@ -207,7 +207,7 @@ def cast_decimals(
     statuses: Any,
     out: Any,
 ) -> None:
-    """Write decimals of two words, the lower first; what is no row of status ``OK`` becomes 0."""
+    """Write decimals of two words, the lower first; rows of a status other than ``OK`` become 0."""
     high = u64(0)
     low = u64(0)
     if statuses[i] == OK:
@@ -255,7 +255,7 @@ def negate_wide(out: Any, first: Any) -> None:
 def cast_decimals_256(
     i: Any, data: Any, places: Any, scale: Any, floats: Any, bounds: Any, statuses: Any, out: Any
 ) -> None:
-    """Write decimals of four words below those of `bounds`; what is no row of status ``OK`` becomes 0.
+    """Write decimals of four words below those of `bounds`; rows of a status other than ``OK`` become 0.
 
     Where `floats` is 0, no float becomes one.
     """

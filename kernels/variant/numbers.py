@@ -229,7 +229,7 @@ def number_in(
     unit: Any,
     statuses: Any,
 ) -> Any:
-    """Return what the value of a row becomes, 0 where it is no row of status ``OK``, and write its status."""
+    """Return what the value of a row becomes, 0 where its status is not ``OK``, and write its status."""
     found = i64(0)
     if statuses[row] == OK:
         known = False

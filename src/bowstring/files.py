@@ -33,7 +33,7 @@ class Target:
     Of a path, `file` is a new file beside the one that the path names; `finish` gives it the name, and `discard`
     removes it. The file that was there before is never changed, so that views of it stay as they are. A file
     object is the caller's: it is written directly, and neither closed nor flushed. So is what a path names that is
-    no plain file, such as ``/dev/stdout`` or a FIFO, which is closed at the end.
+    not a regular file, such as ``/dev/stdout`` or a FIFO, which is closed at the end.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def file_path(path: Any) -> str:
     try:
         name = os.fsencode(path)
     except (TypeError, UnicodeEncodeError) as error:
-        raise UsageError("this is no path of a file", found=ascii(path)[:80]) from error
+        raise UsageError("this is not a file path", found=ascii(path)[:80]) from error
     if b"\0" in name:
         raise UsageError("a path holds no zero byte", found=ascii(path)[:80])
     return os.fsdecode(name)
@@ -181,7 +181,7 @@ def _replaced(path: str) -> tuple[int, str, os.stat_result | None]:
     name = os.path.basename(path)
     try:
         for _ in range(_MOST_LINKS):
-            # A link in /proc is a descriptor: whoever has it shall see what is written.
+            # A link in /proc is an open descriptor: its other holders must see what is written.
             if name in ("", ".", "..") or _is_proc(folder) or (before and not stat.S_ISREG(before.st_mode)):
                 return folder, "", before
             try:
@@ -221,7 +221,7 @@ def _created(path: str, folder: int, beside: str, before: os.stat_result | None)
     if before is not None and not _may_replace(folder, path, before):
         raise NotWritable("this file may not be written", found=path)
     try:
-        # What replaces a file is open to nobody before it has that one's rights.
+        # The new file has mode 0600 until it has the old file's mode.
         fd = os.open(beside, _BESIDE, 0o666 if before is None else 0o600, dir_fd=folder)
     except PermissionError as error:
         raise NotWritable("no file can be made in this folder", found=path, hint=_BESIDE_HINT) from error
@@ -255,9 +255,22 @@ def _take_rights(fd: int, before: os.stat_result) -> None:
 
 def _end(file: Any, folder: int, beside: str, process: int) -> None:
     """Close what is open, and remove a file that has not been given its name."""
+    is_parents = os.getpid() != process  # in a child that was forked
+    if is_parents:
+        _discard_buffer(file)
     with contextlib.suppress(OSError):
         file.close()
-    if beside and os.getpid() == process:  # in a child, the file is its parent's
+    if beside and not is_parents:
         with contextlib.suppress(OSError):
             os.unlink(beside, dir_fd=folder)
     os.close(folder)
+
+
+def _discard_buffer(file: Any) -> None:
+    """Let what a file still has in its buffer, and this process alone, be written nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.dup2(null, file.fileno(), inheritable=False)
+        finally:
+            os.close(null)

@@ -136,6 +136,28 @@ def test_variants_are_shown_as_json(server: bow.Server) -> None:
     assert "{&quot;a&quot;:[1,2]}" in html
 
 
+def test_variants_that_are_not_shown_are_not_checked() -> None:
+    """A row that is wrong, behind those that the console shows, hides nothing of them."""
+    text = pa.array(["x0", "x1", "x2", "x3", "é"])
+    wrong = pa.py_buffer(text.buffers()[2].to_pybytes().replace("é".encode(), b"\xff\xff"))
+    texts = pa.Array.from_buffers(pa.string(), 5, [None, text.buffers()[1], wrong])
+    nothing = pa.nulls(5, pa.binary())
+    elements = pa.StructArray.from_arrays([nothing, texts], names=["value", "typed_value"])
+    metadata = pa.array([b"\x01\0\0"] * 5)
+    for typed, shown in ((texts, '"x0", "x1", "x2", …'), (_lists(elements), '["x0"], ["x1"], ["x2"], …')):
+        array = pa.StructArray.from_arrays(
+            [metadata, nothing, typed], names=["metadata", "value", "typed_value"]
+        )
+        field = pa.field("v", array.type, metadata={"ARROW:extension:name": "arrow.parquet.variant"})
+        batch = bow.Batch.from_arrow(pa.record_batch([array], schema=pa.schema([field])))
+        assert repr(batch["v"]) == f"<Column 'v' 5 × variant on cpu: {shown}>"
+
+
+def _lists(elements: pa.Array) -> pa.Array:
+    """Return lists of one element each."""
+    return pa.ListArray.from_arrays(pa.array(range(len(elements) + 1), pa.int32()), elements)
+
+
 def test_names_that_are_not_offered(server: bow.Server) -> None:
     """Whoever names a data set that is not there is told which is the nearest, in each call that takes a name."""
     for call in (

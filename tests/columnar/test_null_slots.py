@@ -24,10 +24,13 @@ def _views(null: list[int]) -> pa.Array:
     )
 
 
-def _indices(null: int, type_: pa.DataType) -> pa.Array:
-    slots = np.array([1, null, 0], f"i{type_.bit_width // 8}")
+def _indices(null: int, type_: pa.DataType, words: int = 2) -> pa.Array:
+    """Return an array whose null index has the bits of a number."""
+    width = type_.bit_width // 8
+    slots = b"".join((each % (1 << 8 * width)).to_bytes(width, "little") for each in (1, null, 0))
+    dictionary = pa.array([f"word {number}" for number in range(words)])
     return pa.DictionaryArray.from_buffers(
-        pa.dictionary(type_, pa.string()), 3, [_BITS, pa.py_buffer(slots.tobytes())], pa.array(["a", "b"])
+        pa.dictionary(type_, pa.string()), 3, [_BITS, pa.py_buffer(slots)], dictionary
     )
 
 
@@ -75,6 +78,20 @@ def test_an_offset_without_slots_leads_nowhere(type_: pa.DataType, offset: int) 
         (_indices(2, pa.int16()), True),
         (_indices(-2, pa.int64()), True),
         (_indices(-1, pa.uint32()), True),
+        *[
+            (_indices(null, type_, words), is_copied)
+            for words in (2, 127, 128, 254, 255, 256, 300)
+            for bits, signed, unsigned in (
+                (8, pa.int8(), pa.uint8()),
+                (16, pa.int16(), pa.uint16()),
+                (64, pa.int64(), pa.uint64()),
+            )
+            for null in {0, words - 1, words, 127, 128, 254, -1, -2, -128}
+            for type_, is_copied in (
+                (signed, not -1 <= (null + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1) < words),
+                (unsigned, null % (1 << bits) >= words),
+            )
+        ],
     ],
 )
 def test_only_strays_are_copied(array: pa.Array, *, is_copied: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -151,7 +151,7 @@ def test_size_statistics_that_contradict_the_schema(sizes: list[Field]) -> None:
 
 def test_size_statistics_that_fit_are_no_error() -> None:
     """Histograms of the levels that the column has, or none, are what pyarrow writes."""
-    data = changed(0, with_sizes([Field(3, LIST, levels(2)), Field(2, LIST, levels(0))]))
+    data = changed(0, with_sizes([Field(2, LIST, levels(0)), Field(3, LIST, levels(2))]))
     with bow.parquet.read(data, filters=[("n", ">", 1)], columns=["n"]) as stream:
         assert stream.read_all().num_rows == 2
 
@@ -195,3 +195,123 @@ def test_damaged_footers_never_end_the_process() -> None:
 def test_many_damaged_footers_never_end_the_process() -> None:
     """The same, for more of them."""
     run(1000, 6000)
+
+
+def elements(data: bytes) -> tuple[int, list[bytes]]:
+    """Return the type of the elements of a list, and their bytes."""
+    reader = Reader(data, 64)
+    size, kind = reader.list_header()
+    found = []
+    for _ in range(size):
+        begin = reader.position
+        reader.skip(kind)
+        found.append(data[begin : reader.position])
+    return kind, found
+
+
+Edit = Callable[[list[Field]], Iterator[tuple[str, list[Field]]]]
+
+
+def edited(edit: Edit) -> Iterator[tuple[str, bytes]]:
+    """Yield the file with what `edit` makes of the fields of each known struct, one at a time, and what that is."""
+    footer = decode_footer(OLD)
+    # The fields in front of the rest have the numbers 1 and 2: a struct of a field 2 without them is its beginning.
+    begin = bytes([2 << 4 | 5, 0])
+
+    def of_struct(name: str, data: bytes, inner: dict[int, str]) -> Iterator[tuple[str, bytes]]:
+        fields = Reader(data, 64).struct()
+        for what, each in edit(fields):
+            yield f"{name}.{what}", encode_struct(each)
+        for place, field in enumerate(fields):
+            value = field.value
+            if field.id not in inner or not isinstance(value, bytes):
+                continue
+            known = NESTED[inner[field.id]]
+            results: Iterator[tuple[str, bytes]]
+            if field.kind == LIST:
+                kind, parts = elements(value)
+                results = (
+                    (what, encode_list(kind, [*parts[:-1], part]))
+                    for what, part in of_struct(inner[field.id], parts[-1], known)
+                )
+            else:
+                results = of_struct(inner[field.id], value, known)
+            for what, other in results:
+                yield (
+                    what,
+                    encode_struct([*fields[:place], field._replace(value=other), *fields[place + 1 :]]),
+                )
+
+    for what, data in of_struct("footer", begin + footer.rest, NESTED["footer"]):
+        if data.startswith(begin):
+            yield (
+                what,
+                with_footer(encode_footer(type(footer)(footer.head, footer.schema, data[len(begin) :]))),
+            )
+
+
+NESTED: dict[str, dict[int, str]] = {
+    "footer": {4: "group"},
+    "group": {1: "chunk"},
+    "chunk": {3: "metadata"},
+    "metadata": {16: "sizes"},
+    "sizes": {},
+}
+
+
+def repeated(fields: list[Field]) -> Iterator[tuple[str, list[Field]]]:
+    """Yield fields with one of them twice, in each order: the same, others, and its number + 2^16."""
+    for place, field in enumerate(fields):
+        others = {
+            "the same": field,
+            "a struct": Field(field.id, STRUCT, encode_struct([])),
+            "an empty list": Field(field.id, LIST, encode_list(STRUCT, [])),
+            "a long list": Field(field.id, LIST, encode_list(6, [encode_integer(9)] * 40)),
+            "an I32": Field(field.id, 5, 7),
+            "an I64": Field(field.id, 6, 7),
+        }
+        for name, other in others.items():
+            yield f"{field.id} before {name}", [*fields[: place + 1], other, *fields[place + 1 :]]
+            yield f"{field.id} after {name}", [*fields[:place], other, *fields[place:]]
+        yield f"{field.id} with 17 bits", [*fields, field._replace(id=field.id + (1 << 16))]
+
+
+def retyped(fields: list[Field]) -> Iterator[tuple[str, list[Field]]]:
+    """Yield fields with one list whose elements are said to be of another type, where pyarrow does not look."""
+    for place, field in enumerate(fields):
+        if field.kind == LIST and isinstance(field.value, bytes) and field.value[0] >> 4:
+            for kind in range(1, 14):
+                if kind != field.value[0] & 15:
+                    other = field._replace(value=bytes([field.value[0] & 0xF0 | kind]) + field.value[1:])
+                    yield (
+                        f"{field.id} of {kind}",
+                        [*fields[:place], other, *fields[place + 1 :]],
+                    )
+
+
+def ask_all(edit: Edit) -> None:
+    """Print what is asked next, and the error of what is."""
+    for what, data in edited(edit):
+        print(what, flush=True, end=": ")
+        try:
+            with bow.parquet.read(data) as stream:
+                print("rows" if stream.read_all().num_rows else "no row groups")
+        except BowstringError as error:
+            print(type(error).__name__)
+        ask(data)
+
+
+@pytest.mark.parametrize("edit", ["repeated", "retyped"])
+def test_footers_that_pyarrow_reads_otherwise_are_refused(edit: str) -> None:
+    """In every known struct, a field that is there twice and a list of another type end in an error."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"from tests.parquet import test_chunks as t; t.ask_all(t.{edit})"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))},
+    )
+    assert done.returncode == 0, (done.stdout[-200:], done.stderr[-3000:])
+    results = dict(line.split(": ") for line in done.stdout.splitlines())
+    assert {name.split(".")[0] for name in results} >= NESTED.keys() - {"chunk"}
+    assert not [name for name, end in results.items() if end == "rows"]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bowstring as bow
+from bowstring.errors import ClosedError
 from bowstring.limits import Limits
 
 ITEMS: st.SearchStrategy[Any] = st.sampled_from([1, 2.5, 7, "x", None, ..., [1]])
@@ -77,3 +80,70 @@ def test_the_rows_are_numbers(tmp_path: Path) -> None:
         bow.parquet.write(table, tmp_path / "p.parquet", **({} if shred is None else {"shred": shred}))  # type: ignore[arg-type]
         with bow.parquet.read(tmp_path / "p.parquet", columns=[price], filters=price > 12.5) as stream:
             assert stream.read_all().column(0).to_pylist() == [each / 4 for each in range(51, 100)]
+
+
+def _left(stream: Any) -> None:
+    with stream:
+        stream.read_next_batch()
+
+
+ENDINGS: dict[str, Callable[[Any], object]] = {
+    "for": lambda stream: [batch.num_rows for batch in stream],
+    "read_all": lambda stream: stream.read_all(),
+    "read_pandas": lambda stream: stream.read_pandas(),
+    "to_reader": lambda stream: stream.to_reader().read_all(),
+    "capsule": pa.table,
+    "close": lambda stream: (stream.read_next_batch(), stream.close()),
+    "with": _left,
+}
+
+
+@pytest.fixture(scope="module")
+def lossy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file whose reads warn of a filter and of a column."""
+    path = tmp_path_factory.mktemp("lossy") / "events.parquet"
+    _written(path, [1, "x", 2], None)
+    return path
+
+
+def _lossy_stream(path: Path) -> Any:
+    price = bow.variant.path("v", "$.p", "int64")
+    either = (price > 0) | (pc.field("id") >= 0)
+    return bow.parquet.read(path, columns=["id", price], filters=either)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_warnings_are_of_the_line_that_reads(ending: str, lossy: Path) -> None:
+    """Both warnings of a read name this file, however the stream is read or left."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ENDINGS[ending](_lossy_stream(lossy))
+    assert [each.filename for each in caught] == [__file__] * 2
+    assert "are not numbers" in str(caught[0].message)
+    assert "became null" in str(caught[1].message)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_warnings_that_are_errors_are_all_given(ending: str, lossy: Path) -> None:
+    """The second is raised, the first is its context, and the stream is closed after it."""
+    stream = _lossy_stream(lossy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises((UserWarning, pa.ArrowException)) as caught:
+            ENDINGS[ending](stream)
+    if isinstance(caught.value, UserWarning):
+        assert "became null" in str(caught.value)
+        assert "are not numbers" in str(caught.value.__context__)
+    stream.close()
+    with pytest.raises(ClosedError):
+        stream.read_next_batch()
+
+
+def test_warnings_of_get_are_of_the_line_that_calls() -> None:
+    """`get` and `get_many` name this file."""
+    events = bow.variant.from_json(['{"p": "x"}', '{"p": 1}'])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bow.variant.get(events, "$.p", pa.int64())
+        bow.variant.get_many(events, {"p": ("$.p", pa.int64())})
+    assert [each.filename for each in caught] == [__file__] * 2

@@ -168,7 +168,7 @@ def spark_decimals(
     statuses: Any,
     out: Any,
 ) -> None:
-    """Write what the value of a row becomes; what is no row of status ``OK`` becomes 0."""
+    """Write what the value of a row becomes; rows of a status other than ``OK`` become 0."""
     status = u8(statuses[i])
     negative = False
     high = u64(0)

@@ -270,7 +270,7 @@ def spark_number(data: Any, at: Any, family: Any, low: Any, high: Any) -> Any:
 def spark_numbers(
     i: Any, data: Any, places: Any, family: Any, low: Any, high: Any, statuses: Any, out: Any
 ) -> None:
-    """Write what the value of a row becomes; what is no row of status ``OK`` becomes 0."""
+    """Write what the value of a row becomes; rows of a status other than ``OK`` become 0."""
     found = i64(0)
     if statuses[i] == OK:
         status, found = spark_number(data, u64(places[i]), family, low, high)

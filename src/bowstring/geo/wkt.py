@@ -30,7 +30,7 @@ def to_wkt(wkb: bytes) -> str:
     Raises
     ------
     InvalidBody
-        It is no WKB of a point, a line string, a polygon, or a collection of these.
+        It is not the WKB of a point, a line string, a polygon, or a collection of these.
 
     Examples
     --------

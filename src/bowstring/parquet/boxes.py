@@ -37,8 +37,8 @@ class Filter(Protocol):
         """Return a boolean for each row."""
         ...
 
-    def warn(self) -> None:
-        """Warn of what could not be compared."""
+    def losses(self) -> list[str]:
+        """Return the texts of warnings of what could not be compared, each once."""
         ...
 
 
@@ -122,8 +122,9 @@ class BoxFilter:
         ]
         return functools.reduce(pc.and_, masks)
 
-    def warn(self) -> None:
-        """Warn of nothing: what is not a geometry is an error."""
+    def losses(self) -> list[str]:
+        """Return nothing: what is not a geometry is an error."""
+        return []
 
     def _boxes(self, schema: pa.Schema, *, compared: bool = False) -> dict[str, geo.Box]:
         """Return the boxes by the names of the columns of a file, or of those that are compared."""
@@ -175,7 +176,6 @@ class _All:
         """Return a boolean for each row."""
         return functools.reduce(pc.and_, [filter_.mask(batch) for filter_ in self._filters])
 
-    def warn(self) -> None:
-        """Warn of what could not be compared."""
-        for filter_ in self._filters:
-            filter_.warn()
+    def losses(self) -> list[str]:
+        """Return the texts of warnings of what could not be compared, each once."""
+        return [text for filter_ in self._filters for text in filter_.losses()]

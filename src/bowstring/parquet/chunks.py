@@ -202,7 +202,11 @@ def _check_counts(counts: Any, columns: int, most: int) -> None:
     if status == kernel.TRUNCATED:
         raise Truncated("a footer ends inside a value", where=where)
     if status == kernel.MALFORMED:
-        raise InvalidMetadata("no such Thrift type", expected="1 to 13", where=where)
+        raise InvalidMetadata(
+            "a footer has no such Thrift type, or a field twice, out of order or with elements of another type",
+            expected="types 1 to 13, field numbers that ascend, and the elements of parquet.thrift",
+            where=where,
+        )
     if status == kernel.TOO_DEEP:
         raise LimitExceeded("a footer nests too deeply", expected=f"at most {_DEPTH} levels", where=where)
     if status == kernel.TOO_LARGE:

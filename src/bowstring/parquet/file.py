@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import warnings
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
@@ -47,6 +46,7 @@ from bowstring.parquet.shown import (
 from bowstring.parquet.sizes import Size, Sizes, TooLargeError
 from bowstring.parquet.source import name_of, open_source
 from bowstring.parquet.types import PLAIN, Meaning
+from bowstring.variant.losses import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -357,11 +357,16 @@ class OpenFile:
                     raise self._blamed(error, groups, selection) from error
             else:
                 return
-            for table in self._pieces(self._wide_metadata, groups, selection, rows, threads=threads):
-                if done < table.num_rows:
-                    left = table.slice(done)
-                    yield from _batches(left, selection, left.num_rows)
-                done = max(done - table.num_rows, 0)
+            try:
+                for table in self._pieces(self._wide_metadata, groups, selection, rows, threads=threads):
+                    if done < table.num_rows:
+                        left = table.slice(done)
+                        yield from _batches(left, selection, left.num_rows)
+                    done = max(done - table.num_rows, 0)
+            except BowstringError:
+                raise
+            except _OF_PYARROW as second:
+                raise self._blamed(second, groups, selection) from second
 
     def _guarded(
         self, index: int, selection: Selection, size: Size, *, threads: bool
@@ -503,7 +508,7 @@ class OpenFile:
             if meaning is not None and meaning.warning and leaf not in self._warned:
                 self._warned.add(leaf)
                 text = f"{self.name}: column {'.'.join(self.leaf_paths[leaf])} {meaning.warning}"
-                warnings.warn(text, UserWarning, stacklevel=7)
+                warn_caller([text])
 
     @functools.cached_property
     def _dictionaries(self) -> list[str] | None:

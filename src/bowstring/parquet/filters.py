@@ -11,7 +11,6 @@ import contextlib
 import functools
 import operator
 import threading
-import warnings
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
@@ -174,20 +173,18 @@ class RowFilter:
                 raise UsageError("a filter is true or false", expected="a comparison", found=str(keep.type))
         return pc.fill_null(keep, fill_value=False)
 
-    def warn(self) -> None:
-        """Warn of values at paths that could not be compared, once."""
+    def losses(self) -> list[str]:
+        """Return the texts of warnings of values at paths that could not be compared, each once."""
         with self._lock:
             others, self._others = self._others, {}
-        for name, each in others.items():
-            if each.failed:
-                reference = self._references[name]
-                warnings.warn(
-                    f"{each.failed} of {each.total} values at {reference.label} of {reference.column} are not "
-                    f"{_class_of(reference.type)} (one is {_article(each.example)}): no comparison of the filter "
-                    'holds for them. on_error="raise" makes this an error.',
-                    UserWarning,
-                    stacklevel=5,
-                )
+        return [
+            f"{each.failed} of {each.total} values at {self._references[name].label} of "
+            f"{self._references[name].column} are not {_class_of(self._references[name].type)} "
+            f"(one is {_article(each.example)}): no comparison of the filter holds for them. "
+            'on_error="raise" makes this an error.'
+            for name, each in others.items()
+            if each.failed
+        ]
 
     def _count(self, batch: pa.RecordBatch) -> None:
         """Count the values at paths that cannot be compared."""

@@ -32,7 +32,7 @@ from bowstring.parquet.on_device import DeviceDecoder, beside, device_decoder
 from bowstring.parquet.shredded import Columns, named_columns
 from bowstring.parquet.shredding import alike, conformed, union_schema
 from bowstring.parquet.sizes import TooLargeError
-from bowstring.variant.losses import Losses
+from bowstring.variant.losses import Losses, warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -350,9 +350,12 @@ class ParquetStream(SequentialReader):
         for file in self._files:
             file.close()
         self._files.clear()
-        if self._filter is not None:
-            self._filter.warn()
-        self._losses.warn(_ADVICE, 2)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Warn, once, of values that could not be compared and of values that became null."""
+        of_filter = [] if self._filter is None else self._filter.losses()
+        warn_caller([*of_filter, *self._losses.texts(_ADVICE)])
 
     def _arrow_batches(self) -> Iterator[pa.RecordBatch]:
         if self._device is not None and not self._device.is_host:
@@ -387,9 +390,7 @@ class ParquetStream(SequentialReader):
                 return batch
             self._read_ahead()
             if not self._due:
-                if self._filter is not None:
-                    self._filter.warn()
-                self._losses.warn(_ADVICE, 3)
+                self._warn()
                 raise EndOfStream("the stream has no more batches")
             due = self._due.popleft()
             if due.batches is None:

@@ -294,7 +294,7 @@ def _batch_of(
                 _count(found, statuses, inside, name, wanted[name], losses)
             if status:
                 columns.append(status_column(status.format(name), statuses, opened.column.device))
-        losses.warn(f"{_ADVICE[cast]}schema_of() of the values there gives their type.", 3)
+        losses.warn(f"{_ADVICE[cast]}schema_of() of the values there gives their type.")
         return batch_of(columns, opened)
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from bowstring.variant.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+    from types import FrameType
 
     from bowstring.memory import Device
 
-__all__ = ["Losses", "counted", "first_lost"]
+__all__ = ["Losses", "counted", "first_lost", "warn_caller"]
+
+_PACKAGE: Final = __name__.partition(".")[0]
 
 
 class _Loss(NamedTuple):
@@ -39,17 +43,39 @@ class Losses:
             known = self._by_name.get(name, _Loss(0, 0, ""))
             self._by_name[name] = _Loss(known.lost + lost, known.there + there, known.example or example)
 
-    def warn(self, advice: str, stacklevel: int) -> None:
-        """Warn of what was lost until now, if there is something, and forget it."""
+    def warn(self, advice: str) -> None:
+        """Warn of the losses counted so far, if any, and reset them."""
+        warn_caller(self.texts(advice))
+
+    def texts(self, advice: str) -> list[str]:
+        """Return the text of a warning of the losses counted so far, if any, and reset them."""
         with self._lock:
             found = [(name, loss) for name, loss in self._by_name.items() if loss.lost]
             self._by_name.clear()
-        if found:
-            lines = [
-                f"{loss.lost} of {loss.there} values {name} became null, for example {loss.example}"
-                for name, loss in found
-            ]
-            warnings.warn(f"{'; '.join(lines)}. {advice}", UserWarning, stacklevel=stacklevel + 1)
+        lines = [
+            f"{loss.lost} of {loss.there} values {name} became null, for example {loss.example}"
+            for name, loss in found
+        ]
+        return [f"{'; '.join(lines)}. {advice}"] if lines else []
+
+
+def warn_caller(texts: Sequence[str]) -> None:
+    """Warn of each text where the package was called: of all of them, also where warnings are errors."""
+    if texts:
+        try:
+            warnings.warn(texts[0], UserWarning, stacklevel=_level_outside())
+        finally:
+            warn_caller(texts[1:])
+
+
+def _level_outside() -> int:
+    """Return the `stacklevel`, for the function that calls this, of the first frame outside of the package."""
+    level = 1
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+        level += 1
+    return level
 
 
 def counted(device: Device, statuses: Iterable[Any], holders: Iterable[Any] = ()) -> tuple[int, int]:

@@ -58,10 +58,14 @@ def replace_strays(batch: Batch, nodes: list[Followed], addresses: Table) -> lis
         if dictionary is None:
             strays = _stray_views(null.view("<i4"), spans.table[validity + 2 : end, 2])
         else:
-            unsigned = str(batch.layout.nodes[node].type).startswith("u")
-            indices = null.view(f"<{'u' if unsigned else 'i'}{width}")
-            # -1 is what pandas has under nulls: it stays in pyarrow's own memory, and is not worth a copy.
-            strays = (indices < -1) | (indices >= len(batch.dictionaries[dictionary]))
+            indices = null.view(f"<u{width}")  # negative ones are the largest
+            size = len(batch.dictionaries[dictionary])
+            if str(batch.layout.nodes[node].type).startswith("u"):
+                strays = indices >= size
+            else:
+                most = np.iinfo(indices.dtype).max
+                # -1 is what pandas has under nulls: it stays in pyarrow's own memory, and is not worth a copy.
+                strays = (indices >= min(size, most // 2 + 1)) & (indices != most)
         if strays.any():
             slots = slots.copy()
             slots[is_null] = 0

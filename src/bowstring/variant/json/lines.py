@@ -22,7 +22,8 @@ __all__ = ["lines_of", "progress"]
 
 _LARGEST: Final = (1 << 31) - 1
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-_IS_BLANK: Final = np.isin(np.arange(256), list(b" \t\r"))
+_BLANKS: Final = b" \t\r"
+_IS_BLANK: Final = np.isin(np.arange(256), list(_BLANKS))
 _QUIET_SECONDS: Final = 1.0
 """What is faster than this shows no progress."""
 
@@ -54,8 +55,9 @@ def lines_of(path: str | os.PathLike[str], limits: Limits) -> Texts:
     # Rows begin with a bracket or a value in nearly every file, so few lines are looked at as a whole.
     ends_blank = kept.copy()
     ends_blank[kept] = _IS_BLANK[data[starts[kept]]] & _IS_BLANK[data[stops[kept] - 1]]
-    for line in np.flatnonzero(ends_blank).tolist():
-        kept[line] = not _IS_BLANK[data[starts[line] : stops[line]]].all()
+    looked_at = np.flatnonzero(ends_blank)
+    spans = zip(starts[looked_at].tolist(), stops[looked_at].tolist(), strict=True)
+    kept[looked_at] = [bool(data[start:stop].tobytes().strip(_BLANKS)) for start, stop in spans]
     starts, stops = starts[kept], stops[kept]
     statuses = np.full(len(starts), READ)
     too_long = stops - starts > min(limits.json_bytes, _LARGEST)
