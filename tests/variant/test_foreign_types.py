@@ -73,6 +73,7 @@ def answers(column: Column, path: str, wanted: str) -> list[Any]:
     return found
 
 
+@pytest.mark.filterwarnings("ignore:.*became null")
 @pytest.mark.parametrize("typed", TYPED, ids=str)
 def test_a_value_of_an_unknown_type_has_one_status_shredded_or_not(
     typed: pa.DataType, on_device: Move
