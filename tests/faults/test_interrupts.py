@@ -133,14 +133,19 @@ def threads_of_streams() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("bowstring-client")]
 
 
+def trim(pool: Pool) -> None:
+    """Let go of all that is only kept warm."""
+    gc.collect()
+    for each in (pool, default_pool()):
+        each.trim()
+    mappings().clear()
+
+
 def settle(pool: Pool, before: dict[str, str], place: str) -> None:
     """Wait until nothing is left of an interrupted call."""
 
     def left() -> list[Any]:
-        gc.collect()
-        for each in (pool, default_pool()):
-            each.trim()
-        mappings().clear()
+        trim(pool)
         opened = [f"{fd} -> {what}" for fd, what in descriptors().items() if before.get(fd) != what]
         return [*opened, *threads_of_streams()]
 
@@ -153,10 +158,7 @@ def sweep(
     """Interrupt a call at many lines; each time all is let go, and the call works again."""
     call()
     for number in list(numbers(call, count)):
-        gc.collect()
-        for each in (pool, default_pool()):
-            each.trim()
-        mappings().clear()
+        trim(pool)
         before = descriptors()
         interrupter = Interrupter(number)
         interrupter.run(call)

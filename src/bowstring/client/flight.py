@@ -265,6 +265,7 @@ def _endpoint(found: Any, uri: str, token_hosts: Sequence[str]) -> Endpoint:
     ours: list[Offer] = []
     flights: list[Offer] = []
     token, asked_place = token_of(uri), _place(uri)
+    listed = {each.lower() for each in token_hosts}
     for location, only_on in zip(locations, hosts, strict=True):
         offer = Offer(location, None, only_on if isinstance(only_on, str) else None)
         if offer.by_flight:
@@ -272,7 +273,6 @@ def _endpoint(found: Any, uri: str, token_hosts: Sequence[str]) -> Endpoint:
             if asked_place[0] == _ENCRYPTED != place[0]:
                 continue  # whoever asks for encryption gets nothing less
             host = f"[{place[1]}]" if ":" in place[1] else place[1]
-            listed = {each.lower() for each in token_hosts}
             trusted = place == asked_place or not listed.isdisjoint((place[1], host, f"{host}:{place[2]}"))
             flights.append(Offer(with_token(location, token)) if token is not None and trusted else offer)
         elif _is_ours(location) and (

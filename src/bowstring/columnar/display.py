@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bowstring.columnar.compact import compacted
 from bowstring.columnar.interchange.conversions import shortened
 from bowstring.columnar.marks import is_variant
-from bowstring.columnar.validation import check_once
+from bowstring.columnar.validation import checked_rows
 from bowstring.errors import BowstringError, InvalidData
 
 if TYPE_CHECKING:
@@ -26,8 +25,7 @@ _SHOWN_COLUMNS: Final = 20
 def table_of_batch(title: str, batch: Batch) -> str:
     """Return HTML: a title, the columns with their types, and the first rows, or what is wrong with these."""
     try:
-        # Without what other rows have in children, these alone are checked.
-        some = check_once(compacted(batch.slice(0, SHOWN_ROWS)).to_device("cpu"))
+        some = checked_rows(batch, SHOWN_ROWS)
     except InvalidData as error:
         return f"<p>{html.escape(title)}</p><p>{html.escape(str(error))}</p>"
     return table_of_rows(title, batch.schema, _shown_rows(some))

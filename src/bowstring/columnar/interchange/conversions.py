@@ -87,10 +87,8 @@ class Converting(abc.ABC):
 def shown_variants(column: Any) -> str:
     """Return the first rows of a Variant column as JSON, in one line; nothing of one that cannot be read."""
     try:
-        # Without what other rows have in children, these alone are checked.
-        compact = importlib.import_module("bowstring.columnar.compact").compacted
-        check_once = importlib.import_module("bowstring.columnar.validation").check_once
-        some = check_once(compact(column[:_SHOWN_VARIANTS].as_batch()).to_device("cpu"))[0]
+        checked_rows = importlib.import_module("bowstring.columnar.validation").checked_rows
+        some = checked_rows(column.as_batch(), _SHOWN_VARIANTS)[0]
         texts = importlib.import_module("bowstring.variant").to_json(some).to_pylist()
     except BowstringError:
         return ""

@@ -30,6 +30,20 @@ def check_once(batch: Batch) -> Batch:
     return batch
 
 
+def checked_rows(batch: Batch, count: int) -> Batch:
+    """Return the first rows of a batch, on the host: to be shown, and so checked as `check_once` does.
+
+    Raises
+    ------
+    InvalidBody
+        These rows are malformed.
+    """
+    from bowstring.columnar.compact import compacted
+
+    # Without what other rows have in children, these alone are checked.
+    return check_once(compacted(batch.slice(0, count)).to_device("cpu"))
+
+
 def checked_choice(validate: Any) -> Validated | None:
     """Return what a user says of validation; ``None`` leaves it to where the data come from.
 
