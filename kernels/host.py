@@ -27,13 +27,16 @@ import numpy as np
 
 from bowstring.errors import MissingDependency, UsageError
 from bowstring.kernels import library
-from bowstring.kernels.signature import Parameter, Signature
+from bowstring.kernels.signature import Kernel, Parameter, Signature, signatures_of
 from bowstring.kernels.threads import run_ranges
 from bowstring.kernels.types import i64
 
-__all__ = ["Runner", "interpret", "is_ready", "run", "runner", "way"]
+__all__ = ["ALL_MEMORY", "Runner", "bound", "interpret", "is_ready", "run", "runner", "way"]
 
 VARIABLE: Final = "BOWSTRING_KERNELS"
+
+ALL_MEMORY: Final = 0, 1 << 62
+"""Address and bytes of an array of all memory, for kernels that are bound."""
 
 _WAYS: Final = ("", "library", "jit", "checked", "interpret")
 
@@ -114,6 +117,29 @@ def is_ready() -> bool:
     True
     """
     return way() in ("", "library") and isinstance(library.load(), library.Library)
+
+
+@functools.cache
+def bound(kernel: Kernel) -> Callable[..., None] | None:
+    """Return what runs one item of a kernel of one signature in the library; None where that is not used.
+
+    It takes the words of a call, address and elements of each array, and checks nothing. The environment is looked
+    at once.
+    """
+    if way() not in ("", "library"):
+        return None
+    loaded = library.load()
+    (signature,) = signatures_of(kernel)
+    function = loaded.function(signature) if isinstance(loaded, library.Library) else None
+    if function is None:
+        return None
+    pack = library.words_of(signature.parameters).pack
+
+    def run_one(*words: Any) -> None:
+        if status := function(0, 1, pack(*words)):
+            raise AssertionError(f"{signature} ended with status {status}")
+
+    return run_one
 
 
 @functools.cache

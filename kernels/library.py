@@ -37,11 +37,13 @@ __all__ = [
     "SOURCES",
     "Library",
     "NotUsable",
+    "address_of",
     "block_of",
     "compiled_sources",
     "level_of",
     "load",
     "symbol",
+    "words_of",
 ]
 
 FOLDER: Final = os.path.join(os.path.dirname(__file__), "_native")
@@ -104,7 +106,7 @@ class Library:
         self.level = level
         self._variants = (True, False) if stops_at_pages else (False,)
 
-    def function(self, signature: Signature) -> Callable[[int, tuple[Any, ...]], Any] | None:
+    def function(self, signature: Signature) -> Callable[[int, int, bytes], int] | None:
         """Return the compiled loop of a signature, if the library has it: called with a range and a block."""
         for pages in self._variants:
             try:
@@ -135,6 +137,13 @@ def symbol(name: str, level: str, *, pages: bool) -> str:
     return f"bowstring_{level}{'_pages' * pages}_{name}"
 
 
+def words_of(parameters: tuple[Parameter, ...]) -> struct.Struct:
+    """Return the words of a call: two of each array, one of each number."""
+    words = {"f64": "d", "f32": "f4x"}
+    each = ["QQ" if p.array else words.get(p.scalar, "q" if p.scalar[0] == "i" else "Q") for p in parameters]
+    return struct.Struct("=" + "".join(each))
+
+
 def block_of(parameters: tuple[Parameter, ...]) -> Callable[[tuple[Any, ...]], bytes]:
     """Return what makes the words of a call from its arguments; the arguments must outlive the call.
 
@@ -146,15 +155,9 @@ def block_of(parameters: tuple[Parameter, ...]) -> Callable[[tuple[Any, ...]], b
     >>> len(block((np.zeros(3, np.uint8), np.zeros(1, np.uint64)))) == 4 * 8
     True
     """
-    words = {"f64": "d", "f32": "f4x"}
-    pack = struct.Struct(
-        "="
-        + "".join(
-            "QQ" if p.array else words.get(p.scalar, "q" if p.scalar[0] == "i" else "Q") for p in parameters
-        )
-    ).pack
+    pack = words_of(parameters).pack
     arrays = tuple(p.array for p in parameters)
-    address = _address
+    address = address_of
 
     def block(arguments: tuple[Any, ...]) -> bytes:
         values: list[Any] = []
@@ -186,7 +189,7 @@ def _make_address() -> Callable[[Any], int]:
     return lambda array: read(id(array) + offset).value
 
 
-_address: Final = _make_address()
+address_of: Final = _make_address()
 
 
 @functools.cache

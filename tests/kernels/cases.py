@@ -17,6 +17,7 @@ from bowstring.kernels.validation import nested, text, values
 from bowstring.kernels.validation.text import blocks_of
 from tests.kernels import (
     geo_cases,
+    ipc_cases,
     json_cases,
     parquet_cases,
     shredded_cases,
@@ -327,3 +328,4 @@ CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
 }
 CASES |= json_cases.CASES | variant_cases.CASES | variant_cast_cases.CASES | variant_text_cases.CASES
 CASES |= shredded_cases.CASES | vortex_cases.CASES | geo_cases.CASES | parquet_cases.CASES
+CASES |= ipc_cases.CASES

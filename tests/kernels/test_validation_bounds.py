@@ -16,6 +16,7 @@ from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation import nested, text, values
 from tests.kernels import (
     geo_bounds,
+    ipc_bounds,
     json_bounds,
     parquet_bounds,
     shredded_bounds,
@@ -154,6 +155,7 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     validity.pack_flags: lambda rng: (some(rng), words()),
     rearrange.gather_pieces: lambda rng: (some(rng, np.uint64), some(rng, np.int64), number(rng), words()),
     **geo_bounds.wild_arguments(wild, Guarded),
+    **ipc_bounds.wild_arguments(wild, Guarded),
     **json_bounds.arguments(wild, Guarded),
     **parquet_bounds.wild_arguments(wild, Guarded),
     **shredded_bounds.arguments(wild, Guarded),

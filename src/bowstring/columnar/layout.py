@@ -10,6 +10,7 @@ dictionary have a layout of their own under the dictionary's id.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.nodes import BITS, END_BITS, Kind, Node, OffsetGroup, Offsets, Walk, evenly
+from bowstring.columnar.plan import plan_of
 from bowstring.errors import InvalidMetadata, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
@@ -157,6 +159,11 @@ class Layout:
                 "wrong number of dictionary ids", expected=len(layout.dictionary_ids), found=len(ids)
             )
         return layout
+
+    @functools.cached_property
+    def plan(self) -> Indices | None:
+        """The :mod:`bowstring.columnar.plan` of the layout; None where it has a type without one."""
+        return plan_of(self.nodes, self.longest, self.buffer_bits, self.buffer_end_bits)
 
     def first_buffers(self, variadic_counts: Sequence[int] = ()) -> Indices:
         """Where each node's buffers start in a batch with these variadic counts.

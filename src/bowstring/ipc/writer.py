@@ -13,6 +13,7 @@ from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
 from bowstring.errors import ClosedError, UsageError
 from bowstring.files import FileWriter, Target
+from bowstring.ipc.body.encode import SMALL_BODY, BatchEncoder
 from bowstring.ipc.body.pack import Packed, pack
 from bowstring.ipc.compression.codec import codec_of
 from bowstring.ipc.dictionary.reader import Arrival
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordBatchWriter", "WriteStats"]
 
-_SMALL_BODY = 1 << 16
-"""Bodies up to this are joined before they are written: a copy that costs less than many calls."""
 _LONGEST = (1 << 31) - 1
 
 
@@ -65,6 +64,10 @@ class RecordBatchWriter(FileWriter):
         check_dictionaries(self.layout)
         self._schema_message = encode_schema(schema, version=version)
         self._template = Template(self.layout, version)
+        is_plain = (
+            self._codec is None and version is MetadataVersion.V5 and not self._options.use_legacy_format
+        )
+        self._encoder = BatchEncoder.of(self._template) if is_plain else None
         self._value_templates = {
             id_: Template(values, version) for id_, values in self.layout.dictionaries.items()
         }
@@ -132,7 +135,9 @@ class RecordBatchWriter(FileWriter):
             raise ClosedError("the writer was closed")
         if not isinstance(batch, Batch):
             batch = Batch.from_arrow(batch)
-        if not (batch.schema.equals(self.schema) and batch.layout.is_like(self.layout)):
+        if batch.layout is not self.layout and not (
+            batch.schema.equals(self.schema) and batch.layout.is_like(self.layout)
+        ):
             raise UsageError(
                 "the batch has another schema than what it is written to",
                 expected=self.schema,
@@ -140,17 +145,24 @@ class RecordBatchWriter(FileWriter):
             )
         if self.layout.dictionaries:
             self._write_dictionaries(batch)
-        packed = self._pack(batch)
-        metadata = self._template.encode_batch(
-            batch.num_rows,
-            packed.nodes,
-            packed.buffers,
-            packed.body_length,
-            batch.variadic_counts,
-            custom_metadata or batch.custom_metadata,
-            self._options.codec_name,
-        )
-        self._put_message(MessageKind.RECORD_BATCH, metadata, packed)
+        custom_metadata = custom_metadata or batch.custom_metadata
+        encoded = None if custom_metadata or self._encoder is None else self._encoder.encode(batch)
+        if encoded is not None:
+            for piece in encoded.pieces:
+                self._put(piece)
+            self._note(MessageKind.RECORD_BATCH, encoded.head, encoded.body)
+        else:
+            packed = self._pack(batch)
+            metadata = self._template.encode_batch(
+                batch.num_rows,
+                packed.nodes,
+                packed.buffers,
+                packed.body_length,
+                batch.variadic_counts,
+                custom_metadata,
+                self._options.codec_name,
+            )
+            self._put_message(MessageKind.RECORD_BATCH, metadata, packed)
         self._num_batches += 1
 
     def close(self) -> None:
@@ -219,7 +231,7 @@ class RecordBatchWriter(FileWriter):
 
     def _put_message(self, kind: MessageKind, metadata: bytes, packed: Packed) -> None:
         first = self._framed(metadata)
-        if packed.body_length <= _SMALL_BODY:
+        if packed.body_length <= SMALL_BODY:
             self._put(b"".join((first, *packed.pieces)))
         else:
             self._put(first)

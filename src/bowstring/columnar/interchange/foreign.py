@@ -26,6 +26,9 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.slice import Parts, slice_parts
 from bowstring.columnar.spans import Spans, Table
 from bowstring.errors import DeviceError, UsageError
+from bowstring.kernels.host import ALL_MEMORY, bound
+from bowstring.kernels.ipc import batch as kernel
+from bowstring.kernels.library import address_of
 from bowstring.memory import CPU_DEVICE_TYPE, cpu, device_by_id, foreign_region
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Importer", "device_stream"]
 
 _STRUCT: Final = struct.Struct(f"={STRUCT_WORDS}q")
+_DICTIONARY: Final = 7  # which word of the struct
+_ROOM, _STATE, _DONE, _GROW = map(int, (kernel.ROOM, kernel.STATE, kernel.DONE, kernel.GROW))
 _NUMBERS: Final = {4: ctypes.c_int32, 8: ctypes.c_int64}
 
 
@@ -228,10 +233,55 @@ class Importer:
         Unsupported
             A type that Bowstring does not know.
         """
-        walk = _Walk(Layout.of(source.schema), _HostMemory())
+        layout = Layout.of(source.schema)
         capsule = source.__arrow_c_array__()[1]
-        walk.batch(address_in(capsule, b"arrow_array"))
-        return self._batch_of(walk, source.num_rows, source)
+        address = address_in(capsule, b"arrow_array")
+        batch = self._by_plan(layout, address, source)
+        if batch is None:
+            walk = _Walk(layout, _HostMemory())
+            walk.batch(address)
+            batch = self._batch_of(walk, source.num_rows, source)
+        return batch
+
+    def _by_plan(self, layout: Layout, address: int, source: pa.RecordBatch) -> Batch | None:
+        """Do what :meth:`batch` does by one call of a kernel; None where that knows no answer."""
+        plan, call = layout.plan, bound(kernel.import_batch)
+        if plan is None or call is None:
+            return None
+        rows, num_nodes, num_spans = source.num_rows, 2 * layout.num_nodes, 3 * layout.num_buffers
+        spans_at, room_at = num_nodes, num_nodes + num_spans
+        state_at = room_at + _ROOM * layout.num_nodes
+        table = np.empty(state_at + _STATE, np.int64)
+        at = address_of(table)
+        words = (
+            *(*ALL_MEMORY, address, address_of(plan), plan.size, rows),
+            *(at + 8 * room_at, state_at - room_at, at, num_nodes, at + 8 * spans_at, num_spans),
+        )
+        call(*words, 0, 0, at + 8 * state_at, _STATE)
+        status, low, high, copied = table[state_at:].tolist()
+        out = np.empty(copied, np.uint8)
+        if status == _GROW:
+            call(*words, address_of(out), copied, at + 8 * state_at, _STATE)
+            status = int(table[state_at])
+        if status != _DONE:
+            return None
+        regions = [foreign_region(low, high - low, source)] if high else []
+        if copied:
+            regions = [*regions, *[foreign_region(address_of(out), copied, out)] * (2 - len(regions))]
+        dictionaries: dict[int, Dictionary] = {}
+        for node, (*_, id_, _) in enumerate(layout.nodes) if layout.dictionaries else ():
+            if id_ is not None:
+                (there,) = _words(int(table[room_at + _ROOM * node]) + 8 * _DICTIONARY, 1)
+                dictionary = self._dictionary(layout.dictionaries[id_], id_, there, source, _HostMemory())
+                dictionaries |= dictionary.values.dictionaries | {id_: dictionary}
+        return self.batch_type.from_parts(
+            layout,
+            rows,
+            table[:num_nodes].reshape(-1, 2),
+            dictionaries=dictionaries,
+            spans=table[spans_at:room_at].reshape(-1, 3),
+            regions=regions,
+        )
 
     def device_batch(
         self, schema_capsule: Any, capsule: Any, dtypes: Mapping[Any, Any] | None = None
@@ -286,8 +336,7 @@ class Importer:
         dictionaries: dict[int, Dictionary] = {}
         for id_, address in walk.dictionaries:
             dictionary = self._dictionary(layout.dictionaries[id_], id_, address, owner, walk.memory)
-            dictionaries.update(dictionary.values.dictionaries)
-            dictionaries[id_] = dictionary
+            dictionaries |= dictionary.values.dictionaries | {id_: dictionary}
         return self.batch_type.from_parts(
             layout,
             num_rows,

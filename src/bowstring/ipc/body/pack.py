@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.memory import Buffer, Device, Region
 
-__all__ = ["Packed", "aligned", "laid_out", "needed_alignment", "pack", "unpack"]
+__all__ = ["Packed", "aligned", "host_pieces", "laid_out", "needed_alignment", "pack", "unpack"]
 
 _NATURAL = 8
 _LENGTH = 2  # column of a table of spans
@@ -108,7 +108,12 @@ def pack(batch: Batch, codec: pa.Codec | None = None, *, use_threads: bool = Tru
     """
     if codec is not None:
         return _packed_compressed(batch, codec, use_threads=use_threads)
-    pieces = _host_pieces(batch, batch.spans.table) if batch.device.is_host else _device_pieces(batch)
+    if batch.device.is_host:
+        owner = batch.owner()
+        regions = [region.array(0, region.nbytes, owner).data for region in batch.spans.regions]
+        pieces = host_pieces(regions, batch.spans.table)
+    else:
+        pieces = _device_pieces(batch)
     return laid_out(batch)._replace(pieces=pieces)
 
 
@@ -124,9 +129,8 @@ def _packed_compressed(batch: Batch, codec: pa.Codec, *, use_threads: bool) -> P
     return _placed(batch.nodes, lengths)._replace(pieces=pieces)
 
 
-def _host_pieces(batch: Batch, spans: npt.NDArray[np.int64]) -> list[Any]:
-    owner = batch.owner()
-    regions = [region.array(0, region.nbytes, owner).data for region in batch.spans.regions]
+def host_pieces(regions: Sequence[memoryview], spans: Table) -> list[Any]:
+    """Return the buffers in some regions, and the zeros that pad each."""
     pieces: list[Any] = []
     begun: tuple[int, int] | None = None  # the piece that may still grow: its region, and where it begins
     end = 0

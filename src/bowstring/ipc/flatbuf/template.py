@@ -70,6 +70,16 @@ class Template:
         self._buffers_nbytes = _PAIR_BYTES * self._num_buffers
         self._num_views = len(layout.variadic_nodes)
 
+    def form(self) -> tuple[bytes, list[int]]:
+        """Return the metadata of a batch, and where body length, rows, buffers and nodes stand; there are nodes."""
+        pieces = self._simplest
+        sizes = _INT64.size, _INT64.size, self._buffers_nbytes
+        places = [len(pieces[0])]
+        for size, piece in zip(sizes, pieces[1:], strict=True):
+            places.append(places[-1] + size + len(piece))
+        values = (*map(bytes, sizes), bytes(self._nodes_nbytes))
+        return b"".join(itertools.chain.from_iterable(zip(pieces, values, strict=True))), places
+
     def encode_batch(
         self,
         length: int,

@@ -1,0 +1,557 @@
+# ruff: noqa: SIM114  a branch is for one rule
+"""Record batches by the plan of their layout: written as a message, and taken over from Arrow's C structs.
+
+Work item: a batch. A plan (:mod:`bowstring.columnar.plan`) is a head, a row for each node, and one for each buffer.
+Nodes come behind their parents, so that the slots which a node needs are known when it is reached. Whatever a
+kernel does not know it leaves to the form in Python, by the status :data:`OTHER`.
+
+`memory` is what all addresses count from. Called with all memory of the process, from 0 on, it bounds nothing:
+spans are bounded by their regions, and structs are believed, which share the process with whoever made them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.words import load_word, store_word
+
+# A plan: its head,
+NODES: Final = i64(0)
+BUFFERS: Final = i64(1)
+LONGEST: Final = i64(2)
+"""Node lengths up to this cannot overflow when they are turned into bits."""
+HEAD: Final = i64(3)
+# a row for each node,
+PARENT: Final = i64(0)
+"""The node that it is a child of, -1 for a column."""
+ORDINAL: Final = i64(1)
+"""Which child of its parent it is, or which column."""
+FACTOR: Final = i64(2)
+"""Its slots for each slot of its parent, -1 where the offsets of the parent say."""
+RULE: Final = i64(3)
+FIRST: Final = i64(4)
+"""Its first buffer."""
+COUNT: Final = i64(5)
+"""How many buffers it has."""
+CHILDREN: Final = i64(6)
+NODE_ROW: Final = i64(7)
+# and a row for each buffer.
+NODE: Final = i64(0)
+BITS: Final = i64(1)
+"""Bits for each slot, and beyond the last one."""
+END_BITS: Final = i64(2)
+ROLE: Final = i64(3)
+BUFFER_ROW: Final = i64(4)
+
+# Rules of null counts: that of the metadata, none, or all slots.
+COUNTED: Final = i64(0)
+ALL_NULL: Final = i64(1)
+# Roles of buffers.
+FIXED: Final = i64(0)
+VALIDITY: Final = i64(1)
+OFFSETS: Final = i64(2)
+BYTES: Final = i64(3)
+
+DONE: Final = i64(0)
+OTHER: Final = i64(1)
+"""Something here is not known, or not right: the form in Python knows, or says what."""
+GROW: Final = i64(2)
+"""There is too little room for what must be copied."""
+
+ROOM: Final = i64(4)
+"""Numbers of room for each node."""
+SPAN: Final = i64(3)
+STATE: Final = i64(4)
+
+# Words of a struct ArrowArray, and its bytes.
+LENGTH_AT = u64(0)
+NULLS_AT = u64(8)
+OFFSET_AT = u64(16)
+BUFFERS_AT = u64(24)
+CHILDREN_AT = u64(32)
+POINTERS_AT = u64(40)
+BELOW_AT = u64(48)
+STRUCT = u64(80)
+POINTER = u64(8)
+
+MOST_SLOTS = i64(2**31 - 1)
+MOST_BITS = i64(2**61)
+ALIGNED = i64(63)
+WORD = i64(8)
+EACH_TWO = u64(0x5555555555555555)
+EACH_FOUR = u64(0x3333333333333333)
+EACH_EIGHT = u64(0x0F0F0F0F0F0F0F0F)
+EACH_BYTE = u64(0x0101010101010101)
+
+
+def offset_at(memory: Any, at: Any, bits: Any) -> Any:
+    """Return the signed integer of 32 or 64 bits at an address."""
+    number = i64(0)
+    if bits == 32:
+        low = (
+            u64(memory[at]) | u64(memory[at + 1]) << 8 | u64(memory[at + 2]) << 16 | u64(memory[at + 3]) << 24
+        )
+        number = i64(low << 32) >> 32
+    else:
+        number = i64(load_word(memory, at))
+    return number
+
+
+def bits_at(memory: Any, bit: Any, count: Any) -> Any:
+    """Return up to 64 bits from one on, the first one lowest; no byte behind the last is touched."""
+    first = bit >> 3
+    shift = bit & 7
+    size = (shift + count + 7) >> 3
+    word = u64(0)
+    if size >= 8:
+        word = load_word(memory, u64(first)) >> u64(shift)
+        if size > 8:
+            word |= u64(memory[u64(first + 8)]) << u64(64 - shift)
+    else:
+        for k in range(size):
+            word |= u64(memory[u64(first + k)]) << u64(8 * k)
+        word = word >> u64(shift)
+    if count < 64:
+        word &= (u64(1) << u64(count)) - 1
+    return word
+
+
+def set_bits(memory: Any, bit: Any, count: Any) -> Any:
+    """Return how many of some bits are set."""
+    total = i64(0)
+    at = i64(0)
+    while at < count:
+        word = bits_at(memory, bit + at, min(count - at, i64(64)))
+        word = word - ((word >> 1) & EACH_TWO)
+        word = (word & EACH_FOUR) + ((word >> 2) & EACH_FOUR)
+        word = (word + (word >> 4)) & EACH_EIGHT
+        total += i64((word * EACH_BYTE) >> 56)
+        at += 64
+    return total
+
+
+def copy_bits(memory: Any, bit: Any, count: Any, out: Any, to: Any) -> None:
+    """Copy bits to a whole byte, and zeros behind the last."""
+    at = i64(0)
+    while at < count:
+        taken = min(count - at, i64(64))
+        word = bits_at(memory, bit + at, taken)
+        size = (taken + 7) >> 3
+        if size == 8:
+            store_word(out, u64(to), word)
+        else:
+            for k in range(size):
+                out[u64(to + k)] = u8((word >> u64(8 * k)) & 0xFF)
+        to += size
+        at += 64
+
+
+def copy_rebased(memory: Any, at: Any, count: Any, bits: Any, first: Any, out: Any, to: Any) -> None:
+    """Copy offsets, each less by the first."""
+    if bits == 32:
+        for k in range(count):
+            number = u64(offset_at(memory, u64(at + 4 * k), bits) - first)
+            place = u64(to + 4 * k)
+            out[place] = u8(number & 0xFF)
+            out[place + 1] = u8((number >> 8) & 0xFF)
+            out[place + 2] = u8((number >> 16) & 0xFF)
+            out[place + 3] = u8((number >> 24) & 0xFF)
+    else:
+        for k in range(count):
+            store_word(out, u64(to + 8 * k), u64(i64(load_word(memory, u64(at + 8 * k))) - first))
+
+
+def nulls_among(length: Any, before: Any, nulls: Any) -> Any:
+    """Return the null count of so many slots of a node with `before` slots: -1 where it is unknown."""
+    found = i64(-1)
+    if length == before:
+        found = nulls
+    elif nulls == before:
+        found = length
+    elif nulls == 0:
+        found = i64(0)
+    return found
+
+
+def times(slots: Any, factor: Any) -> Any:
+    """Return the slots of a child, -1 where they are more than can be."""
+    found = slots * factor
+    if factor > 0 and slots > MOST_BITS // factor:
+        found = i64(-1)
+    return found
+
+
+def span_at(spans: Any, regions: Any, at: Any, memory: Any) -> Any:
+    """Return region, address and bytes of a buffer, none if it is not inside of its region; and whether it is."""
+    region = spans[SPAN * at]
+    start = spans[SPAN * at + 1]
+    nbytes = spans[SPAN * at + 2]
+    address = i64(0)
+    inside = nbytes == 0
+    if nbytes > 0 and region >= 0 and region < i64(len(regions)) // 2:
+        whole = regions[2 * region + 1]
+        address = regions[2 * region] + start
+        inside = start >= 0 and nbytes <= whole and start <= whole - nbytes
+        if address < 0 or address > i64(len(memory)) - nbytes:
+            inside = False
+    if not inside or nbytes == 0:
+        nbytes = i64(0)
+        region = i64(0)
+    return region, address, nbytes, inside
+
+
+def slots_needed(memory: Any, plan: Any, regions: Any, rows: Any, nodes: Any, spans: Any, room: Any) -> Any:
+    """Note the slots that some rows need of each node, and its first and last offset; return a status."""
+    why = DONE
+    for k in range(plan[NODES]):
+        row = HEAD + k * NODE_ROW
+        start = i64(0)
+        length = rows
+        parent = plan[row + PARENT]
+        if parent >= 0:
+            factor = plan[row + FACTOR]
+            if factor < 0:
+                start = room[ROOM * parent + 2]
+                length = room[ROOM * parent + 3] - start
+            else:
+                start = times(room[ROOM * parent], factor)
+                length = times(room[ROOM * parent + 1], factor)
+        before = nodes[2 * k]
+        known = length >= 0 and length <= MOST_SLOTS and before <= plan[LONGEST] and start >= 0
+        if not known or length > before or start > before - length:
+            why = OTHER
+            length = i64(0)
+            start = i64(0)
+        room[ROOM * k] = start
+        room[ROOM * k + 1] = length
+        first = i64(0)
+        last = i64(0)
+        if length > 0 and plan[row + COUNT] > 1:
+            at = plan[row + FIRST] + 1
+            ends = HEAD + plan[NODES] * NODE_ROW + at * BUFFER_ROW
+            if plan[ends + ROLE] == OFFSETS:
+                width = plan[ends + END_BITS] >> 3
+                _, address, nbytes, inside = span_at(spans, regions, at, memory)
+                if not inside or nbytes < (start + length + 1) * width:
+                    why = OTHER
+                else:
+                    first = offset_at(memory, u64(address + start * width), width << 3)
+                    last = offset_at(memory, u64(address + (start + length) * width), width << 3)
+                    if first < 0 or last < first:
+                        why = OTHER
+                        first = i64(0)
+                        last = i64(0)
+        room[ROOM * k + 2] = first
+        room[ROOM * k + 3] = last
+    return why
+
+
+def write_batch(
+    _item: Any,
+    memory: Any,
+    plan: Any,
+    regions: Any,
+    rows: Any,
+    nodes: Any,
+    spans: Any,
+    head: Any,
+    places: Any,
+    most: Any,
+    room: Any,
+    out: Any,
+    pieces: Any,
+    state: Any,
+) -> None:
+    """Write a message: its prefix and metadata, and behind them the body if it has no more bytes than `most`.
+
+    `head` is the message of another batch of the schema, without its body; `places` are where in it the length of
+    the body, the rows, the buffers and the nodes stand. A body that is longer is not copied: `pieces` are the spans
+    of its buffers. What must be made anew, bits from an odd one on and offsets that do not begin at 0, is in `out`,
+    the region behind the others. `state` gets a status, the bytes of the body, where it begins in `out` (-1: it is
+    not there), and the bytes that `out` must have.
+    """
+    num_nodes = plan[NODES]
+    num_buffers = plan[BUFFERS]
+    size = i64(len(out))
+    elsewhere = i64(len(regions)) // 2
+    cursor = i64(len(head))
+    why = slots_needed(memory, plan, regions, rows, nodes, spans, room)
+    if size < cursor:
+        why = OTHER
+        cursor = i64(0)
+    for k in range(cursor):
+        out[k] = head[k]
+    body = i64(0)
+    for k in range(num_nodes):
+        row = HEAD + k * NODE_ROW
+        start = room[ROOM * k]
+        length = room[ROOM * k + 1]
+        nulls = nulls_among(length, nodes[2 * k], nodes[2 * k + 1])
+        if plan[row + RULE] == ALL_NULL:
+            nulls = length
+        elif nulls < 0:
+            nulls = i64(0)
+            _, address, nbytes, inside = span_at(spans, regions, plan[row + FIRST], memory)
+            if not inside or (nbytes > 0 and nbytes < (start + length + 7) >> 3):
+                why = OTHER
+            elif nbytes > 0:
+                nulls = length - set_bits(memory, (address << 3) + start, length)
+        if why == DONE:
+            store_word(out, u64(places[3] + 16 * k), u64(length))
+            store_word(out, u64(places[3] + 16 * k + 8), u64(nulls))
+        first = room[ROOM * k + 2]
+        last = room[ROOM * k + 3]
+        for b in range(plan[row + COUNT]):
+            at = plan[row + FIRST] + b
+            rule = HEAD + num_nodes * NODE_ROW + at * BUFFER_ROW
+            role = plan[rule + ROLE]
+            bits = plan[rule + BITS]
+            region, address, nbytes, inside = span_at(spans, regions, at, memory)
+            needed = i64(0)
+            begin = i64(0)
+            if role == BYTES:
+                needed = last - first
+                begin = first << 3
+            elif length > 0 and (role != VALIDITY or nulls > 0):
+                needed = (length * bits + plan[rule + END_BITS] + 7) >> 3
+                begin = start * bits
+            if not inside or (needed > 0 and nbytes < needed + (begin >> 3)):
+                why = OTHER
+            elif begin & 7 != 0 and nbytes < (begin + length * bits + 7) >> 3:
+                why = OTHER
+            padded = (needed + ALIGNED) & ~ALIGNED
+            address += begin >> 3
+            is_new = needed > 0 and (begin & 7 != 0 or (role == OFFSETS and first != 0))
+            if is_new and why == DONE:
+                if cursor + padded > size:
+                    why = GROW
+                elif role == OFFSETS:
+                    copy_rebased(memory, address, length + 1, bits, first, out, cursor)
+                else:
+                    copy_bits(memory, (address << 3) + (begin & 7), length, out, cursor)
+                region = elsewhere
+                address = cursor
+            elif needed > 0 and elsewhere > 0:
+                address -= regions[2 * region]
+            if is_new:
+                cursor += padded
+            if why == DONE:
+                store_word(out, u64(places[2] + 16 * at), u64(body))
+                store_word(out, u64(places[2] + 16 * at + 8), u64(needed))
+                pieces[SPAN * at] = region
+                pieces[SPAN * at + 1] = address
+                pieces[SPAN * at + 2] = needed
+            body += padded
+    begins = i64(-1)
+    if body <= most:
+        begins = cursor
+        cursor += body
+    if cursor > size and why == DONE:
+        why = GROW
+    if why == DONE:
+        store_word(out, u64(places[0]), u64(body))
+        store_word(out, u64(places[1]), u64(rows))
+        if begins >= 0:
+            to = begins
+            for k in range(num_buffers):
+                needed = pieces[SPAN * k + 2]
+                source = pieces[SPAN * k + 1]
+                if pieces[SPAN * k] == elsewhere:
+                    for b in range(needed):
+                        out[u64(to + b)] = out[u64(source + b)]
+                elif needed > 0:
+                    source += regions[2 * pieces[SPAN * k]]
+                    for b in range(needed):
+                        out[u64(to + b)] = memory[u64(source + b)]
+                to += needed
+                padding = -needed & ALIGNED
+                for b in range(padding):
+                    out[u64(to + b)] = u8(0)
+                to += padding
+    state[0] = why
+    state[1] = body
+    state[2] = begins
+    state[3] = cursor
+
+
+def struct_in(memory: Any, pointers: Any, count: Any, at: Any) -> Any:
+    """Return the address of one of the structs that some pointers lead to, 0 where there is none."""
+    end = u64(len(memory))
+    struct = u64(0)
+    if at < count and pointers > 0 and pointers <= end and end - pointers >= POINTER * (u64(at) + 1):
+        struct = load_word(memory, pointers + POINTER * u64(at))
+        if struct > end or end - struct < STRUCT:
+            struct = u64(0)
+    return struct
+
+
+def shape_of(memory: Any, struct: Any, plan: Any, row: Any) -> Any:
+    """Return length, null count, offset and pointers of a struct, and whether it is what the plan says."""
+    length = i64(0)
+    nulls = i64(0)
+    offset = i64(0)
+    pointers = u64(0)
+    is_known = struct != 0
+    if is_known:
+        end = u64(len(memory))
+        longest = plan[LONGEST] >> 2
+        length = i64(load_word(memory, struct + LENGTH_AT))
+        nulls = i64(load_word(memory, struct + NULLS_AT))
+        offset = i64(load_word(memory, struct + OFFSET_AT))
+        pointers = load_word(memory, struct + POINTERS_AT)
+        buffers = i64(load_word(memory, struct + BUFFERS_AT))
+        children = i64(load_word(memory, struct + CHILDREN_AT))
+        is_known = buffers == plan[row + COUNT] and children == plan[row + CHILDREN]
+        if length < 0 or offset < 0 or max(length, offset) > longest:
+            is_known = False
+        elif buffers > 0 and (pointers == 0 or pointers > end or end - pointers < POINTER * u64(buffers)):
+            is_known = False
+    return length, nulls, offset, pointers, is_known
+
+
+def import_batch(
+    _item: Any,
+    memory: Any,
+    address: Any,
+    plan: Any,
+    rows: Any,
+    room: Any,
+    nodes: Any,
+    spans: Any,
+    out: Any,
+    state: Any,
+) -> None:
+    """Note nodes and buffers of the struct ArrowArray of a batch; each buffer begins with the first row.
+
+    `room` gets the address of the struct of each node. Bits that begin within a byte are copied to `out`. The spans
+    are in region 0, which is [low, high), or in `out`, which is region 1; `state` gets a status, low, high, and
+    how much of `out` is needed.
+    """
+    num_nodes = plan[NODES]
+    end = u64(len(memory))
+    longest = plan[LONGEST] >> 2
+    why = OTHER
+    begins = i64(0)
+    used = i64(0)
+    children = u64(0)
+    columns = i64(0)
+    top = u64(address)
+    if top > 0 and top <= end and end - top >= STRUCT:
+        begins = i64(load_word(memory, top + OFFSET_AT))
+        children = load_word(memory, top + BELOW_AT)
+        columns = i64(load_word(memory, top + CHILDREN_AT))
+        if load_word(memory, top + NULLS_AT) == 0 and i64(load_word(memory, top + LENGTH_AT)) == rows:
+            why = DONE
+            if columns < 0 or columns > num_nodes or begins < 0 or rows < 0 or max(begins, rows) > longest:
+                why = OTHER
+    low = i64(2**62)
+    high = i64(0)
+    for k in range(num_nodes):
+        if why != OTHER:
+            row = HEAD + k * NODE_ROW
+            parent = plan[row + PARENT]
+            above = children
+            count = columns
+            start = begins
+            wanted = rows
+            if parent >= 0:
+                outer = u64(room[ROOM * parent])
+                above = load_word(memory, outer + BELOW_AT)
+                count = i64(load_word(memory, outer + CHILDREN_AT))
+                factor = plan[row + FACTOR]
+                start = i64(0)
+                wanted = i64(-1)
+                if factor >= 0:
+                    start = times(room[ROOM * parent + 1], factor)
+                    wanted = times(room[ROOM * parent + 2], factor)
+                    if wanted < 0:
+                        why = OTHER
+            struct = struct_in(memory, above, count, plan[row + ORDINAL])
+            length, nulls, offset, pointers, is_known = shape_of(memory, struct, plan, row)
+            if wanted < 0:
+                wanted = length
+            if not is_known or start < 0 or max(start, wanted) > longest or start > length - wanted:
+                why = OTHER
+            room[ROOM * k] = i64(struct)
+            if why != OTHER:
+                start += offset
+                nulls = nulls_among(wanted, length, nulls)
+                if plan[row + RULE] == ALL_NULL:
+                    nulls = wanted
+                room[ROOM * k + 1] = start
+                room[ROOM * k + 2] = wanted
+                slots = length + offset
+                behind = i64(0)
+                for b in range(plan[row + COUNT]):
+                    at = plan[row + FIRST] + b
+                    rule = HEAD + num_nodes * NODE_ROW + at * BUFFER_ROW
+                    role = plan[rule + ROLE]
+                    bits = plan[rule + BITS]
+                    pointer = load_word(memory, pointers + POINTER * u64(b))
+                    needed = i64(0)
+                    bit = i64(0)
+                    if role == BYTES:
+                        needed = behind
+                    elif wanted > 0:
+                        needed = (wanted * bits + plan[rule + END_BITS] + 7) >> 3
+                        bit = start * bits
+                    whole = needed
+                    if role != BYTES:
+                        whole = (slots * bits + plan[rule + END_BITS] + 7) >> 3
+                    if pointer > 0 and (pointer > end or u64(max(whole, needed)) > end - pointer):
+                        why = OTHER
+                    elif role == VALIDITY:
+                        if nulls < 0 and (pointer == 0 or wanted == 0):
+                            nulls = i64(0)
+                        elif nulls < 0:
+                            nulls = wanted - set_bits(memory, (i64(pointer) << 3) + bit, wanted)
+                        if pointer == 0 and nulls > 0:
+                            why = OTHER
+                        if nulls == 0:
+                            needed = i64(0)
+                    elif pointer == 0 and needed > 0:
+                        why = OTHER
+                    if role == OFFSETS and why != OTHER and slots > 0 and pointer > 0:
+                        behind = offset_at(memory, pointer + u64(slots * (bits >> 3)), bits)
+                        if wanted == 0:
+                            behind = i64(0)
+                        if behind < 0:
+                            why = OTHER
+                    spans[SPAN * at] = 0
+                    spans[SPAN * at + 1] = 0
+                    spans[SPAN * at + 2] = needed
+                    if needed > 0 and why != OTHER:
+                        if bit & 7 == 0:
+                            begin = i64(pointer) + (bit >> 3)
+                            spans[SPAN * at + 1] = begin
+                            low = min(low, begin)
+                            high = max(high, begin + needed)
+                        else:
+                            if used + needed > i64(len(out)):
+                                why = GROW
+                            else:
+                                copy_bits(memory, (i64(pointer) << 3) + bit, wanted, out, used)
+                            spans[SPAN * at] = 1
+                            spans[SPAN * at + 1] = used
+                            used += (needed + 7) & ~i64(7)
+                nodes[2 * k] = wanted
+                nodes[2 * k + 1] = nulls
+                if nulls < 0 or nulls > wanted:
+                    if plan[row + COUNT] > 0:
+                        why = OTHER
+                    nodes[2 * k + 1] = 0
+    if why == DONE:
+        for k in range(plan[BUFFERS]):
+            if spans[SPAN * k] == 0 and spans[SPAN * k + 2] > 0:
+                spans[SPAN * k + 1] -= low
+    state[0] = why
+    state[1] = low
+    state[2] = high
+    state[3] = used
+
+
+SIGNATURES = {
+    write_batch: ("u8[], i64[], i64[], i64, i64[], i64[], u8[], i64[], i64, i64[]!, u8[]!, i64[]!, i64[]!",),
+    import_batch: ("u8[], i64, i64[], i64, i64[]!, i64[]!, i64[]!, u8[]!, i64[]!",),
+}

@@ -1,0 +1,125 @@
+"""Whole record batch messages made by one call of a kernel: of batches on the host whose layout has a plan.
+
+What the kernel does not know goes the general way, :mod:`bowstring.ipc.body.pack`, which writes the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from bowstring.ipc.body.pack import host_pieces
+from bowstring.ipc.framing import frame
+from bowstring.kernels.host import ALL_MEMORY, bound
+from bowstring.kernels.ipc import batch as kernel
+from bowstring.kernels.library import address_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.ipc.flatbuf.template import Template
+
+SMALL_BODY: Final = 1 << 16
+"""Bodies up to this are joined before they are written: a copy that costs less than many calls."""
+_SMALL_BUFFER: Final = 1 << 13
+"""So are those of many buffers of this size."""
+_MOST_JOINED: Final = 1 << 20
+_DONE, _GROW = int(kernel.DONE), int(kernel.GROW)
+
+
+class Encoded(NamedTuple):
+    """A message: pieces of memory, the bytes before its body, and of its body."""
+
+    pieces: list[Any]
+    head: int
+    body: int
+
+
+class BatchEncoder:
+    """Makes the messages of the batches of one layout, one at a time.
+
+    Parameters
+    ----------
+    template
+        Of a layout with a plan.
+    call
+        The kernel, bound.
+    """
+
+    def __init__(self, template: Template, call: Callable[..., None]) -> None:
+        metadata, places = template.form()
+        layout = template.layout
+        assert layout.plan is not None
+        self._call = call
+        self._head = np.frombuffer(frame(metadata), np.uint8)
+        self._tables = (
+            layout.plan,
+            np.array(places, np.int64) + len(frame(b"", alignment=8)),
+            np.empty(int(kernel.ROOM) * layout.num_nodes, np.int64),
+            np.empty(int(kernel.SPAN) * layout.num_buffers, np.int64),
+            np.empty(int(kernel.STATE), np.int64),
+        )
+        self._plan, self._places, self._room, self._pieces, self._state = [
+            (address_of(each), each.size) for each in (*self._tables,)
+        ]
+        self._template = address_of(self._head), self._head.size
+        self._most = max(SMALL_BODY, min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED))
+        self._size = len(self._head) + self._most
+        self._out: npt.NDArray[np.uint8] | None = None
+
+    @classmethod
+    def of(cls, template: Template) -> BatchEncoder | None:
+        """Return an encoder; None where no library is used, or the layout has no plan."""
+        call = bound(kernel.write_batch)
+        return None if call is None or template.layout.plan is None else cls(template, call)
+
+    def encode(self, batch: Batch) -> Encoded | None:
+        """Return the message of a batch of the layout; None where it must go the general way."""
+        spans, nodes = batch.spans, batch.nodes
+        table = spans.table
+        if not (batch.device.is_host and nodes.flags.c_contiguous and table.flags.c_contiguous):
+            return None
+        regions = np.array([(region.address, region.nbytes) for region in spans.regions], np.int64)
+        out = np.empty(self._size, np.uint8) if self._out is None else self._out
+        self._out = None
+        while True:
+            self._call(
+                *ALL_MEMORY,
+                *self._plan,
+                address_of(regions),
+                regions.size,
+                batch.num_rows,
+                address_of(nodes),
+                nodes.size,
+                address_of(table),
+                table.size,
+                *self._template,
+                *self._places,
+                self._most,
+                *self._room,
+                address_of(out),
+                out.size,
+                *self._pieces,
+                *self._state,
+            )
+            status, body, begins, size = self._tables[-1].tolist()
+            if status != _GROW:
+                break
+            out = np.empty(size, np.uint8)
+        if status != _DONE:
+            return None
+        head = self._head.size
+        if 2 * size < out.size:
+            # Sinks may keep what they are given: copies of little, so that the room can be used again.
+            self._out = out
+            out = np.frombuffer(out[:size].tobytes(), np.uint8)
+        if begins >= 0:
+            pieces = [out[:size].data] if begins == head else [out[:head].data, out[begins:size].data]
+            return Encoded(pieces, head, body)
+        regions_of = [region.array(0, region.nbytes, batch.owner()).data for region in spans.regions]
+        pieces = host_pieces([*regions_of, out.data], self._tables[3].reshape(-1, 3))
+        return Encoded([out[:head].data, *pieces], head, body)

@@ -1,0 +1,150 @@
+"""Batches are written and taken over by one call of a kernel as they are without a library of kernels."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bowstring as bow
+from bowstring.kernels.host import bound
+from bowstring.kernels.ipc import batch as kernel
+
+ROWS = 400
+KERNELS = kernel.write_batch, kernel.import_batch
+
+pytestmark = pytest.mark.skipif(
+    bound(kernel.write_batch) is None, reason="no library of kernels was built here"
+)
+
+
+def column(values: Iterator[object], type_: pa.DataType | None = None, *, nulls: float = 0.2) -> pa.Array:
+    rng = random.Random(f"{type_}")
+    return pa.array([None if rng.random() < nulls else value for value in values], type_)
+
+
+NUMBERS = range(ROWS)
+COLUMNS = {
+    "numbers": column(iter(NUMBERS)),
+    "without nulls": column(iter(NUMBERS), pa.float32(), nulls=0),
+    "all null": column(iter(NUMBERS), pa.int16(), nulls=1.1),
+    "flags": column(row % 3 == 0 for row in NUMBERS),
+    "text": column("é" * (row % 5) for row in NUMBERS),
+    "large binary": column((b"x" * (row % 7) for row in NUMBERS), pa.large_binary()),
+    "fixed": column((b"abc" for _ in NUMBERS), pa.binary(3)),
+    "nothing": pa.nulls(ROWS),
+    "decimals": column(iter(NUMBERS), pa.decimal256(50)),
+    "lists": column(([row, None][: row % 3] for row in NUMBERS), pa.list_(pa.int32())),
+    "large lists": column(
+        (["a" * each for each in range(row % 4)] for row in NUMBERS), pa.large_list(pa.string())
+    ),
+    "pairs": column(([row % 2 == 0, None] for row in NUMBERS), pa.list_(pa.bool_(), 2)),
+    "none of a pair": column(([] for _ in NUMBERS), pa.list_(pa.int8(), 0)),
+    "maps": column(([("k", row)] for row in NUMBERS), pa.map_(pa.string(), pa.int64())),
+    "structs": column(
+        ({"u": row if row % 2 else None, "v": str(row), "w": [True, row % 2 == 0]} for row in NUMBERS),
+        pa.struct({"u": pa.int16(), "v": pa.string(), "w": pa.list_(pa.bool_(), 2)}),
+    ),
+    "words": column(f"d{row % 9}" for row in NUMBERS).dictionary_encode(),
+    "views": column((f"{row} is no short text" for row in NUMBERS), pa.string_view()),
+    "runs": pa.RunEndEncodedArray.from_arrays([ROWS // 2, ROWS], ["a", None]),
+    "either": pa.UnionArray.from_sparse(
+        pa.array([row % 2 for row in NUMBERS], pa.int8()), [pa.array(NUMBERS), pa.array(map(str, NUMBERS))]
+    ),
+}
+TABLE = pa.table(COLUMNS)
+
+
+@st.composite
+def slices(draw: st.DrawFn) -> pa.RecordBatch:
+    names = draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=5, unique=True))
+    start = draw(st.integers(0, ROWS))
+    length = draw(st.integers(0, 30) | st.just(ROWS))
+    (whole,) = TABLE.select(names).combine_chunks().to_batches()
+    return whole.slice(start, length)
+
+
+def stream_of(batches: list[object], schema: pa.Schema) -> bytes:
+    sink = io.BytesIO()
+    with bow.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def in_both_ways(batches: list[object], schema: pa.Schema) -> tuple[bytes, bytes]:
+    """Return a stream that was written by kernels, and in Python."""
+    compiled = stream_of(batches, schema)
+    with pytest.MonkeyPatch.context() as context:
+        context.setenv("BOWSTRING_KERNELS", "interpret")
+        bound.cache_clear()
+        assert [bound(each) for each in KERNELS] == [None, None]
+    try:
+        return compiled, stream_of(batches, schema)
+    finally:
+        bound.cache_clear()
+
+
+@settings(max_examples=150)
+@given(slices(), st.integers(0, 20))
+def test_both_write_the_same_bytes(batch: pa.RecordBatch, start: int) -> None:
+    """Slices of pyarrow's, Batches of them and slices of these are written byte for byte alike, and read back."""
+    ours = bow.Batch.from_arrow(batch)
+    written = [batch, ours, ours.slice(min(start, len(ours)))]
+    compiled, plain = in_both_ways(written, batch.schema)
+    assert compiled == plain
+    with pa.ipc.open_stream(compiled) as reader:
+        for expected, found in zip(written, reader, strict=True):
+            found.validate(full=True)
+            assert found.equals(expected if isinstance(expected, pa.RecordBatch) else expected.to_arrow())
+
+
+@settings(max_examples=150)
+@given(slices())
+def test_what_is_taken_over_is_what_was_given(batch: pa.RecordBatch) -> None:
+    """A Batch of any slice holds its rows, in the memory where they were but for bits that begin within a byte."""
+    taken = bow.Batch.from_arrow(batch)
+    taken.validate(full=True)
+    assert taken.to_arrow().equals(batch)
+    assert taken.num_rows == len(batch)
+
+
+@pytest.mark.parametrize("rows", [1, 8_191, 8_192, 100_000])
+def test_bodies_of_all_sizes_are_alike(rows: int) -> None:
+    """A body is written the same whether it is joined with its metadata or goes from where it lies."""
+    values = pa.array(range(rows + 3))
+    table = pa.table(
+        {
+            "a": values,
+            "s": pa.array(map(str, values.to_pylist())),
+            "t": pa.array([None, "x"]).take(pa.array([row % 2 for row in range(rows + 3)])),
+        }
+    )
+    (batch,) = table.combine_chunks().slice(3).to_batches()
+    compiled, plain = in_both_ways([batch, batch.slice(1)], batch.schema)
+    assert compiled == plain
+
+
+def test_what_a_sink_keeps_stays_what_it_was() -> None:
+    """A sink that keeps the pieces it was given has the stream at the end, whatever room they were made in."""
+    kept: list[memoryview] = []
+
+    class Keeping:
+        def write(self, piece: memoryview) -> int:
+            kept.append(piece)
+            return piece.nbytes
+
+        def flush(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    batches = [pa.record_batch({"a": [at] * size}) for at, size in enumerate((3, 7_000, 8_100, 1, 50_000, 2))]
+    with bow.ipc.new_stream(Keeping(), batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    assert pa.ipc.open_stream(b"".join(kept)).read_all().equals(pa.Table.from_batches(batches))

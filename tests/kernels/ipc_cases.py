@@ -1,0 +1,154 @@
+"""Example arguments of the kernels of record batches: batches in an arena, as spans and as structs.
+
+All addresses count from the beginning of the arena, whose first bytes are nobody's: a pointer of 0 leads nowhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.interchange.capsule import address_in
+from bowstring.columnar.layout import Layout
+from bowstring.ipc.flatbuf.template import Template
+from bowstring.ipc.framing import frame
+from bowstring.kernels.ipc import batch as kernel
+from bowstring.kernels.signature import Kernel
+
+Case = tuple[int, tuple[Any, ...]]
+
+ROWS = 67
+RELEASE = 1  # any callback: nothing here calls one
+TABLE = pa.table(
+    {
+        "a": pa.array([None if row % 5 == 0 else row for row in range(ROWS)]),
+        "b": pa.array([row % 3 == 0 for row in range(ROWS)]),
+        "s": pa.array([None if row % 7 == 0 else "x" * (row % 4) for row in range(ROWS)]),
+        "l": pa.array([[row, None][: row % 3] for row in range(ROWS)], pa.large_list(pa.int16())),
+        "f": pa.array([[row, row + 1] for row in range(ROWS)], pa.list_(pa.int8(), 2)),
+        "t": pa.array([{"u": row, "v": None if row % 2 else str(row)} for row in range(ROWS)]),
+        "n": pa.nulls(ROWS),
+    }
+)
+
+
+class Arena:
+    """Memory that structs and buffers are laid into."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(64)
+
+    def put(self, piece: bytes) -> int:
+        """Return where a copy of some bytes is, at a multiple of 8."""
+        self.data += bytes(-len(self.data) % 8)
+        self.data += piece
+        return len(self.data) - len(piece)
+
+    def words(self, *words: int) -> int:
+        return self.put(np.array(words, np.int64).tobytes())
+
+    def batch(self, batch: pa.RecordBatch, offset: int = 0) -> int:
+        """Return where the struct ArrowArray of a batch is, without the first `offset` of its rows."""
+        capsule = batch.__arrow_c_array__()[1]
+        buffers = iter([None, *(each for column in batch.columns for each in column.buffers())])
+        address = self._struct(address_in(capsule, b"arrow_array"), buffers)
+        self.data[address : address + 24] = np.array([len(batch) - offset, 0, offset], np.int64).tobytes()
+        return address
+
+    def _struct(self, address: int, buffers: Iterator[pa.Buffer | None]) -> int:
+        """Return where a copy of a struct is, and of all that hangs on it."""
+        length, nulls, offset, num_buffers, num_children, _, children, *_ = words_at(address, 10)
+        pieces = [next(buffers) for _ in range(num_buffers)]
+        pointers = [0 if piece is None else self.put(piece.to_pybytes() or b"\0") for piece in pieces]
+        below = [self._struct(each, buffers) for each in words_at(children, num_children)]
+        numbers = length, nulls, offset, num_buffers, num_children
+        return self.words(*numbers, self.words(*pointers), self.words(*below), 0, RELEASE, 0)
+
+    def array(self) -> Any:
+        return np.frombuffer(bytes(self.data), np.uint8)
+
+
+def words_at(address: int, count: int) -> list[int]:
+    return list((ctypes.c_int64 * count).from_address(address)) if count else []
+
+
+def tables(layout: Layout) -> tuple[Any, Any, Any]:
+    """Return room, nodes and spans for the import of a batch."""
+    return (
+        np.zeros(int(kernel.ROOM) * layout.num_nodes, np.int64),
+        np.zeros(2 * layout.num_nodes, np.int64),
+        np.zeros(int(kernel.SPAN) * layout.num_buffers, np.int64),
+    )
+
+
+def to_import(batch: pa.RecordBatch, offset: int = 0, room: int = 256) -> tuple[Any, ...]:
+    """Return the arguments that import a batch, `room` bytes for its bitmaps."""
+    arena, layout = Arena(), Layout.of(batch.schema)
+    address = arena.batch(batch, offset)
+    out, state = np.zeros(room, np.uint8), np.zeros(int(kernel.STATE), np.int64)
+    rows = batch.num_rows - offset
+    return arena.array(), address, layout.plan, rows, *tables(layout), out, state
+
+
+def to_write(batch: pa.RecordBatch, most: int = 1 << 16, room: int = 8192) -> tuple[Any, ...]:
+    """Return the arguments that write a batch, of a body that is joined up to `most` bytes."""
+    ours, arena = Batch.from_arrow(batch), Arena()
+    layout = ours.layout
+    regions = []
+    for region in ours.spans.regions:
+        regions += [arena.put(region.array(0, region.nbytes).tobytes()), region.nbytes]
+    metadata, places = Template(layout).form()
+    spans = ours.spans.table.reshape(-1)
+    return (
+        arena.array(),
+        layout.plan,
+        np.array(regions, np.int64),
+        batch.num_rows,
+        ours.nodes.reshape(-1),
+        spans,
+        np.frombuffer(frame(metadata), np.uint8),
+        np.array(places, np.int64) + 8,
+        most,
+        np.zeros(int(kernel.ROOM) * layout.num_nodes, np.int64),
+        np.zeros(room, np.uint8),
+        np.zeros_like(spans),
+        np.zeros(int(kernel.STATE), np.int64),
+    )
+
+
+def batches() -> Iterator[pa.RecordBatch]:
+    (whole,) = TABLE.combine_chunks().to_batches()
+    yield whole
+    yield whole.slice(3, 40)
+    yield whole.slice(64)
+    yield whole.slice(5, 0)
+    yield whole.select(["s"]).slice(1)
+
+
+def imported(_: np.random.Generator) -> Iterator[Case]:
+    for batch in batches():
+        yield 1, to_import(batch)
+        yield 1, to_import(batch, min(2, len(batch)))
+        yield 1, to_import(batch, room=9)
+
+
+def written(rng: np.random.Generator) -> Iterator[Case]:
+    for batch in batches():
+        for most, room in ((1 << 16, 8192), (0, 8192), (1 << 16, 3000), (1 << 16, 100)):
+            yield 1, to_write(batch, most, room)
+    for _ in range(10):
+        arguments = to_write(next(batches()))
+        for table in arguments[4:6]:
+            table[rng.integers(len(table))] = rng.integers(-3, 300)
+        yield 1, arguments
+
+
+CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
+    kernel.import_batch: imported,
+    kernel.write_batch: written,
+}
