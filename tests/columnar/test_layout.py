@@ -10,6 +10,7 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported, UsageError
 from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
+from bowstring.kernels.ipc import batch as kernel
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 FLAT = {
@@ -202,3 +203,34 @@ def test_bytes_that_buffers_need_never_overflow() -> None:
         layout.minimum_lengths(np.array([1 << 60, 0]))
     exact = layout.minimum_lengths(np.array([1 << 60, 1 << 62], object))
     assert exact.tolist() == [1 << 57, 1 << 65]
+
+
+def test_a_column_of_a_schema_that_was_let_in_can_be_taken_out_alone() -> None:
+    """A layout that larger limits let in gives each node's own layout, the same one each time."""
+    type_: pa.DataType = pa.dictionary(pa.int8(), pa.string())
+    for _ in range(DEFAULT_LIMITS.depth):
+        type_ = pa.list_(type_)
+    schema = pa.schema({"a": pa.int8(), "deep": type_})
+    layout = Layout.of(schema, limits=Limits(depth=DEFAULT_LIMITS.depth + 8))
+    alone = layout.alone(1, schema.field(1))
+    assert (alone.schema.names, alone.dictionary_ids) == (["deep"], layout.dictionary_ids)
+    assert alone is layout.alone(1, schema.field(1))
+
+
+def test_a_plan_says_what_a_layout_says() -> None:
+    """The plan of each type has a row for every node and buffer; types whose slots say too little have none."""
+    without = {"view", "list_view", "large_list_view", "sparse", "dense", "run_ends"}
+    types = {name: facts[0] for name, facts in (FLAT | NESTED).items()}
+    for name, type_ in types.items():
+        layout = Layout.of(pa.schema({"first": pa.int8(), "x": type_}))
+        assert (layout.plan is None) == (name in without)
+        if layout.plan is not None:
+            head, nodes, buffers = int(kernel.HEAD), int(kernel.NODE_ROW), int(kernel.BUFFER_ROW)
+            assert len(layout.plan) == head + nodes * layout.num_nodes + buffers * layout.num_buffers
+            rows = layout.plan[head + nodes * layout.num_nodes :].reshape(-1, buffers)
+            assert rows[:, :3].T.tolist() == [
+                layout.buffer_nodes.tolist(),
+                layout.buffer_bits.tolist(),
+                layout.buffer_end_bits.tolist(),
+            ]
+    assert Layout.of(pa.schema([])).plan is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, SupportsIndex, overload
 
 import numpy as np
@@ -15,7 +15,7 @@ from bowstring.columnar.interchange.conversions import Converting, needed, shown
 from bowstring.columnar.interchange.dlpack import device_pair, dlpack_capsule
 from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
-from bowstring.columnar.layout import Kind, Layout, Node
+from bowstring.columnar.layout import Kind, Node
 from bowstring.columnar.marks import is_variant, with_mark
 from bowstring.columnar.slice import Parts
 from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported, UsageError
@@ -294,9 +294,8 @@ class Column(export.Exporting, Converting):
         first = layout.first_buffers(batch.variadic_counts)
         end = self._node.end
         counts = zip(layout.variadic_nodes, batch.variadic_counts, strict=True)
-        narrow = Layout.of(pa.schema([self.field]), list(self._dictionary_ids(end)))
         parts = Parts(
-            narrow,
+            layout.alone(self._index, self.field),
             batch.nodes[self._index : end],
             batch.spans.take(slice(int(first[self._index]), int(first[end]))),
             tuple(count for node, count in counts if self._index <= node < end),
@@ -320,14 +319,6 @@ class Column(export.Exporting, Converting):
     def _as_pyarrow(self) -> pa.Array:
         batch = self.as_batch()
         return export.to_pyarrow_batch(batch if self.device.is_host else batch.to_device("cpu")).column(0)
-
-    def _dictionary_ids(self, end: int) -> Sequence[int]:
-        layout = self.batch.layout
-        found: list[int] = []
-        for node in layout.nodes[self._index : end]:
-            if node.dictionary_id is not None:
-                found += (node.dictionary_id, *layout.dictionaries[node.dictionary_id].dictionary_ids)
-        return found
 
     def to_arrow(self) -> pa.Array:
         """Return a ``pyarrow.Array`` of the storage type: zero-copy on the host, from a device through a copy.

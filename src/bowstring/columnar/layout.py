@@ -101,6 +101,7 @@ class Layout:
         self.run_ends = tuple(walk.run_ends)
         self.variadic_nodes = tuple(walk.variadic_nodes)
         self.column_nodes = _frozen(walk.columns)
+        self._alone: dict[int, Layout] = {}
         self._tabulate_buffers()
         self._tabulate_offsets()
         self._tabulate_children()
@@ -266,6 +267,19 @@ class Layout:
         nodes = _ranges(spans)
         buffers = _ranges([(int(first[start]), int(first[end])) for start, end in spans])
         return Layout.of(schema, ids), nodes, buffers
+
+    def alone(self, index: int, field: pa.Field) -> Layout:
+        """Return the layout of a node of this field, and of those below it, as the only column; made once."""
+        found = self._alone.get(index)
+        if found is None:
+            ids: list[int] = []
+            for node in self.nodes[index : self.nodes[index].end]:
+                if node.dictionary_id is not None:
+                    ids += node.dictionary_id, *self.dictionaries[node.dictionary_id].dictionary_ids
+            # It is no deeper and no wider than this one, whatever limits that was let in by.
+            limits = DEFAULT_LIMITS.replace(depth=self.depth, columns=self.num_nodes)
+            found = self._alone[index] = self._derive(pa.schema([field]), tuple(ids), limits)
+        return found
 
     def is_like(self, other: Layout) -> bool:
         """Whether batches of both layouts have the same nodes and buffers."""

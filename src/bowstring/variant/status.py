@@ -117,7 +117,7 @@ def part_of(column: Column) -> Gathered:
         list(map(tuple, batch.nodes[first:end].tolist())),
         list(batch.buffers[int(bounds[first]) : int(bounds[end])]),
         tuple(count for node, count in counts if first <= node < end),
-        tuple(column._dictionary_ids(end)),
+        batch.layout.alone(first, column.field).dictionary_ids,
     )
 
 
