@@ -9,6 +9,7 @@
 # Python must have NumPy, pyarrow, CuPy, cuda-bindings, pytest, pytest-xdist and hypothesis; kernels/_native, which git
 # ignores, must have travelled, since nothing is compiled there. $OUT holds eight files, each written as it comes:
 # session.log has all that was printed, the texts what pytest says, the JSON files figures; summary.txt comes last.
+# Each limit is about twice what a step should take; together they are 460 s.
 set -u
 PYTHON=${PYTHON:-python3} OUT=${OUT:-gpu-session} DEVICE=${DEVICE:-cuda:0} ALL=${ALL:-540}
 KEPT=${KEPT:-/tmp/bowstring-gpu-session} # for `failures`, on a machine that is still warm
@@ -71,7 +72,7 @@ idle=$!
 trap 'kill $idle 2>/dev/null' EXIT
 before=
 
-step facts 10 session.log "$PYTHON" - "$DEVICE" <<'PY'
+step facts 20 session.log "$PYTHON" - "$DEVICE" <<'PY'
 import importlib.metadata as metadata, shutil, subprocess, sys
 print(sys.version)
 if shutil.which("nvidia-smi"):
@@ -91,17 +92,18 @@ device = device_by_name(sys.argv[1])
 print(device, device.uuid.hex(), int(device.to_host(device.xp.arange(3).sum().reshape(1))[0]))
 PY
 
-checks pair 25
-checks bandwidth 25
+checks pair 50
+checks bandwidth 50
 # A block of CuPy's pool holds what is read or written outside of an array; an allocation of its own does not.
 export BOWSTRING_TESTS_POOL=none
-pytests kernels 20 -n "$many" --max-worker-restart=30 tests/gpu/test_kernels.py
+pytests kernels 40 -n "$many" --max-worker-restart=30 tests/gpu/test_kernels.py
 unset BOWSTRING_TESTS_POOL
-pytests handovers 80 -n "$few" --max-worker-restart=30 -k 'not 8589934592' \
+pytests handovers 120 -n "$few" --max-worker-restart=30 -k 'not 8589934592' \
     tests/gpu/test_hand_over.py tests/gpu/test_in_place.py tests/gpu/test_exchange.py tests/gpu/test_sizes.py
-pytests growth 40 -p no:xdist tests/gpu/test_growth.py
+pytests growth 60 -p no:xdist tests/gpu/test_growth.py
 before=$sanitizer
-BOWSTRING_TESTS_POOL=none pytests memcheck 90 -p no:xdist -k \
+export BOWSTRING_TESTS_POOL=none
+pytests memcheck 120 -p no:xdist -k \
     'expand_bits or pack_flags or count_bits or and_bits or gather_bytes or unpack_singles or copy_slots or gather_pieces' \
     tests/gpu/test_kernels.py
 echo "== all, $(($(date +%s) - began)) s"
