@@ -60,15 +60,17 @@ class Archive:
     path
         The file.
     toolkit
-        The version of CUDA that compiled it. Drivers of older versions do not take the text, and those of an older
-        major version no machine code.
+        The version of CUDA that compiled it. Drivers of an older major version take no machine code.
     capabilities
         The compute capabilities that it has machine code for.
+    oldest
+        The oldest version of CUDA whose drivers take the text.
     """
 
     path: str
     toolkit: tuple[int, int]
     capabilities: tuple[Capability, ...]
+    oldest: tuple[int, int]
 
     def choose(self, capability: Capability, driver: tuple[int, int]) -> str | NotUsable:
         """Return which code a GPU takes: the name of its folder in the archive.
@@ -82,9 +84,9 @@ class Archive:
 
         Examples
         --------
-        >>> archive = Archive("", (13, 0), ((8, 0), (9, 0)))
-        >>> archive.choose((8, 6), (13, 1)), archive.choose((10, 3), (13, 1))
-        ('sm_80', 'text')
+        >>> archive = Archive("", (13, 0), ((8, 0), (9, 0)), (11, 0))
+        >>> archive.choose((8, 6), (13, 1)), archive.choose((10, 3), (13, 1)), archive.choose((9, 0), (12, 4))
+        ('sm_80', 'text', 'text')
         """
         made = [each for each in self.capabilities if fits(each, capability)]
         if made and driver[0] >= self.toolkit[0]:
@@ -92,8 +94,8 @@ class Archive:
         if capability < OLDEST:
             reason = f"the build compiled kernels for compute capability {_dotted(OLDEST)} and newer"
             return NotUsable(f"{reason}, and this GPU has {_dotted(capability)}", is_there=True)
-        if driver < self.toolkit:
-            reason = f"the build compiled kernels with CUDA {_dotted(self.toolkit)}"
+        if driver < self.oldest:
+            reason = f"the build compiled kernels for drivers of CUDA {_dotted(self.oldest)} and newer"
             return NotUsable(f"{reason}, and the driver is of CUDA {_dotted(driver)}", is_there=True)
         return TEXT
 
@@ -128,7 +130,8 @@ def _load(path: str) -> Archive | NotUsable:
         return NotUsable("the build compiled no code for GPUs", is_there=False)
     comment = read_comment(path)
     try:
-        archive = Archive(path, _pair(comment["toolkit"]), tuple(map(_pair, comment["capabilities"])))
+        capabilities = tuple(map(_pair, comment["capabilities"]))
+        archive = Archive(path, _pair(comment["toolkit"]), capabilities, _pair(comment["oldest"]))
     except (KeyError, TypeError, ValueError):
         return NotUsable(f"{path} is damaged", is_there=True)
     if comment.get("sources") != library.compiled_sources():

@@ -15,10 +15,11 @@ from bowstring.errors import InvalidBody
 from bowstring.kernels import validity
 from bowstring.kernels.launch import can_launch, launch, run_arrays
 
-__all__ = ["both", "bytes_for", "count_set", "either", "expanded", "packed", "shifted"]
+__all__ = ["both", "bytes_for", "count_set", "either", "expanded", "packed", "shifted", "with_words"]
 
 _ALL = 0xFF
 _WORD = 64
+_PACKED = 32
 
 
 def bytes_for(bits: int) -> int:
@@ -59,7 +60,7 @@ def shifted(bitmap: Any, start: int, length: int) -> Any:
     if not _has_kernels(bitmap):
         return run_arrays(_shifted, bitmap, start, length)
     words = _empty(bitmap, _words(length), np.uint64)
-    launch(validity.shift_bits, len(words), bitmap, start, length, words)
+    launch(validity.shift_bits, len(words), *with_words(bitmap), start, length, words)
     return words.view(np.uint8)[: bytes_for(length)]
 
 
@@ -89,8 +90,9 @@ def count_set(bitmap: Any, start: int, length: int) -> Any:
     _check(bitmap, start, length)
     if not _has_kernels(bitmap) or not length:
         return run_arrays(_count_set, bitmap, start, length)
-    counts = _empty(bitmap, -(-_words(length) // int(validity.COUNTED)), np.int64)
-    launch(validity.count_bits, len(counts), bitmap, start, length, counts)
+    tiles = -(-_words(length) // int(validity.LANES * validity.COUNTED))
+    counts = _empty(bitmap, tiles * int(validity.LANES), np.int64)
+    launch(validity.count_bits, len(counts), *with_words(bitmap), start, length, counts)
     return run_arrays(lambda _, each: each.sum(dtype=np.int64, keepdims=True), counts)
 
 
@@ -110,9 +112,9 @@ def expanded(bitmap: Any, start: int, length: int) -> Any:
     _check(bitmap, start, length)
     if not _has_kernels(bitmap):
         return run_arrays(_expanded, bitmap, start, length)
-    flags = _empty(bitmap, length, np.uint8)
-    launch(validity.expand_bits, _words(length), bitmap, start, length, flags)
-    return flags.view(np.bool_)
+    words = _empty(bitmap, bytes_for(length), np.uint64)
+    launch(validity.expand_bits, len(words), bitmap, start, words)
+    return words.view(np.bool_)[:length]
 
 
 def packed(flags: Any) -> Any:
@@ -125,9 +127,9 @@ def packed(flags: Any) -> Any:
     """
     if not _has_kernels(flags):
         return run_arrays(_packed, flags)
-    words = _empty(flags, _words(len(flags)), np.uint64)
-    launch(validity.pack_flags, len(words), flags.view(np.uint8), words)
-    return words.view(np.uint8)[: bytes_for(len(flags))]
+    packed = _empty(flags, -(-len(flags) // _PACKED), np.uint32)
+    launch(validity.pack_flags, len(packed), *with_words(flags.view(np.uint8)), packed)
+    return packed.view(np.uint8)[: bytes_for(len(flags))]
 
 
 def both(left: Any, left_start: int, right: Any, right_start: int, length: int) -> Any:
@@ -167,6 +169,21 @@ def either(left: Any, left_start: int, right: Any, right_start: int, length: int
     return _combined(validity.or_bits, "bitwise_or", left, left_start, right, right_start, length)
 
 
+def with_words(data: Any) -> tuple[Any, Any, int]:
+    """Return bytes, the whole words of 64 bits among them, and with which byte these begin.
+
+    Examples
+    --------
+    >>> _, words, lead = with_words(np.zeros(24, np.uint8)[1:])
+    >>> len(words), lead
+    (2, 7)
+    """
+    on_host = isinstance(data, np.ndarray)
+    address = data.__array_interface__["data"][0] if on_host else data.data.ptr
+    lead = min(-address & 7, len(data))
+    return data, data[lead : lead + (len(data) - lead & ~7)].view(np.uint64), lead
+
+
 def _has_kernels(array: Any) -> bool:
     return type(array) is not np.ndarray and can_launch(array)
 
@@ -189,7 +206,8 @@ def _combined(
         moved = shifted(left, left_start, length), shifted(right, right_start, length)
         return run_arrays(lambda xp, *bits: getattr(xp, name)(*bits), *moved)
     words = _empty(left, _words(length), np.uint64)
-    launch(kernel, len(words), left, left_start, right, right_start, length, words)
+    ours, others = (*with_words(left), left_start), (*with_words(right), right_start)
+    launch(kernel, len(words), *ours, *others, length, words)
     return words.view(np.uint8)[: bytes_for(length)]
 
 

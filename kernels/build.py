@@ -172,6 +172,7 @@ def build_archive(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> boo
         "stamp": wanted,
         "toolkit": cubin.assembler_version(),
         "capabilities": _capabilities(),
+        "oldest": max(cubin.driver_of((path / f"{archive.TEXT}.o").read_text()) for path in paths.values()),
     }
     folder.mkdir(parents=True, exist_ok=True)
     whole = f"{target}.{os.getpid()}"

@@ -1,7 +1,8 @@
 """Kernels compiled for GPUs by numba-cuda, on machines without one: text (PTX), and machine code made of it.
 
 The text is for the oldest GPUs that are supported: nvJitLink makes machine code for each newer one from it, and
-a driver for those to come. The entry has the signature's name, and its parameters are laid out as numba-cuda
+a driver for those to come. It names the oldest version of PTX that it assembles as, since a driver refuses one that
+is newer than itself. The entry has the signature's name, and its parameters are laid out as numba-cuda
 0.30 does (:func:`bowstring.kernels.cuda.parameter_words`).
 
 The build compiles every signature so (:mod:`bowstring.kernels.build`). Where it did not, a kernel is compiled
@@ -36,6 +37,7 @@ __all__ = [
     "assembler_version",
     "can_assemble",
     "compile_text",
+    "driver_of",
     "grid_function",
     "load_cubin",
     "numba_cuda",
@@ -50,6 +52,9 @@ def {name}(_items, {arguments}):
 
 # What numba-cuda keeps for exceptions: no kernel raises.
 _UNUSED: Final = re.compile(r"^\.common \.global \S+ \S+ \.u64 \w*NumbaEnv\w*;\n", re.MULTILINE)
+# The first version of PTX that each driver since CUDA 11 takes; 7.0 is the first that knows the oldest GPUs.
+_VERSIONS: Final = (".version 7.0", ".version 8.0", ".version 9.0")
+_VERSION: Final = re.compile(r"\.version (\d+)\.\d+")
 _EMPTY: Final = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry empty() { ret; }"
 _ELF: Final = b"\x7fELF"
 _jitable: set[Callable[..., Any]] = set()
@@ -85,7 +90,34 @@ def compile_text(signature: Signature, capability: Capability = OLDEST) -> str:
     entry = re.search(r"\.visible\s+\.entry\s+(\w+)", text)
     assert entry is not None
     # numba-cuda's names hold every type, and are most of the text.
-    return _UNUSED.sub("", text.replace(entry[1], signature.name))
+    return _oldest_version(_UNUSED.sub("", text.replace(entry[1], signature.name)), capability)
+
+
+def _oldest_version(text: str, capability: Capability) -> str:
+    """Return a text as the oldest version of PTX that it assembles as; as it is without nvJitLink."""
+    if assembler_version() is None:
+        return text
+    from cuda.bindings import nvjitlink
+
+    for version in _VERSIONS:
+        older = _VERSION.sub(version, text, count=1)
+        with contextlib.suppress(nvjitlink.nvJitLinkError):
+            assemble(older, capability)
+            return older
+    return text
+
+
+def driver_of(text: str) -> tuple[int, int]:
+    """Return the oldest version of CUDA whose drivers take a text that :func:`compile_text` returned.
+
+    Examples
+    --------
+    >>> driver_of(".version 8.0")
+    (12, 0)
+    """
+    found = _VERSION.search(text)
+    assert found is not None
+    return int(found[1]) + 4, 0
 
 
 def grid_function(signature: Signature, cuda: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -22,6 +22,7 @@ __all__ = [
     "find_place",
     "is_installed",
     "launch",
+    "launch_shared",
     "register_array_type",
     "run_arrays",
 ]
@@ -33,6 +34,8 @@ Unwrap = Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], Callable[[Any], Any]
 
 Place = Literal["host", "cuda"] | Unwrap
 
+# The threads of a warp, as a binary logarithm.
+_SHARED_LOG: Final = 5
 # Of the types that most arguments have, and of those that are registered.
 _PLACES: dict[type, Place | None] = {np.ndarray: "host", **dict.fromkeys((int, bool, float, np.uint64))}
 
@@ -133,11 +136,11 @@ def launch(kernel: Kernel, items: int, *arguments: Any) -> None:
     Examples
     --------
     >>> import numpy as np
-    >>> from bowstring.kernels.validity import pack_flags
+    >>> from bowstring.kernels.validity import expand_bits
     >>> words = np.zeros(1, np.uint64)
-    >>> launch(pack_flags, 1, np.array([1, 0, 1], np.uint8), words)
-    >>> words.tolist()
-    [5]
+    >>> launch(expand_bits, 1, np.array([5], np.uint8), 0, words)
+    >>> words.view(np.uint8).tolist()
+    [1, 0, 1, 0, 0, 0, 0, 0]
     """
     place = find_place(arguments)
     if callable(place):
@@ -153,6 +156,31 @@ def launch(kernel: Kernel, items: int, *arguments: Any) -> None:
         run(signature, items, values, device_of(arguments))
     else:
         host.run(signature, items, values)
+
+
+def launch_shared(kernel: Kernel, rows: int, *arguments: Any) -> None:
+    """Run a kernel that copies the bytes of each of `rows`, which its work items share on a device.
+
+    Its first argument is the binary logarithm of how many share a row: 32 on a device, so that neighbouring threads
+    touch neighbouring bytes, however long a row is; one on the host.
+
+    Parameters
+    ----------
+    kernel, arguments
+        As for :func:`launch`, without the first argument.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bowstring.kernels.variant.nested import copy_slots
+    >>> starts, stops, data = np.array([1]), np.array([3]), np.frombuffer(b"bow", np.uint8)
+    >>> out = np.zeros(2, np.uint8)
+    >>> launch_shared(copy_slots, 1, starts, stops, data, np.array([0, 2]), out)
+    >>> out.tobytes()
+    b'ow'
+    """
+    log = 0 if find_place(arguments) == "host" else _SHARED_LOG
+    launch(kernel, rows << log, log, *arguments)
 
 
 def is_installed(package: str) -> bool:

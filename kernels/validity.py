@@ -1,8 +1,10 @@
-"""Bitmaps, one 64-bit word at a time: one bit per slot, least significant first, at any bit offset.
+"""Bitmaps, a word at a time: one bit per slot, least significant first, at any bit offset.
 
-Work item: one 64-bit word of the result, 64 slots; for :func:`count_bits`, one block of :data:`COUNTED` words.
-Bitmaps come as bytes, at any address, and are never read beyond their last byte: what lies there counts as 0, and
-so do the bits of a result behind its length.
+Work item: one word of the result, of 64 slots where it is bits, of 8 where it is flags; of :func:`pack_flags` half
+a word; of :func:`count_bits` :data:`COUNTED` words of a tile, every :data:`LANES`-th. So neighbouring threads of a
+GPU touch neighbouring words. Bitmaps come as bytes, at any address, and as the whole words among these bytes, which
+begin at byte ``lead``. They are never read beyond their last byte: what lies there counts as 0, and so do the bits
+of a result behind its length.
 
 :mod:`bowstring.kernels.bitmap` is how the rest of Bowstring calls them.
 """
@@ -11,10 +13,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.types import i64, u32, u64
 
 __all__ = [
     "COUNTED",
+    "LANES",
     "SIGNATURES",
     "and_bits",
     "bit_is_set",
@@ -26,10 +29,10 @@ __all__ = [
     "word_at",
 ]
 
-BYTES = i64(8)
-BITS = i64(64)
-COUNTED: Final = i64(64)
+COUNTED: Final = i64(16)
 """Words that one work item of :func:`count_bits` counts."""
+LANES: Final = i64(32)
+"""Work items that count the words of one tile."""
 
 
 # Counting by halves: pairs of bits, then fours, then bytes, whose sum a multiplication brings into the top byte.
@@ -38,21 +41,41 @@ FOURS = u64(0x3333333333333333)
 EIGHTS = u64(0x0F0F0F0F0F0F0F0F)
 SUM = u64(0x0101010101010101)
 
+# One bit in each byte: the first in the first, and so on; seven bits in each; and what brings the lowest bits of
+# all bytes into the top one.
+EACH = u64(0x8040201008040201)
+SEVENS = u64(0x7F7F7F7F7F7F7F7F)
+TOGETHER = u64(0x0102040810204080)
 
-def word_at(bitmap: Any, start: Any, count: Any) -> Any:
+
+def word_at(bitmap: Any, words: Any, lead: Any, start: Any, count: Any) -> Any:
     """Return the bits ``[start, start + count)`` of a bitmap as a word; at most 64, at least none."""
-    first = start >> 3
-    shift = u64(start & 7)
-    size = i64(len(bitmap))
+    at = start - (lead << 3)
+    place = at >> 6
+    shift = u64(at & 63)
+    following = place + i64(shift != 0)
     word = u64(0)
-    for k in range(8):
-        if first + k < size:
-            word |= u64(bitmap[first + k]) << u64(k << 3)
-    word >>= shift
-    if shift != 0 and first + 8 < size:
-        word |= u64(bitmap[first + 8]) << (64 - shift)
+    if place >= 0 and following < i64(len(words)):
+        word = words[u64(place)] >> shift
+        if shift != 0:
+            word |= words[u64(following)] << (64 - shift)
+    else:
+        word = edge_at(bitmap, start)
     if count < 64:
         word &= (1 << u64(count)) - 1
+    return word
+
+
+def edge_at(bitmap: Any, start: Any) -> Any:
+    """Return the 64 bits from `start` on, byte by byte, as many as there are."""
+    first = start >> 3
+    shift = u64(start & 7)
+    word = u64(0)
+    for k in range(min(i64(8), i64(len(bitmap)) - first)):
+        word |= u64(bitmap[u64(first + k)]) << u64(k << 3)
+    word >>= shift
+    if shift != 0 and first + 8 < i64(len(bitmap)):
+        word |= u64(bitmap[u64(first + 8)]) << (64 - shift)
     return word
 
 
@@ -70,57 +93,92 @@ def set_bits_of(word: Any) -> Any:
     return i64((eights * SUM) >> 56)
 
 
-def shift_bits(i: Any, bitmap: Any, start: Any, length: Any, out: Any) -> None:
+def shift_bits(i: Any, bitmap: Any, words: Any, lead: Any, start: Any, length: Any, out: Any) -> None:
     """Write the bits ``[start, start + length)`` from bit 0 on."""
     at = i * 64
-    out[i] = word_at(bitmap, start + at, length - at)
+    out[u64(i)] = word_at(bitmap, words, lead, start + at, length - at)
 
 
-def and_bits(i: Any, left: Any, left_start: Any, right: Any, right_start: Any, length: Any, out: Any) -> None:
+def and_bits(
+    i: Any,
+    left: Any,
+    left_words: Any,
+    left_lead: Any,
+    left_start: Any,
+    right: Any,
+    right_words: Any,
+    right_lead: Any,
+    right_start: Any,
+    length: Any,
+    out: Any,
+) -> None:
     """Write which slots are set in both of two bitmaps."""
     at = i * 64
-    out[i] = word_at(left, left_start + at, length - at) & word_at(right, right_start + at, length - at)
+    word = word_at(left, left_words, left_lead, left_start + at, length - at)
+    out[u64(i)] = word & word_at(right, right_words, right_lead, right_start + at, length - at)
 
 
-def or_bits(i: Any, left: Any, left_start: Any, right: Any, right_start: Any, length: Any, out: Any) -> None:
+def or_bits(
+    i: Any,
+    left: Any,
+    left_words: Any,
+    left_lead: Any,
+    left_start: Any,
+    right: Any,
+    right_words: Any,
+    right_lead: Any,
+    right_start: Any,
+    length: Any,
+    out: Any,
+) -> None:
     """Write which slots are set in one of two bitmaps, or in both."""
     at = i * 64
-    out[i] = word_at(left, left_start + at, length - at) | word_at(right, right_start + at, length - at)
+    word = word_at(left, left_words, left_lead, left_start + at, length - at)
+    out[u64(i)] = word | word_at(right, right_words, right_lead, right_start + at, length - at)
 
 
-def count_bits(i: Any, bitmap: Any, start: Any, length: Any, out: Any) -> None:
-    """Write how many of the bits ``[start, start + length)`` a block of words has set."""
+def count_bits(i: Any, bitmap: Any, words: Any, lead: Any, start: Any, length: Any, out: Any) -> None:
+    """Write how many of the bits ``[start, start + length)`` an item's words have set."""
     total = i64(0)
-    for k in range(i * COUNTED, i * COUNTED + COUNTED):
-        at = k * 64
+    first = i // LANES * LANES * COUNTED + i % LANES
+    for k in range(COUNTED):
+        at = (first + k * LANES) * 64
         if at < length:
-            total += set_bits_of(word_at(bitmap, start + at, length - at))
-    out[i] = total
+            total += set_bits_of(word_at(bitmap, words, lead, start + at, length - at))
+    out[u64(i)] = total
 
 
-def expand_bits(i: Any, bitmap: Any, start: Any, length: Any, out: Any) -> None:
-    """Write the bits ``[start, start + length)`` as bytes of 0 and 1."""
-    at = i * 64
-    word = word_at(bitmap, start + at, length - at)
-    for k in range(min(i64(64), length - at)):
-        out[at + k] = u8((word >> u64(k)) & 1)
+def expand_bits(i: Any, bitmap: Any, start: Any, out: Any) -> None:
+    """Write eight bits as bytes of 0 and 1, those of the bitmap's byte that follow the last wanted too."""
+    at = start + i * 8
+    first = at >> 3
+    shift = u64(at & 7)
+    held = i64(len(bitmap))
+    bits = u64(0)
+    if first < held:
+        bits = u64(bitmap[u64(first)]) >> shift
+    if shift != 0 and first + 1 < held:
+        bits |= u64(bitmap[u64(first + 1)]) << (8 - shift)
+    out[u64(i)] = (((((bits & 0xFF) * SUM) & EACH) + SEVENS) >> 7) & SUM
 
 
-def pack_flags(i: Any, flags: Any, out: Any) -> None:
-    """Write bytes as bits: 0 for 0, 1 for anything else."""
-    at = i * 64
-    word = u64(0)
-    for k in range(min(i64(64), i64(len(flags)) - at)):
-        if flags[at + k] != 0:
-            word |= 1 << u64(k)
-    out[i] = word
+def pack_flags(i: Any, flags: Any, words: Any, lead: Any, out: Any) -> None:
+    """Write 32 bytes as bits: 0 for 0, 1 for anything else."""
+    packed = u64(0)
+    for k in range(4):
+        at = i * 32 + k * 8
+        if at < i64(len(flags)):
+            word = word_at(flags, words, lead, at << 3, i64(64))
+            set_ = (((word & SEVENS) + SEVENS) | word) >> 7 & SUM
+            packed |= (set_ * TOGETHER) >> 56 << u64(k << 3)
+    out[u64(i)] = u32(packed)
 
 
 SIGNATURES = {
-    shift_bits: ("u8[], i64, i64, u64[]!",),
-    and_bits: ("u8[], i64, u8[], i64, i64, u64[]!",),
-    or_bits: ("u8[], i64, u8[], i64, i64, u64[]!",),
-    count_bits: ("u8[], i64, i64, i64[]!",),
-    expand_bits: ("u8[], i64, i64, u8[]!",),
-    pack_flags: ("u8[], u64[]!",),
+    shift_bits: ("u8[], u64[], i64, i64, i64, u64[]!",),
+    and_bits: ("u8[], u64[], i64, i64, u8[], u64[], i64, i64, i64, u64[]!",),
+    or_bits: ("u8[], u64[], i64, i64, u8[], u64[], i64, i64, i64, u64[]!",),
+    count_bits: ("u8[], u64[], i64, i64, i64, i64[]!",),
+    expand_bits: ("u8[], i64, u64[]!",),
+    pack_flags: ("u8[], u64[], i64, u32[]!",),
 }

@@ -1,83 +1,111 @@
 #!/bin/sh
-# What is to be done on a GPU that is lent for minutes, on a host without a network or an environment of ours: the
-# steps that are named, in that order, each with a limit, one after the other whatever becomes of them.
+# Everything that is to be known of a GPU that is lent for minutes, in one call of at most 540 s, on a host without a
+# network or an environment of ours; what is worth most comes first, so that it stands whatever is cut off.
 #
-#     OUT=results BOWSTRING_COMMIT=$(git rev-parse HEAD) sh scripts/gpu_session.sh facts probe tests
+#     OUT=results BOWSTRING_COMMIT=$(git rev-parse HEAD) sh scripts/gpu_session.sh            everything
+#     OUT=results BOWSTRING_COMMIT=$(git rev-parse HEAD) sh scripts/gpu_session.sh failures   what failed before, there
+#     DEVICE=fake:0 OUT=/tmp/results sh scripts/gpu_session.sh                                  a rehearsal, without a GPU
 #
-# Python must have NumPy, pyarrow, CuPy, cuda-bindings, pytest and hypothesis, and kernels that `make kernels` compiled
-# (kernels/_native, which git ignores: take it along) or numba and numba-cuda; the step `build` compiles them there.
-# `BOWSTRING_KERNELS=library` before it makes sure that none is compiled. Everything that is printed is in
-# $OUT/session.log too; the JSON files beside it are few. A table of the steps comes last.
+# Python must have NumPy, pyarrow, CuPy, cuda-bindings, pytest, pytest-xdist and hypothesis; kernels/_native, which git
+# ignores, must have travelled, since nothing is compiled there. $OUT holds eight files, each written as it comes:
+# session.log has all that was printed, the texts what pytest says, the JSON files figures; summary.txt comes last.
+# Each limit is about twice what a step should take; together they are 460 s.
 set -u
-PYTHON=${PYTHON:-python3}
-OUT=${OUT:-gpu-session}
+PYTHON=${PYTHON:-python3} OUT=${OUT:-gpu-session} DEVICE=${DEVICE:-cuda:0} ALL=${ALL:-540}
+KEPT=${KEPT:-/tmp/bowstring-gpu-session} # for `failures`, on a machine that is still warm
 export PYTHONUNBUFFERED=1 PYTHONPATH="$PWD/src${PYTHONPATH:+:$PYTHONPATH}"
-mkdir -p "$OUT"
-done_so_far=
+export BOWSTRING_KERNELS="${BOWSTRING_KERNELS-library}" # nothing is compiled
+mkdir -p "$OUT" "$KEPT"
+: >"$OUT/summary.txt"
+began=$(date +%s)
+again=
+[ "${1:-}" = failures ] && again=yes
+case $DEVICE in
+fake:*) marked='not gpu and not slow and not peers' many=2 few=2 sanitizer='' patience=${PATIENCE:-4} ;;
+*) marked='gpu and not slow' many=8 few=4 patience=${PATIENCE:-1}
+    sanitizer='compute-sanitizer --tool memcheck --error-exitcode 9 --target-processes all' ;;
+esac
 
-step() { # step NAME SECONDS COMMAND…
-    name=$1 seconds=$2 began=$(date +%s)
-    shift 2
-    echo "== $name: at most $seconds s"
-    timeout -k 10 "$seconds" "$@" 2>&1
+step() { # step NAME SECONDS FILE COMMAND…: at most so long, its output into $OUT/FILE; a line of it into the summary
+    name=$1 seconds=$(($2 * patience)) file=$OUT/$3 left=$((ALL * patience + began - $(date +%s)))
+    shift 3
+    echo "== $name" >>"$file"
+    if [ "$left" -lt 5 ]; then
+        echo "$name: no time was left" >>"$OUT/summary.txt"
+        return
+    fi
+    [ "$seconds" -gt "$left" ] && seconds=$left
+    from=$(date +%s)
+    timeout -s INT -k 10 "$seconds" "$@" >>"$file" 2>&1
     rc=$?
-    done_so_far="$done_so_far
-$name: rc $rc after $(($(date +%s) - began)) s"
+    [ "$rc$again" = 5yes ] && rc=0 # no test had failed
+    echo "== $name: rc $rc after $(($(date +%s) - from)) of $seconds s"
+    grep -E '^(FAILED|ERROR|DOES NOT HOLD)' "$file" | cut -c1-200 | head -n 12
+    echo "$name: rc $rc after $(($(date +%s) - from)) of $seconds s: $(tail -n 1 "$file" | cut -c1-120)" >>"$OUT/summary.txt"
 }
 
-facts() {
-    step driver 20 nvidia-smi
-    step packages 60 "$PYTHON" - <<'PY'
-import importlib.metadata as metadata, os, sys
-print(sys.version)
-for name in ("numpy", "pyarrow", "numba", "numba-cuda", "llvmlite", "cuda-bindings", "cuda-core", "pytest", "nvidia-ml-py"):
-    try:
-        print(name, metadata.version(name))
-    except metadata.PackageNotFoundError:
-        print(name, "MISSING")
-print([each.name + " " + each.version for each in metadata.distributions() if each.name.startswith("cupy")])
-from cuda.pathfinder import load_nvidia_dynamic_lib
-for name in ("nvrtc", "nvvm", "nvJitLink"):  # what numba-cuda and CuPy compile with
-    try:
-        print(name, load_nvidia_dynamic_lib(name).abs_path)
-    except Exception as error:
-        print(name, "MISSING:", str(error).splitlines()[0])
-import cupy
-print("cupy", cupy.__version__, (cupy.arange(3) + 1).sum())
-import bowstring.kernels.bitmap, bowstring.testing  # links of the tree that did not travel show here
+checks() { # checks NAME SECONDS: those of tests/gpu/session, whose figures are kept for a second call
+    step "$1" "$2" session.log "$PYTHON" -m tests.gpu.session "$1" --device "$DEVICE" --json "$OUT/$1.json" \
+        ${again:+--failed "$KEPT/$1.json"}
+    [ -f "$OUT/$1.json" ] && [ -z "$again" ] && cp "$OUT/$1.json" "$KEPT/"
+    grep -E '^(holds|DOES)' "$OUT/session.log" | tail -n 7 | cut -c1-160
+}
+
+pytests() { # pytests NAME SECONDS ARGUMENT…
+    name=$1 seconds=$2
+    shift 2
+    # shellcheck disable=SC2086  several words
+    step "$name" "$seconds" "$name.txt" $before "$PYTHON" -m pytest -q --tb=short -rfE -m "$marked" --durations=5 \
+        -o cache_dir="$KEPT/$name" ${again:+--last-failed --last-failed-no-failures none} "$@"
+}
+
+# The driver stays initialised while this process lives, and every other one starts quicker.
+"$PYTHON" - "$DEVICE" <<'PY' >>"$OUT/session.log" 2>&1 &
+import sys, time
+import bowstring.testing
 from bowstring.memory.device import device_by_name
-print(device_by_name("cuda:0"), device_by_name("cuda:0").uuid.hex())
+device = device_by_name(sys.argv[1])
+held = device.make_slab(1 << 21)
+time.sleep(900)
+PY
+idle=$!
+trap 'kill $idle 2>/dev/null' EXIT
+before=
+
+step facts 20 session.log "$PYTHON" - "$DEVICE" <<'PY'
+import importlib.metadata as metadata, shutil, subprocess, sys
+print(sys.version)
+if shutil.which("nvidia-smi"):
+    subprocess.run(["nvidia-smi"], timeout=8)
+for each in ("numpy", "pyarrow", "cuda-bindings", "pytest", "pytest-xdist", "hypothesis", "numba", "numba-cuda"):
+    try:
+        print(each, metadata.version(each))
+    except metadata.PackageNotFoundError:
+        print(each, "MISSING")
+print([each.name + " " + each.version for each in metadata.distributions() if each.name.startswith("cupy")])
+import bowstring.kernels.bitmap, bowstring.testing  # links of the tree that did not travel show here
 from bowstring.kernels import archive, library
 print("kernels for the host:", getattr(library.load(), "level", library.load()))
 print("kernels for GPUs:", archive.load())
+from bowstring.memory.device import device_by_name
+device = device_by_name(sys.argv[1])
+print(device, device.uuid.hex(), int(device.to_host(device.xp.arange(3).sum().reshape(1))[0]))
 PY
-}
 
-build() { step build 540 "$PYTHON" -m bowstring.kernels.build --objects build/kernels; }
-probe() { step probe 240 "$PYTHON" -m tests.gpu.probe --json "$OUT/probe.json" --most $((2 << 30)); }
-probe_large() { step probe-large 240 "$PYTHON" -m tests.gpu.probe times memory_comes_back --json "$OUT/probe-large.json"; }
-doctor() { step doctor 120 sh -c "$PYTHON -m bowstring doctor --json >$OUT/doctor.json; rc=\$?; cat $OUT/doctor.json; exit \$rc"; }
-pytests() { # pytests NAME SECONDS EXPRESSION FILE…
-    name=$1 seconds=$2 only=$3
-    shift 3
-    step "$name" "$seconds" "$PYTHON" -m pytest -q -p no:cacheprovider -m "$only" --durations=10 "$@"
-}
-tests() { pytests tests 420 "gpu and not slow" tests/gpu --ignore tests/gpu/test_kernels.py --deselect tests/gpu/test_probe.py; }
-kernels() { pytests kernels 420 "gpu and not slow" tests/gpu/test_kernels.py; }
-slow() { pytests slow 480 "gpu and slow" tests/gpu; }
-bench_quick() { step bench-quick 240 "$PYTHON" -m bowstring bench gpu --quick --json "$OUT/bench-quick.json"; }
-bench() { step bench 540 "$PYTHON" -m bowstring bench gpu --full --json "$OUT/bench.json"; }
-sanitized() {
-    step memcheck 480 compute-sanitizer --tool memcheck --error-exitcode 9 --target-processes all \
-        "$PYTHON" -m pytest -q -m gpu -p no:faulthandler -p no:cacheprovider -k "not ten_million" tests/gpu/test_kernels.py
-}
-
-{
-    for wanted in "$@"; do
-        case $wanted in
-            facts | build | probe | probe_large | doctor | tests | kernels | slow | bench_quick | bench | sanitized) "$wanted" ;;
-            *) echo "no such step: $wanted" ;;
-        esac
-    done
-    echo "== steps$done_so_far"
-} | tee "$OUT/session.log"
+checks pair 50
+checks bandwidth 50
+# A block of CuPy's pool holds what is read or written outside of an array; an allocation of its own does not.
+export BOWSTRING_TESTS_POOL=none
+pytests kernels 40 -n "$many" --max-worker-restart=30 tests/gpu/test_kernels.py
+unset BOWSTRING_TESTS_POOL
+pytests handovers 120 -n "$few" --max-worker-restart=30 -k 'not 8589934592' \
+    tests/gpu/test_hand_over.py tests/gpu/test_in_place.py tests/gpu/test_exchange.py tests/gpu/test_sizes.py
+pytests growth 60 -p no:xdist tests/gpu/test_growth.py
+before=$sanitizer
+export BOWSTRING_TESTS_POOL=none
+pytests memcheck 120 -p no:xdist -k \
+    'expand_bits or pack_flags or count_bits or and_bits or gather_bytes or unpack_singles or copy_slots or gather_pieces' \
+    tests/gpu/test_kernels.py
+echo "== all, $(($(date +%s) - began)) s"
+cat "$OUT/summary.txt"
+! grep -qE 'rc [1-9]|no time' "$OUT/summary.txt"

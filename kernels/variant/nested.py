@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bowstring.kernels.types import i32, i64, u8, u64
-from bowstring.kernels.variant.bytes import copy_between
+from bowstring.kernels.variant.bytes import copy_part
 from bowstring.kernels.variant.format import (
     BASIC,
     BROKEN,
@@ -258,11 +258,21 @@ def note_disorder(i: Any, offsets: Any, starts: Any, stops: Any, data: Any, flag
     flags[i] = found
 
 
-def copy_slots(i: Any, starts: Any, stops: Any, data: Any, offsets: Any, out: Any) -> None:
-    """Copy the bytes of a slot to where its offsets say."""
-    start, stop = slot_of(starts, stops, data, i)
-    at = i64(offsets[i])
-    copy_between(data, start, out, at, min(i64(stop - start), i64(offsets[i + 1]) - at))
+def copy_slots(i: Any, log: Any, starts: Any, stops: Any, data: Any, offsets: Any, out: Any) -> None:
+    """Copy the bytes of a slot, which ``2 ** log`` items share, to where its offsets say."""
+    if log == 0:  # as in copy_bytes
+        copy_slot(i, i, log, starts, stops, data, offsets, out)
+    else:
+        copy_slot(i >> log, i, log, starts, stops, data, offsets, out)
+
+
+def copy_slot(
+    slot: Any, i: Any, log: Any, starts: Any, stops: Any, data: Any, offsets: Any, out: Any
+) -> None:
+    """Copy an item's part of a slot."""
+    start, stop = slot_of(starts, stops, data, slot)
+    at = i64(offsets[slot])
+    copy_part(i, log, data, start, out, at, min(i64(stop - start), i64(offsets[slot + 1]) - at))
 
 
 def worst_of(i: Any, offsets: Any, child_statuses: Any, statuses: Any) -> None:
@@ -285,6 +295,6 @@ SIGNATURES = {
     measure_keys: (f"u8[], u64[], i32[], {_SLOTS}, u8[], u8[]!, i64[]!",),
     place_keys: (f"u8[], u64[], i32[], {_SLOTS}, u8[], i64[], i64[]!, i64[]!",),
     note_disorder: (f"i64[], {_SLOTS}, u8[]!",),
-    copy_slots: (f"{_SLOTS}, i64[], u8[]!",),
+    copy_slots: (f"i64, {_SLOTS}, i64[], u8[]!",),
     worst_of: ("i64[], u8[], u8[]!",),
 }

@@ -12,7 +12,7 @@ from typing import Any, Final
 from bowstring.kernels.json.format import put, width_of
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import is_text
-from bowstring.kernels.variant.bytes import copy_between
+from bowstring.kernels.variant.bytes import copy_part
 from bowstring.kernels.variant.format import BROKEN, UNKNOWN, signed, value_end
 from bowstring.kernels.variant.metadata import slot_of
 
@@ -81,12 +81,31 @@ def measure_values(i: Any, starts: Any, stops: Any, data: Any, flags: Any, sizes
 
 
 def copy_values(
-    i: Any, starts: Any, stops: Any, data: Any, flags: Any, sizes: Any, places: Any, out: Any
+    i: Any, log: Any, starts: Any, stops: Any, data: Any, flags: Any, sizes: Any, places: Any, out: Any
 ) -> None:
-    """Copy the value of a slot."""
-    if flags[i] != 0 and places[i] >= 0:
-        start, stop = slot_of(starts, stops, data, i)
-        copy_between(data, start, out, i64(places[i]), min(i64(sizes[i]), i64(stop - start)))
+    """Copy the value of a slot, which ``2 ** log`` items share."""
+    if log == 0:  # as in copy_bytes
+        copy_value(i, i, log, starts, stops, data, flags, sizes, places, out)
+    else:
+        copy_value(i >> log, i, log, starts, stops, data, flags, sizes, places, out)
+
+
+def copy_value(
+    slot: Any,
+    i: Any,
+    log: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    flags: Any,
+    sizes: Any,
+    places: Any,
+    out: Any,
+) -> None:
+    """Copy an item's part of a value."""
+    if flags[slot] != 0 and places[slot] >= 0:
+        start, stop = slot_of(starts, stops, data, slot)
+        copy_part(i, log, data, start, out, i64(places[slot]), min(i64(sizes[slot]), i64(stop - start)))
 
 
 def measure_texts(i: Any, starts: Any, stops: Any, data: Any, flags: Any, text: Any, sizes: Any) -> None:
@@ -108,13 +127,32 @@ def measure_texts(i: Any, starts: Any, stops: Any, data: Any, flags: Any, text: 
 
 
 def write_texts(
-    i: Any, starts: Any, stops: Any, data: Any, text: Any, sizes: Any, places: Any, out: Any
+    i: Any, log: Any, starts: Any, stops: Any, data: Any, text: Any, sizes: Any, places: Any, out: Any
 ) -> None:
-    """Write a string or binary."""
-    at = i64(places[i])
-    size = i64(sizes[i])
+    """Write a string or binary, which ``2 ** log`` items share: each writes the header."""
+    if log == 0:  # as in copy_bytes
+        write_text(i, i, log, starts, stops, data, text, sizes, places, out)
+    else:
+        write_text(i >> log, i, log, starts, stops, data, text, sizes, places, out)
+
+
+def write_text(
+    slot: Any,
+    i: Any,
+    log: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    text: Any,
+    sizes: Any,
+    places: Any,
+    out: Any,
+) -> None:
+    """Write the header, and an item's part of the bytes."""
+    at = i64(places[slot])
+    size = i64(sizes[slot])
     if at >= 0 and size > 0:
-        start, stop = slot_of(starts, stops, data, i)
+        start, stop = slot_of(starts, stops, data, slot)
         length = stop - start
         body = at + 1
         if text != 0 and length <= LONGEST_SHORT:
@@ -126,7 +164,7 @@ def write_texts(
             out[u64(at)] = u8(header)
             put(out, u64(at) + 1, length, FOUR)
             body = at + 5
-        copy_between(data, start, out, body, min(i64(length), at + size - body))
+        copy_part(i, log, data, start, out, body, min(i64(length), at + size - body))
 
 
 def measure_decimals(i: Any, data: Any, stride: Any, width: Any, bound: Any, flags: Any, sizes: Any) -> None:
@@ -242,13 +280,13 @@ def place_groups(i: Any, starts: Any, stops: Any, groups: Any, child_groups: Any
 SIGNATURES = {
     measure_values: ("i32[], i32[], u8[], u8[], i64[]!", "i64[], i64[], u8[], u8[], i64[]!"),
     copy_values: (
-        "i32[], i32[], u8[], u8[], i64[], i64[], u8[]!",
-        "i64[], i64[], u8[], u8[], i64[], i64[], u8[]!",
+        "i64, i32[], i32[], u8[], u8[], i64[], i64[], u8[]!",
+        "i64, i64[], i64[], u8[], u8[], i64[], i64[], u8[]!",
     ),
     measure_texts: ("i32[], i32[], u8[], u8[], i64, i64[]!", "i64[], i64[], u8[], u8[], i64, i64[]!"),
     write_texts: (
-        "i32[], i32[], u8[], i64, i64[], i64[], u8[]!",
-        "i64[], i64[], u8[], i64, i64[], i64[], u8[]!",
+        "i64, i32[], i32[], u8[], i64, i64[], i64[], u8[]!",
+        "i64, i64[], i64[], u8[], i64, i64[], i64[], u8[]!",
     ),
     measure_decimals: ("u8[], i64, i64, u64[], u8[], i64[]!",),
     write_fixed: ("u8[], i64, i64, i64, i64, i64[], i64[], u8[]!",),

@@ -139,6 +139,8 @@ def unpack(
     float_, factors = _factors(dtype, exponents)
     out = empty(words, chunks * CHUNK, float_)
     kernel = unpacking.unpack_doubles if bits == 64 else unpacking.unpack_singles
+    if parts and bits == 32:
+        parts += 1  # two elements lie in a word
     launch(kernel, chunks << parts, words, references, width, zigzag, *factors, parts, out, faults)
     return out[offset : offset + rows]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels.launch import launch, run_arrays
+from bowstring.kernels.launch import find_place, launch, run_arrays
 from bowstring.kernels.vortex import gather
 from bowstring.kernels.vortex.arrays import codes_of, empty, step_of, unsigned
 
@@ -70,6 +70,10 @@ def take(
     """
     codes = codes_of(codes)
     bitmap = empty(codes, 0, np.uint8) if validity is None else validity
+    if words == 1 and values.dtype.itemsize == 1 and find_place((codes,)) != "host":
+        eights = empty(codes, -(-len(codes) // 8), np.uint64)
+        launch(gather.gather_bytes, len(eights), codes, unsigned(values), bitmap, first, eights, faults)
+        return eights.view(values.dtype)[: len(codes)]
     out = empty(codes, len(codes) * words, values.dtype)
     if words > 1:
         launch(gather.gather_words, len(codes), codes, values, words, bitmap, first, out, faults)
@@ -88,9 +92,9 @@ def take_bits(codes: Any, bitmap: Any, start: int, count: int) -> Any:
     [7]
     """
     codes = codes_of(codes)
-    words = empty(codes, -(-len(codes) // 64), np.uint64)
-    launch(gather.gather_bits, len(words), codes, bitmap, start, count, words)
-    return words.view(np.uint8)[: (len(codes) + 7) >> 3]
+    packed = empty(codes, -(-len(codes) // 32), np.uint32)
+    launch(gather.gather_bits, len(packed), codes, bitmap, start, count, packed)
+    return packed.view(np.uint8)[: (len(codes) + 7) >> 3]
 
 
 def expand_runs(ends: Any, values: Any, rows: int, *, offset: int = 0, faults: Any) -> Any:

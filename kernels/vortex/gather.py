@@ -1,15 +1,16 @@
 """Elements at other places: patches, dictionaries, runs and run lengths of Vortex.
 
-Work item: one row, of :func:`gather_bits` 64 rows; of :func:`expand_runs` ``step`` rows. Elements are unsigned
-integers by width; wider ones are several words of 64 bits. Numbers that point outside of an array are not followed:
-the row becomes 0, and ``faults`` says so, unless the row is null, where any number may stand.
+Work item: one row, of :func:`gather_bytes` eight, of :func:`gather_bits` 32; of :func:`expand_runs` ``step`` rows.
+Elements are unsigned integers by width; wider ones are several words of 64 bits. Numbers that point outside of an
+array are not followed: the row becomes 0, and ``faults`` says so, unless the row is null, where any number may
+stand.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.types import i64, u64
+from bowstring.kernels.types import i64, u32, u64
 from bowstring.kernels.validity import bit_is_set
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "expand_runs",
     "gather",
     "gather_bits",
+    "gather_bytes",
     "gather_words",
     "scatter",
     "scatter_words",
@@ -66,6 +68,19 @@ def gather(i: Any, codes: Any, values: Any, validity: Any, first: Any, out: Any,
             faults[CODE] = 1
 
 
+def gather_bytes(i: Any, codes: Any, values: Any, validity: Any, first: Any, out: Any, faults: Any) -> None:
+    """Write the bytes that the codes of eight rows stand for."""
+    word = u64(0)
+    row = i * 8
+    for k in range(min(i64(8), i64(len(codes)) - row)):
+        code = u64(codes[u64(row + k)])
+        if code < u64(len(values)):
+            word |= u64(values[code]) << u64(k << 3)
+        elif bit_is_set(validity, first + row + k):
+            faults[CODE] = 1
+    out[u64(i)] = word
+
+
 def gather_words(
     i: Any, codes: Any, values: Any, words: Any, validity: Any, first: Any, out: Any, faults: Any
 ) -> None:
@@ -86,14 +101,14 @@ def gather_words(
 
 
 def gather_bits(i: Any, codes: Any, bits: Any, start: Any, count: Any, out: Any) -> None:
-    """Write, for 64 rows, the bits that codes stand for: of `count` bits from `start` on; 0 beyond them."""
+    """Write, for 32 rows, the bits that codes stand for: of `count` bits from `start` on; 0 beyond them."""
     word = u64(0)
-    first = i * 64
-    for k in range(min(i64(64), i64(len(codes)) - first)):
+    first = i * 32
+    for k in range(min(i64(32), i64(len(codes)) - first)):
         code = u64(codes[u64(first + k)])
         if code < count and bit_is_set(bits, start + i64(code)):
             word |= 1 << u64(k)
-    out[u64(i)] = word
+    out[u64(i)] = u32(word)
 
 
 def expand_runs(
@@ -168,8 +183,9 @@ SIGNATURES = {
     gather: tuple(
         f"{code}[], {each}[], u8[], i64, {each}[]!, i64[]!" for code in WIDTHS[:3] for each in WIDTHS
     ),
+    gather_bytes: tuple(f"{code}[], u8[], u8[], i64, u64[]!, i64[]!" for code in WIDTHS[:3]),
     gather_words: tuple(f"{code}[], u64[], i64, u8[], i64, u64[]!, i64[]!" for code in WIDTHS[:3]),
-    gather_bits: tuple(f"{code}[], u8[], i64, u64, u64[]!" for code in WIDTHS[:3]),
+    gather_bits: tuple(f"{code}[], u8[], i64, u64, u32[]!" for code in WIDTHS[:3]),
     expand_runs: tuple(
         f"{end}[], {each}[], u64, i64, i64, {each}[]!, i64[]!" for end in WIDTHS[2:] for each in WIDTHS
     ),

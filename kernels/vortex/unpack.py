@@ -8,8 +8,9 @@ serves all widths. Where a row lies in the chunk: :func:`row_of`.
 What follows the unpacking is chosen by numbers: ``zigzag`` is 1 where elements are zigzag-coded, and a reference is
 added afterwards, wrapping. References come as an array: one for all chunks, or one for each.
 
-Work item: one chunk; or, where ``parts`` is 4, one of the sixteen columns of words of a chunk, so that
-neighbouring threads of a GPU touch neighbouring words. ``log`` is the binary logarithm of `T`, ``ones`` a word with
+Work item: one chunk; or, where ``parts`` is 4, one of the sixteen columns of words of a chunk, and of
+:func:`unpack_singles`, where it is 5, half of a column, one element of a row: so that neighbouring threads of a
+GPU touch neighbouring memory. ``log`` is the binary logarithm of `T`, ``ones`` a word with
 the lowest bit of each element set. ``starts`` says with which word each chunk begins, one entry more than there are
 chunks; where it is empty, all chunks have the given width. What does not lie in its arrays is not unpacked, and
 ``faults[OUTSIDE]`` says so.
@@ -231,18 +232,22 @@ def unpack_singles(
         return
     reference = reference_of(chunk, references, PAIRS)
     mask = mask_of(width, PAIRS)
-    first = i & ((1 << parts) - 1)
+    lane = u64(i & 31)
     for row in range(32):
         bit = row * width
-        word = u64(start + (bit >> 5) * ROW + first)
-        at = u64(target + (first << 1)) + (row_of(row, LOG_SINGLES) << 1)
-        for k in range(ROW >> parts):
-            value = unpacked(packed, word + u64(k), u64(bit & 31), width, i64(32), PAIRS, mask)
+        word = u64(start + (bit >> 5) * ROW)
+        at = u64(target) + (row_of(row, LOG_SINGLES) << 1)
+        # The sign of a lower element comes down with a shift.
+        if parts == 0:
+            for k in range(ROW):
+                value = unpacked(packed, word + u64(k), u64(bit & 31), width, i64(32), PAIRS, mask)
+                value = finished(value, PAIRS, u64(31), zigzag, reference)
+                out[at + u64(2 * k)] = f32(i64(value << HALF) >> 32) * scale * inverse
+                out[at + u64(2 * k + 1)] = f32(i64(value) >> 32) * scale * inverse
+        else:
+            value = unpacked(packed, word + (lane >> 1), u64(bit & 31), width, i64(32), PAIRS, mask)
             value = finished(value, PAIRS, u64(31), zigzag, reference)
-            # The sign of the lower element comes down with a shift.
-            lower = i64(value << HALF) >> 32
-            out[at + u64(2 * k)] = f32(lower) * scale * inverse
-            out[at + u64(2 * k + 1)] = f32(i64(value) >> 32) * scale * inverse
+            out[at + lane] = f32(i64(value << (HALF - (lane & 1) * HALF)) >> 32) * scale * inverse
 
 
 SIGNATURES = {

@@ -312,7 +312,7 @@ def missing(package: str) -> str:
 
 
 UNUSABLE = library.NotUsable("no code for GPUs", is_there=False)
-USABLE = archive.Archive("", (13, 0), ((8, 0), (9, 0)))
+USABLE = archive.Archive("", (13, 0), ((8, 0), (9, 0)), (11, 0))
 
 
 @pytest.mark.parametrize(
@@ -320,9 +320,17 @@ USABLE = archive.Archive("", (13, 0), ((8, 0), (9, 0)))
     [
         ("", USABLE, "13.0", False, State.OK, "compiled by the build, for sm_80, sm_90"),
         ("library", USABLE, None, False, State.OK, "compiled by the build"),
-        ("", USABLE, "12.8", False, State.ABSENT, "with CUDA 13, the driver knows 12.8; numba-cuda is not"),
-        ("", USABLE, "12.8", True, State.OK, "numba-cuda 0.30.4 compiles each on first use"),
-        ("library", USABLE, "12.8", True, State.BROKEN, "the driver knows 12.8"),
+        (
+            "library",
+            USABLE,
+            "12.8",
+            False,
+            State.OK,
+            "compiled by the build, as PTX that the driver assembles",
+        ),
+        ("", USABLE, "10.2", False, State.ABSENT, "for CUDA 11, the driver knows 10.2; numba-cuda is not"),
+        ("", USABLE, "10.2", True, State.OK, "numba-cuda 0.30.4 compiles each on first use"),
+        ("library", USABLE, "10.2", True, State.BROKEN, "the driver knows 10.2"),
         ("", UNUSABLE, None, True, State.OK, "no code for GPUs: numba-cuda 0.30.4 compiles"),
         ("", UNUSABLE, None, False, State.ABSENT, "no code for GPUs; numba-cuda is not installed"),
         ("library", UNUSABLE, None, True, State.BROKEN, "no code for GPUs"),

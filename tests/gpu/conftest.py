@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -28,6 +29,26 @@ def patience(request: pytest.FixtureRequest) -> None:
     """Give a test on a GPU, or a slow one, more time before all stacks are printed, and the run ends."""
     if request.node.get_closest_marker("gpu") or request.node.get_closest_marker("slow"):
         faulthandler.dump_traceback_later(_LONG_SECONDS, exit=True, file=sys.__stderr__ or 2)
+
+
+@pytest.fixture(autouse=True)
+def sound_context(request: pytest.FixtureRequest) -> Iterator[None]:
+    """End a worker whose context a test has broken: every test after it would fail for that.
+
+    Another worker takes its place. With ``BOWSTRING_TESTS_POOL=none``, CuPy allocates each array by itself.
+    """
+    if request.node.get_closest_marker("gpu") and os.environ.get("BOWSTRING_TESTS_POOL") == "none":
+        _cupy().cuda.set_allocator(None)
+    yield
+    if "PYTEST_XDIST_WORKER" in os.environ and "cupy" in sys.modules:
+        try:
+            _cupy().cuda.runtime.deviceSynchronize()
+        except Exception:  # noqa: BLE001  whatever CuPy calls it
+            os._exit(1)  # the test is named as the one that crashed
+
+
+def _cupy() -> Any:
+    return pytest.importorskip("cupy")
 
 
 @pytest.fixture(params=["fake:0", pytest.param("cuda:0", marks=pytest.mark.gpu)])

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels import rearrange, validity
+from bowstring.kernels.bitmap import with_words
 from bowstring.kernels.signature import Kernel, match
 from bowstring.kernels.validation import nested, text, values
 from bowstring.kernels.validation.text import blocks_of
@@ -64,35 +65,42 @@ def answers(rows: int = ROWS) -> Array:
 # Validity.
 
 
+def bits_at(rng: np.random.Generator, bits: int) -> tuple[Array, Array, int]:
+    """Return bits at an address of any kind, as a kernel takes them."""
+    lead = int(rng.integers(0, 8))
+    return with_words(some_bytes(rng, lead + -(-bits // 8))[lead:])
+
+
 def one_bitmap(rng: np.random.Generator) -> Iterator[Case]:
     for start, length in PIECES:
         out = words_for(length)
-        yield len(out), (some_bits(rng, start + length), start, length, out)
+        yield len(out), (*bits_at(rng, start + length), start, length, out)
 
 
 def two_bitmaps(rng: np.random.Generator) -> Iterator[Case]:
     for start, length in PIECES:
         out = words_for(length)
-        left, right = some_bits(rng, start + length), some_bits(rng, length + 1)
-        yield len(out), (left, start, right, 1, length, out)
+        left, right = bits_at(rng, start + length), bits_at(rng, length + 1)
+        yield len(out), (*left, start, *right, 1, length, out)
 
 
 def counted_bitmap(rng: np.random.Generator) -> Iterator[Case]:
-    for start, length in (*PIECES, (2, 64 * 64 + 65)):
-        out = np.zeros(-(-length // (64 * 64)), np.int64)
-        yield len(out), (some_bits(rng, start + length), start, length, out)
+    lanes, counted = int(validity.LANES), int(validity.COUNTED)
+    for start, length in (*PIECES, (2, 64 * lanes * counted + 65)):
+        out = np.zeros(-(-length // (64 * lanes * counted)) * lanes, np.int64)
+        yield len(out), (*bits_at(rng, start + length), start, length, out)
 
 
 def expanded_bitmap(rng: np.random.Generator) -> Iterator[Case]:
     for start, length in PIECES:
-        out = np.zeros(length, np.uint8)
-        yield len(words_for(length)), (some_bits(rng, start + length), start, length, out)
+        out = np.zeros(-(-length // 8), np.uint64)
+        yield len(out), (some_bits(rng, start + length), start, out)
 
 
 def flags(rng: np.random.Generator) -> Iterator[Case]:
     for _, length in PIECES:
-        out = words_for(length)
-        yield len(out), (rng.integers(0, 3, length, np.uint8), out)
+        lead, out = int(rng.integers(0, 8)), np.zeros(-(-length // 32), np.uint32)
+        yield len(out), (*with_words(rng.integers(0, 3, lead + length, np.uint8)[lead:]), out)
 
 
 def rising(rng: np.random.Generator, count: int, dtype: Any) -> Array:

@@ -84,11 +84,17 @@ def _recorded() -> dict[Kernel, list[Case]]:
         signature, values = match(kernel, arguments)
         host.interpret(signature, items, values)
 
+    def launch_shared(kernel: Kernel, rows: int, *arguments: Any) -> None:
+        for log in (0, 2):
+            launch(kernel, rows << log, log, *arguments)
+
     with contextlib.ExitStack() as stack:
         # What no kernel writes is the same in every process, too.
         stack.enter_context(mock.patch.object(np, "empty", np.ones))
         for module in (encode, leaves, levels, shred):
             stack.enter_context(mock.patch.object(module, "launch", launch))
+            if hasattr(module, "launch_shared"):
+                stack.enter_context(mock.patch.object(module, "launch_shared", launch_shared))
         for types in ((pa.binary(), pa.string()), (pa.large_binary(), pa.large_string())):
             try:
                 unshredded(_column(*types)[0])

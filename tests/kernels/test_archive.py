@@ -43,7 +43,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def written(folder: Path, code: dict[str, bytes] | None = None, **comment: Any) -> Path:
     """Write an archive that fits, but for what is said."""
-    fitting = {"sources": library.compiled_sources(), "toolkit": (13, 0), "capabilities": CAPABILITIES}
+    fitting: dict[str, Any] = {"sources": library.compiled_sources(), "toolkit": (13, 0)}
+    fitting |= {"capabilities": CAPABILITIES, "oldest": (11, 0)}
     made = {f"{each}/{SIGNATURE.name}": each.encode() for each in (TEXT, *map(folder_of, CAPABILITIES))}
     path = folder / archive.NAME
     archive.write(str(path), made if code is None else code, {**fitting, **comment})
@@ -65,6 +66,7 @@ def test_the_build_compiled_every_signature_for_every_gpu() -> None:
     """Each signature is there as text with its entry, and as machine code for each family of GPUs."""
     assert isinstance(BUILT, Archive)
     assert set(BUILT.capabilities) >= {(8, 0), (9, 0)}
+    assert BUILT.oldest <= (12, 0)
     with zipfile.ZipFile(BUILT.path) as file:
         assert file.testzip() is None
         folders = {TEXT, *map(folder_of, BUILT.capabilities)}
@@ -85,20 +87,23 @@ def test_the_build_compiled_every_signature_for_every_gpu() -> None:
 pairs = st.tuples(st.integers(5, 14), st.integers(0, 9))
 
 
-@given(made=st.sets(st.sampled_from(CAPABILITIES)), capability=pairs, toolkit=pairs, driver=pairs)
+@given(
+    made=st.sets(st.sampled_from(CAPABILITIES)), capability=pairs, toolkit=pairs, oldest=pairs, driver=pairs
+)
 def test_a_gpu_gets_code_that_it_and_its_driver_take(
     made: set[tuple[int, int]],
     capability: tuple[int, int],
     toolkit: tuple[int, int],
+    oldest: tuple[int, int],
     driver: tuple[int, int],
 ) -> None:
     """Machine code is of the GPU's family and no newer, a text no newer than the driver; else a reason says why."""
-    chosen = Archive("", toolkit, tuple(sorted(made))).choose(capability, driver)
+    chosen = Archive("", toolkit, tuple(sorted(made)), oldest).choose(capability, driver)
     family = {each for each in made if each[0] == capability[0] and each[1] <= capability[1]}
     embedded = capability in {(8, 7), (10, 1), (11, 0)}
     if family and not embedded and driver[0] >= toolkit[0]:
         assert chosen == folder_of(max(family))
-    elif capability >= (8, 0) and driver >= toolkit:
+    elif capability >= (8, 0) and driver >= oldest:
         assert chosen == TEXT
     else:
         assert isinstance(chosen, NotUsable)
@@ -175,8 +180,9 @@ def test_the_same_code_gives_the_same_bytes(folder: Path) -> None:
     assert written(folder).read_bytes() == written(folder).read_bytes()
 
 
-def on_gpu() -> tuple[CupyArray, CupyArray]:
-    return CupyArray(np.array([1, 0, 1], np.uint8)), CupyArray(np.zeros(1, np.uint64))
+def on_gpu() -> tuple[CupyArray, CupyArray, int, CupyArray]:
+    flags, packed = np.array([1, 0, 1], np.uint8), np.zeros(1, np.uint32)
+    return CupyArray(flags), CupyArray(np.zeros(0, np.uint64)), 0, CupyArray(packed)
 
 
 def test_arrays_of_a_gpu_are_launched_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,22 +190,32 @@ def test_arrays_of_a_gpu_are_launched_there(folder: Path, monkeypatch: pytest.Mo
     written(folder)
     cupy = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    flags, words = np.ones(64 * 300, np.uint8), np.zeros(300, np.uint64)
+    flags, packed = np.ones(32 * 300, np.uint8), np.zeros(300, np.uint32)
+    words = flags.view(np.uint64)
+    given = CupyArray(flags), CupyArray(words), 0
     for _ in range(2):
-        launch(pack_flags, 300, CupyArray(flags), CupyArray(words))
+        launch(pack_flags, 300, *given, CupyArray(packed))
     assert cupy.loaded == [b"sm_90"]
     expected: tuple[int, ...] = (300, 0, 0, flags.size, 1, flags.ctypes.data, flags.size, 1)
-    expected += (0, 0, 300, 8, words.ctypes.data, 300, 8)
+    expected += (0, 0, words.size, 8, words.ctypes.data, words.size, 8, 0)
+    expected += (0, 0, 300, 4, packed.ctypes.data, 300, 4)
     assert cupy.launched == [(SIGNATURE.name, (3,), (128,), expected, 1)] * 2
     with pytest.raises(NotOnDevice):
-        launch(pack_flags, 300, CupyArray(flags), CupyArray(words, device=0))
+        launch(pack_flags, 300, *given, CupyArray(packed, device=0))
     with pytest.raises(NotOnDevice):
-        launch(pack_flags, 300, CupyArray(flags), words)
+        launch(pack_flags, 300, *given, packed)
 
 
 @pytest.mark.parametrize(
     ("capability", "driver", "expected"),
-    [("80", 13000, b"sm_80"), ("89", 13010, b"sm_80"), ("103", 13000, b"sm_100"), ("130", 13000, b"text\0")],
+    [
+        ("80", 13000, b"sm_80"),
+        ("89", 13010, b"sm_80"),
+        ("103", 13000, b"sm_100"),
+        ("130", 13000, b"text\0"),
+        ("90", 12040, b"text\0"),
+        ("80", 11000, b"text\0"),
+    ],
 )
 def test_the_gpu_and_its_driver_choose(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capability: str, driver: int, expected: bytes
@@ -217,7 +233,7 @@ def test_the_gpu_and_its_driver_choose(
 def test_modes_hold_for_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """``library`` is the build's code or an error; ``jit`` compiles; unset compiles what the driver cannot take."""
     monkeypatch.setenv("BOWSTRING_KERNELS", way)
-    cupy = FakeCupy(driver=12080)
+    cupy = FakeCupy(driver=10020)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     asked: list[tuple[tuple[int, int], str]] = []
 
@@ -228,7 +244,7 @@ def test_modes_hold_for_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, way:
     monkeypatch.setattr("bowstring.kernels.cubin.load_cubin", compiled)
     written(folder)
     if way == "library":
-        with pytest.raises(MissingDependency, match=r"CUDA 13\.0, and the driver is of CUDA 12\.8"):
+        with pytest.raises(MissingDependency, match=r"CUDA 11\.0 and newer, and the driver is of CUDA 10\.2"):
             launch(pack_flags, 1, *on_gpu())
         assert asked == []
         return
@@ -236,7 +252,7 @@ def test_modes_hold_for_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, way:
     assert cupy.loaded == [b"compiled"]
     [(capability, why)] = asked
     assert capability == (9, 0)
-    assert ("CUDA 13.0, and the driver is of CUDA 12.8" in why) == (way == "")
+    assert ("CUDA 11.0 and newer, and the driver is of CUDA 10.2" in why) == (way == "")
 
 
 @pytest.mark.parametrize("way", ["interpret", "checked"])
@@ -249,9 +265,9 @@ def test_kernels_of_gpu_arrays_run_on_the_host_where_that_is_chosen(
     monkeypatch.setenv("BOWSTRING_KERNELS", way)
     cupy = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    flags, words = on_gpu()
-    launch(pack_flags, 1, flags, words)
-    assert words.array.tolist() == [5]
+    given = on_gpu()
+    launch(pack_flags, 1, *given)
+    assert given[-1].array.tolist() == [5]
     assert (cupy.loaded, cupy.launched) == ([], [])
 
 
@@ -270,10 +286,10 @@ from tests.kernels.fake_cupy import CupyArray, FakeCupy
 cupy = sys.modules["cupy"] = FakeCupy()
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validity import count_bits, pack_flags
-flags, words = np.ones(3, np.uint8), np.zeros(1, np.uint64)
+flags = CupyArray(np.ones(3, np.uint8)), CupyArray(np.zeros(0, np.uint64)), 0
 try:
-    launch(pack_flags, 1, CupyArray(flags), CupyArray(words))
-    launch(count_bits, 1, CupyArray(flags), 0, 3, CupyArray(np.zeros(1, np.int64)))
+    launch(pack_flags, 1, *flags, CupyArray(np.zeros(1, np.uint32)))
+    launch(count_bits, 1, *flags, 0, 3, CupyArray(np.zeros(1, np.int64)))
     print([code[:4] == b"\\x7fELF" for code in cupy.loaded], bool(sys.modules.get("numba")))
 except Exception as error:
     print(type(error).__name__, error)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import re
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bowstring.kernels.cubin import Cubin, assemble, compile_text, load_cubin
+from bowstring.kernels import validity
+from bowstring.kernels.cubin import Cubin, assemble, compile_text, driver_of, load_cubin
 from bowstring.kernels.cuda import parameter_words
-from bowstring.kernels.signature import Signature, signatures
+from bowstring.kernels.signature import Signature, signatures, signatures_of
+from bowstring.kernels.vortex import gather
 from tests.kernels.fake_cupy import OnDevice
 
 CAPABILITIES = ((8, 0), (9, 0))
@@ -42,9 +46,13 @@ def registers(cubin: Cubin) -> int:
 
 @pytest.mark.parametrize("signature", signatures(), ids=str)
 def test_every_signature_compiles_for_gpus(signature: Signature) -> None:
-    """There is machine code for sm_80 and sm_90, without spills and with few registers (`-rP` shows how many)."""
+    """There is machine code for sm_80 and sm_90, without spills and with few registers (`-rP` shows how many).
+
+    Drivers of CUDA 11 take the text.
+    """
     text = text_of(signature)
     assert ".target sm_80" in text
+    assert driver_of(text) == (11, 0)
     if not any(each.scalar[0] == "f" for each in signature.parameters):
         assert ".f64" not in text
     for capability in CAPABILITIES:
@@ -54,6 +62,20 @@ def test_every_signature_compiles_for_gpus(signature: Signature) -> None:
         print(f"{spilled(cubin)} bytes spilled, {len(cubin.code)} bytes of code")
         assert spilled(cubin) <= MOST_SPILLED_BYTES
         assert registers(cubin) <= MOST_REGISTERS
+
+
+use_of = runpy.run_path(f"{Path(__file__).parents[2]}/scripts/report_kernels.py")["use_of"]
+BITS = [each for kernel in (*validity.SIGNATURES, gather.gather_bits) for each in signatures_of(kernel)]
+
+
+@pytest.mark.parametrize("signature", BITS, ids=str)
+def test_no_kernel_of_bitmaps_stores_bytes(signature: Signature) -> None:
+    """What neighbouring threads store of bits and flags fills words, and nothing lies on a stack."""
+    for capability in CAPABILITIES:
+        cubin = assemble(text_of(signature), capability)
+        use = use_of(cubin.code)
+        assert min(use.stores) >= 4
+        assert (use.registers, use.stack) == (registers(cubin), 0)
 
 
 @pytest.mark.parametrize("signature", signatures(), ids=str)

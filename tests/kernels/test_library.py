@@ -161,12 +161,13 @@ import sys
 if "blocked" in sys.argv:
     sys.modules["numba"] = None
 import numpy as np
+from bowstring.kernels.bitmap import with_words
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validity import pack_flags
-words = np.zeros(1, np.uint64)
+packed = np.zeros(1, np.uint32)
 try:
-    launch(pack_flags, 1, np.array([1, 0, 1], np.uint8), words)
-    print(words[0], bool(sys.modules.get("numba")))
+    launch(pack_flags, 1, *with_words(np.array([1, 0, 1], np.uint8)), packed)
+    print(packed[0], bool(sys.modules.get("numba")))
 except Exception as error:
     print(type(error).__name__, error)
 """

@@ -89,6 +89,10 @@ def word(rng: Rng) -> Any:
     return u64(rng.integers(0, 2**64 - 1, dtype=np.uint64))
 
 
+def some_bits(rng: Rng) -> tuple[Any, ...]:
+    return some(rng), some(rng, np.uint64), i64(rng.integers(0, 8))
+
+
 def text_arguments(rng: Rng) -> tuple[Any, ...]:
     data = some(rng)
     lead = int(rng.integers(0, min(7, len(data)) + 1))
@@ -147,12 +151,12 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     rearrange.swap_elements: lambda rng: (wild(rng, np.uint8, 96), i64(7), Guarded(np.zeros(96, np.uint8))),
     rearrange.swap_intervals: lambda rng: (wild(rng, np.uint8, 32), Guarded(np.zeros(32, np.uint8))),
     rearrange.swap_views: lambda rng: (wild(rng, np.uint8, 32), Guarded(np.zeros(32, np.uint8))),
-    validity.shift_bits: lambda rng: (some(rng), bit(rng), i64(600), words()),
-    validity.and_bits: lambda rng: (some(rng), bit(rng), some(rng), bit(rng), i64(600), words()),
-    validity.or_bits: lambda rng: (some(rng), bit(rng), some(rng), bit(rng), i64(600), words()),
-    validity.count_bits: lambda rng: (some(rng), bit(rng), number(rng), out()),
-    validity.expand_bits: lambda rng: (some(rng), bit(rng), i64(100), Guarded(np.zeros(100, np.uint8))),
-    validity.pack_flags: lambda rng: (some(rng), words()),
+    validity.shift_bits: lambda rng: (*some_bits(rng), bit(rng), i64(600), words()),
+    validity.and_bits: lambda rng: (*some_bits(rng), bit(rng), *some_bits(rng), bit(rng), i64(600), words()),
+    validity.or_bits: lambda rng: (*some_bits(rng), bit(rng), *some_bits(rng), bit(rng), i64(600), words()),
+    validity.count_bits: lambda rng: (*some_bits(rng), bit(rng), number(rng), out()),
+    validity.expand_bits: lambda rng: (some(rng), bit(rng), words()),
+    validity.pack_flags: lambda rng: (*some_bits(rng), Guarded(np.zeros(2, np.uint32))),
     rearrange.gather_pieces: lambda rng: (some(rng, np.uint64), some(rng, np.int64), number(rng), words()),
     **geo_bounds.wild_arguments(wild, Guarded),
     **ipc_bounds.wild_arguments(wild, Guarded),

@@ -29,6 +29,14 @@ def bits_of(content: Array, start: int, length: int) -> Array:
     return np.unpackbits(content, bitorder="little")[start : start + length]
 
 
+def at_address(device: Device, content: Array, lead: int) -> Any:
+    """Return content on a device, so many bytes behind the beginning of a word."""
+    return device.xp.asarray(np.concatenate([np.zeros(lead, content.dtype), content]))[lead:]
+
+
+leads = st.integers(0, 7)
+
+
 @st.composite
 def pieces(draw: st.DrawFn, length: int | None = None) -> tuple[Array, int, int]:
     """Draw a bitmap that ends with the piece, and the piece: a few words at any bit offset."""
@@ -45,26 +53,27 @@ def same_bits(device: Device, found: Any, expected: Array) -> None:
     assert np.array_equal(host, np.packbits(expected, bitorder="little"))
 
 
-@given(piece=pieces())
-def test_one_bitmap(device: Device, piece: tuple[Array, int, int]) -> None:
-    """Shifting, expanding, packing and counting agree with unpacked bits, up to the last byte of the bitmap."""
+@given(piece=pieces(), lead=leads)
+def test_one_bitmap(device: Device, piece: tuple[Array, int, int], lead: int) -> None:
+    """Shifting, expanding, packing and counting agree with unpacked bits, up to the last byte, at any address."""
     content, start, length = piece
     expected = bits_of(content, start, length)
-    there = device.xp.asarray(content)
+    there = at_address(device, content, lead)
     same_bits(device, bitmap.shifted(there, start, length), expected)
     assert device.to_host(bitmap.count_set(there, start, length)).tolist() == [expected.sum()]
     flags = bitmap.expanded(there, start, length)
     assert np.array_equal(device.to_host(flags), expected.astype(np.bool_))
     same_bits(device, bitmap.packed(flags), expected)
+    same_bits(device, bitmap.packed(at_address(device, expected.view(np.bool_), lead)), expected)
 
 
-@given(data=st.data(), length=st.integers(0, 300))
-def test_two_bitmaps(device: Device, data: st.DataObject, length: int) -> None:
-    """Both and either agree with unpacked bits, each bitmap at a bit offset of its own."""
+@given(data=st.data(), length=st.integers(0, 300), lead=leads)
+def test_two_bitmaps(device: Device, data: st.DataObject, length: int, lead: int) -> None:
+    """Both and either agree with unpacked bits, each bitmap at a bit offset and an address of its own."""
     left, left_start, _ = data.draw(pieces(length))
     right, right_start, _ = data.draw(pieces(length))
     one, other = bits_of(left, left_start, length), bits_of(right, right_start, length)
-    arguments = (device.xp.asarray(left), left_start, device.xp.asarray(right), right_start, length)
+    arguments = at_address(device, left, lead), left_start, device.xp.asarray(right), right_start, length
     same_bits(device, bitmap.both(*arguments), one & other)
     same_bits(device, bitmap.either(*arguments), one | other)
 

@@ -103,9 +103,22 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             out(np.int64),
         ),
         of_bytes.copy_bytes: lambda rng: (
-            *(*places(rng), family(rng), out(np.uint8), wild(rng, np.int64, 3), out(np.uint8, 40)),
+            *(
+                i64(rng.integers(0, 3)),
+                *places(rng),
+                family(rng),
+                out(np.uint8),
+                wild(rng, np.int64, 3),
+                out(np.uint8, 40),
+            ),
         ),
-        of_bytes.copy_fixed: lambda rng: (*places(rng), i64(16), out(np.uint8), out(np.uint8, 32)),
+        of_bytes.copy_fixed: lambda rng: (
+            i64(rng.integers(0, 3)),
+            *places(rng),
+            i64(16),
+            out(np.uint8),
+            out(np.uint8, 32),
+        ),
         of_bytes.name_kinds: lambda rng: (*places(rng), out(np.uint8), out(np.int8)),
         validation.validate_values: validated,
     }

@@ -288,12 +288,16 @@ def copied(rng: np.random.Generator) -> Iterator[Case]:
     for family, room in ((0, 400), (3, 30)):
         data, places, statuses = cast_rows()
         offsets = np.cumsum([0, *rng.integers(0, 6, len(places))])
-        yield len(places), (data, places, family, statuses, offsets, np.zeros(room, np.uint8))
+        for log in (0, 2):
+            out = np.zeros(room, np.uint8)
+            yield len(places) << log, (log, data, places, family, statuses, offsets, out)
 
 
 def copied_fixed(rng: np.random.Generator) -> Iterator[Case]:
     data, places, statuses = cast_rows()
-    yield len(places), (data, places, 3, statuses, np.zeros(3 * len(places), np.uint8))
+    for log in (0, 2):
+        out = np.zeros(3 * len(places), np.uint8)
+        yield len(places) << log, (log, data, places, 3, statuses, out)
 
 
 def kinds(rng: np.random.Generator) -> Iterator[Case]:

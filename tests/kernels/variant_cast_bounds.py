@@ -110,6 +110,11 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             *(out(np.int64, 5), out(np.int64, 5)),
         ),
         nested.note_disorder: lambda rng: (wild(rng, np.int64, 3), *slots(rng), out(np.uint8)),
-        nested.copy_slots: lambda rng: (*slots(rng), wild(rng, np.int64, 3), out(np.uint8, 20)),
+        nested.copy_slots: lambda rng: (
+            i64(rng.integers(0, 3)),
+            *slots(rng),
+            wild(rng, np.int64, 3),
+            out(np.uint8, 20),
+        ),
         nested.worst_of: lambda rng: (wild(rng, np.int64, 3), out(np.uint8, 5, 6), out(np.uint8)),
     }

@@ -176,8 +176,9 @@ def placed_keys(rng: np.random.Generator) -> Iterator[Case]:
 def copied_slots(rng: np.random.Generator) -> Iterator[Case]:
     starts, stops, data = laid_out(DICTIONARIES, np.int64)
     offsets = np.concatenate([[0], np.cumsum(stops - starts)])
-    yield len(starts), (starts, stops, data, offsets, np.zeros(int(offsets[-1]), np.uint8))
-    yield len(starts), (stops, stops + 3, data, offsets, np.zeros(9, np.uint8))
+    for log in (0, 2):
+        yield len(starts) << log, (log, starts, stops, data, offsets, np.zeros(int(offsets[-1]), np.uint8))
+        yield len(starts) << log, (log, stops, stops + 3, data, offsets, np.zeros(9, np.uint8))
 
 
 def disorder(rng: np.random.Generator) -> Iterator[Case]:

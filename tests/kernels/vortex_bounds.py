@@ -97,12 +97,16 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             *(rows(rng, np.uint16), some(rng, np.uint32), some(rng, np.uint8), i64(5)),
             *(zeros(2, np.uint32), faults()),
         ),
+        gather.gather_bytes: lambda rng: (
+            *(some(rng, np.uint16, 30), some(rng, np.uint8), some(rng, np.uint8), i64(5)),
+            *(zeros(2, np.uint64), faults()),
+        ),
         gather.gather_words: lambda rng: (
             *(rows(rng, np.uint16), some(rng, np.uint64), i64(2), some(rng, np.uint8), i64(5)),
             *(zeros(4, np.uint64), faults()),
         ),
         gather.gather_bits: lambda rng: (
-            *(some(rng, np.uint16, 140), some(rng, np.uint8), i64(5), word(rng), zeros(2, np.uint64)),
+            *(some(rng, np.uint16, 140), some(rng, np.uint8), i64(5), word(rng), zeros(2, np.uint32)),
         ),
         gather.expand_runs: lambda rng: (
             *(some(rng, np.uint64), some(rng, np.uint32), word(rng), number(rng, 40), i64(16)),

@@ -51,9 +51,10 @@ def packed_words(rng: Rng) -> Iterator[Case]:
 def packed_floats(dtype: Any, bits: int) -> Callable[[Rng], Iterator[Case]]:
     def found(rng: Rng) -> Iterator[Case]:
         scale, inverse = dtype(1e3), dtype("1e-5")
+        shared = 4 if bits == 64 else 5
         for width in (0, 7, bits - 1, bits):
             words = any_numbers(rng, 16 * width, np.uint64)
-            for reference, zigzag, parts in (([], 0, 0), ([2**bits - 9], 1, 0), ([77], 0, 4)):
+            for reference, zigzag, parts in (([], 0, 0), ([2**bits - 9], 1, 0), ([77], 0, shared)):
                 references = np.array(reference, np.uint64)
                 out = np.ones(1024, dtype)
                 arguments = words, references, width, zigzag, scale, inverse, parts
@@ -92,6 +93,13 @@ def taken(rng: Rng) -> Iterator[Case]:
                 yield ROWS, (codes, any_numbers(rng, 30, kind), bits, 3, np.ones(ROWS, kind), faults())
 
 
+def taken_bytes(rng: Rng) -> Iterator[Case]:
+    for dtype in WIDTHS[:3]:
+        for codes, bits in some_codes(rng, dtype, 30):
+            out = np.ones(-(-ROWS // 8), np.uint64)
+            yield len(out), (codes[:-3], any_numbers(rng, 30, np.uint8), bits, 3, out, faults())
+
+
 def taken_words(rng: Rng) -> Iterator[Case]:
     for dtype in WIDTHS[:3]:
         values = any_numbers(rng, 61, np.uint64)
@@ -102,7 +110,7 @@ def taken_words(rng: Rng) -> Iterator[Case]:
 def taken_bits(rng: Rng) -> Iterator[Case]:
     for dtype in WIDTHS[:3]:
         for codes, bits in some_codes(rng, dtype, 30):
-            out = np.ones(-(-ROWS // 64), np.uint64)
+            out = np.ones(-(-ROWS // 32), np.uint32)
             yield len(out), (codes, bits, 5, 30, out)
 
 
@@ -304,6 +312,7 @@ CASES: dict[Kernel, Callable[[Rng], Iterator[Case]]] = {
     gather.scatter: scattered,
     gather.scatter_words: scattered_words,
     gather.gather: taken,
+    gather.gather_bytes: taken_bytes,
     gather.gather_words: taken_words,
     gather.gather_bits: taken_bits,
     gather.expand_runs: some_runs,

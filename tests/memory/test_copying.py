@@ -18,6 +18,7 @@ from bowstring.columnar import copy_pieces as filling
 from bowstring.columnar.copy_pieces import Pieces, fill
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import BowstringError, DeviceError, NotOnDevice, OutOfBudget
+from bowstring.kernels.bitmap import with_words
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validity import pack_flags
 from bowstring.memory import Device, Pool, Region, copying, cpu, road_between
@@ -278,12 +279,12 @@ def test_pieces_from_anywhere(
 def test_arrays_of_two_devices_do_not_mix(first: FakeDevice, second: FakeDevice) -> None:
     """An operation, an assignment, a function or a launch with arrays of two devices is refused."""
     here, there = first.xp.arange(64), second.xp.arange(64)
-    flags, words = first.xp.ones(64, np.uint8), second.xp.zeros(1, np.uint64)
+    flags, packed = first.xp.ones(64, np.uint8), second.xp.zeros(2, np.uint32)
     for mixed in (
         lambda: here + there,
         lambda: here.__setitem__(slice(None), there),
         lambda: first.xp.concatenate([here, there]),
-        lambda: launch(pack_flags, 1, flags, words),
+        lambda: launch(pack_flags, 2, *with_words(flags), packed),
     ):
         with pytest.raises(NotOnDevice, match="arrays of two devices"):
             mixed()

@@ -14,7 +14,7 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.kernels import bitmap
-from bowstring.kernels.launch import launch
+from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
 from bowstring.kernels.variant.format import ARRAY, OBJECT
 from bowstring.kernels.variant.metadata import TEXT_ALONE, inspect_metadata
@@ -325,7 +325,7 @@ def _exploded(source: Source, objects: _Containers, arrays: _Containers, *, oute
     starts, stops = _keys(source, objects, ends, sort=False)
     offsets, nbytes = ends_of(source, sizes)
     data = xp.empty(nbytes, np.uint8)
-    launch(copy_bytes, total, source.data, inside.positions, VALUE, inside.statuses, offsets, data)
+    launch_shared(copy_bytes, total, source.data, inside.positions, VALUE, inside.statuses, offsets, data)
     valid = inside.statuses == np.uint8(Status.OK)
     present = bitmap.packed(valid) if outer else None
     named = bitmap.packed(valid & are_objects[numbers]) if total else None

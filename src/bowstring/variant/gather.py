@@ -11,7 +11,7 @@ from bowstring.columnar.marks import marked_field
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.kernels import bitmap
-from bowstring.kernels.launch import launch
+from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant.bytes import NOTHING, VALUE, copy_bytes, copy_fixed, measure_bytes, write_views
 from bowstring.variant.cast import (
     Bytes,
@@ -153,7 +153,7 @@ def _fixed_bytes(source: Source, located: Located, target: FixedBytes) -> Any:
     sizes = xp.empty(rows, np.int64)
     launch(measure_bytes, rows, source.data, located.positions, target.family, width, located.statuses, sizes)
     out = xp.zeros(rows * width, np.uint8)
-    launch(copy_fixed, rows, source.data, located.positions, width, located.statuses, out)
+    launch_shared(copy_fixed, rows, source.data, located.positions, width, located.statuses, out)
     return out
 
 
@@ -164,7 +164,7 @@ def _bytes(source: Source, located: Located, family: int, *, large: bool) -> lis
     launch(measure_bytes, rows, source.data, located.positions, family, _ANY_WIDTH, located.statuses, sizes)
     offsets, total = ends_of(source, sizes, large=large)
     out = xp.empty(total, np.uint8)
-    launch(copy_bytes, rows, source.data, located.positions, family, located.statuses, offsets, out)
+    launch_shared(copy_bytes, rows, source.data, located.positions, family, located.statuses, offsets, out)
     return [offsets if large else offsets.astype(np.int32), out]
 
 

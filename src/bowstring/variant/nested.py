@@ -16,7 +16,7 @@ from bowstring.columnar.slots import Slots
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
-from bowstring.kernels.launch import launch
+from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant.bytes import VALUE, measure_bytes
 from bowstring.kernels.variant.format import ARRAY, OBJECT
 from bowstring.kernels.variant.metadata import TEXT_ALONE, inspect_metadata
@@ -163,7 +163,7 @@ def copied(source: Source, starts: Any, stops: Any, data: Any, *, large: bool = 
     sizes = xp.where(inside, stops - starts, np.int64(0))
     offsets, total = ends_of(source, sizes, large=large)
     out = xp.empty(total, np.uint8)
-    launch(copy_slots, len(starts), starts, stops, data, offsets, out)
+    launch_shared(copy_slots, len(starts), starts, stops, data, offsets, out)
     return offsets, out
 
 

@@ -15,7 +15,7 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import NotOnDevice, UsageError
 from bowstring.kernels import bitmap
-from bowstring.kernels.launch import launch
+from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.kernels.variant.format import ARRAY
 from bowstring.kernels.variant.nested import ANY_COUNT, copy_slots, count_children
@@ -204,7 +204,7 @@ def concat(
             starts = each.value.starts[: each.rows].astype(np.int64)
             stops = each.value.stops[: each.rows].astype(np.int64)
             ends = offsets[first : first + each.rows + 1]
-            launch(copy_slots, each.rows, starts, stops, each.value.data, ends, data)
+            launch_shared(copy_slots, each.rows, starts, stops, each.value.data, ends, data)
             # Behind the distinct metadata are the empty ones, for rows that have none.
             none = np.int32(len(blob) - 1)
             ids = source.dictionary.indices

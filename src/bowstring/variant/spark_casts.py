@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.kernels import bitmap
-from bowstring.kernels.launch import launch
+from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant import numbers
 from bowstring.kernels.variant.nested import copy_slots
 from bowstring.kernels.variant.spark.decimals import spark_decimals, spark_text_decimals
@@ -109,7 +109,7 @@ def spark_strings_at(source: Source, located: Located, metadata_ids: Any, target
     out = xp.empty(total, np.uint8)
     launch(write_spark_strings, rows, source.data, located.positions, located.statuses, offsets, out)
     if texts is not None:
-        launch(copy_slots, rows, texts.offsets[:-1], texts.offsets[1:], texts.data, offsets, out)
+        launch_shared(copy_slots, rows, texts.offsets[:-1], texts.offsets[1:], texts.data, offsets, out)
     return [offsets if target.large else offsets.astype(np.int32), out]
 
 

@@ -188,7 +188,7 @@ def one_context(stage: Stage) -> Seen:
     importer.call("map", handle=stage.handed(exporter, importer, path, _SMALL, 6))
     figures = importer.call("one_context")
     return Seen(
-        figures["found"] == [(1 << 64) - 1] and len(set(figures["contexts"].values())) <= 1,
+        figures["found"] == [(1 << 32) - 1] and len(set(figures["contexts"].values())) <= 1,
         figures,
     )
 

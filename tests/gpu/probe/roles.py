@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bowstring.kernels.bitmap import with_words
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validity import pack_flags
 from bowstring.memory import Device, Handle, Region
@@ -198,9 +199,9 @@ class Importer:
         """Run a kernel that numba-cuda compiles and CuPy launches; return what it found, and the contexts."""
         array, xp = self._array(), self._device.xp
         with self._device.use():
-            words = xp.zeros(array.nbytes // 64, np.uint64)
-            launch(pack_flags, len(words), array, words)
-        found = set(self._device.to_host(words).tolist())
+            packed = xp.zeros(array.nbytes // 32, np.uint32)
+            launch(pack_flags, len(packed), *with_words(array), packed)
+        found = set(self._device.to_host(packed).tolist())
         fake = isinstance(self._device, FakeDevice)
         return {"found": sorted(found), "contexts": {} if fake else contexts(self._device, array)}
 

@@ -10,6 +10,7 @@ import time
 import numpy as np
 
 from bowstring.kernels import jit
+from bowstring.kernels.bitmap import with_words
 from bowstring.kernels.launch import launch
 from bowstring.kernels.signature import signatures
 from bowstring.kernels.validity import pack_flags
@@ -34,10 +35,10 @@ for _ in range(5):
     child = os.fork()
     if not child:
         signal.alarm(DEADLINE)  # ends what hangs
-        words = np.zeros(1, np.uint64)
-        launch(pack_flags, 1, np.ones(3, np.uint8), words)
+        packed = np.zeros(1, np.uint32)
+        launch(pack_flags, 1, *with_words(np.ones(3, np.uint8)), packed)
         print("child", flush=True)
-        os._exit(0 if words.tolist() == [7] else 1)
+        os._exit(0 if packed.tolist() == [7] else 1)
     assert os.waitpid(child, 0)[1] == 0
 over.set()
 compiler.join(DEADLINE)

@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 
+from bowstring.kernels.bitmap import with_words
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validity import pack_flags
 
@@ -18,9 +19,9 @@ SIZE = 1 << 20
 def launched() -> bool:
     """Whether a launch over the pool gives the right answer."""
     flags = np.ones(SIZE, np.uint8)
-    words = np.zeros(SIZE // 64, np.uint64)
-    launch(pack_flags, len(words), flags, words)
-    return bool((words == np.uint64(2**64 - 1)).all())
+    packed = np.zeros(SIZE // 32, np.uint32)
+    launch(pack_flags, len(packed), *with_words(flags), packed)
+    return bool((packed == np.uint32(2**32 - 1)).all())
 
 
 signal.alarm(DEADLINE)  # ends what hangs

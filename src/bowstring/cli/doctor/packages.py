@@ -223,8 +223,10 @@ def _gpu_kernels(driver_cuda: str | None) -> Check:
         reason = "jit, as BOWSTRING_KERNELS says"
     elif isinstance(loaded, NotUsable):
         reason = loaded.reason
+    elif _too_old(driver_cuda, loaded.oldest[0]):
+        reason = f"the build compiled them for CUDA {loaded.oldest[0]}, the driver knows {driver_cuda}"
     elif _too_old(driver_cuda, loaded.toolkit[0]):
-        reason = f"the build compiled them with CUDA {loaded.toolkit[0]}, the driver knows {driver_cuda}"
+        return Check(GPU_KERNELS, State.OK, "compiled by the build, as PTX that the driver assembles")
     else:
         made = ", ".join(map(archive.folder_of, loaded.capabilities))
         return Check(GPU_KERNELS, State.OK, f"compiled by the build, for {made} and as PTX for newer GPUs")

@@ -11,6 +11,7 @@ import pyarrow as pa
 from bowstring.columnar.layout import Kind, Node
 from bowstring.columnar.spans import offset_bounds
 from bowstring.errors import InvalidBody
+from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, run_arrays
 from bowstring.kernels.validation import nested as validation_offsets
 from bowstring.kernels.validation import text as validation_text
@@ -287,7 +288,6 @@ def check_dense_union(subject: Subject, index: int) -> Iterator[Probe]:
         yield subject.probe(index, fallen.min(keepdims=True), what, explain)
 
 
-_WORD = 8
 _SHOWN = 1 << 16
 
 
@@ -303,8 +303,7 @@ def check_text(subject: Subject, index: int) -> Iterator[Probe]:
     start = max(subject.end(index).first, 0)
     if start >= stop:
         return
-    address = int(subject.batch.spans.addresses()[subject.row_of(index, Kind.BYTES)])
-    worst = _marks(data, address, start, stop)[0].max(keepdims=True)
+    worst = _marks(data, start, stop)[0].max(keepdims=True)
     inside = subject.first_row(validation_text.check_starts, rows, offsets, data, rows, stop, worst)
 
     def judge_rows() -> None:
@@ -328,13 +327,9 @@ def check_text(subject: Subject, index: int) -> Iterator[Probe]:
     yield Probe(inside, judge_starts)
 
 
-def _marks(data: Any, address: int, start: int, stop: int) -> tuple[Any, int]:
-    """Return what :func:`~bowstring.kernels.validation.text.check_text` finds for each block, and the lead.
-
-    The text ``[start, stop)`` lies in `data`, which lies at `address`.
-    """
-    lead = min(-address % _WORD, len(data))
-    words = data[lead : lead + (len(data) - lead) // _WORD * _WORD].view(np.uint64)
+def _marks(data: Any, start: int, stop: int) -> tuple[Any, int]:
+    """Return what :func:`~bowstring.kernels.validation.text.check_text` finds for each block, and the lead."""
+    data, words, lead = bitmap.with_words(data)
     span = ((stop - lead) >> 3) + 1 - ((start - lead) >> 3)
     marks = run_arrays(lambda xp, _: xp.empty(-(-span // int(WORDS)), np.int64), data)
     launch(validation_text.check_text, len(marks), data, words, lead, start, stop, marks)
@@ -370,10 +365,8 @@ def check_views(subject: Subject, index: int) -> Iterator[Probe]:
         )
         return expected, f"{size} bytes at {offset} of buffer {buffer}, prefix {prefix & 0xFFFFFFFF:#010x}"
 
-    for data, address, firsts in _variadic_memory(subject, table):
-        broken, lead = (
-            _broken_before(subject, data, address) if is_text else (subject.xp.zeros(1, np.int64), 0)
-        )
+    for data, firsts in _variadic_memory(subject, table):
+        broken, lead = _broken_before(subject, data) if is_text else (subject.xp.zeros(1, np.int64), 0)
         answer = subject.first_row(
             validation_values.check_views,
             rows,
@@ -390,25 +383,25 @@ def check_views(subject: Subject, index: int) -> Iterator[Probe]:
         yield subject.probe(index, answer, "a view does not hold what it says", explain)
 
 
-def _broken_before(subject: Subject, data: Any, address: int) -> tuple[Any, int]:
+def _broken_before(subject: Subject, data: Any) -> tuple[Any, int]:
     """Return how many blocks of some bytes before each are not UTF-8, and the lead of the blocks."""
-    marks, lead = _marks(data, address, 0, len(data))
+    marks, lead = _marks(data, 0, len(data))
     counts = subject.xp.cumsum((marks == BROKEN).astype(np.int64))
     return subject.xp.concatenate([subject.xp.zeros(1, np.int64), counts]), lead
 
 
-def _variadic_memory(subject: Subject, table: Any) -> Iterator[tuple[Any, int, Any]]:
-    """Yield the memory of variadic buffers, region by region, its address, and where in it each buffer begins.
+def _variadic_memory(subject: Subject, table: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the memory of variadic buffers, region by region, and where in it each buffer begins.
 
     A buffer begins at -1 where it lies in another region, or nowhere.
     """
     spans = subject.batch.spans
     present = table[:, 2] > 0
     if not present.any():
-        yield subject.xp.empty(0, np.uint8), 0, np.full(len(table), -1, np.int64)
+        yield subject.xp.empty(0, np.uint8), np.full(len(table), -1, np.int64)
     for region in distinct(table[present, 0]):
         here = present & (table[:, 0] == region)
         start = int(table[here, 1].min())
         stop = int((table[here, 1] + table[here, 2]).max())
         data = spans.regions[region].array(start, stop - start)
-        yield data, spans.regions[region].address + start, np.where(here, table[:, 1] - start, -1)
+        yield data, np.where(here, table[:, 1] - start, -1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from bowstring.columnar.slots import Slots, slots_of
-from bowstring.kernels.launch import launch
+from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant.shredded import (
     copy_values,
     measure_arrays,
@@ -290,7 +290,7 @@ class GroupBytes:
             self.typed.write(places, out)
         if self.value is not None:
             slots = self.value.starts, self.value.stops, self.value.data, self.alone.view(np.uint8)
-            launch(copy_values, self.rows, *slots, self.sizes, places, out)
+            launch_shared(copy_values, self.rows, *slots, self.sizes, places, out)
 
 
 def bytes_of(group: Group, known: Names) -> GroupBytes:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.slots import Slots, slots_of
 from bowstring.errors import Unsupported
-from bowstring.kernels.launch import launch
+from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant.shredded import (
     OUT_OF_RANGE,
     measure_decimals,
@@ -107,7 +107,7 @@ class LeafBytes:
         form = self.form
         if isinstance(form, Slots):
             slots = form.starts, form.stops, form.data
-            launch(write_texts, self.rows, *slots, self.text, self.sizes, places, out)
+            launch_shared(write_texts, self.rows, *slots, self.text, self.sizes, places, out)
         elif form is not None:
             parts = form.data, form.stride, form.width, form.header, form.scale
             launch(write_fixed, self.rows, *parts, self.sizes, places, out)

@@ -12,7 +12,7 @@ from bowstring.columnar.one_column import one_column
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
-from bowstring.kernels.launch import launch
+from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant import shred as kernels
 from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
 from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
@@ -301,7 +301,7 @@ class _Shredder:
             return Gathered(field, [(rows, rows)], [buffer_or_none(each, self._device) for each in nothing])
         offsets, total = ends_of(self._source, sizes, large=False)
         out = xp.zeros(total, np.uint8)
-        launch(copy_bytes, rows, self._source.data, positions, int(VALUE), alone, offsets, out)
+        launch_shared(copy_bytes, rows, self._source.data, positions, int(VALUE), alone, offsets, out)
         if objects is not None:
             taken = self._source.data, positions, groups, self._names.bases, objects.numbers
             launch(kernels.write_residuals, rows, *taken, objects.shapes, offsets, out)

@@ -1,0 +1,115 @@
+"""The session on a lent GPU, rehearsed on the fake device: what runs there first must not be a first time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+STEPS = ("facts", "pair", "bandwidth", "kernels", "handovers", "growth", "memcheck")
+# What a reply holds, and how many files come back.
+MOST_SHOWN, MOST_FILES = 12_000, 8
+
+
+def session(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the script, with what it keeps for a second call in the folder too."""
+    given = {"DEVICE": "fake:0", "OUT": f"{folder}/out", "KEPT": f"{folder}/kept", "PYTHON": sys.executable}
+    return subprocess.run(
+        ["sh", "scripts/gpu_session.sh", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "BOWSTRING_KERNELS": "", **given, **environment},
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+
+
+def summary(folder: Path) -> dict[str, str]:
+    """Return what the last table says of each step."""
+    lines = (folder / "out" / "summary.txt").read_text().splitlines()
+    return {name: said for name, _, said in (line.partition(": ") for line in lines)}
+
+
+@pytest.mark.slow
+def test_the_whole_session_runs_on_the_fake_device(tmp_path: Path) -> None:
+    """Every step holds within what a reply shows and brings back, and a second call has nothing to repeat."""
+    done = session(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(done.stdout) < MOST_SHOWN
+    assert len(list((tmp_path / "out").iterdir())) <= MOST_FILES
+    assert tuple(summary(tmp_path)) == STEPS
+    assert all(said.startswith("rc 0") for said in summary(tmp_path).values())
+    for name in ("pair", "bandwidth"):
+        found = json.loads((tmp_path / "out" / f"{name}.json").read_text())["checks"]
+        assert len(found) == 7
+        assert all(each["holds"] for each in found.values())
+    again = session(tmp_path, "failures")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert all("0 of 0" in summary(tmp_path)[name] for name in ("pair", "bandwidth"))
+
+
+def test_what_no_time_is_left_for_is_named(tmp_path: Path) -> None:
+    """Where the time is over no step begins, each is in the table, and the status says that not all is known."""
+    done = session(tmp_path, ALL="1")
+    assert done.returncode == 1
+    assert summary(tmp_path) == dict.fromkeys(STEPS, "no time was left")
+
+
+CUPY = """
+import types
+
+broken = False
+allocators = []
+
+
+def synchronize():
+    if broken:
+        raise RuntimeError("an illegal memory access was encountered")
+
+
+cuda = types.SimpleNamespace(set_allocator=allocators.append)
+cuda.runtime = types.SimpleNamespace(deviceSynchronize=synchronize)
+"""
+TESTS = """
+import cupy
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_kernel(number):
+    assert cupy.allocators == [None] * len(cupy.allocators) != []
+    assert not cupy.broken
+    cupy.broken = number == 1
+"""
+
+
+def test_a_worker_with_a_broken_context_is_replaced(tmp_path: Path) -> None:
+    """Errors of CUDA stick: the worker ends with the test that broke its context, and the others go on."""
+    (tmp_path / "cupy.py").write_text(CUPY)
+    (tmp_path / "test_kernels.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu: a GPU\n    slow: much\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.gpu.conftest", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "-n", "1", "--max-worker-restart=9", "test_kernels.py"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "BOWSTRING_TESTS_POOL": "none",
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "src")]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    # It passed, and crashed behind that.
+    assert "1 failed, 4 passed" in done.stdout, done.stdout + done.stderr
+    assert "crashed while running 'test_kernels.py::test_a_kernel[1]'" in done.stdout
