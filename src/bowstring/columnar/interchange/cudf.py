@@ -81,11 +81,11 @@ class RapidsExport:
     def to_cudf(self: Any) -> Any:
         """Return a ``cudf.DataFrame`` over the same memory.
 
-        libcudf copies Booleans, which it has as bytes, and views of text. What lies at addresses that it cannot read,
+        libcudf copies Booleans, which it has as bytes, and views of text. What lies where it cannot read,
         such as bitmaps of some slices, is copied on the device before. So is what cuDF has another type for:
-        dictionaries and run ends are decoded, other lists and maps become lists, half floats ``float32``, ``date64``
-        timestamps. The batch cannot be released while the DataFrame lives, which must not be written. Metadata and
-        names of extension types stay behind.
+        dictionaries and run ends are decoded, other lists and maps become lists, half floats
+        ``float32``, ``date64`` timestamps. The batch cannot be released while the DataFrame lives, which must not
+        be written. Metadata and names of extension types stay behind.
 
         Raises
         ------
