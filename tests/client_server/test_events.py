@@ -177,17 +177,15 @@ def test_wrong_offsets_are_found_when_they_are_there(
         {},
         {"device": "cpu"},
         {"device": "fake:1"},
-        {"mode": "copy", "stream": named()},
-        {"device": "fake:0", "stream": named()},
-        {"stream": types.SimpleNamespace(synchronize=lambda: None)},
-        {"stream": [named(), types.SimpleNamespace(synchronize=lambda: None, ptr=None)]},
+        {"mode": "copy", "cuda_stream": named()},
+        {"device": "fake:0", "cuda_stream": named()},
     ],
     ids=lambda options: ", ".join(f"{name}={value}"[:12] for name, value in options.items()) or "nothing",
 )
 def test_the_producer_waits_for_readers_that_do_not(
     lender: Child, device: FakeDevice, options: dict[str, Any]
 ) -> None:
-    """Readers whose streams are not known, or that want copies, get nothing before the work is done."""
+    """Readers that name no stream, or want copies, get nothing before the work is done."""
     uri = lender.call("publish", events=True)
 
     def take() -> set[int]:
@@ -210,10 +208,10 @@ def test_readers_of_either_kind(lender: Child, device: FakeDevice) -> None:
                 return values(list(second))
 
         batches = list(first)
-        assert not device.driver.stream_done(0, NAME)
+        assert not device.driver.is_idle(NAME)
         assert later(lender, take) == values(batches) == {7}
         del batches
-    assert len(device.driver.waits) == 1
+    assert sorted(stream for stream, _ in device.driver.waits) == [0, NAME]
     lender.call("wait_released")
 
 
@@ -406,17 +404,60 @@ def test_data_that_one_event_cannot_stand_for(serve: Callable[..., bow.Server], 
         device.driver.calls.clear()
         data = [bow.Batch.from_arrow({"n": each}) for each in arrays]
         endpoint = server.publish(name, data, share="in_place", cuda_stream=0)
-        assert device.driver.calls["event_create"] == device.driver.calls["event_record"] == 0
+        assert device.driver.calls["get_ipc_event_handle"] == 0
         with bow.connect(endpoint, device="cpu") as stream:
             assert stream.read_all().num_rows == 10 * len(arrays)
         server.withdraw(name)
     del other, mine, pooled, columns, arrays, data
+    fake_device(1).sweep()
 
 
-def test_events_are_for_what_is_lent(serve: Callable[..., bow.Server]) -> None:
-    """Copies are waited for: there is no such option."""
-    with pytest.raises(bow.UsageError, match="lent in place"):
-        serve().publish("t", {"n": np.arange(3)}, events=True)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_copies_wait_for_the_streams_that_are_named(
+    serve: Callable[..., bow.Server], device: FakeDevice, lazy: bool
+) -> None:
+    """What is copied is read behind the work on each stream that is named, and complete when a reader gets it."""
+    server = serve("unix:", pool=Pool(device, budget=1 << 24))
+    for stream in (5, 6):
+        device.driver.begin_work(stream)
+    data: Any = {"c0": device.xp.arange(10)}
+    given = (bow.Batch.from_arrow(each) for each in [data]) if lazy else data
+    schema = bow.Batch.from_arrow(data).schema
+
+    def take() -> set[int]:
+        endpoint = server.publish("t", given, schema=schema if lazy else None, cuda_stream=[5, 6])
+        with bow.connect(endpoint, limits=PATIENCE) as batches:
+            return values(list(batches))
+
+    found: list[set[int]] = []
+    thread = threading.Thread(target=lambda: found.append(take()))
+    thread.start()
+    for stream in (5, 6):
+        thread.join(0.2)
+        assert not found
+        device.driver.end_work(stream)
+    thread.join(10.0)
+    assert found == [set(range(10))]
+
+
+@pytest.mark.parametrize("share", ["in_place", "copy"])
+def test_a_driver_without_events_for_others(
+    serve: Callable[..., bow.Server], device: FakeDevice, monkeypatch: pytest.MonkeyPatch, share: Any
+) -> None:
+    """Where other processes cannot open events, publishing waits for the stream itself, and then works."""
+    monkeypatch.setattr(device.driver, "shares_events", False)
+    device.driver.calls.clear()
+    server = serve("unix:", pool=Pool(device, budget=1 << 24))
+    array = allocated(device, np.arange(10))
+    endpoint = server.publish("t", {"c0": array}, share=share, cuda_stream=0)
+    assert device.driver.calls["get_ipc_event_handle"] == 0
+    with bow.connect(endpoint, limits=PATIENCE) as stream:
+        assert values(list(stream)) == set(range(10))
+    server.withdraw("t")
+    server.close()
+    del array, server, endpoint, stream
+    gc.collect()
+    device.sweep()
 
 
 @pytest.mark.parametrize("call", ["event_create", "event_record", "get_ipc_event_handle"])

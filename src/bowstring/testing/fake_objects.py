@@ -222,6 +222,7 @@ _PAUSE: Final = 0.002
 class _Work:
     """Work of one stream, until it is done."""
 
+    place: tuple[int, int]
     done: bool = False
 
 
@@ -288,13 +289,13 @@ class FakeEvents:
     def begin_work(self, stream: int = 0, ordinal: int = 0) -> None:
         """Let a stream have work that is not done before `end_work`."""
         with self._lock:
-            self._queued.setdefault((ordinal, stream), []).append(_Work())
+            self._queued.setdefault((ordinal, stream), []).append(_Work((ordinal, stream)))
 
     def end_work(self, stream: int = 0, ordinal: int = 0) -> None:
         """Let the work of a stream be done, and what was recorded behind it."""
         with self._lock:
             for each in self._queued.get((ordinal, stream), ()):
-                if isinstance(each, _Work):
+                if isinstance(each, _Work) and each.place == (ordinal, stream):
                     each.done = True
             self._look()
 

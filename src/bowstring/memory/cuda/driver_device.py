@@ -190,12 +190,12 @@ class DriverDevice(Device):
         What the device may still read after `seconds` is unmapped as soon as it is done.
         """
         self._check_process()
-        self._events.drop_idle()
-        self._shared_events.drop_idle()
         if self._deferred:
             # A device that failed has nothing left to wait for; its memory is gone with it.
             with contextlib.suppress(DeviceError, DeadlineExceeded):
                 self._deferred.wait(seconds)
+        self._events.drop_idle()
+        self._shared_events.drop_idle()
 
     def later(self, call: Callable[[], object]) -> None:
         """Call a function as soon as all streams that were used have done what is queued now, in another thread."""
