@@ -25,7 +25,15 @@ from bowstring.errors import (
 )
 from bowstring.testing import FakeDevice, OnlyCurrent, fake_device
 from tests.columnar import fake_rapids
-from tests.columnar.fake_rapids import DataFrame, ListDtype, RangeIndex, StructDtype, Table
+from tests.columnar.fake_rapids import (
+    CategoricalDtype,
+    DataFrame,
+    Index,
+    ListDtype,
+    RangeIndex,
+    StructDtype,
+    Table,
+)
 
 SOURCE = pa.record_batch(
     {
@@ -55,6 +63,13 @@ def device() -> FakeDevice:
 def cudf(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """Return a fake of cuDF, where ``import cudf`` finds it."""
     return fake_rapids.install(monkeypatch)
+
+
+def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
+    """Return the rows that a DataFrame was made of."""
+    owner = frame.to_pylibcudf()[0].columns()[0].owner
+    found: list[dict[str, Any]] = owner.to_arrow().to_pylist()
+    return found
 
 
 def frame_of(batch: Batch, dtypes: dict[Any, Any] | None = None, index: Any = None) -> DataFrame:
@@ -108,7 +123,7 @@ def test_bitmaps_begin_where_libcudf_can_read_them(device: FakeDevice, start: in
     for name in ("n", "s"):
         assert owner[name].validity.data.ptr % 4 == 0
     assert owner["n"].raw_values.data.ptr == batch["n"].raw_values.data.ptr
-    assert owner.to_arrow().equals(SOURCE.slice(start))
+    assert rows_of(frame) == SOURCE.slice(start).to_pylist()
 
 
 @pytest.mark.parametrize("value", [[], [[]], [[[]], []], [[["x"]]]])
@@ -125,18 +140,144 @@ def test_offsets_are_there_without_rows(device: FakeDevice, value: list[Any]) ->
     assert batch.to_arrow().equals(ours.to_arrow())
 
 
+TEXTS = pa.array(["short", None, "a text that no view holds itself", "", "short"] * 9)
+RUNS = pa.RunEndEncodedArray.from_arrays([2, 5, 9], ["a", None, "a longer one than twelve"])
+HELD: dict[str, pa.Array] = {
+    "texts by code": TEXTS.dictionary_encode(),
+    "texts by unsigned code": pa.DictionaryArray.from_arrays(
+        pa.array([2, 0, None, 1], pa.uint32()), TEXTS[:3]
+    ),
+    "nulls among values": pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 2], pa.int8()), TEXTS[:3]),
+    "large texts by code": TEXTS.cast(pa.large_string()).dictionary_encode(),
+    "views by code": pa.DictionaryArray.from_arrays(pa.array([2, 1, 0]), TEXTS[:3].cast(pa.string_view())),
+    "numbers by code": pa.array([7.5, None, 2.0, 7.5]).dictionary_encode(),
+    "flags by code": pa.DictionaryArray.from_arrays(pa.array([1, 0, 1]), pa.array([True, False])),
+    "decimals by code": pa.array([1, 2, 1], pa.decimal128(9, 2)).dictionary_encode(),
+    "days by code": pa.DictionaryArray.from_arrays(pa.array([1, 0]), pa.array([0, 86_400_000], pa.date64())),
+    "halves by code": pa.DictionaryArray.from_arrays(pa.array([1, 0]), np.array([0.5, 1.5], np.float16)),
+    "no values by code": pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int8()), TEXTS[:0]),
+    "codes in a list": pa.ListArray.from_arrays([0, 2, 2, 5], TEXTS[:5].dictionary_encode()),
+    "runs": RUNS,
+    "runs by code": pa.DictionaryArray.from_arrays(pa.array([8, 1, 0]), RUNS),
+    "large lists": pa.array([[1], None, [2, 3], []], pa.large_list(pa.int8())),
+    "lists of one size": pa.array([[1, 2], [3, None]], pa.list_(pa.int16(), 2)),
+    "maps": pa.array([[("a", 1)], None, [("b", None), ("c", 2)]], pa.map_(pa.string(), pa.int64())),
+    "half floats": pa.array(np.array([0.5, -2.0, np.inf], np.float16)),
+    "dates of milliseconds": pa.array([0, None, 86_400_000], pa.date64()),
+    "views of text": TEXTS.cast(pa.string_view()),
+    "nulls": pa.nulls(3),
+}
+
+
+def values_of(column: pa.Array) -> list[Any]:
+    """Return the values of a column: of dates of milliseconds, what they are as timestamps."""
+    if pa.types.is_dictionary(column.type):
+        values = values_of(column.dictionary)
+        return [None if code is None else values[code] for code in column.indices.to_pylist()]
+    wider = {pa.date64(): pa.timestamp("ms"), pa.float16(): pa.float32()}.get(column.type)
+    found: list[Any] = (column if wider is None else column.cast(wider)).to_pylist()
+    return found
+
+
 @pytest.mark.usefixtures("cudf")
-def test_what_cudf_does_not_know_is_named(device: FakeDevice) -> None:
-    """A type that libcudf refuses, and names that a dict cannot hold, are errors of ours."""
-    union = pa.UnionArray.from_dense(pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array([1])])
-    with pytest.raises(Unsupported, match=r"libcudf.*union.*select"):
-        Batch.from_arrow(pa.record_batch({"u": union})).to_device(device).to_cudf()
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("name", HELD)
+def test_what_other_types_hold_is_decoded_on_the_device(device: FakeDevice, name: str, start: int) -> None:
+    """Types that libcudf refuses and others hold arrive with all values, and no column goes through the host."""
+    column = HELD[name].slice(start)
+    batch = Batch.from_arrow({"c": column}).to_device(device)
+    device.statistics.reset()
+    with OnlyCurrent():
+        frame = batch.to_cudf()
+    assert device.statistics.host_read_bytes < 100
+    found = [row["c"] for row in rows_of(frame)]
+    pairs = [list(each.items()) if isinstance(each, dict) else each for each in found]
+    if name == "maps":
+        pairs = [each and [(entry["key"], entry["value"]) for entry in each] for each in found]
+    assert pairs == values_of(column)
+
+
+REFUSED: dict[str, pa.Array] = {
+    "union": pa.UnionArray.from_dense(pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array([1])]),
+    "binary": pa.array([b"x"]),
+    "large_binary": pa.array([b"x"], pa.large_binary()),
+    "binary_view": pa.array([b"x"], pa.binary_view()),
+    "fixed_size_binary": pa.array([b"x"], pa.binary(1)),
+    "time32": pa.array([1], pa.time32("s")),
+    "time64": pa.array([1], pa.time64("ns")),
+    "decimal256": pa.array([1], pa.decimal256(50)),
+    "list_view": pa.array([[1]], pa.list_view(pa.int8())),
+    "month_day_nano": pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+    "struct<a": pa.DictionaryArray.from_arrays(pa.array([0]), pa.array([{"a": 1}])),
+    "list<l: binary": pa.array([[b"x"]], pa.list_(pa.field("l", pa.binary()))),
+}
+
+
+@pytest.mark.usefixtures("cudf")
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_no_type_of_cudf_holds_is_refused_by_column(device: FakeDevice, kind: str) -> None:
+    """A column that cuDF has no type for is named, with its type and what to do, before anything is handed over."""
+    batch = Batch.from_arrow({"n": [1], "the column": REFUSED[kind]}).to_device(device)
+    with pytest.raises(Unsupported, match=r"libcudf.*select") as caught:
+        batch.to_cudf()
+    assert caught.value.where == "column 'the column'"
+    assert kind.removeprefix("list<l: ") in str(caught.value.found)
+
+
+@pytest.mark.usefixtures("cudf")
+def test_more_rows_than_libcudf_counts_are_refused(device: FakeDevice) -> None:
+    """Rows of a column, or of one inside it, that a 32-bit count cannot hold are refused: libcudf wraps around."""
+    batch = Batch.from_arrow({"n": pa.nulls(1 << 31)})
+    batch.device = device  # nulls have no memory
+    with pytest.raises(Unsupported, match=r"2147483648.*slice") as caught:
+        batch.to_cudf()
+    assert caught.value.where == "column 'n'"
+
+
+@pytest.mark.usefixtures("cudf")
+def test_names_that_cudf_cannot_tell_apart_are_refused(device: FakeDevice) -> None:
+    """Columns, or fields of a struct, of one name are errors of ours: cuDF has them as keys of a dict."""
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(NotExportable, match="one name"):
         Batch.from_arrow(twice).to_device(device).to_cudf()
     inside = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(NotExportable, match="at st"):
         Batch.from_arrow(pa.record_batch({"st": inside})).to_device(device).to_cudf()
+
+
+def categorical(device: FakeDevice, codes: pa.Array, categories: pa.Array) -> tuple[Batch, CategoricalDtype]:
+    """Return the codes as pylibcudf gives them, and the dtype that has the categories."""
+    column = Table.from_arrow(Batch.from_arrow({"": categories}).to_device(device)).columns()[0]
+    return Batch.from_arrow({"c": codes}).to_device(device), CategoricalDtype(Index(column), ordered=True)
+
+
+def test_categories_come_with_their_codes(device: FakeDevice) -> None:
+    """A categorical is a dictionary, ordered if it was; its values stay on the device and nulls stay nulls."""
+    codes = pa.array([1, 0, None, 1], pa.uint8())
+    batch, dtype = categorical(device, codes, pa.array(["low", "high"]))
+    source = pa.record_batch({"n": [1, 2, 3, 4], "c": codes})
+    frame = frame_of(Batch.from_arrow(source).to_device(device), {"n": np.dtype("i8"), "c": dtype})
+    device.statistics.reset()
+    taken = Batch.from_arrow(frame)
+    assert device.statistics.host_read_bytes < 100
+    assert taken.schema.field("c").type == pa.dictionary(pa.uint8(), pa.string(), ordered=True)
+    assert taken.to_arrow().column(1).to_pylist() == ["high", "low", None, "high"]
+    assert taken.to_arrow().column(0).to_pylist() == [1, 2, 3, 4]
+    assert Batch.from_arrow(frame_of(batch, {"c": dtype})).to_arrow().column(0).to_pylist()[:2] == [
+        "high",
+        "low",
+    ]
+
+
+def test_categories_that_would_be_lost_are_refused(device: FakeDevice) -> None:
+    """Categories inside a list, or of another library, are refused by column, and never published as codes."""
+    batch, dtype = categorical(device, pa.array([0], pa.uint8()), pa.array(["x"]))
+    listed = Batch.from_arrow({"l": pa.array([[0]], pa.list_(pa.uint8()))}).to_device(device)
+    with pytest.raises(Unsupported, match=r"inside a list.*'l'"):
+        Batch.from_arrow(frame_of(listed, {"l": ListDtype(dtype)}))
+    foreign = types.SimpleNamespace(categories=["x"], ordered=False)
+    with pytest.raises(Unsupported, match=r"not cuDF's.*'c'"):
+        Batch.from_arrow(frame_of(batch, {"c": foreign}))
 
 
 @pytest.mark.usefixtures("cudf")

@@ -24,7 +24,7 @@ GIVING_BACK = {"release", "unmap", "free_address", "close_ipc_handle"}
 # Those that are made where nobody waits for the producer but its readers' streams.
 EVENTS = {
     *("event_create", "event_record", "event_done", "event_destroy", "get_ipc_event_handle"),
-    *("open_ipc_event_handle", "stream_wait_event", "stream_done", "open_ipc_handle"),
+    *("open_ipc_event_handle", "stream_wait_event", "event_done", "open_ipc_handle"),
 }
 # An event that a consumer cannot destroy stays open: no other test can have its processes after that.
 FAILING_EVENTS = sorted(

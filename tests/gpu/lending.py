@@ -54,7 +54,7 @@ def moved(device: bowstring.testing.FakeDevice, batch: bow.Batch) -> bow.Batch:
 
 def _named(address: int | None) -> Any:
     """Return a stream of that address, as a user names it; nothing for none."""
-    return None if address is None else types.SimpleNamespace(ptr=address, synchronize=lambda: None)
+    return None if address is None else types.SimpleNamespace(ptr=address)
 
 
 class _Role:
@@ -188,7 +188,10 @@ class Lender(_Role):
             arrays = [pa.array(each).dictionary_encode() if encoded else pa.array(each) for each in text]
             data = [moved(self.device, bow.Batch.from_arrow({"c0": each})) for each in arrays]
         name = f"t{self._count}"
-        return str(self._server.publish(name, data, readers=readers, share=share, events=events))
+        cuda = getattr(self.device.xp, "cuda", None)
+        current = 0 if cuda is None else cuda.get_current_stream()
+        working = current if events else None
+        return str(self._server.publish(name, data, readers=readers, share=share, cuda_stream=working))
 
     def try_publish(self, share: Any = "in_place", *, events: bool = False) -> str:
         """Publish for two readers; return the URI, or the name of the error of ours."""
@@ -256,7 +259,7 @@ class Borrower(_Role):
 
     def take(self, uri: str, mode: Any = "map", named: int | None = None) -> dict[str, Any]:
         """Read a data set; return the values that its columns have, where they lie, and how they came."""
-        with bow.connect(uri, limits=_QUICK, mode=mode, stream=_named(named)) as stream:
+        with bow.connect(uri, limits=_QUICK, mode=mode, cuda_stream=_named(named)) as stream:
             batches = list(stream)
             found = {
                 "values": sorted({value for batch in batches for value in self._values(batch)}),
@@ -278,7 +281,7 @@ class Borrower(_Role):
         cuda = getattr(self.device.xp, "cuda", None)
         stream = _named(77) if cuda is None else cuda.Stream(non_blocking=True)
         current = contextlib.nullcontext() if cuda is None else stream
-        with current, bow.connect(uri, limits=_QUICK, stream=stream) as batches:
+        with current, bow.connect(uri, limits=_QUICK, cuda_stream=stream) as batches:
             found = {value for batch in batches for value in self._values(batch)}
             return {"values": sorted(found), "why": batches.stats.why}
 
@@ -291,12 +294,12 @@ class Borrower(_Role):
 
     def hold(self, uri: str, named: int | None = None) -> None:
         """Read a data set, and keep it; on a stream of that address, if it is named."""
-        with bow.connect(uri, limits=_QUICK, mode="map", stream=_named(named)) as stream:
+        with bow.connect(uri, limits=_QUICK, mode="map", cuda_stream=_named(named)) as stream:
             self._held += list(stream)
 
     def begin(self, uri: str, named: int | None = None) -> list[int]:
         """Read the first batch of a data set, as `hold` does, and keep it and the stream."""
-        self._stream = bow.connect(uri, limits=_QUICK, mode="map", stream=_named(named))
+        self._stream = bow.connect(uri, limits=_QUICK, mode="map", cuda_stream=_named(named))
         self._held.append(next(iter(self._stream)))
         return self.values()
 

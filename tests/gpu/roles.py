@@ -152,7 +152,7 @@ class PrivateReader:
     def begin(self, endpoint: str) -> None:
         """Queue reads that take seconds, the last one into a result, and drop the batch."""
         xp = self._device.xp
-        with bow.connect(endpoint, mode="map", stream=self._stream) as stream:
+        with bow.connect(endpoint, mode="map", cuda_stream=self._stream) as stream:
             [batch] = stream
         array = only_column(batch)
         scratch, self._result = xp.empty(array.nbytes, xp.uint8), xp.empty(array.nbytes, xp.uint8)

@@ -77,13 +77,13 @@ def test_peers_copy_directly(first: FakeDevice, second: FakeDevice) -> None:
     assert first.statistics.host_read_bytes < 1000
     assert second.statistics.host_written_bytes == 0
     assert first.statistics.peer_copied_bytes >= batch.nbytes
-    assert first.driver.calls["let_read"] == 1
+    assert first.driver.calls["set_access"] == 2  # of the copy's device, and for it
     assert first.driver.calls["pin"] == 0
     assert there.to_arrow().equals(TABLE)
     moved(batch, second)
     # One pair, asked about once; copies themselves look, as a driver's do.
     assert road_between(first, second).name == "peer copy"
-    assert first.driver.calls["let_read"] == 1
+    assert first.driver.calls["set_access"] == 3
 
 
 def test_others_go_through_pinned_memory(
@@ -146,7 +146,9 @@ def test_no_way(first: FakeDevice, second: FakeDevice) -> None:
 
 
 @pytest.mark.parametrize("peers", [True, False])
-@pytest.mark.parametrize("call", ["can_reach", "let_read", "copy_peer", "copy_out", "copy_in", "stream_done"])
+@pytest.mark.parametrize(
+    "call", ["can_reach", "set_access", "copy_peer", "copy_out", "copy_in", "event_done"]
+)
 def test_calls_that_fail(first: FakeDevice, second: FakeDevice, call: str, peers: bool) -> None:
     """Whichever call fails, the batch arrives by another road or the error is the driver's; nothing is kept."""
     first.driver.peers = peers
@@ -212,7 +214,7 @@ def test_stats_say_which_road_and_why(first: FakeDevice, peers: bool) -> None:
 
 # What each road calls, whether peers reach each other or not.
 ROADS = {
-    True: ("can_reach", "let_read", "copy_peer", "stream_done"),
+    True: ("can_reach", "set_access", "copy_peer", "event_done"),
     False: ("can_reach", "copy_out", "copy_in"),
 }
 SIZES = st.lists(st.integers(0, 3000), min_size=1, max_size=30)

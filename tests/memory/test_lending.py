@@ -191,14 +191,14 @@ def test_it_is_closed_when_the_device_is_done(
     _, handle = lent_by(exporter, 7)
     region = cache.open_lent(handle)
     order: list[str] = []
-    for name in ("synchronize", "close_ipc_handle"):
+    for name in ("event_done", "close_ipc_handle"):
         call = getattr(device.driver, name)
         monkeypatch.setattr(device.driver, name, _noting(call, name, order))
     del region
     gc.collect()
     assert not order
     cache.trim()
-    assert order == ["synchronize", "close_ipc_handle"]
+    assert order == ["event_done", "close_ipc_handle"]
     assert cache.statistics.idle == 0
 
 
@@ -322,7 +322,7 @@ def test_lent_memory_goes_to_a_peer(
     device.driver.calls.clear()
     stretch = Stretch(0, 1000, region.address)
     road = carry(lambda: [stretch], device, into, [region])
-    assert (road.name, device.driver.calls["let_read"]) == ("peer copy", 0)
+    assert (road.name, device.driver.calls["set_access"]) == ("peer copy", 0)
     assert set(into.to_host().tolist()) == {6}
     del region, into
 

@@ -46,6 +46,9 @@ class FakeDriver(FakeEvents):
         Bytes that each device says it has.
     peers : bool
         Whether the devices reach each other's memory. The answer is kept for each pair.
+    exports, shares_events, gives_read_only : bool
+        Whether memory can be exported, events can be opened by other processes, and memory mapped read-only: WSL2
+        and virtual GPUs lack some of it.
     """
 
     def __init__(self) -> None:
@@ -60,8 +63,8 @@ class FakeDriver(FakeEvents):
         self._failures: dict[str, BowstringError] = {}
         self._gone = False
         self.memory = 8 << 30
-        self.peers = True
-        self._readers: dict[int, set[int]] = {}
+        self.peers = self.exports = self.shares_events = self.gives_read_only = True
+        self._readers: dict[int, dict[int, bool]] = {}
         self._pinned: dict[int, int] = {}
 
     def fail_next(self, call: str, error: BowstringError | None = None) -> None:
@@ -150,9 +153,21 @@ class FakeDriver(FakeEvents):
         self._call("device_name")
         return f"Fake {ordinal}"
 
-    def can_export(self, ordinal: int) -> bool:  # noqa: ARG002  all can
+    def can_export(self, ordinal: int) -> bool:  # noqa: ARG002  of all the same
         self._call("can_export")
-        return True
+        return self.exports
+
+    def has_shared_events(self, ordinal: int) -> bool:  # noqa: ARG002  of all the same
+        self._call("has_shared_events")
+        return self.shares_events
+
+    def allocate_private(self, ordinal: int, nbytes: int) -> int:
+        self._call("allocate_private")
+        return self.allocate(ordinal, nbytes, "async")
+
+    def free_private(self, ordinal: int, address: int) -> None:  # noqa: ARG002
+        self._call("free_private")
+        self.free(address)
 
     def granularity(self, ordinal: int) -> int:  # noqa: ARG002  of all the same
         self._call("granularity")
@@ -209,9 +224,15 @@ class FakeDriver(FakeEvents):
             map_untouchable(address - ADDRESS_SHIFT, nbytes, mmap.MAP_SHARED | FIXED, fd)
             self._mapped[address] = nbytes
 
-    def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:  # noqa: ARG002
+    def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
         self._call("set_access")
         self._check_mapped(address, nbytes)
+        if not writable and not self.gives_read_only:
+            raise refused("set_access", "CUDA_ERROR_NOT_SUPPORTED (801)")
+        readers = self._readers.setdefault(address, {})
+        readers[ordinal] = writable
+        if next(iter(readers)) != ordinal:  # a peer: what the first one may do stays as it is
+            return
         allowed = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         if libc().mprotect(address - ADDRESS_SHIFT, nbytes, allowed):
             raise refused("set_access", os.strerror(ctypes.get_errno()))
@@ -317,12 +338,6 @@ class FakeDriver(FakeEvents):
     def can_reach(self, ordinal: int, peer: int) -> bool:
         self._call("can_reach")
         return ordinal == peer or self.peers
-
-    def let_read(self, address: int, nbytes: int, ordinal: int) -> None:
-        self._call("let_read")
-        with self._lock:
-            self._check_mapped(address, nbytes)
-            self._readers.setdefault(address, set()).add(ordinal)
 
     def pin(self, ordinal: int, nbytes: int) -> int:  # noqa: ARG002  of all the same
         self._call("pin")

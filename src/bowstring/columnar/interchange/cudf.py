@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.interchange.libcudf_types import in_types_of_libcudf
 from bowstring.columnar.interchange.to_array import array_without_nulls
-from bowstring.columnar.layout import Kind
+from bowstring.columnar.layout import Kind, Layout
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.slice import Parts
 from bowstring.columnar.spans import Spans, buffer_of
@@ -25,8 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from bowstring.columnar.batch import Batch
+    from bowstring.columnar.interchange.foreign import Importer
 
-__all__ = ["RapidsExport", "aligned_for_libcudf", "arrow_of_cudf", "with_names_of_cudf"]
+__all__ = [
+    "RapidsExport",
+    "aligned_for_libcudf",
+    "arrow_of_cudf",
+    "with_categories",
+    "with_names_of_cudf",
+]
 
 _WORD: Final = 4  # libcudf reads bitmaps by words of so many bytes
 _WIDEST: Final = 16  # bytes that a GPU loads at once
@@ -73,10 +81,11 @@ class RapidsExport:
     def to_cudf(self: Any) -> Any:
         """Return a ``cudf.DataFrame`` over the same memory.
 
-        libcudf copies Booleans, which it has as bytes, and does not know all types of Arrow. What lies at addresses
-        that it cannot read, such as bitmaps of some slices, is copied on the device before. The batch cannot be
-        released while the DataFrame lives, which must not be written. Metadata and names of extension types stay
-        behind.
+        libcudf copies Booleans, which it has as bytes, and views of text. What lies where it cannot read,
+        such as bitmaps of some slices, is copied on the device before. So is what cuDF has another type for:
+        dictionaries and run ends are decoded, other lists and maps become lists, half floats
+        ``float32``, ``date64`` timestamps. The batch cannot be released while the DataFrame lives, which must not
+        be written. Metadata and names of extension types stay behind.
 
         Raises
         ------
@@ -87,18 +96,20 @@ class RapidsExport:
         NotExportable
             Two columns, or two fields of a struct, have one name.
         Unsupported
-            libcudf does not know a type.
+            libcudf has no type for a column, such as binary, times of day, unions or decimals of 256 bits, or does
+            not count so many rows; the column is named.
         """
         _check_device(self)
         pylibcudf, cudf = _module("pylibcudf"), _module("cudf")
         names = _names(self.schema, "the batch")
+        batch = in_types_of_libcudf(self)
         metadata: dict[str, Any] = {
             "columns": names,
-            "child_names": {field.name: _child_names(field.type, field.name) for field in self.schema},
+            "child_names": {field.name: _child_names(field.type, field.name) for field in batch.schema},
         }
         if not names:
             metadata["index"] = cudf.RangeIndex(self.num_rows)
-        aligned = aligned_for_libcudf(self)
+        aligned = aligned_for_libcudf(batch)
         try:
             table = pylibcudf.Table.from_arrow(aligned)
         except (TypeError, ValueError, RuntimeError) as error:  # what C++ throws comes as RuntimeError
@@ -141,7 +152,7 @@ def _child_names(type_: pa.DataType, where: str) -> dict[str, Any]:
             name: _child_names(field.type, where)
             for name, field in zip(_names(fields, where), fields, strict=True)
         }
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+    if pa.types.is_list(type_):
         return {"offsets": {}, "element": _child_names(type_.value_type, where)}
     return {}
 
@@ -214,6 +225,40 @@ def arrow_of_cudf(source: Any) -> tuple[Any, Mapping[Any, Any]] | None:
     return table, dict(source.dtypes.items())
 
 
+def with_categories(batch: Batch, table: Any, dtypes: Mapping[Any, Any], importer: Importer) -> Batch:
+    """Return codes of categoricals as dictionaries: a pylibcudf table has codes alone, and dtypes their categories.
+
+    Raises
+    ------
+    Unsupported
+        Categories of a column are not cuDF's, or on another device.
+    """
+    fields, ids, dictionaries = list(batch.schema), list[int](), dict(batch.dictionaries)
+    for at, (column, dtype) in enumerate(zip(batch.columns, dtypes.values(), strict=True)):
+        if not _is_categorical(dtype) or pa.types.is_dictionary(column.type):
+            ids += column._dictionary_ids(column._node.end)
+            continue
+        categories, where = dtype.categories, f"column {column.name!r}"
+        if not hasattr(categories, "to_pylibcudf"):
+            raise Unsupported("categories that are not cuDF's", found=type(categories).__name__, where=where)
+        schema, array = type(table)([categories.to_pylibcudf()[0]]).__arrow_c_device_array__()
+        values = importer.device_batch(schema, array, {"values": None})
+        if values is None or values.device is not batch.device:
+            raise Unsupported("categories on another device than their codes", where=where)
+        ids.append(max(dictionaries, default=-1) + 1)
+        dictionaries[ids[-1]] = Dictionary(ids[-1], values)
+        encoded = pa.dictionary(column.type, values.schema.field(0).type, bool(dtype.ordered))
+        fields[at] = column.field.with_type(encoded)
+    if fields == list(batch.schema):
+        return batch
+    layout = Layout.of(pa.schema(fields, metadata=batch.schema.metadata), ids)
+    return batch.derived(batch.parts._replace(layout=layout), batch.num_rows, dictionaries)
+
+
+def _is_categorical(dtype: Any) -> bool:
+    return hasattr(dtype, "categories") and hasattr(dtype, "ordered")
+
+
 def with_names_of_cudf(schema: pa.Schema, dtypes: Mapping[Any, Any] | None = None) -> pa.Schema:
     """Return the schema of a pylibcudf table with what it does not know: names, and time zones.
 
@@ -229,13 +274,13 @@ def with_names_of_cudf(schema: pa.Schema, dtypes: Mapping[Any, Any] | None = Non
             return schema
         dtypes = {str(index): None for index in range(len(schema))}
     fields = [
-        pa.field(str(name), _type_of_cudf(field.type, dtype), field.nullable, field.metadata)
+        pa.field(str(name), _type_of_cudf(field.type, dtype, str(name)), field.nullable, field.metadata)
         for field, (name, dtype) in zip(schema, dtypes.items(), strict=True)
     ]
     return pa.schema(fields, metadata=schema.metadata)
 
 
-def _type_of_cudf(type_: pa.DataType, dtype: Any) -> pa.DataType:
+def _type_of_cudf(type_: pa.DataType, dtype: Any, where: str) -> pa.DataType:
     """Return a type with the names and time zones of a dtype of cuDF's or pandas'."""
     dtype = getattr(dtype, "pyarrow_dtype", dtype)
     zone = getattr(dtype, "tz", None)
@@ -245,13 +290,22 @@ def _type_of_cudf(type_: pa.DataType, dtype: Any) -> pa.DataType:
         inside = dtype.value_type if isinstance(dtype, pa.DataType) else getattr(dtype, "element_type", None)
         value = type_.value_field
         make = pa.list_ if pa.types.is_list(type_) else pa.large_list
-        return make(value.with_type(_type_of_cudf(value.type, inside)))
+        return make(value.with_type(_type_inside(value.type, inside, where)))
     if not pa.types.is_struct(type_) or dtype is None:
         return type_
     fields = {each.name: each.type for each in dtype} if isinstance(dtype, pa.StructType) else dtype.fields
     return pa.struct(
         [
-            pa.field(name, _type_of_cudf(child.type, inside), child.nullable)
+            pa.field(name, _type_inside(child.type, inside, where), child.nullable)
             for child, (name, inside) in zip(type_, fields.items(), strict=True)
         ]
     )
+
+
+def _type_inside(type_: pa.DataType, dtype: Any, where: str) -> pa.DataType:
+    if _is_categorical(dtype):
+        raise Unsupported(
+            "categories inside a list or a struct, of which pylibcudf gives the codes alone",
+            where=f"column {where!r}",
+        )
+    return _type_of_cudf(type_, dtype, where)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from bowstring.columnar.chunked import combine_chunks, combine_column, unify_dictionaries
 from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionary
-from bowstring.columnar.interchange.cudf import arrow_of_cudf
+from bowstring.columnar.interchange.cudf import arrow_of_cudf, with_categories
 from bowstring.columnar.interchange.foreign import Importer, device_stream
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import ColumnErrors, check_equal_lengths, checked_name
@@ -193,7 +193,8 @@ def _on_its_device(source: Any, importer: Importer) -> Batch | None:
     if not hasattr(table, "__arrow_c_device_array__"):
         return None
     schema, array = table.__arrow_c_device_array__()
-    return importer.device_batch(schema, array, dtypes)
+    batch = importer.device_batch(schema, array, dtypes)
+    return batch if batch is None or dtypes is None else with_categories(batch, table, dtypes, importer)
 
 
 def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[Batch]) -> Batch | None:
