@@ -92,8 +92,10 @@ def test_numbers_of_values_that_contradict_each_other_change_no_rows(codec: str 
     for wrong in (0, 5, 7, MOST):
         with pytest.raises((InvalidData, LimitExceeded), match=WRONG):
             rows_of(file([page(NUMBERS, wrong, codec)], 6, 6, codec))
-    with pytest.raises(InvalidData, match="row groups of a Parquet file have another number"):
-        rows_of(file([flat], 6, 6, codec, file_rows=7))
+    # What the file says beside its row groups is no more than that.
+    assert rows_of(file([flat], 6, 6, codec, file_rows=7)) == list(range(6))
+    with bow.parquet.read(file([flat], 6, 6, codec, file_rows=7)) as stream:
+        assert stream.num_rows == 6
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -112,7 +114,7 @@ def test_sizes_that_no_page_has_take_no_memory(codec: str | None) -> None:
         first = page(body, 6 if type_ == 2 else 1, codec, kind=2)
         data = file([first, values], 6, 6, codec, type=type_, dictionary=True)
         assert rows_of(data) == [0 if type_ == 2 else b"x"] * 6
-    assert pa.default_memory_pool().max_memory() < max(before, 1 << 28)
+    assert pa.default_memory_pool().max_memory() <= max(before, 1 << 28)
 
 
 def test_dictionaries_that_a_footer_does_not_list_are_bounded() -> None:

@@ -161,22 +161,8 @@ class OpenFile:
 
     @functools.cached_property
     def num_rows(self) -> int:
-        """How many rows the file has.
-
-        Raises
-        ------
-        InvalidMetadata
-            Its row groups have more, or fewer.
-        """
-        found = sum(map(self.row_group_rows, range(self.num_row_groups)))
-        if found != self.metadata.num_rows:
-            raise InvalidMetadata(
-                "the row groups of a Parquet file have another number of rows than its footer says",
-                expected=int(self.metadata.num_rows),
-                found=found,
-                where=self.name,
-            )
-        return found
+        """How many rows its row groups have: the number beside them may be another one."""
+        return sum(map(self.row_group_rows, range(self.num_row_groups)))
 
     def row_group_rows(self, index: int) -> int:
         """Return how many rows a row group has."""
@@ -605,7 +591,8 @@ class OpenFile:
         try:
             yield
         except BowstringError as error:
-            error.where = f"{self.name}, {error.where}" if error.where else self.name
+            if not str(error.where).startswith(self.name):
+                error.where = f"{self.name}, {error.where}" if error.where else self.name
             raise
         except (pa.ArrowNotImplementedError, NotImplementedError) as error:
             raise Unsupported(
