@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels.parquet import footer
+from bowstring.kernels.parquet import footer, pages
 from bowstring.kernels.signature import Kernel
 from bowstring.kernels.types import i64
-from tests.kernels.parquet_cases import DEPTH, REST, arguments
+from tests.kernels.parquet_cases import DEPTH, REST, arguments, chunks
 
 
 def wild_arguments(
@@ -29,7 +29,20 @@ def wild_arguments(
         bounds = i64(rng.integers(0, 4)), i64(rng.integers(0, 1 << 20)), i64(rng.integers(0, DEPTH + 1))
         return given, *bounds, guarded(room), guarded(facts), guarded(counts)
 
+    def headers(rng: np.random.Generator) -> tuple[Any, ...]:
+        found, places = chunks()
+        data = np.frombuffer(found, np.uint8).copy()
+        data[rng.integers(0, len(data), 60)] = rng.integers(0, 256, 60)
+        given = guarded(data[: rng.integers(0, len(data))]) if rng.random() < 0.7 else wild(rng, np.uint8, 60)
+        facts = np.zeros((len(places), int(pages.FACTS)), np.int64)
+        facts[:, [int(pages.AT), int(pages.END)]] = places
+        facts[:, int(pages.WANTED)] = rng.integers(0, 1000)
+        room = np.zeros(len(places) * int(pages.DEPTH * footer.LEVEL), np.int64)
+        bounds = [i64(rng.integers(0, 200)) for _ in range(3)]
+        return given, *bounds, guarded(facts.reshape(-1)), guarded(room)
+
     return {
+        pages.read_pages: headers,
         footer.read_footer: make,
         footer.longest_value: lambda rng: (wild(rng, np.uint8, 60), guarded(np.zeros(2, np.int64))),
     }

@@ -1,4 +1,4 @@
-"""Example arguments of the kernels of Parquet files: a footer and its dictionary page, whole and cut short."""
+"""Example arguments of the kernels of Parquet files: a footer, pages and a dictionary, whole and cut short."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bowstring.kernels.parquet import footer
+from bowstring.kernels.parquet import footer, pages
 from bowstring.kernels.signature import Kernel
 from bowstring.parquet.footer import decode_footer, footer_bytes
 
@@ -67,12 +67,56 @@ def footers(rng: np.random.Generator) -> Iterator[Case]:
         yield 1, arguments(bytes(data))
 
 
-def pages(rng: np.random.Generator) -> Iterator[Case]:
+def dictionaries(rng: np.random.Generator) -> Iterator[Case]:
     for data in (PAGE, PAGE[:-1], b"", b"\xff" * 7, rng.bytes(50)):
         yield 1, (np.frombuffer(data, np.uint8), np.zeros(2, np.int64))
 
 
+def chunks() -> tuple[bytes, list[tuple[int, int]]]:
+    """Return a file with pages of both versions, and where its column chunks are."""
+    data, places = b"", []
+    for version in ("1.0", "2.0"):
+        sink = pa.BufferOutputStream()
+        table = pa.table({"a": [1, 2, 3] * 50, "b": ["x", None, "y"] * 50})
+        pq.write_table(table, sink, data_page_version=version, data_page_size=64, write_batch_size=40)
+        file = sink.getvalue()
+        group = pq.read_metadata(pa.BufferReader(file)).row_group(0)
+        for column in map(group.column, range(2)):
+            begin = len(data) + column.dictionary_page_offset
+            places.append((begin, begin + column.total_compressed_size))
+        data += file.to_pybytes()
+    return data, places
+
+
+def headers(rng: np.random.Generator) -> Iterator[Case]:
+    data, places = chunks()
+
+    def case(data: bytes, base: int, values: int, floor: int = 1 << 20) -> Case:
+        facts = np.zeros((len(places), int(pages.FACTS)), np.int64)
+        facts[:, [int(pages.AT), int(pages.END)]] = places
+        facts[:, int(pages.WANTED)] = values
+        room = np.zeros(len(places) * int(pages.DEPTH * footer.LEVEL), np.int64)
+        return len(places), (np.frombuffer(data, np.uint8), base, floor, 2, facts.reshape(-1), room)
+
+    yield case(data, 0, 150)
+    yield case(data, 0, 149)
+    yield case(data, 0, 150, 4)
+    yield case(data, 0, 1000)
+    yield case(data[:60], 0, 150)
+    yield case(data[places[1][0] :], places[1][0], 150)
+    # A map, a list of booleans, a double and a UUID.
+    yield case(
+        b"PAR1" + bytes.fromhex("15001502150219210102a71b01550204") + bytes(8) + b"\x1d" + bytes(40), 0, 1
+    )
+    for _ in range(20):
+        damaged = bytearray(data)
+        for begin, end in places:
+            damaged[rng.integers(begin, min(begin + 30, end))] = rng.integers(256)
+        yield case(bytes(damaged), 0, 150)
+
+
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     footer.read_footer: footers,
-    footer.longest_value: pages,
+    footer.longest_value: dictionaries,
+    pages.read_pages: headers,
 }

@@ -24,6 +24,8 @@ from bowstring.errors import (
     UsageError,
     first_line,
 )
+from bowstring.kernels.parquet.footer import COMPRESSED
+from bowstring.kernels.parquet.pages import RAW, VALUES
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.parquet.annotations import meant_fields
 from bowstring.parquet.chunks import SMALL, Chunks
@@ -157,10 +159,10 @@ class OpenFile:
         """How many row groups the file has."""
         return int(self.metadata.num_row_groups)
 
-    @property
+    @functools.cached_property
     def num_rows(self) -> int:
-        """How many rows the file has."""
-        return int(self.metadata.num_rows)
+        """How many rows its row groups have: the number beside them may be another one."""
+        return sum(map(self.row_group_rows, range(self.num_row_groups)))
 
     def row_group_rows(self, index: int) -> int:
         """Return how many rows a row group has."""
@@ -233,18 +235,24 @@ class OpenFile:
 
         Raises
         ------
+        InvalidMetadata
+            Their pages have another number of values than the footer says.
         LimitExceeded
-            A row may be larger than the bounds.
+            A row, or a page, may be larger than the bounds.
         """
         facts = self.metadata.row_group(group)
-        rows = int(facts.num_rows)
-        if self._is_flat():
-            # No value is larger than all pages together: small row groups need no closer look.
-            nbytes = rows * (int(facts.total_byte_size) + self._row_bytes)
-            if 0 <= nbytes <= self._limits.window_bytes // 16:
-                return Size(nbytes, nbytes, BATCH_ROWS)
+        rows, most, raw = int(facts.num_rows), int(facts.num_rows), int(facts.total_byte_size)
+        chosen = tuple(sorted(leaves))
         with self._translated():
-            found = self._sizes.of(group, rows, tuple(sorted(leaves)), look=look)
+            pages = self._sizes.pages(group, rows, chosen) if look else None
+            if pages is not None and len(pages):
+                most, raw = int(pages[:, VALUES].max()), int(pages[:, RAW].sum())
+            if self._is_flat():
+                # No value is larger than all pages together: small row groups need no closer look.
+                nbytes = most * (raw + self._row_bytes)
+                if 0 <= nbytes <= self._limits.window_bytes // 16:
+                    return Size(nbytes, nbytes, BATCH_ROWS)
+            found = self._sizes.of(group, rows, chosen, pages)
         return found._replace(rows=min(found.rows, BATCH_ROWS))
 
     def encrypted(self) -> list[int]:
@@ -325,6 +333,8 @@ class OpenFile:
             It has far more bytes than is likely for what the footer says.
         """
         size = self.size(index, range(len(self.leaf_paths)) if selection.leaves is None else selection.leaves)
+        if size.likely > self._limits.window_bytes:
+            raise TooLargeError
         if size.most > self._limits.window_bytes:
             return self._guarded(index, selection, size, threads=threads)
         with self._translated():
@@ -338,13 +348,19 @@ class OpenFile:
                     table = self._whole(self._wide_metadata, index, selection, threads=threads)
                 except _OF_PYARROW as second:
                     raise self._blamed(second, [index], selection) from second
+            _check_rows(rows, table.num_rows, selection, f"row group {index}")
             return _batches(table, selection, rows)
 
     def iter_row_groups(
         self, groups: Sequence[int], selection: Selection, rows: int = BATCH_ROWS, *, threads: bool = True
     ) -> Iterator[pa.RecordBatch]:
-        """Read row groups piece by piece, without ever having all of one in memory."""
+        """Read row groups piece by piece, without ever having all of one in memory.
+
+        Their pages were looked at: `rows` are at most those of :meth:`size`.
+        """
         done = 0
+        expected = sum(map(self.row_group_rows, groups))
+        where = ", ".join(f"row group {group}" for group in groups[:3])
         with self._translated():
             try:
                 for table in self._pieces(self.metadata, groups, selection, rows, threads=threads):
@@ -356,13 +372,17 @@ class OpenFile:
                 if not self._is_wide(selection):
                     raise self._blamed(error, groups, selection) from error
             else:
+                _check_rows(expected, done, selection, where)
                 return
+            expected -= done
             try:
                 for table in self._pieces(self._wide_metadata, groups, selection, rows, threads=threads):
                     if done < table.num_rows:
                         left = table.slice(done)
                         yield from _batches(left, selection, left.num_rows)
+                        expected -= left.num_rows
                     done = max(done - table.num_rows, 0)
+                _check_rows(expected, 0, selection, where)
             except BowstringError:
                 raise
             except _OF_PYARROW as second:
@@ -390,7 +410,12 @@ class OpenFile:
         self, metadata: Any, groups: Sequence[int], selection: Selection, rows: int, *, threads: bool
     ) -> Iterator[pa.Table]:
         # pyarrow reads dictionaries of nested columns for whole row groups only.
-        for batch in self._opened(metadata).reader.iter_batches(
+        chosen = slice(None) if selection.leaves is None else list(selection.leaves)
+        packed = self.chunks.facts[list(groups)][:, chosen, COMPRESSED]
+        # pyarrow keeps the bytes of whole column chunks, or else of as much of each.
+        window = self._limits.window_bytes
+        size = 0 if packed.sum() <= window else max(window // (8 * packed.shape[1]), SMALL)
+        for batch in self._opened(metadata, buffer_size=size).reader.iter_batches(
             rows, row_groups=list(groups), column_indices=_indices(selection), use_threads=threads
         ):
             yield pa.Table.from_batches([batch])
@@ -566,7 +591,8 @@ class OpenFile:
         try:
             yield
         except BowstringError as error:
-            error.where = f"{self.name}, {error.where}" if error.where else self.name
+            if not str(error.where).startswith(self.name):
+                error.where = f"{self.name}, {error.where}" if error.where else self.name
             raise
         except (pa.ArrowNotImplementedError, NotImplementedError) as error:
             raise Unsupported(
@@ -607,6 +633,17 @@ def _batches(table: pa.Table, selection: Selection, rows: int) -> list[pa.Record
             )
         )
     return found
+
+
+def _check_rows(expected: int, found: int, selection: Selection, where: str) -> None:
+    """Raise an error where columns have other rows than the footer says."""
+    if expected != found and len(selection.schema):
+        raise InvalidData(
+            "columns of the Parquet file have another number of rows than its footer says",
+            expected=f"{expected} rows",
+            found=f"{found} rows",
+            where=f"{where}, columns {', '.join(selection.schema.names)[:200]}",
+        )
 
 
 def _typed(array: Any, field: pa.Field) -> Any:

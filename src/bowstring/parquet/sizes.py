@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import InvalidMetadata, LimitExceeded
+from bowstring.errors import LimitExceeded
 from bowstring.kernels.launch import launch
 from bowstring.kernels.parquet import footer as kernel
+from bowstring.kernels.parquet import pages
 from bowstring.parquet.logical import PHYSICAL
-from bowstring.parquet.thrift import Reader
+from bowstring.parquet.pages import check_pages, pages_of
 from bowstring.parquet.types import logical_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bowstring.limits import Limits
     from bowstring.parquet.chunks import Chunks
     from bowstring.parquet.footer import Footer, SchemaElement
@@ -32,8 +35,7 @@ _PREFIXES: Final = 1 << 7
 _BESIDE: Final = 8
 _DECIMAL: Final = 32
 _MIB: Final = 1 << 20
-_HEADER: Final = 64 * 1024
-_DEPTH: Final = 64
+_REPEATED: Final = 2
 
 
 class TooLargeError(Exception):
@@ -94,43 +96,74 @@ class Sizes:
         self._limits = limits
         nodes = [node for node in footer.nodes() if node.element.physical is not None]
         self._widths = [_width(node.element) for node in nodes]
-        self._paths = [node.path for node in nodes]
+        self._paths = [".".join(node.path) for node in nodes]
+        self._least = np.array([_least(node.element) for node in nodes], np.int64)
+        self._is_repeated = np.zeros(len(nodes), np.bool_)
+        for node in footer.nodes():
+            if node.element.repetition == _REPEATED:
+                self._is_repeated[node.first_leaf : node.end_leaf] = True
         self._texts: dict[tuple[int, int], _Text] = {}
         self._chosen: dict[tuple[int, ...], tuple[Any, Any, list[int]]] = {}
 
-    def of(self, group: int, rows: int, leaves: tuple[int, ...], *, look: bool = True) -> Size:
+    def pages(self, group: int, rows: int, leaves: Sequence[int]) -> Any:
+        """Return the facts of the pages of some columns of values of a row group, which are as the footer says.
+
+        Raises
+        ------
+        InvalidMetadata, LimitExceeded
+            As :func:`bowstring.parquet.pages.check_pages`.
+        """
+        chosen = np.array(leaves, np.int64)
+        chunks = self._facts[group, chosen]
+        if not len(chosen):
+            return np.zeros((0, int(pages.FACTS)), np.int64)
+        # Each row has a value or the level of a null, and of a repeated column at least one.
+        lists = np.maximum(chunks[:, kernel.VALUES], rows)
+        wanted = np.where(self._is_repeated[chosen], lists, rows)
+        facts = pages_of(self._source, chunks, wanted, self._limits)
+        names = [f"row group {group}, column {self._paths[leaf]}" for leaf in leaves]
+        check_pages(facts, chunks, self._least[chosen], names, self._limits)
+        return facts
+
+    def of(self, group: int, rows: int, leaves: tuple[int, ...], facts: Any | None) -> Size:
         """Return the size of some columns of values of a row group of so many rows.
 
-        Without `look`, what the footer claims of text is not compared with dictionaries: ``likely`` alone counts.
+        Without the `facts` of their pages, what the footer claims is believed: ``likely`` alone counts.
 
         Raises
         ------
         LimitExceeded
-            One row, or one page, may be larger than the bounds on what is decompressed.
+            One row may be larger than the bounds on what is decompressed.
         """
+        chunks = self._facts[group, np.array(leaves, np.int64)]
+        values = np.maximum(chunks[:, kernel.VALUES], 0)
+        raw, encodings = np.maximum(chunks[:, kernel.UNCOMPRESSED], 0), chunks[:, kernel.ENCODINGS]
+        if facts is not None:
+            values, raw = np.maximum(values, facts[:, pages.VALUES]), facts[:, pages.RAW]
+            encodings = facts[:, pages.ENCODINGS]
         if leaves not in self._chosen:
-            fixed = [leaf for leaf in leaves if self._widths[leaf] is not None]
-            widths = np.array([self._widths[leaf] for leaf in fixed], np.float64)
-            texts = [leaf for leaf in leaves if self._widths[leaf] is None]
+            fixed = [place for place, leaf in enumerate(leaves) if self._widths[leaf] is not None]
+            widths = np.array([self._widths[leaves[place]] for place in fixed], np.float64)
+            texts = [place for place, leaf in enumerate(leaves) if self._widths[leaf] is None]
             self._chosen[leaves] = np.array(fixed, np.int64), widths, texts
-        fixed_leaves, widths, texts = self._chosen[leaves]
-        counts = np.maximum(self._facts[group, fixed_leaves, kernel.VALUES], 0).astype(np.float64)
+        fixed_places, widths, texts = self._chosen[leaves]
+        counts = values[fixed_places].astype(np.float64)
         likely = most = float((counts * (widths + _BESIDE)).sum())
         row = float((np.maximum(counts / max(rows, 1), 1.0) * (widths + _BESIDE)).sum())
         # All values of a chunk may be in one row, but one for each of the others.
         large = (1 + np.maximum(counts - rows, 0)) * widths
         for place in np.flatnonzero(large > self._limits.decompression_floor).tolist():
-            self._check(group, int(fixed_leaves[place]), float(large[place]))
-        for leaf in texts:
-            facts = self._facts[group, leaf]
-            values = max(int(facts[kernel.VALUES]), 0)
-            pages = max(int(facts[kernel.UNCOMPRESSED]), 0)
-            text = self._text(group, leaf, values, look=look)
+            self._check(group, leaves[int(fixed_places[place])], float(large[place]))
+        for place in texts:
+            leaf, count, nbytes = leaves[place], int(values[place]), int(raw[place])
+            text = self._text(
+                group, leaf, count, nbytes, int(encodings[place]), None if facts is None else facts[place]
+            )
             is_encoded = leaf in self._encoded
-            likely += values * _BESIDE + (pages if is_encoded else values * text.likely)
-            most += values * _BESIDE + (pages if is_encoded else values * text.longest)
-            row += max(values / max(rows, 1), 1.0) * (text.longest + _BESIDE)
-            self._check(group, leaf, text.longest + max(values - rows, 0) * text.likely)
+            likely += count * _BESIDE + (nbytes if is_encoded else count * text.likely)
+            most += count * _BESIDE + (nbytes if is_encoded else count * text.longest)
+            row += max(count / max(rows, 1), 1.0) * (text.longest + _BESIDE)
+            self._check(group, leaf, text.longest + max(count - rows, 0) * text.likely)
         budget = max(self._limits.window_bytes // 4, _MIB)
         return Size(int(likely), int(most), max(int(budget / max(row, 1.0)), 1))
 
@@ -143,45 +176,37 @@ class Sizes:
                 "a row of a Parquet file may be too large when it is decoded",
                 expected=f"at most {most} bytes: Limits.decompression_ratio times its column chunk",
                 found=f"{int(nbytes)} bytes",
-                where=f"row group {group}, column {'.'.join(self._paths[leaf])}",
+                where=f"row group {group}, column {self._paths[leaf]}",
                 hint="Raise Limits.decompression_floor for files that you trust.",
             )
 
-    def _text(self, group: int, leaf: int, values: int, *, look: bool) -> _Text:
+    def _text(self, group: int, leaf: int, values: int, raw: int, encodings: int, facts: Any | None) -> _Text:
         """Return the sizes of the values of a chunk of BYTE_ARRAY."""
-        facts = self._facts[group, leaf]
-        pages = max(int(facts[kernel.UNCOMPRESSED]), 0)
-        encodings = int(facts[kernel.ENCODINGS])
-        average = pages / max(values, 1)
+        average = raw / max(values, 1)
         if encodings & (_DICTIONARY | _PREFIXES) == 0:
             return _Text(average, average)
-        if values * pages <= self._limits.window_bytes // 16:
-            return _Text(pages, pages)
+        if values * raw <= self._limits.window_bytes // 16:
+            return _Text(raw, raw)
         key = (group, leaf)
-        claimed = int(facts[kernel.TEXT_BYTES])
-        if key not in self._texts and claimed >= 0 and not look:
-            return _Text(claimed / max(values, 1), claimed / max(values, 1))
-        if key not in self._texts:
-            longest = float(pages)
-            if encodings & _PREFIXES == 0:
-                average, longest = self._dictionary(group, leaf, average)
+        claimed = int(self._facts[group, leaf, kernel.TEXT_BYTES])
+        if facts is None and key not in self._texts:
             likely = average if claimed < 0 else claimed / max(values, 1)
-            self._texts[key] = _Text(min(likely, longest), max(longest, pages / max(values, 1)))
+            return _Text(likely, likely)
+        if key not in self._texts:
+            longest = float(raw)
+            if encodings & _PREFIXES == 0:
+                average, longest = self._dictionary(
+                    int(self._facts[group, leaf, kernel.CODEC]), facts, average
+                )
+            likely = average if claimed < 0 else claimed / max(values, 1)
+            self._texts[key] = _Text(min(likely, longest), max(longest, raw / max(values, 1)))
         return self._texts[key]
 
-    def _dictionary(self, group: int, leaf: int, average: float) -> tuple[float, float]:
+    def _dictionary(self, codec: int, facts: Any, average: float) -> tuple[float, float]:
         """Return the size of an average value of a dictionary, with that of plain pages, and of its longest."""
-        facts = self._facts[group, leaf]
-        begin = int(facts[kernel.DICTIONARY_PAGE])
-        if begin <= 0:
-            begin = int(facts[kernel.DATA_PAGE])
-        header, at = self._page(begin)
-        raw, packed = header.get(2, 0), header.get(3, 0)
-        if header.get(1) != 2 or raw < 0 or packed < 0:  # pyarrow says what is wrong with it
+        at, raw, packed = facts[[pages.DICTIONARY_AT, pages.DICTIONARY_RAW, pages.DICTIONARY_PACKED]].tolist()
+        if not at:  # pyarrow says what is wrong with it
             return average, average
-        if raw > max(self._limits.decompression_floor, self._limits.decompression_ratio * packed):
-            self._check(group, leaf, raw)
-        codec = int(facts[kernel.CODEC])
         if codec and codec not in _CODECS:
             return average, float(raw)
         data = self._source.read_at(packed, at)
@@ -194,18 +219,6 @@ class Sizes:
         longest, entries = counts.tolist()
         return average + raw / max(entries, 1), float(longest)
 
-    def _page(self, begin: int) -> tuple[dict[int, int], int]:
-        """Return the numbers of the header of a page, and where it ends."""
-        data = self._source.read_at(_HEADER, begin) if begin >= 0 else b""
-        reader = Reader(data, _DEPTH)
-        try:
-            fields = reader.struct()
-        except InvalidMetadata:
-            return {}, begin
-        return {
-            each.id: each.value for each in fields if isinstance(each.value, int)
-        }, begin + reader.position
-
 
 def _width(element: SchemaElement) -> int | None:
     """Return the most bytes that a value of a column becomes, ``None`` for text."""
@@ -216,3 +229,9 @@ def _width(element: SchemaElement) -> int | None:
         return None
     width = _WIDTHS.get(name, max(element.length or 0, 16))
     return max(width, _DECIMAL) if is_decimal else width
+
+
+def _least(element: SchemaElement) -> int:
+    """Return the least bytes that a value of a column has in a dictionary."""
+    name = PHYSICAL[element.physical or 0]
+    return 4 if name == "BYTE_ARRAY" else _WIDTHS.get(name, max(element.length or 0, 0))

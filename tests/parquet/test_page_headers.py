@@ -1,0 +1,150 @@
+"""Pages that contradict their footer, or claim sizes that they do not have, are an error and take no memory."""
+
+from __future__ import annotations
+
+import itertools
+import struct as binary
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bowstring as bow
+from bowstring.errors import InvalidData, LimitExceeded
+from bowstring.parquet.footer import MAGIC, framed
+from bowstring.parquet.thrift import BINARY, I32, LIST, STRUCT, encode_integer, encode_list
+from tests.parquet.test_footer_bombs import I64, struct, structs
+
+CODECS = {None: 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4_raw": 7}
+WRONG = r"another number|a page without|may be too large"
+MOST = (1 << 31) - 1
+NUMBERS = binary.pack("<6q", *range(6))
+# Two lists of three: the levels of each are a run, or runs of one and of two.
+LISTS = b"".join(len(levels).to_bytes(4, "little") + levels for levels in (b"\x02\0\x04\1" * 2, b"\x0c\1"))
+
+
+def page(body: bytes, values: int, codec: str | None = None, **claims: Any) -> bytes:
+    """Return a page; `claims` are its kind, its encoding, and its size `raw` where that is another one."""
+    packed = body if codec is None else pa.Codec(codec).compress(body).to_pybytes()
+    kind, encoding = claims.get("kind", 0), claims.get("encoding", 0)
+    if kind == 0:
+        inner = (5, STRUCT, struct((1, I32, values), (2, I32, encoding), (3, I32, 3), (4, I32, 3)))
+    else:
+        inner = (7, STRUCT, struct((1, I32, values), (2, I32, encoding)))
+    sizes = (2, I32, claims.get("raw", len(body))), (3, I32, claims.get("packed", len(packed)))
+    return struct((1, I32, kind), *sizes, inner) + packed
+
+
+def file(pages: list[bytes], values: int, rows: int, codec: str | None = None, **claims: Any) -> bytes:
+    """Return a file of one column, ``a``; `claims` are its type, its repetition, and the rows of the file."""
+    body = b"".join(pages)
+    type_, begin = claims.get("type", 2), 4 + (len(pages[0]) if claims.get("dictionary") else 0)
+    chunk = struct(
+        (1, I32, type_),
+        (2, LIST, encode_list(I32, [encode_integer(0)])),
+        (3, LIST, encode_list(BINARY, [b"\1a"])),
+        (4, I32, CODECS[codec]),
+        (5, I64, values),
+        *[(number, I64, len(body)) for number in (6, 7)],
+        (9, I64, begin),
+        *([(11, I64, 4)] if claims.get("dictionary") else []),
+    )
+    group = struct(
+        (1, LIST, structs([struct((2, I64, 4), (3, STRUCT, chunk))])), (2, I64, len(body)), (3, I64, rows)
+    )
+    column = struct((1, I32, type_), (3, I32, claims.get("repetition", 0)), (4, BINARY, b"a"))
+    footer = struct(
+        (1, I32, 1),
+        (2, LIST, structs([struct((4, BINARY, b"s"), (5, I32, 1)), column])),
+        (3, I64, claims.get("file_rows", rows)),
+        (4, LIST, structs([group])),
+    )
+    return MAGIC + body + framed(footer)
+
+
+def rows_of(data: bytes, **limits: Any) -> list[Any]:
+    with bow.parquet.read(data, limits=bow.DEFAULT_LIMITS.replace(**limits)) as stream:
+        column: list[Any] = stream.read_all().column("a").to_pylist()
+        return column
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_numbers_of_values_that_contradict_each_other_change_no_rows(codec: str | None) -> None:
+    """Whatever a footer and pages claim of six values: all of them are read, or it is an error."""
+    flat, lists = page(NUMBERS, 6, codec), page(LISTS + NUMBERS, 6, codec)
+    assert rows_of(file([flat], 6, 6, codec)) == list(range(6))
+    assert rows_of(file([lists], 6, 2, codec, repetition=2)) == [[0, 1, 2], [3, 4, 5]]
+    # Early writers of C++ did not count nulls.
+    assert rows_of(file([flat], 5, 6, codec)) == list(range(6))
+    halves = [page(NUMBERS[:24], 3, codec), page(NUMBERS[24:], 3, codec)]
+    for pages, claimed, rows in itertools.product(
+        ([flat], halves), (3, 5, 6, 7, 1 << 40), (3, 5, 6, 7, 1 << 40)
+    ):
+        for window in (1, 1 << 20):
+            if (rows, claimed) in ((6, 6), (6, 5)) or (rows, claimed, len(pages)) == (6, 3, 1):
+                assert rows_of(file(pages, claimed, rows, codec), window_bytes=window) == list(range(6))
+                continue
+            with pytest.raises((InvalidData, LimitExceeded), match=WRONG):
+                rows_of(file(pages, claimed, rows, codec), window_bytes=window)
+    for claimed, rows in ((1, 1), (1, 2), (5, 2), (7, 2), (1 << 40, 2), (6, 3), (6, 7)):
+        with pytest.raises((InvalidData, LimitExceeded), match=WRONG):
+            rows_of(file([lists], claimed, rows, codec, repetition=2))
+    for wrong in (0, 5, 7, MOST):
+        with pytest.raises((InvalidData, LimitExceeded), match=WRONG):
+            rows_of(file([page(NUMBERS, wrong, codec)], 6, 6, codec))
+    # What the file says beside its row groups is no more than that.
+    assert rows_of(file([flat], 6, 6, codec, file_rows=7)) == list(range(6))
+    with bow.parquet.read(file([flat], 6, 6, codec, file_rows=7)) as stream:
+        assert stream.num_rows == 6
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_sizes_that_no_page_has_take_no_memory(codec: str | None) -> None:
+    """Pages that claim 2 GiB, dictionaries of more values than bytes, and what a footer does not list."""
+    before = pa.default_memory_pool().max_memory()
+    with pytest.raises(LimitExceeded, match="row group 0, column a"):
+        rows_of(file([page(NUMBERS, 6, codec, raw=MOST)], 6, 6, codec))
+    levels = b"\1\x0c\0"  # six times the first value of the dictionary
+    for type_, body in ((2, NUMBERS), (6, b"\1\0\0\0x")):
+        values = page(levels, 6, codec, encoding=8)
+        for wrong in (7, 1 << 20, MOST):
+            dictionary = page(body, wrong, codec, kind=2)
+            with pytest.raises(InvalidData, match="more values than bytes"):
+                rows_of(file([dictionary, values], 6, 6, codec, type=type_, dictionary=True))
+        first = page(body, 6 if type_ == 2 else 1, codec, kind=2)
+        data = file([first, values], 6, 6, codec, type=type_, dictionary=True)
+        assert rows_of(data) == [0 if type_ == 2 else b"x"] * 6
+    assert pa.default_memory_pool().max_memory() <= max(before, 1 << 28)
+
+
+def test_dictionaries_that_a_footer_does_not_list_are_bounded() -> None:
+    """A dictionary that neither encodings nor offsets of the footer mention is looked at as any other."""
+    rows = 4000
+    first = page((100_000).to_bytes(4, "little") + b"x" * 100_000, 1, "zstd", kind=2)
+    indices = page(b"\1" + bytes([rows << 1 & 127 | 128, rows >> 6, 0]), rows, "zstd", encoding=8)
+    data = file([first, indices], rows, rows, "zstd", type=6)
+    limits = bow.DEFAULT_LIMITS.replace(window_bytes=16 << 20)
+    with bow.parquet.read(data, limits=limits) as stream:
+        sizes = [batch.to_arrow().nbytes for batch in stream]
+    assert sum(sizes) > rows * 100_000
+    assert max(sizes) < 16 << 20
+
+
+def test_all_headers_of_many_pages_are_looked_at() -> None:
+    """The last of hundreds of pages counts as the first, however far it is, and however long its header."""
+    pages = [page(bytes(8 * 4000), 4000) for _ in range(100)]
+    assert len(rows_of(file(pages, 400_000, 400_000))) == 400_000
+    for wrong in (page(bytes(8), 2), page(bytes(8), 1, raw=MOST)):
+        with pytest.raises((InvalidData, LimitExceeded)):
+            rows_of(file([*pages, wrong], 400_001, 400_001))
+    long = b"\x18" + b"\xc0\x9a\x0c" + b"x" * 200_000 + b"\0"  # a binary of 200,000 bytes
+    header = (
+        struct((1, I32, 0), (2, I32, 48), (3, I32, 48))[:-1]
+        + b"\x2c"
+        + struct((1, I32, 6), (2, I32, 0), (3, I32, 3), (4, I32, 3))[:-1]
+        + b"\x1c"
+        + long
+        + b"\0\0"
+    )
+    assert rows_of(file([header + NUMBERS], 6, 6)) == list(range(6))
+    assert len(rows_of(file([*pages, header + NUMBERS], 400_006, 400_006))) == 400_006
