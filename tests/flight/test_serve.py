@@ -366,7 +366,7 @@ def test_put_and_withdraw(serve: Serve) -> None:
     ids=["offsets", "text", "indices", "null count"],
 )
 def test_puts_that_are_malformed_are_refused(serve: Serve, column: pa.Array) -> None:
-    """Elements that lead anywhere are refused where they arrive: readers of the same user trust what is published."""
+    """Elements that lead anywhere are refused where they arrive: readers of the same user trust it."""
     server, flights = serve(token=TOKEN, flight_allow_put=True)
     server.publish("t", TABLE)
     with client_of(flights, TOKEN) as (client, options):

@@ -303,7 +303,7 @@ def ask_all(edit: Edit) -> None:
 
 @pytest.mark.parametrize("edit", ["repeated", "moved", "retyped"])
 def test_footers_that_pyarrow_reads_otherwise_are_refused(edit: str) -> None:
-    """In every known struct, a field that is there twice or too early and a list of another type end in an error."""
+    """In every known struct, a field twice or too early and a list of another type end in an error."""
     done = subprocess.run(
         [sys.executable, "-c", f"from tests.parquet import test_chunks as t; t.ask_all(t.{edit})"],
         capture_output=True,
