@@ -51,7 +51,7 @@ _TABLE: Final = pa.table(
 )
 _LIMITS: Final = bow.Limits(close_timeout=0.2)
 _POOL: Final = 16 << 20
-_SECONDS: Final = 5.0
+_SECONDS: Final = 30.0
 _FRAME: Final = struct.Struct(">BI")  # of gRPC
 _DATA, _HEADERS, _RESET, _SETTINGS, _GOAWAY = 0, 1, 3, 4, 7
 _ENDS, _WHOLE, _ACK = 1, 4, 1
