@@ -1,12 +1,11 @@
 """Many changed inputs of some targets in a child process, where nothing may take long, or much memory.
 
-The child compiles nothing: kernels run as they are installed. An input lies where the page before it, or the one
-behind, must not be touched: who reads beyond it dies. What goes wrong leaves its input in a folder.
+Kernels run compiled. An input, and each array of a kernel, lies where the page before it, or the one behind it,
+must not be touched: reading beyond it ends the child. What goes wrong leaves its input in a folder.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import faulthandler
 import hashlib
@@ -18,10 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+import pytest
+
+from bowstring.kernels import host
+from bowstring.kernels.signature import Signature
 from tests.fuzz.seeds import folder_of_seeds, seeds
 from tests.fuzz.targets import GUARDED, TARGETS, mutated
 
@@ -54,17 +58,40 @@ class TooMuchError(Exception):
     """An input took more time, or asked for more memory, than any of its size may."""
 
 
-@contextlib.contextmanager
-def guarded(data: bytes, rng: random.Random) -> Iterator[memoryview]:
-    """Give bytes right in front of a page that nobody may touch, aligned as their number is, or behind one."""
-    inside = -(-len(data) // _PAGE) * _PAGE
+def guarded(data: Any, rng: random.Random) -> memoryview:
+    """Return bytes right in front of a page that nobody may touch, aligned as their number is, or behind one."""
+    nbytes = memoryview(data).nbytes
+    inside = -(-nbytes // _PAGE) * _PAGE
     memory = mmap.mmap(-1, inside + 2 * _PAGE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    begin = _PAGE + (inside - len(data) if rng.random() < 0.75 else 0)
-    memory[begin : begin + len(data)] = data
+    begin = _PAGE + (inside - nbytes if rng.random() < 0.75 else 0)
+    memory[begin : begin + nbytes] = bytes(data)
     for at in (0, _PAGE + inside):
         assert _libc.mprotect(ctypes.c_void_p(address + at), ctypes.c_size_t(_PAGE), _NO_ACCESS) == 0
-    yield memoryview(memory)[begin : begin + len(data)].toreadonly()
+    return memoryview(memory)[begin : begin + nbytes]
+
+
+def guard_kernels(monkeypatch: Any, rng: random.Random) -> None:
+    """Let each kernel of the library have arrays of its own, with such pages beside each of them."""
+    make = host._runner_of_function
+
+    def runner(signature: Signature, function: Any) -> host.Runner:
+        inner = make(signature, function)
+        arrays = [place for place, each in enumerate(signature.parameters) if each.array]
+
+        def run(items: int, arguments: tuple[Any, ...]) -> None:
+            given = list(arguments)
+            for place in arrays:
+                given[place] = np.frombuffer(guarded(arguments[place], rng), arguments[place].dtype)
+            inner(items, tuple(given))
+            for place in arrays:
+                if signature.parameters[place].written:
+                    arguments[place][...] = given[place]
+
+        return run
+
+    monkeypatch.setattr(host, "_runner_of_function", runner)
+    monkeypatch.setattr(host, "_runners", {})
 
 
 def run(target: str, data: bytes, rng: random.Random) -> None:
@@ -73,8 +100,7 @@ def run(target: str, data: bytes, rng: random.Random) -> None:
     began = time.process_time()
     try:
         if target in GUARDED:
-            with guarded(data, rng) as view:
-                TARGETS[target](view)
+            TARGETS[target](guarded(data, rng).toreadonly())
         else:
             TARGETS[target](data)
     except MemoryError as error:
@@ -95,6 +121,7 @@ def bound_memory() -> None:
 def fuzz(targets: list[str], seed: int, first: int, count: int, seconds: float, folder: Path) -> None:
     """Run inputs of some targets, from a number on: so many of each, or for so long."""
     faulthandler.enable()
+    guard_kernels(pytest.MonkeyPatch(), random.Random(seed))
     end = time.monotonic() + seconds
     kept, noted = folder / _INPUT, folder / _NUMBER
     for target in targets:
