@@ -6,6 +6,8 @@ import ast
 import contextlib
 import functools
 import gc
+import importlib
+import inspect
 import itertools
 import subprocess
 import sys
@@ -204,6 +206,24 @@ def test_a_publication_that_is_interrupted(pool: Pool, count: int | None) -> Non
                 server.withdraw("t")
 
         sweep(call, pool, count, forget)
+
+
+def test_what_was_not_made_is_deleted_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object whose making ends before its first line has nothing to let go of, and no error comes of that."""
+    errors: list[str] = []
+    monkeypatch.setattr(
+        sys, "unraisablehook", lambda each: errors.append(f"{each.object}: {each.exc_value!r}")
+    )
+    made = 0
+    for path in Path(_OURS).rglob("*.py"):
+        if "def __del__" in path.read_text():
+            name = ".".join(["bowstring", *path.relative_to(_OURS).with_suffix("").parts])
+            for each in vars(importlib.import_module(name)).values():
+                if isinstance(each, type) and each.__module__ == name and not inspect.isabstract(each):
+                    made += hasattr(each, "__del__") and each.__new__(each) is not None  # type: ignore[call-overload]
+    gc.collect()
+    assert not errors
+    assert made > 5
 
 
 _FIRST_USE = """

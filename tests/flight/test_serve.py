@@ -355,6 +355,28 @@ def test_put_and_withdraw(serve: Serve) -> None:
     assert read(server.address, "t", token=TOKEN).equals(TABLE)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.StringArray.from_buffers(2, pa.array([0, 9, 3], pa.int32()).buffers()[1], pa.py_buffer(b"abc")),
+        pa.StringArray.from_buffers(2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfe")),
+        pa.DictionaryArray.from_arrays(pa.array([0, 7], pa.int8()), ["x"], safe=False),
+        pa.Array.from_buffers(pa.int64(), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(bytes(16))], null_count=2),
+    ],
+    ids=["offsets", "text", "indices", "null count"],
+)
+def test_puts_that_are_malformed_are_refused(serve: Serve, column: pa.Array) -> None:
+    """Elements that lead anywhere are refused where they arrive: readers of the same user trust it."""
+    server, flights = serve(token=TOKEN, flight_allow_put=True)
+    server.publish("t", TABLE)
+    with client_of(flights, TOKEN) as (client, options):
+        batch = pa.RecordBatch.from_arrays([column], ["c"])
+        writer, _ = client.do_put(path("t"), batch.schema, options)
+        with pytest.raises(pa.ArrowInvalid, match="at c"):
+            _write_all(writer, [batch])
+    assert read(server.address, "t", token=TOKEN).equals(TABLE)
+
+
 def test_a_put_without_room(serve: Serve) -> None:
     """What is larger than the server's pool is refused before it has all come, and replaces nothing."""
     server, flights = serve(token=TOKEN, flight_allow_put=True, pool=bow.Pool(budget=4 << 20))

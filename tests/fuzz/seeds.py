@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -13,14 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring import ipc
+from tests.fuzz.conversation_target import conversation_seeds
+from tests.fuzz.flight_target import flight_seeds
+from tests.fuzz.parquet_target import parquet_seeds
 from tests.fuzz.tls_target import tls_seeds
 from tests.fuzz.ucx_target import ucx_seeds
+from tests.fuzz.vortex_target import vortex_seeds
 from tests.variant.documents import document
 from tests.variant.encoding import Widths, encode
 from tests.variant.matrix import tree_of
 from tests.variant.typed_values import GOLDEN, PRIMITIVE_VALUES
-
-__all__ = ["folder_of_seeds", "seeds"]
 
 _LARGEST: Final = 1 << 13
 _MADE: Final = pa.table(
@@ -137,8 +140,28 @@ def _texts(_data: Path | None) -> Iterator[tuple[str, bytes]]:
     yield "twice", b'{"a":1,"a":2}'
 
 
+def _parquet(data: Path | None) -> Iterator[tuple[str, bytes]]:
+    yield from parquet_seeds()
+    beside = Path(os.environ.get("PARQUET_TEST_DATA", data.parents[1] / "parquet-testing")) if data else None
+    yield from itertools.islice(_golden(beside, "*/*.parquet"), 0, None, 4)
+
+
+def _vortex(data: Path | None) -> Iterator[tuple[str, bytes]]:
+    yield from vortex_seeds()
+    beside = Path(os.environ.get("VORTEX_TEST_DATA", data.parents[1] / "vortex-ipc")) if data else None
+    yield from _golden(beside, "*/*.vxipc")
+
+
 def _ucx(_: Path | None) -> Iterator[tuple[str, bytes]]:
     yield from ucx_seeds()
+
+
+def _conversations(_: Path | None) -> Iterator[tuple[str, bytes]]:
+    yield from conversation_seeds().items()
+
+
+def _requests(_: Path | None) -> Iterator[tuple[str, bytes]]:
+    yield from flight_seeds()
 
 
 def _connections(_: Path | None) -> Iterator[tuple[str, bytes]]:
@@ -152,6 +175,10 @@ _SEEDS: Final = {
     "tensor": _tensors,
     "variant": _variants,
     "json": _texts,
+    "parquet": _parquet,
+    "vortex": _vortex,
+    "conversation": _conversations,
+    "flight": _requests,
     "tls": _connections,
     "ucx": _ucx,
 }

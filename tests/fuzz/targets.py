@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import random
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -20,11 +21,14 @@ from bowstring.errors import BowstringError
 from bowstring.ipc.body.check_scalar import check
 from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_message, decode_record_batch
 from bowstring.ipc.flatbuf.schema import decode_schema
+from tests.fuzz.conversation_target import conversation, mutated_conversation
+from tests.fuzz.flight_target import flight_requests, mutated_requests
+from tests.fuzz.mutators import changed_bytes
+from tests.fuzz.parquet_target import mutated_parquet, parquet
 from tests.fuzz.tls_target import tls
 from tests.fuzz.ucx_target import ucx
 from tests.fuzz.variant_targets import json_text, variant_value
-
-__all__ = ["LIMITS", "TARGETS"]
+from tests.fuzz.vortex_target import mutated_vortex, vortex
 
 LIMITS: Final = Limits(metadata_bytes=1 << 16, message_bytes=1 << 20, decompressed_bytes=1 << 20, columns=256)
 _BODY: Final = 1 << 12
@@ -112,13 +116,34 @@ def _write(batch: Any) -> None:
     pa.ipc.open_stream(sink.getvalue()).read_all().validate(full=True)
 
 
-TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
+TARGETS: Final[dict[str, Callable[[Any], None]]] = {
     "metadata": metadata,
     "stream": stream,
     "file": file,
     "tensor": tensor,
     "variant": variant_value,
     "json": json_text,
+    "parquet": parquet,
+    "vortex": vortex,
+    "conversation": conversation,
+    "flight": flight_requests,
     "tls": tls,
     "ucx": ucx,
 }
+MUTATORS: Final[dict[str, Callable[[bytes, random.Random], bytes]]] = {
+    "parquet": mutated_parquet,
+    "vortex": mutated_vortex,
+    "conversation": mutated_conversation,
+    "flight": mutated_requests,
+}
+"""What changes inputs that have parts; others are changed as bytes."""
+GUARDED: Final = frozenset({"stream", "file", "tensor", "parquet", "vortex"})
+"""Targets whose input is memory that is read where it lies."""
+
+
+def mutated(target: str, data: bytes, rng: random.Random) -> bytes:
+    """Return an input that was changed in its parts; or anywhere, where it has no parts, or none any more."""
+    try:
+        return MUTATORS.get(target, changed_bytes)(data, rng)
+    except Exception:  # noqa: BLE001  of whatever reads parts that were changed before
+        return changed_bytes(data, rng)

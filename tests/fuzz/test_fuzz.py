@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
 import importlib.util
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pytest
 
+from tests.fuzz.mutators import changed_bytes
+from tests.fuzz.running import guarded, hunt, in_child
 from tests.fuzz.seeds import folder_of_seeds, seeds
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import MUTATORS, TARGETS
 from tests.ucx import needs_ucx
 
 ROOT: Final = Path(__file__).parents[2]
 CORPUS: Final = Path(__file__).parent / "corpus"
 SECONDS: Final = float(os.environ.get("BOWSTRING_FUZZ_SECONDS", "600"))
 """For all targets together; ``BOWSTRING_FUZZ_SECONDS`` sets it."""
+SAMPLE: Final = 30
+"""Inputs of each target with parts, in the fast tests."""
 _LONGEST: Final = 75.0
 ROUNDS: Final = math.ceil(SECONDS / len(TARGETS) / _LONGEST)
 """A run of a target ends well before the watch over tests that hang; the next one goes on with its corpus."""
@@ -60,19 +68,41 @@ def test_changed_messages_over_ucx() -> None:
     rng = random.Random(29)
     begun = list(seeds("ucx", None).values())
     for _ in range(40):
-        data = bytearray(rng.choice(begun))
-        for _ in range(rng.choice((1, 1, 2, 5))):
-            at = rng.randrange(1, len(data))
-            match rng.randrange(3):
-                case 0:
-                    data[at] = rng.choice((0, 1, 0xFF, rng.randrange(256)))
-                case 1:
-                    del data[at : at + rng.randrange(1, 9)]
-                case 2:
-                    data[at:at] = data[at : at + rng.randrange(1, 9)] or b"?"
-            if len(data) < 2:
-                break
-        TARGETS["ucx"](bytes(data))
+        TARGETS["ucx"](changed_bytes(rng.choice(begun), rng))
+
+
+def test_some_changed_inputs_find_nothing() -> None:
+    """Inputs changed in their parts are taken, or refused with an error of ours, in bounded time and memory."""
+    outcome = in_child(list(MUTATORS), seed=1, count=SAMPLE)
+    assert outcome.status == 0, (outcome.number, outcome.found.hex(), outcome.said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", the_targets())
+def test_changed_inputs_find_nothing(target: str, tmp_path: Path) -> None:
+    """Many of them, of every target, beside pages that must not be touched."""
+    assert hunt(target, SECONDS / len(TARGETS), random.randrange(1 << 32), tmp_path) == 0
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_reading_beyond_an_input_ends_a_child(place: int) -> None:
+    """What reads a byte in front of an input, or the one behind it, dies: on one of the two sides."""
+    with guarded(bytes(100 + place), random.Random(place)) as view:
+        address = np.frombuffer(view, np.uint8).ctypes.data
+        ends = [
+            child_reads(at) for at in (address, address + len(view) - 1, address - 1, address + len(view))
+        ]
+    assert ends[:2] == [0, 0]
+    assert -signal.SIGSEGV in ends[2:]
+
+
+def child_reads(address: int) -> int:
+    """Return the exit code of a child that reads a byte there."""
+    if (child := os.fork()) == 0:
+        faulthandler.disable()
+        ctypes.string_at(address, 1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.fixture(scope="module")

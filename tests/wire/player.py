@@ -17,7 +17,7 @@ from tests.peer import wire
 from tests.peer.wire import Frame, dialled, listening, receive, send
 from tests.wire.transcripts import WAIT, Connection, Conversation
 
-__all__ = ["RecordedServer", "ask", "numbered", "table_of"]
+__all__ = ["RecordedServer", "ask", "numbered", "readdressed", "send_with_region", "table_of"]
 
 # Not in fcntl before Python 3.13.
 _F_SEAL_FUTURE_WRITE: Final = 0x10
@@ -55,7 +55,7 @@ class RecordedServer:
         self._errors: list[BaseException] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
-        self.uri = _readdressed(conversation.uri, self._address)
+        self.uri = readdressed(conversation.uri, self._address)
 
     def _accept(self) -> None:
         try:
@@ -76,7 +76,7 @@ class RecordedServer:
                     connection = self._connections.get(received[0].tag or 0)
                 assert connection is not None, "the reader asked for nothing"
                 for frame in connection.said("server"):
-                    _send_with_region(sock, frame)
+                    send_with_region(sock, frame)
                 while (received := receive(sock)) is not None:
                     self.heard.append(received[0])
         except (OSError, AssertionError) as error:
@@ -95,7 +95,7 @@ class RecordedServer:
         assert kind is not None or not self._errors, self._errors
 
 
-def _readdressed(uri: str, address: str) -> str:
+def readdressed(uri: str, address: str) -> str:
     """Return an endpoint's URI with another address: it stands at its head, and in the URI of the bodies."""
     head, _, query = uri.partition("?")
     fields = dict(parse_qsl(query))
@@ -108,7 +108,7 @@ def _readdressed(uri: str, address: str) -> str:
     return text
 
 
-def _send_with_region(sock: socket.socket, frame: Frame) -> None:
+def send_with_region(sock: socket.socket, frame: Frame) -> None:
     if frame.region is None:
         send(sock, frame)
         return

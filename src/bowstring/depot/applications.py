@@ -32,9 +32,10 @@ class Holder:
         There is no such process.
     """
 
+    _fd = -1  # also where an interrupt comes first
+
     def __init__(self, pid: int | None = None) -> None:
         self.pid = pid
-        self._fd = -1
         self._open = True
         if pid is not None:
             try:

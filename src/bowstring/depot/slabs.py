@@ -97,7 +97,7 @@ class Lent:
         return offsets
 
     def __del__(self) -> None:
-        fd, self.fd = self.fd, -1
+        fd, self.fd = getattr(self, "fd", -1), -1
         if fd >= 0:
             os.close(fd)
 
@@ -160,8 +160,9 @@ class LostSlabs:
 class _Lost:
     """One slab, by a descriptor that nobody else was sent."""
 
+    fd = -1  # also where an interrupt comes first
+
     def __init__(self, lent: Lent) -> None:
-        self.fd = -1
         self.kind = lent.kind
         self.nbytes = lent.held
         self.fd = reopen(lent.fd, os.O_RDWR).detach()

@@ -109,6 +109,8 @@ class Catalog(Protocol):
 class Reading:
     """The batches of a data set as one reader takes them; the reader counts as long as this is there."""
 
+    _over = True  # also where an interrupt comes first
+
     def __init__(self) -> None:
         self._over = False
 

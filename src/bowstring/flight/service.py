@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.validation import check_once
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
     BrokenError,
     ClosedError,
     DeadlineExceeded,
+    InvalidBody,
+    InvalidData,
     UnknownTicket,
     UsageError,
 )
@@ -195,10 +199,8 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         """Publish what comes under the name of the descriptor, in the place of what has it now."""
         with _said():
             self._check_allowed()
-            chunks = (chunk.data for chunk in reader)
-            self._catalog.publish(
-                _name(descriptor), reader.schema, (each for each in chunks if each is not None)
-            )
+            batches = (_checked(chunk.data) for chunk in reader if chunk.data is not None)
+            self._catalog.publish(_name(descriptor), reader.schema, batches)
 
     def _check_allowed(self) -> None:
         if not self._allow_put:
@@ -239,6 +241,16 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
                     found: bytes = flight_endpoint(place, self._where, until).serialize()
                     return found
         raise UnknownTicket("no endpoint has that ticket", found=repr(ticket[:80]))
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of a client, of which every element was checked: readers of the server's user trust it."""
+    try:
+        batch.validate()  # pyarrow has not looked whether buffers fit their lengths
+    except pa.ArrowException as error:
+        raise InvalidBody("a batch is malformed", found=str(error)) from error
+    check_once(Batch.from_arrow(batch))
+    return batch
 
 
 def _end_connections(port: int) -> None:
@@ -318,7 +330,7 @@ def _said() -> Iterator[None]:
         raise flight.FlightUnavailableError(str(error)) from None
     except DeadlineExceeded as error:
         raise flight.FlightTimedOutError(str(error)) from None
-    except (UsageError, NotImplementedError):
+    except (UsageError, InvalidData, NotImplementedError):
         raise  # INVALID_ARGUMENT, UNIMPLEMENTED
     except UnicodeDecodeError as error:
         raise UsageError("a name is UTF-8", found=str(error)) from None

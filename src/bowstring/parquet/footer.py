@@ -236,13 +236,21 @@ def decode_footer(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Footer:
     reader = Reader(data, limits.depth)
     last = 0
     while (header := reader.header(last)) is not None:
-        last, kind = header
-        if last == _SCHEMA and kind == LIST:
+        number, kind = header
+        # Row groups before the schema would be pyarrow's alone: none of our bounds would hold for them.
+        if not last < number <= _SCHEMA:
+            break
+        last = number
+        if number == _SCHEMA and kind == LIST:
             head = data[: reader.position]
             schema = _decode_schema(reader, limits)
             return Footer(head, schema, data[reader.position :])
         reader.skip(kind)
-    raise InvalidMetadata("a footer has no schema")
+    raise InvalidMetadata(
+        "a footer has no schema behind its version",
+        found="its end" if header is None else f"field {header[0]}",
+        where=f"byte {reader.position} of the footer",
+    )
 
 
 def encode_footer(footer: Footer) -> bytes:

@@ -74,9 +74,10 @@ class FakeStatistics:
 class _Allocated:
     """Memory of another library, which frees it in a finalizer, as they do."""
 
+    address = 0  # also where an interrupt comes first
+
     def __init__(self, driver: FakeDriver, ordinal: int, nbytes: int, kind: Kind) -> None:
         self._driver = driver
-        self.address = 0
         self.address = driver.allocate(ordinal, nbytes, kind)
 
     def __del__(self) -> None:

@@ -91,7 +91,8 @@ class Arrivals:
         return tuple(found)
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_groups"):  # not where an interrupt came first
+            self.close()
 
     def close(self) -> None:
         """Close everything that nobody claimed."""

@@ -213,6 +213,8 @@ class InprocChannel(Channel):
         self._abandoned = True
 
     def __del__(self) -> None:
+        if not hasattr(self, "_outgoing"):  # an interrupt came first
+            return
         # As with a socket: who drops an end without closing it has ended the connection. A finalizer must not
         # wait for a lock; where it cannot have it, the peer notices at the end of its own wait.
         for queue in (self._incoming, self._outgoing):
