@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import random
@@ -221,6 +222,29 @@ def test_a_reader_stays_through_all_that_comes_after(depot: bow.depot.Depot) -> 
     del kept
     depot.drop("small")
     until_free(depot)
+
+
+def test_appends_of_several_writers_are_read_while_they_come(connect: Connect) -> None:
+    """What is read while several writers append is the beginning of what is read later, with each append once."""
+    depot = connect()
+
+    def write(writer: int) -> None:
+        with connect() as own:
+            for number in range(writer * 100, writer * 100 + 15):
+                append(own, "small", rows(number, 1), f"part {number}", number)
+
+    append(depot, "small", rows(900, 1), "part 900", 900)
+    seen: list[int] = [900]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        writers = [threads.submit(write, writer) for writer in range(4)]
+        while not all(each.done() for each in writers):
+            found = read(depot.lookup("small"))["n"].to_pylist()
+            assert found[: len(seen)] == seen
+            seen = found
+        assert [each.result() for each in writers] == [None] * 4
+    last = read(depot.lookup("small"))["n"].to_pylist()
+    assert last[: len(seen)] == seen
+    assert sorted(last) == [*(100 * writer + each for writer in range(4) for each in range(15)), 900]
 
 
 def test_what_ends_by_itself_shares_nothing(depot: bow.depot.Depot) -> None:
