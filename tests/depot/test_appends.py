@@ -182,6 +182,17 @@ def test_appends_cost_no_descriptors_and_a_lookup_does_not_grow(connect: Connect
         read(found)
 
 
+def test_slabs_that_are_full_are_followed_by_others(depot: bow.depot.Depot) -> None:
+    """Appends that fill slabs are looked up as one endpoint for each slab, and read as what they are."""
+    tables = [rows(3 * number + 1, 1, width=25_000) for number in range(60)]  # 9 MB and more
+    for number, table in enumerate(tables):
+        append(depot, "small", table, f"part {number}", number)
+    found = depot.lookup("small")
+    assert 2 < len(found) <= 2 + len(tables) * tables[-1].nbytes // (4 * MIB)
+    assert read(found).equals(pa.concat_tables(tables))
+    assert read(depot.lookup_range("small", 15, 45)[2]).equals(pa.concat_tables(tables[15:45]))
+
+
 @pytest.mark.slow
 def test_a_hundred_thousand_appends(connect: Connect) -> None:
     """The same of 100,000: descriptors and a look-up as of the 25 MB that they are."""
@@ -279,9 +290,10 @@ def test_nobody_can_write_what_appends_share(depot: bow.depot.Depot) -> None:
     """A slab that appends share was never lent to a writer, and is lent to none later: only the depot writes it."""
     lent: set[bytes] = set()
     shared: set[bytes] = set()
-    for number in range(24):
+    wide = pa.table({"n": np.arange(4 * MIB // 8)})  # as large as such a slab
+    for number in range(28):
         with depot.begin(application=APP, dataset=f"part {number}") as attempt:
-            attempt.write(rows(number, 1) if number < 12 else rows(0, 200_000))
+            attempt.write(rows(number, 1) if number < 12 else wide)
             region = attempt._allocator._region
             assert region is not None
             lent.add(region.uuid)

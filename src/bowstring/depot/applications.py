@@ -73,6 +73,8 @@ class Committed:
 
     Attributes
     ----------
+    folder
+        Where its files go.
     slab
         The slab that it shares with others of the name that it was appended to; empty where it has no bytes, and
         ``None`` where it lies by itself.
@@ -89,6 +91,7 @@ class Committed:
     num_rows: int
     num_batches: int
     nbytes: int
+    folder: str
     slab: bytes | None = None
     schema: bytes = b""
     shared_bytes: int = 0

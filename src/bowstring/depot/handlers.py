@@ -282,6 +282,7 @@ def _commit(session: Session, fields: Fields) -> Answer:
             source.num_rows or 0,
             source.num_batches or 0,
             source.nbytes or 0,
+            attempt.folder,
         )
         depot.registry.commit(attempt, stream)
     except BaseException:
@@ -305,7 +306,7 @@ def _gather(depot: Depot, part: str, name: str) -> None:
         with contextlib.suppress(UnknownTicket):  # it was released just now
             pieces = pieces_of(source)
             owner = f"{name!r} of {dataset.application}"
-            shared = depot.slab_pool.share(owner, pieces, depot.options.folder)
+            shared = depot.slab_pool.share(owner, pieces, stream.folder)
             if shared is not None:
                 stream.publication.move(moved(source, pieces, *shared, depot.limits))
             if shared is not None or not pieces:
