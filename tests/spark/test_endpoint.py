@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 from collections.abc import Iterator
@@ -261,15 +262,18 @@ def test_a_name_is_looked_up_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
             assert name == "events"
             return grown[0]
 
-        def lookup_version(self, name: str) -> tuple[str, Dataset]:
-            return "a1", self.lookup(name)
+        def lookup_range(self, name: str, first: int, last: int) -> tuple[str, int, Dataset]:
+            found = self.lookup(name)
+            some = dataclasses.replace(found, endpoints=found.endpoints[first:last])
+            return "a1", len(found), some
 
     monkeypatch.setitem(sys.modules, "bowstring.depot", types.SimpleNamespace(connect=Found))
     options = ReadOptions.of({"name": "events", "depot": "unix:/depot"})
     assert len(options.endpoints()) == 1
     grown[0] = Dataset((*grown[0], Endpoint(URI, b"b")), TABLE.schema)
     assert len(options.endpoints()) == 2
-    assert options.listing() == Listing(grown[0].endpoints, "a1", "the data set 'events'")
+    assert options.listing() == Listing((), "a1", "the data set 'events'", 2)
+    assert options.listing(1, 2) == Listing(grown[0].endpoints[1:], "a1", "the data set 'events'", 2)
 
 
 @pytest.mark.parametrize("kind", ["uri", "dataset"])

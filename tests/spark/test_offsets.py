@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import UsageError
-from bowstring.spark.offsets import START, Listing, Position, between, latest
+from bowstring.spark.offsets import START, Listing, Position, between, latest, wanted
 
 URI = "inproc:server?want_data=1"
 
@@ -38,9 +38,11 @@ class Name:
         self.endpoints = ()
         self.append(count)
 
-    def listing(self) -> Listing:
-        """Return what a reader sees now."""
-        return Listing(self.endpoints, None if self.listed else f"v{self.version}")
+    def listing(self, first: int = 0, last: int = 0) -> Listing:
+        """Return what a reader sees now: of a name, those endpoints that it asked for."""
+        if self.listed:
+            return Listing(self.endpoints)
+        return Listing(self.endpoints[first:last], f"v{self.version}", named=len(self.endpoints))
 
 
 @dataclasses.dataclass
@@ -65,7 +67,7 @@ class Query:
     def run(self, name: Name) -> list[Endpoint]:
         """Read the micro-batch that was logged."""
         start, end = (Position.of_offset(json.loads(each)) for each in self.log[-2:])
-        found = between(name.listing(), start, end, reread=self.reread)
+        found = between(name.listing(*wanted(start, end)), start, end, reread=self.reread)
         self.committed += 1
         self.read += found
         return list(found)

@@ -70,7 +70,20 @@ class Holder:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Committed:
-    """One committed stream: an attempt that can be read."""
+    """One committed stream: an attempt that can be read.
+
+    Attributes
+    ----------
+    folder
+        Where its files go.
+    slab
+        The slab that it shares with others of the name that it was appended to; empty where it has no bytes, and
+        ``None`` where it lies by itself.
+    schema
+        The message of its schema where it has dictionaries, which that numbers.
+    shared_bytes
+        How much it takes there.
+    """
 
     publication: Publication
     endpoint: Endpoint
@@ -79,6 +92,10 @@ class Committed:
     num_rows: int
     num_batches: int
     nbytes: int
+    folder: str
+    slab: bytes | None = None
+    schema: bytes = b""
+    shared_bytes: int = 0
 
 
 @dataclasses.dataclass(eq=False, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import threading
@@ -188,7 +189,14 @@ class Depot(Closing):
             self._ask(Verb.HOLD, each)
         self._held[application] = said
 
-    def settle(self, dataset: str, endpoints: Iterable[Endpoint], *, ttl: float | None = None) -> int:
+    def settle(
+        self,
+        dataset: str,
+        endpoints: Iterable[Endpoint],
+        *,
+        ttl: float | None = None,
+        name: str | None = None,
+    ) -> int:
         """Keep these streams of a data set, and free all others of it; return how many are kept.
 
         Attempts that go on fail. Later ones may add streams, for another call that names those, too.
@@ -199,6 +207,8 @@ class Depot(Closing):
             Its name, and the streams.
         ttl
             After how many seconds they are freed; when they are released, or the application ends, by default.
+        name
+            A name that grows to which they are appended: what is small shares slabs with what it has.
 
         Raises
         ------
@@ -206,8 +216,8 @@ class Depot(Closing):
             The depot has no such data set.
         """
         tickets = [endpoint.ticket.hex() for endpoint in endpoints]
-        fields: dict[str, Any] = {"dataset": dataset, "tickets": tickets}
-        return self._ask(Verb.SETTLE, fields if ttl is None else {**fields, "ttl": ttl}).number("kept")
+        fields: dict[str, Any] = {"dataset": dataset, "tickets": tickets, "ttl": ttl, "name": name}
+        return self._ask(Verb.SETTLE, fields).number("kept")
 
     def offered(self, dataset: str) -> tuple[Committed, ...]:
         """Return the committed streams of a data set that are offered still."""
@@ -358,19 +368,20 @@ class Depot(Closing):
         return [DatasetInfo.unpack(each.encode()) for each in self._ask(Verb.LIST, {}).texts("names")]
 
     def lookup(self, name: str) -> Dataset:
-        """Return the data set that a name means.
+        """Return the data set that a name means; one endpoint stands for many small data sets that were appended.
 
         Raises
         ------
         UnknownTicket
             None.
         """
-        return self.lookup_version(name)[1]
+        return self.lookup_range(name)[2]
 
     def lookup_version(self, name: str) -> tuple[str, Dataset]:
-        """Return which version a name stands for, and its data set.
+        """Return which version a name stands for, and its data set, by each of its endpoints.
 
-        Of one version endpoints are only ever added, at the end; what replaces it is another version.
+        Of one version endpoints are only ever added, at the end; what replaces it is another version. Where they
+        are many, :meth:`lookup_range` says less.
 
         Raises
         ------
@@ -379,6 +390,30 @@ class Depot(Closing):
         """
         answer = self._ask(Verb.LOOKUP, {"name": name})
         return answer.text("version"), Dataset.from_json(answer.text("dataset", 1 << 26))
+
+    def lookup_range(self, name: str, first: int = 0, last: int | None = None) -> tuple[str, int, Dataset]:
+        """Return which version a name stands for, how many endpoints it has, and some of its data set.
+
+        Parameters
+        ----------
+        name
+            What was announced.
+        first, last
+            Positions, as :meth:`lookup_version` counts endpoints: the data set holds those from one to the other,
+            and one endpoint stands for many that are small. Its `num_rows` and `nbytes` are those of all.
+
+        Raises
+        ------
+        UnknownTicket
+            The name means nothing.
+        """
+        answer = self._ask(Verb.LOOKUP, {"name": name, "joined": True, "first": first, "last": last})
+        dataset = Dataset.from_json(answer.text("dataset", 1 << 26))
+        count = answer.maybe_number("count")
+        if count is None:  # a depot of an earlier Bowstring, which says all of them
+            count, some = len(dataset), dataset.endpoints[first:last]
+            dataset = dataclasses.replace(dataset, endpoints=some)
+        return answer.text("version"), count, dataset
 
     # Whoever looks after it.
 

@@ -70,6 +70,7 @@ class Depot:
         self.slab_pool = SlabPool(options.memory, options.disk, options.warm_seconds)
         self.registry = Registry(options.lease_seconds)
         self.server = Server(paths.new_data(), token=self.token)
+        self.server.offer_joined(self.registry.joined)
         self.stopping = False
         self.draining = False
         self.remote_address: str | None = None
@@ -208,7 +209,7 @@ class Depot:
                 num_rows=sum(each.num_rows for each in streams),
                 nbytes=sum(each.nbytes for each in streams),
                 readers=sum(each.publication.active for each in streams),
-                held=held.get(dataset.name, 0),
+                held=held.get(dataset.name, 0) + sum(each.shared_bytes for each in streams),
                 waiting=waiting.get(dataset.name, 0),
             )
             for dataset, streams in self.registry.overview(_MOST_DATASETS)

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.depot.applications import Committed, Holder
-from bowstring.depot.manifest import Attempt
+from bowstring.depot.manifest import Attempt, moved, pieces_of
 from bowstring.depot.names import Announcement
 from bowstring.depot.protocol import VERSION, Fields, Verb, pack, pack_failure
 from bowstring.dissociated.endpoint import Dataset, this_host
@@ -22,19 +22,19 @@ from bowstring.errors import (
     DeadlineExceeded,
     ProtocolError,
     RefusedError,
+    UnknownTicket,
     UsageError,
 )
 from bowstring.memory.handle import this_process
+from bowstring.server.materialized import MaterializedSource
 from bowstring.transport import Message
 from bowstring.transport.accepting import Restriction
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from bowstring.depot.daemon import Depot
-    from bowstring.depot.manifest import Rebuilder
-    from bowstring.depot.slab_pool import SlabPool
     from bowstring.transport import Channel, Received
 
     Answer = tuple[dict[str, Any], tuple[int, ...]]
@@ -267,7 +267,11 @@ def _commit(session: Session, fields: Fields) -> Answer:
     publication = None
     try:
         attempt.finish()
-        source = _compact(attempt, kept, depot.slab_pool).source()
+        source = attempt.rebuilt.source()
+        if not kept:  # nobody writes there any more
+            pieces = pieces_of(source)
+            copied = depot.slab_pool.keep(attempt.dataset, pieces)
+            source = source if copied is None else moved(source, pieces, *copied, attempt.limits)
         name = f"{attempt.dataset}/{attempt.partition}.{attempt.number}"
         publication, endpoint = depot.server.offer(name, source, attempt.readers)
         stream = Committed(
@@ -278,6 +282,7 @@ def _commit(session: Session, fields: Fields) -> Answer:
             source.num_rows or 0,
             source.num_batches or 0,
             source.nbytes or 0,
+            attempt.folder,
         )
         depot.registry.commit(attempt, stream)
     except BaseException:
@@ -290,12 +295,25 @@ def _commit(session: Session, fields: Fields) -> Answer:
     return _described(stream), ()
 
 
-def _compact(attempt: Attempt, kept: Sequence[int], pool: SlabPool) -> Rebuilder:
-    """Return what an attempt wrote, in as little memory as it takes; nobody writes there any more."""
-    if kept:
-        return attempt.rebuilt
-    copied = pool.keep(attempt.dataset, attempt.regions, attempt.rebuilt.used(len(attempt.regions)))
-    return attempt.rebuilt if copied is None else attempt.rebuilt.moved(*copied)
+def _gather(depot: Depot, part: str, name: str) -> None:
+    """Copy the small streams of a data set that is appended to a name into slabs that only such share."""
+    dataset = depot.registry.datasets.get(part)
+    for stream in sorted(depot.registry.offered(part), key=lambda each: each.partition):
+        source = stream.publication.source
+        if dataset is None or stream.slab is not None or stream.publication.readers is not None:
+            continue  # what ends with its readers does not end with the name
+        assert isinstance(source, MaterializedSource)
+        with contextlib.suppress(UnknownTicket):  # it was released just now
+            pieces = pieces_of(source)
+            owner = f"{name!r} of {dataset.application}"
+            shared = depot.slab_pool.share(owner, pieces, stream.folder)
+            if shared is not None:
+                stream.publication.move(moved(source, pieces, *shared, depot.limits))
+            if shared is not None or not pieces:
+                coded = any(batch.dictionaries for batch in source.batches())
+                stream.schema = source.encoded()[0].metadata if coded else b""
+                stream.slab = b"" if shared is None else shared[0].uuid
+                stream.shared_bytes = sum(each.end - each.first for each in pieces)
 
 
 def _described(stream: Committed) -> dict[str, Any]:
@@ -340,8 +358,11 @@ def _hold(session: Session, fields: Fields) -> Answer:
 
 def _answer_settle(session: Session, fields: Fields) -> Answer:
     tickets = [bytes.fromhex(each) for each in fields.texts("tickets")]
-    ttl = fields.maybe_seconds("ttl")
-    return {"kept": session.depot.registry.settle(fields.text("dataset"), tickets, ttl)}, ()
+    ttl, dataset, name = fields.maybe_seconds("ttl"), fields.text("dataset"), fields.maybe_text("name")
+    kept = session.depot.registry.settle(dataset, tickets, ttl)
+    if name is not None:
+        _gather(session.depot, dataset, name)
+    return {"kept": kept}, ()
 
 
 def _release(session: Session, fields: Fields) -> Answer:
@@ -385,6 +406,8 @@ def _announce(session: Session, fields: Fields) -> Answer:
         depots=tuple(fields.texts("depots")),
         ttl=fields.maybe_seconds("ttl"),
     )
+    if wanted.append and wanted.part is not None and wanted.ttl is None:
+        _gather(session.depot, wanted.part, wanted.name)
     changed, replaced = session.depot.registry.announce(wanted)
     return {"changed": changed, "replaced": replaced}, ()
 
@@ -403,8 +426,13 @@ def _list(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every an
 
 
 def _lookup(session: Session, fields: Fields) -> Answer:
-    entry = session.depot.registry.lookup(fields.text("name"))
-    return {"dataset": entry.dataset.to_json(), "version": entry.version}, ()
+    version, count, dataset = session.depot.registry.lookup(
+        fields.text("name"),
+        fields.number("first", 0),
+        fields.maybe_number("last"),
+        joined=fields.flag("joined"),
+    )
+    return {"dataset": dataset.to_json(), "version": version, "count": count}, ()
 
 
 def _status(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same

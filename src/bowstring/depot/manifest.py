@@ -20,6 +20,7 @@ import numpy as np
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.depot.slabs import Piece
 from bowstring.dissociated.items import IpcMessage
 from bowstring.errors import (
     BowstringError,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Region
 
-__all__ = ["Attempt", "Rebuilder", "Told", "pack_part", "unpack_parts"]
+__all__ = ["Attempt", "Rebuilder", "Told", "moved", "pack_part", "pieces_of", "unpack_parts"]
 
 _HEAD: Final = struct.Struct("<II")
 _ROW: Final = 3
@@ -137,22 +138,6 @@ class Rebuilder:
         self.schema: pa.Schema | None = None
         self._batches: list[Batch] = []
         self._encoded: list[IpcMessage] = []
-        self._told: list[Told] = []
-        self._ends: dict[int, int] = {}
-
-    def used(self, count: int) -> list[int]:
-        """Return how many of the first bytes of each slab hold data, of the first `count` slabs."""
-        return [self._ends.get(index, 0) for index in range(count)]
-
-    def moved(self, region: Region, offsets: Sequence[int]) -> Rebuilder:
-        """Return the same data set where each slab's part was copied into one region, to an offset there."""
-        made = Rebuilder(self._limits)
-        for part in self._told:
-            table = part.table.copy()
-            table[:, 1] += np.array([*offsets, 0], np.int64)[np.where(table[:, 2] != 0, table[:, 0], -1)]
-            table[:, 0] = 0
-            made.take(Told(part.metadata, table), (region,))
-        return made
 
     def source(self) -> MaterializedSource:
         """Return the data set of what was taken; its metadata stay encoded as the writer sent them."""
@@ -171,7 +156,6 @@ class Rebuilder:
             raise LimitExceeded(
                 "the metadata of one attempt are too large", expected=f"at most {_MOST_METADATA} bytes"
             )
-        self._told.append(part)
         message = decode_message(part.metadata, self._limits)
         if message.kind is MessageKind.SCHEMA:
             self._take_schema(message)
@@ -221,8 +205,6 @@ class Rebuilder:
             raise Unsupported("what lies in a slab must be plain and of metadata version V5")
         check_pairs(header, layout, table[:, 2])
         spans, used = _within(table, regions)
-        for slab, offset, length in table[table[:, 2] != 0].tolist():
-            self._ends[slab] = max(self._ends.get(slab, 0), offset + length)
         # Dictionaries inside a dictionary are looked for when a batch uses it.
         dictionaries = {} if inner else self._memo.complete(layout, header.nodes)
         batch = Batch.from_parts(
@@ -237,6 +219,38 @@ class Rebuilder:
         )
         check_offsets(batch)
         return batch
+
+
+def pieces_of(source: MaterializedSource) -> list[Piece]:
+    """Return what a data set uses of each region that it lies in."""
+    found: dict[Region, list[int]] = {}
+    for item in source.encoded():
+        for index, offset, length in () if item.spans is None else item.spans.tolist():
+            if length:
+                ends = found.setdefault(item.regions[index], [offset, 0])
+                ends[:] = min(ends[0], offset), max(ends[1], offset + length)
+    return [Piece(region, *ends) for region, ends in found.items()]
+
+
+def moved(
+    source: MaterializedSource,
+    pieces: Iterable[Piece],
+    region: Region,
+    offsets: Iterable[int],
+    limits: Limits,
+) -> MaterializedSource:
+    """Return the same data set where each of its pieces was copied into one region, to an offset there."""
+    by = {piece.region: offset - piece.first for piece, offset in zip(pieces, offsets, strict=True)}
+    made = Rebuilder(limits)
+    for item in source.encoded():
+        table = np.zeros((0, _ROW), np.int64)
+        if item.spans is not None:
+            table = item.spans * (item.spans[:, 2:] != 0)
+            used = table[:, 2] != 0
+            table[used, 1] += np.array([by.get(each, 0) for each in item.regions] or [0])[table[used, 0]]
+            table[:, 0] = 0
+        made.take(Told(item.metadata, table), (region,))
+    return made.source()
 
 
 def _within(

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
+import re
+import secrets
 import time
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import UnknownTicket, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from bowstring.depot.applications import Committed
+    from bowstring.dissociated.endpoint import Endpoint
 
 __all__ = ["Announcement", "Entry", "Names"]
 
@@ -50,18 +58,87 @@ class Announcement:
     ttl: float | None = None
 
 
+# Fewer are looked up one by one: then several readers have one each.
+_FEW: Final = 8
+_JOINED: Final = re.compile(rb"([0-9a-f]{32})@([0-9]{1,9})-([0-9]{1,9})")
+
+
+@dataclasses.dataclass(eq=False, slots=True, weakref_slot=True)
+class Run:
+    """Endpoints of a name, one behind the other: many that lie in one slab here are looked up as one.
+
+    Attributes
+    ----------
+    first
+        How many endpoints of the name are before it.
+    slab
+        Where the streams lie; ``None`` for endpoints that are looked up one by one.
+    schema
+        The message of the schema, where it matters: it numbers the dictionaries.
+    """
+
+    first: int
+    slab: bytes | None
+    schema: bytes
+    endpoints: list[Endpoint] = dataclasses.field(default_factory=list)
+    streams: list[Committed] = dataclasses.field(default_factory=list)
+    key: str = dataclasses.field(default_factory=lambda: secrets.token_hex(16))
+
+    def found(self, first: int, last: int, *, joined: bool) -> list[Endpoint]:
+        """Return what stands for its endpoints between two positions of the name."""
+        first, last = max(first - self.first, 0), min(last - self.first, len(self.endpoints))
+        if not joined or self.slab is None or last - first <= _FEW:
+            return self.endpoints[first : max(first, last)]
+        ticket = f"{self.key}@{first}-{last}".encode()
+        return [dataclasses.replace(self.endpoints[last - 1], ticket=ticket)]
+
+
 @dataclasses.dataclass(slots=True)
 class Entry:
-    """A name, whose it is, what it means, which micro-batches made it, and which data sets hold it."""
+    """A name, whose it is, what it means, which micro-batches made it, and which data sets hold it.
+
+    The endpoints of its data set are in the runs.
+    """
 
     application: str
     dataset: Dataset
     version: str
+    runs: list[Run] = dataclasses.field(default_factory=list)
+    count: int = 0
     batches: set[int | str] = dataclasses.field(default_factory=set)
     parts: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     since: float = dataclasses.field(default_factory=time.time)
     until: float | None = None
     grows: bool = False
+
+    def add(self, endpoints: Iterable[Endpoint], streams: Mapping[bytes, Committed]) -> Iterator[Run]:
+        """Add endpoints, of which some are streams of this depot; yield the runs that this begins."""
+        for endpoint in endpoints:
+            stream = streams.get(endpoint.ticket)
+            slab = None if stream is None else stream.slab
+            schema = b"" if stream is None or slab is None else stream.schema
+            run = self.runs[-1] if self.runs else None
+            if slab == b"" and run is not None and run.slab is not None:
+                slab = run.slab
+            if run is None or (run.slab, run.schema) != (slab, schema):
+                run = Run(self.count, slab, schema)
+                self.runs.append(run)
+                yield run
+            run.endpoints.append(endpoint)
+            if stream is not None and slab is not None:
+                run.streams.append(stream)
+            self.count += 1
+
+    def found(self, first: int = 0, last: int | None = None, *, joined: bool = True) -> Dataset:
+        """Return its data set, or that of the endpoints from one position to another."""
+        last = self.count if last is None else min(last, self.count)
+        begin = max(bisect.bisect_right(self.runs, first, key=lambda run: run.first) - 1, 0)
+        endpoints: list[Endpoint] = []
+        for run in itertools.islice(self.runs, begin, None):
+            if run.first >= last:
+                break
+            endpoints += run.found(first, last, joined=joined)
+        return dataclasses.replace(self.dataset, endpoints=tuple(endpoints))
 
 
 class Names:
@@ -76,9 +153,12 @@ class Names:
     def __init__(self, is_over: Callable[[str], bool]) -> None:
         self._is_over = is_over
         self._entries: dict[str, Entry] = {}
+        self._runs: weakref.WeakValueDictionary[str, Run] = weakref.WeakValueDictionary()
 
-    def announce(self, wanted: Announcement) -> tuple[bool, dict[str, tuple[str, ...]]]:
-        """Let a name mean a data set.
+    def announce(
+        self, wanted: Announcement, streams: Mapping[bytes, Committed]
+    ) -> tuple[bool, dict[str, tuple[str, ...]]]:
+        """Let a name mean a data set, of whose endpoints some are streams of this depot, by ticket.
 
         Returns
         -------
@@ -93,24 +173,33 @@ class Names:
             The name is taken, or the schema is another one.
         """
         known = self.check(wanted.name, wanted.application, new=wanted.new)
-        replaced: dict[str, tuple[str, ...]] = {}
-        if known is not None and known.application != wanted.application:
-            replaced, known = known.parts, None
-        if known is not None and wanted.append:
-            if wanted.batch is not None and wanted.batch in known.batches:
+        entry = known
+        if entry is not None and entry.application == wanted.application and wanted.append:
+            if wanted.batch is not None and wanted.batch in entry.batches:
                 return False, {}
-            made = dataclasses.replace(known, dataset=_joined(known.dataset, wanted.dataset), grows=True)
+            entry.dataset, entry.grows = _joined(entry, wanted.dataset), True
         else:
-            replaced = known.parts if known is not None else replaced
-            made = Entry(wanted.application, wanted.dataset, wanted.version, grows=wanted.append)
+            bare = dataclasses.replace(wanted.dataset, endpoints=())
+            entry = Entry(wanted.application, bare, wanted.version, grows=wanted.append)
+        for run in entry.add(wanted.dataset.endpoints, streams):
+            self._runs[run.key] = run
+        # In place: a name may grow by hundreds of thousands.
         if wanted.batch is not None:
-            made.batches = made.batches | {wanted.batch}
+            entry.batches.add(wanted.batch)
         if wanted.part is not None:
-            made.parts = made.parts | {wanted.part: wanted.depots}
-        made.since = time.time()
-        made.until = None if wanted.ttl is None else time.monotonic() + wanted.ttl
-        self._entries[wanted.name] = made
-        return True, {part: depots for part, depots in replaced.items() if part not in made.parts}
+            entry.parts[wanted.part] = wanted.depots
+        entry.since = time.time()
+        entry.until = None if wanted.ttl is None else time.monotonic() + wanted.ttl
+        self._entries[wanted.name] = entry
+        if known is None or known is entry:
+            return True, {}
+        return True, {part: depots for part, depots in known.parts.items() if part not in entry.parts}
+
+    def joined(self, ticket: bytes) -> list[Committed]:
+        """Return the streams that the ticket of a part of a run stands for; none where it is no such ticket."""
+        said = _JOINED.fullmatch(ticket)
+        run = None if said is None else self._runs.get(said[1].decode())
+        return [] if said is None or run is None else run.streams[int(said[2]) : int(said[3])]
 
     def check(self, name: str, application: str, *, new: bool) -> Entry | None:
         """Return what a name means that an application may give another meaning.
@@ -177,7 +266,7 @@ class Names:
     def was_read(self, part: str) -> None:
         """Forget the name of a data set that was read, unless it grows, or other hosts hold parts of it."""
         for name, entry in list(self._entries.items()):
-            if list(entry.parts) == [part] and not entry.grows and not entry.parts[part]:
+            if part in entry.parts and len(entry.parts) == 1 and not entry.grows and not entry.parts[part]:
                 del self._entries[name]
 
     def end(self, application: str, keep: float) -> None:
@@ -204,12 +293,13 @@ def _has_passed(entry: Entry) -> bool:
     return entry.until is not None and time.monotonic() >= entry.until
 
 
-def _joined(before: Dataset, more: Dataset) -> Dataset:
+def _joined(entry: Entry, more: Dataset) -> Dataset:
     # Where there is no row nobody has seen a batch, and its schema is a guess: of a time zone, for instance.
+    before = entry.dataset
     if not more.endpoints:
         return before
-    if not before.endpoints:
-        return more
+    if not entry.count:
+        return dataclasses.replace(more, endpoints=())
     if not before.schema.equals(more.schema):
         raise UsageError(
             "what is appended has another schema", expected=str(before.schema), found=str(more.schema)
@@ -220,7 +310,6 @@ def _joined(before: Dataset, more: Dataset) -> Dataset:
 
     return dataclasses.replace(
         before,
-        endpoints=(*before.endpoints, *more.endpoints),
         num_rows=total(before.num_rows, more.num_rows),
         nbytes=total(before.nbytes, more.nbytes),
     )

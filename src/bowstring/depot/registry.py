@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
 
     from bowstring.depot.manifest import Attempt
     from bowstring.depot.names import Announcement, Entry
+    from bowstring.dissociated.endpoint import Dataset
+    from bowstring.server.catalogue import Publication
 
 __all__ = ["Registry"]
 
 _REMEMBERED: Final = 4096
+_MOST_LISTED: Final = 8
 
 
 class Registry:
@@ -36,6 +40,8 @@ class Registry:
         self._lock = threading.RLock()
         self.applications: dict[str, Application] = {}
         self.datasets: dict[str, DataSet] = {}
+        # Those that some readers end: only they end by themselves.
+        self._counted: dict[str, DataSet] = {}
         self._names = Names(self._is_over)
         self._finished: dict[str, None] = {}
         self._released: dict[str, None] = {}
@@ -123,6 +129,8 @@ class Registry:
                 raise RefusedError("the data set was settled or released before the attempt was done")
             dataset.attempts.discard(attempt)
             dataset.streams[stream.publication.ticket] = stream
+            if stream.publication.readers is not None:
+                self._counted[dataset.name] = dataset
             self.applications[dataset.application].renew()
 
     def settle(self, name: str, tickets: Iterable[bytes], ttl: float | None = None) -> int:
@@ -138,6 +146,7 @@ class Registry:
         kept = frozenset(tickets)
         with self._lock:
             dataset = self._known(name)
+            kept |= {each.publication.ticket for ticket in kept for each in self._names.joined(ticket)}
             self.applications[dataset.application].renew()
             self._cancel(dataset, "the data set was settled without this attempt")
             for ticket in [ticket for ticket in dataset.streams if ticket not in kept]:
@@ -156,6 +165,7 @@ class Registry:
             if final:
                 _remember(self._released, name)
             self._names.released(name)
+            self._counted.pop(name, None)
             dataset = self.datasets.pop(name, None)
             if dataset is None:
                 return False
@@ -252,7 +262,8 @@ class Registry:
         """
         with self._lock:
             self.application(wanted.application)
-            changed, replaced = self._names.announce(wanted)
+            here = self.datasets.get(wanted.part or "")
+            changed, replaced = self._names.announce(wanted, {} if here is None else here.streams)
             for part in replaced:
                 self.release(part)
             return changed, replaced
@@ -287,8 +298,12 @@ class Registry:
         found = self.applications.get(name)
         return found is None or (found.was_held and not found.held)
 
-    def lookup(self, name: str) -> Entry:
-        """Return what a name means.
+    def lookup(
+        self, name: str, first: int = 0, last: int | None = None, *, joined: bool
+    ) -> tuple[str, int, Dataset]:
+        """Return what a name means: version, number of endpoints, and those from one position to another.
+
+        With `joined` one endpoint stands for many small streams.
 
         Raises
         ------
@@ -296,9 +311,14 @@ class Registry:
             Nothing.
         """
         with self._lock:
-            parts = self._names.lookup(name).parts
-            self._sweep([self.datasets[part] for part in parts if part in self.datasets])
-            return self._names.lookup(name)
+            self._sweep()
+            found = self._names.lookup(name)
+            return found.version, found.count, found.found(first, last, joined=joined)
+
+    def joined(self, ticket: bytes) -> list[Publication]:
+        """Return what such an endpoint stands for; nothing where the ticket is of one stream."""
+        with self._lock:
+            return [each.publication for each in self._names.joined(ticket)]
 
     def named(self) -> list[DatasetInfo]:
         """Return what all names mean."""
@@ -312,7 +332,7 @@ class Registry:
                     entry.dataset.nbytes,
                     sum(self._readers(part) for part in entry.parts),
                     entry.since,
-                    "+".join(entry.parts).encode(),
+                    _identity(entry),
                 )
                 for name, entry in self._names
             ]
@@ -339,12 +359,13 @@ class Registry:
     def _forget_empty(self, dataset: DataSet) -> None:
         if not (dataset.attempts or dataset.streams):
             self.datasets.pop(dataset.name, None)
+            self._counted.pop(dataset.name, None)
             application = self.applications.get(dataset.application)
             if application is not None:
                 application.datasets.pop(dataset.name, None)
 
-    def _sweep(self, datasets: list[DataSet] | None = None) -> None:
-        for dataset in list(self.datasets.values()) if datasets is None else datasets:
+    def _sweep(self) -> None:
+        for dataset in list(self._counted.values()):
             done = [ticket for ticket, each in dataset.streams.items() if each.publication.released]
             for ticket in done:
                 del dataset.streams[ticket]
@@ -375,6 +396,12 @@ class Registry:
         """Whether nothing is held, for nobody."""
         with self._lock:
             return not self.applications and not self.datasets
+
+
+def _identity(entry: Entry) -> bytes:
+    """Return what a list says of the data sets that a name means, in few bytes."""
+    named = itertools.islice(entry.parts, _MOST_LISTED)
+    return ("+".join(named) + f"+{len(entry.parts)}" * (len(entry.parts) > _MOST_LISTED)).encode()
 
 
 def _remember(names: dict[str, None], name: str) -> None:

@@ -14,6 +14,7 @@ from bowstring.depot.slabs import (
     Kind,
     Lent,
     LostSlabs,
+    Piece,
     SlabStatistics,
     check_spare,
     whole_pages,
@@ -38,7 +39,7 @@ _NAMED: Final = 8
 # Before what the system says, which the driver shows, too.
 REFUSED: Final = "; the system gives no more: "
 _SMALLEST: Final = 64 << 10
-# What is less is copied into a slab that the partitions of a data set share.
+# What is less is copied into a slab that the partitions of a data set share, or the data sets of a name that grows.
 _SMALL: Final = 256 << 10
 # Its pages come as it is filled.
 _SHARED: Final = 4 << 20
@@ -73,7 +74,7 @@ class SlabPool:
         self._total: collections.Counter[Kind] = collections.Counter()
         self._idle: dict[Kind, list[Lent]] = {"memory": [], "disk": []}
         self._lost = LostSlabs()
-        # The slab of each data set that its next small partition goes to; it comes home when none is left in it.
+        # The slab of each owner that its next small stream goes to; it comes home when none is left in it.
         self._shared: weakref.WeakValueDictionary[str, Region] = weakref.WeakValueDictionary()
         self._sharing = threading.Lock()
         self._waiting: collections.deque[_Turn] = collections.deque()
@@ -212,70 +213,106 @@ class SlabPool:
         self._reused += 1
         return lent
 
-    def keep(
-        self, owner: str, regions: Sequence[Region], used: Sequence[int]
-    ) -> tuple[Region, list[int]] | None:
+    def keep(self, owner: str, pieces: Sequence[Piece]) -> tuple[Region, list[int]] | None:
         """Hold what an attempt wrote in as little memory as it takes.
 
-        The tails of its slabs are given back. Where it is little, return a copy of it in a slab that the data set's
-        partitions share, and where each slab's part begins there: then its own slabs need not be kept.
-
-        Parameters
-        ----------
-        owner
-            The data set.
-        regions, used
-            The slabs, and how many bytes of each hold data.
+        Where it is little, return a copy of it in a slab that the data set's partitions share, and where each piece
+        begins there. Else the tails of its slabs are given back.
         """
-        pieces = list(zip(regions, used, strict=True))
-        if 0 < sum(used) <= _SMALL and self._in_memory(regions):
-            shared = self._copied(owner, pieces)
-            if shared is not None:
-                return shared
-        for region, nbytes in pieces:
-            if not nbytes:
-                continue
+        with self._changed:
+            in_memory = all(self._used[piece.region.uuid].kind == "memory" for piece in pieces)
+        shared = self.share(owner, pieces) if in_memory else None
+        if shared is not None:
+            return shared
+        for region, _, end in pieces:
             with self._changed:
                 lent = self._used[region.uuid]
                 before = lent.held
-                lent.cut(nbytes)
-                lent.data = nbytes
+                lent.cut(end)
+                lent.data = end
                 self._count(lent.kind, lent.owner, lent.held - before)
                 self._changed.notify_all()
         return None
 
-    def _in_memory(self, regions: Iterable[Region]) -> bool:
-        with self._changed:
-            return all(self._used[region.uuid].kind == "memory" for region in regions)
+    def share(
+        self, owner: str, pieces: Sequence[Piece], folder: str | None = None
+    ) -> tuple[Region, list[int]] | None:
+        """Copy what is little behind what an owner has; `None` where it is more, or there is no room for a copy.
 
-    def _copied(self, owner: str, pieces: list[tuple[Region, int]]) -> tuple[Region, list[int]] | None:
-        """Copy into the slab that a data set's partitions share; None where there is no room for a second copy."""
+        Nobody else writes such a slab, ever: it is made here, no task maps it, and it is not lent later.
+
+        Parameters
+        ----------
+        owner
+            A data set, or those that are appended to one name: what is freed together.
+        pieces
+            What to copy.
+        folder
+            Where a file is made when there is no room in memory.
+        """
+        if not 0 < sum(end - first for _, first, end in pieces) <= _SMALL:
+            return None
+        room = sum(whole_pages(end - first) for _, first, end in pieces)
         with self._sharing:
-            room = sum(whole_pages(nbytes) for _, nbytes in pieces)
-            region = self._shared.get(owner)
             try:
-                if region is None or self._used[region.uuid].data + room > region.nbytes:
-                    slab, fd = make_writable_memfd(cpu(), _SHARED)
-                    lent = Lent(slab, fd, "memory", owner)
-                    check_spare(max(slab.fd, fd))
-                    region = Region.of_slab(slab, self._home)
-                    with self._changed:
-                        self._used[slab.uuid] = lent
-                    self._shared[owner] = region
+                region = self._shared.get(owner)
+                if region is None or not self._has_room(region, room):
+                    region = self._to_share(owner, room, folder)
+                if region is None:
+                    return None
                 lent = self._used[region.uuid]
-                with self._changed:
-                    grown = whole_pages(lent.data + room) - lent.held
-                    if grown > self._free("memory"):
-                        return None
-                    self._take("memory", lent.owner, grown)
-                    lent.held += grown
-                offsets = lent.append(pieces)
+                try:
+                    return region, lent.append(pieces)
+                finally:
+                    with self._changed:
+                        self._hold(lent, lent.data)
             except (BowstringError, OSError):
                 return None  # it stays where it is, in more memory
+
+    def _has_room(self, region: Region, room: int) -> bool:
+        """Take more of a shared slab, if there is more of it, and of the budget."""
+        with self._changed:
+            lent = self._used[region.uuid]
+            end = lent.data + room
+            fits = end <= region.nbytes and (
+                lent.kind == "disk" or whole_pages(end) - lent.held <= self._free("memory")
+            )
+            if fits:
+                self._hold(lent, end)
+            return fits
+
+    def _hold(self, lent: Lent, nbytes: int) -> None:
+        if lent.kind == "memory":  # a file has all of its length
+            self._take("memory", lent.owner, whole_pages(nbytes) - lent.held)
+            lent.held = whole_pages(nbytes)
+
+    def _to_share(self, owner: str, room: int, folder: str | None) -> Region | None:
+        """Return a fresh slab that has room, where there is any."""
+        for kind in KINDS:
+            size = _SHARED if kind == "disk" else 0
             with self._changed:
-                self._count("memory", lent.owner, whole_pages(lent.data) - lent.held)
-                lent.held = whole_pages(lent.data)
-            return region, offsets
+                if self._closed or (kind == "disk" and folder is None):
+                    return None
+                if room > self._free("memory") if kind == "memory" else not self._reserve(kind, size, owner):
+                    continue
+            try:
+                slab, fd = (
+                    make_writable_memfd(cpu(), _SHARED)
+                    if kind == "memory"
+                    else make_writable_file(cpu(), _SHARED, folder or "")
+                )
+                lent = Lent(slab, fd, kind, owner, held=size, shared=True)
+                check_spare(max(slab.fd, fd))
+            except BaseException:
+                with self._changed:
+                    self._count(kind, owner, -size)
+                raise
+            region = Region.of_slab(slab, self._home)
+            with self._changed:
+                self._used[slab.uuid] = lent
+            self._shared[owner] = region
+            return region if self._has_room(region, room) else None
+        return None
 
     def give_up(self, regions: Iterable[Region]) -> None:
         """Count what somebody had who is gone as nobody's: it comes home soon, and may be waited for."""
@@ -332,7 +369,7 @@ class SlabPool:
             if slab.retired:
                 self._retired += 1
                 self._lost.add(lent)
-            elif self._closed:
+            elif self._closed or lent.shared:
                 _drop(lent)
             else:
                 self._idle[lent.kind].append(lent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import resource
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from bowstring.errors import LimitExceeded, Unsupported
 from bowstring.memory import cpu
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Region, Slab
 
-__all__ = ["KINDS", "Kind", "Lent", "LostSlabs", "SlabStatistics", "check_spare", "whole_pages"]
+__all__ = ["KINDS", "Kind", "Lent", "LostSlabs", "Piece", "SlabStatistics", "check_spare", "whole_pages"]
 
 Kind = Literal["memory", "disk"]
 KINDS: Final[tuple[Kind, Kind]] = ("memory", "disk")
@@ -33,6 +33,14 @@ def whole_pages(nbytes: int) -> int:
     (0, True)
     """
     return -(-nbytes // _PAGE) * _PAGE
+
+
+class Piece(NamedTuple):
+    """The part of a region that one stream uses, in bytes from its beginning."""
+
+    region: Region
+    first: int
+    end: int
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -55,6 +63,8 @@ class Lent:
         How many bytes of memory or disk it may take: all of it while it is lent, less once its tail was given back.
     data
         How many of its bytes were committed.
+    shared
+        Whether the depot copies small streams into it, one behind the other, and never lends it.
     """
 
     slab: Slab
@@ -64,6 +74,7 @@ class Lent:
     since: float = 0.0
     held: int = 0
     data: int = 0
+    shared: bool = False
 
     def cut(self, nbytes: int) -> None:
         """Give back the pages of memory behind the first bytes; views of those, and all mappings, stay true.
@@ -78,8 +89,8 @@ class Lent:
         ):
             self.held = end
 
-    def append(self, pieces: Iterable[tuple[Region, int]]) -> list[int]:
-        """Copy the beginnings of regions behind the data that are there; return where each lies now.
+    def append(self, pieces: Iterable[Piece]) -> list[int]:
+        """Copy pieces behind the data that are there; return where each begins now.
 
         Raises
         ------
@@ -87,9 +98,10 @@ class Lent:
             The system has no memory.
         """
         offsets = []
-        for region, nbytes in pieces:
+        for region, first, end in pieces:
+            nbytes = end - first
             offsets.append(self.data)
-            left = memoryview(region.array(0, nbytes))
+            left = memoryview(region.array(first, nbytes))
             while left:
                 done = os.pwrite(self.fd, left, self.data + nbytes - len(left))
                 left = left[done:]

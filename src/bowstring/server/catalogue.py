@@ -9,7 +9,7 @@ import math
 import secrets
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.producer import Role
@@ -21,13 +21,14 @@ from bowstring.errors import (
     UsageError,
     did_you_mean,
 )
+from bowstring.server.materialized import MaterializedSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bowstring.server.sources import Source
 
-__all__ = ["Catalogue", "Publication"]
+__all__ = ["Catalogue", "JoinedPublication", "Publication"]
 
 _REMEMBERED: Final = 1024
 _END_SECONDS: Final = 1.0
@@ -148,7 +149,14 @@ class Catalogue:
         return next((each for each in found if each.offered), found[-1] if found else None)
 
     def admit(
-        self, ticket: bytes, role: Role, *, names: bool, shards: int = 1, looks: bool = False
+        self,
+        ticket: bytes,
+        role: Role,
+        *,
+        names: bool,
+        shards: int = 1,
+        looks: bool = False,
+        joined: Publication | None = None,
     ) -> Publication:
         """Return the data set that a reader asks for, by ticket or by name, and count the reader in.
 
@@ -166,6 +174,8 @@ class Catalogue:
             How many such readers count as one.
         looks
             Whether it only looks, and is not counted.
+        joined
+            What the ticket stands for, where the catalogue does not know it.
 
         Raises
         ------
@@ -175,7 +185,7 @@ class Catalogue:
             It only looks, and the batches are made as they are read.
         """
         with self._changed:
-            publication = self._publications.get(ticket)
+            publication = self._publications.get(ticket, joined)
             if publication is None and names:
                 publication = self._newest(ticket.decode(errors="replace"))
             if publication is None:
@@ -433,6 +443,12 @@ class Publication:
             self._settle()
             self._changed.notify_all()
 
+    def move(self, source: Source) -> None:
+        """Let readers that come from now on have the same data from another place, unless it was released."""
+        with self._changed:
+            if not self.released:
+                self.source = source
+
     def withdraw(self) -> None:
         """Let no new reader in; those that read keep what they have."""
         with self._changed:
@@ -467,3 +483,46 @@ class Publication:
         return (
             f"<Publication {self.name!r} {state}, {self.active} reading, {self.completed} of {wanted} done>"
         )
+
+
+class JoinedPublication(Publication):
+    """Several publications that one reader reads as one: who is let in is let in to each, or to none.
+
+    Nothing refers to it but its readers, and so it is never withdrawn or released itself.
+    """
+
+    def __init__(self, parts: Sequence[Publication], changed: threading.Condition) -> None:
+        sources = [cast("MaterializedSource", part.source) for part in parts]
+        super().__init__(parts[0].name, MaterializedSource.joined(sources), None, changed)
+        self._parts = parts
+
+    def enter(self, shards: int = 1) -> None:
+        """Let a reader in to all of them."""
+        with self._changed:
+            self.check_offered()
+            super().enter(shards)
+            for part in self._parts:
+                part.enter(shards)
+
+    def leave(self, *, completed: bool, shards: int = 1) -> None:
+        """Count a reader out of all of them."""
+        super().leave(completed=completed, shards=shards)
+        for part in self._parts:
+            part.leave(completed=completed, shards=shards)
+
+    def look(self) -> None:
+        """Keep the data of all of them for a connection that is not counted."""
+        with self._changed:
+            self.check_offered()
+            for part in self._parts:
+                part.look()
+
+    def look_away(self) -> None:
+        """Keep them no longer for such a connection."""
+        for part in self._parts:
+            part.look_away()
+
+    def check_offered(self) -> None:
+        """Refuse whoever comes too late for one of them."""
+        for part in self._parts:
+            part.check_offered()

@@ -94,6 +94,21 @@ class MaterializedSource:
             made._items[None, True] = list(encoded)
         return made
 
+    @classmethod
+    def joined(cls, sources: Sequence[MaterializedSource]) -> Self:
+        """Return one data set of the batches of several with one schema, one or more, where they lie.
+
+        Raises
+        ------
+        UnknownTicket
+            One of them was released.
+        """
+        encoded = [source.encoded() for source in sources]
+        messages = [encoded[0][0], *(message for each in encoded for message in each[1:])]
+        return cls.of_placed(
+            sources[0].schema, [batch for source in sources for batch in source.batches()], messages
+        )
+
     def _hold(
         self,
         placed: Sequence[Batch],
@@ -190,6 +205,10 @@ class MaterializedSource:
         made = MaterializedSource.of_placed(self.schema, parts)
         made._on_host = self._on_host
         return made
+
+    def encoded(self) -> list[IpcMessage]:
+        """Return the messages of a stream of all columns with bodies of pointers, the schema first."""
+        return self._encoded(None, pointers=True)
 
     def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> list[IpcMessage]:
         key = (columns, pointers)

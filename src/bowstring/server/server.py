@@ -33,13 +33,13 @@ from bowstring.memory import Pool, kept_for_good, named_streams, on_streams
 from bowstring.server.acceptor import Acceptor
 from bowstring.server.advertising import advertised_host, host_to_name, reached_at
 from bowstring.server.arguments import check_address, check_door, check_offer, check_seconds
-from bowstring.server.catalogue import Catalogue, Publication
+from bowstring.server.catalogue import Catalogue, JoinedPublication, Publication
 from bowstring.server.session import Session
 from bowstring.server.sources import source_of
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -124,6 +124,7 @@ class Server(Closing):
         self._locations: dict[tuple[Want, str], str] = {}
         self._changed = threading.Condition()
         self._catalogue = Catalogue(self._changed)
+        self._parts_of: Callable[[bytes], Sequence[Publication]] | None = None
         self._closed = False
         self._acceptor = Acceptor(functools.partial(Session, self), limits, self._changed)
         self._reached: dict[str, str] = {}
@@ -261,6 +262,10 @@ class Server(Closing):
             self._catalogue.forget()
             self._catalogue.enter(publication)
         return publication, self._endpoint(publication.ticket, separate=False)
+
+    def offer_joined(self, parts_of: Callable[[bytes], Sequence[Publication]]) -> None:
+        """Let readers have several offers of resident data as one, by tickets that `parts_of` knows."""
+        self._parts_of = parts_of
 
     def listen_too(
         self, address: str, *, tls: TlsConfig | ssl.SSLContext | None = None, plaintext: bool = False
@@ -417,7 +422,10 @@ class Server(Closing):
     ) -> Publication:
         """Return the data set that a reader asks for, and count the reader in (:meth:`Catalogue.admit`)."""
         names = authenticated or self._token is not None
-        return self._catalogue.admit(ticket, role, names=names, shards=shards, looks=looks)
+        # Not under the condition, which `parts_of` may need while it holds a lock of its own.
+        parts = () if self._parts_of is None else self._parts_of(ticket)
+        joined = JoinedPublication(parts, self._changed) if parts else None
+        return self._catalogue.admit(ticket, role, names=names, shards=shards, looks=looks, joined=joined)
 
     def infos(self, *, authenticated: bool) -> list[DatasetInfo]:
         """Return what is offered now, for a reader that may ask by name.

@@ -80,11 +80,20 @@ class Listing:
         identity.
     where
         The data set, for messages.
+    named
+        How many endpoints the name has, of which `endpoints` are those that were asked for, one for many small ones
+        maybe; ``None`` where they are all.
     """
 
     endpoints: tuple[Endpoint, ...]
     version: str | None = None
     where: str = "the list of endpoints"
+    named: int | None = None
+
+    @property
+    def count(self) -> int:
+        """How many endpoints there are, as positions count them."""
+        return len(self.endpoints) if self.named is None else self.named
 
     def position(self, count: int) -> Position:
         """Return the position behind the first endpoints."""
@@ -95,7 +104,7 @@ class Listing:
     def holds(self, position: Position) -> bool:
         """Whether a position is one in this data set: of what was read, nothing was replaced."""
         count = position.endpoints
-        return count <= len(self.endpoints) and self.position(count) == position
+        return count <= self.count and self.position(count) == position
 
 
 def latest(listing: Listing, start: Position, most: int | None, *, reread: bool) -> Position:
@@ -117,14 +126,20 @@ def latest(listing: Listing, start: Position, most: int | None, *, reread: bool)
     UsageError
         What was read was replaced.
     """
-    begin, there = _begin(listing, start, reread), len(listing.endpoints)
+    begin, there = _begin(listing, start, reread), listing.count
     return listing.position(there if most is None else min(there, begin + most))
+
+
+def wanted(start: Position, end: Position) -> tuple[int, int]:
+    """Return which endpoints of a name are read between two positions: of another version all before `end`."""
+    return (start.endpoints if start.version == end.version else 0), end.endpoints
 
 
 def between(listing: Listing, start: Position, end: Position, *, reread: bool) -> tuple[Endpoint, ...]:
     """Return the endpoints from one position to another.
 
     With `reread` there are none where the data set of `end` was replaced, too: all of the new one is read next.
+    A listing of a name was asked for just these (:func:`wanted`).
 
     Raises
     ------
@@ -136,7 +151,8 @@ def between(listing: Listing, start: Position, end: Position, *, reread: bool) -
             raise _replaced(listing, end, "was replaced before the stream had read it")
         _LOG.warning("%s was replaced before a stream had read it; the new one is read next", listing.where)
         return ()
-    return listing.endpoints[_begin(listing, start, reread) : end.endpoints]
+    begin = _begin(listing, start, reread)
+    return listing.endpoints[begin : end.endpoints] if listing.named is None else listing.endpoints
 
 
 def _begin(listing: Listing, start: Position, reread: bool) -> int:
@@ -148,7 +164,7 @@ def _begin(listing: Listing, start: Position, reread: bool) -> int:
 
 
 def _replaced(listing: Listing, position: Position, what: str) -> UsageError:
-    found = listing.position(len(listing.endpoints))
+    found = listing.position(listing.count)
     return UsageError(
         f"{listing.where} {what}",
         expected=f"version {position.version}, at least {position.endpoints} endpoints",

@@ -168,8 +168,10 @@ class ReadOptions:
             return tuple(Endpoint.parse(uri, self.ticket) for uri in self.uris)
         return self._known().endpoints
 
-    def listing(self) -> Listing:
+    def listing(self, first: int = 0, last: int = 0) -> Listing:
         """Return the endpoints there are now, for a stream: each of one version, also where a URI has a name.
+
+        Of a name of the depot, those from one position to another, and how many there are.
 
         Raises
         ------
@@ -179,8 +181,8 @@ class ReadOptions:
         if self.name is None:
             return Listing(_of_versions(self.endpoints()))
         with self._depot() as depot:
-            version, dataset = depot.lookup_version(self.name)
-        return Listing(dataset.endpoints, version, f"the data set {self.name!r}")
+            version, count, dataset = depot.lookup_range(self.name, first, last)
+        return Listing(dataset.endpoints, version, f"the data set {self.name!r}", count)
 
     def schema(self) -> pa.Schema:
         """Return the schema of the columns wanted, asking the first endpoint where nothing else says it."""

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from bowstring.spark.offsets import START, Listing, Position, between, latest
+from bowstring.spark.offsets import START, Listing, Position, between, latest, wanted
 from bowstring.spark.options import ReadOptions
 from bowstring.spark.schemas import published_schema, task_schema
 from bowstring.spark.types import distinct_names, read_endpoint, to_spark_schema
@@ -117,7 +117,9 @@ class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the endpoints from one offset to another."""
         positions = Position.of_offset(start), Position.of_offset(end)
-        endpoints = between(self._options.listing(), *positions, reread=self._options.reread)
+        endpoints = between(
+            self._options.listing(*wanted(*positions)), *positions, reread=self._options.reread
+        )
         return [InputPartition(endpoint) for endpoint in endpoints]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

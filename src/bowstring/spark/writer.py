@@ -160,7 +160,7 @@ class _Target:
         tickets = _tickets(messages)
         found = dataset_of(tickets, self.schema, name=self.name, id=dataset, application=self.application)
         # They must be there still before anybody hears of them: a batch that was announced is not tried again.
-        kept = self._settle(tickets, dataset, found)
+        kept = self._settle(tickets, dataset, found, grows=append)
         if kept < len(found.endpoints):
             raise BrokenError(
                 "a depot ended, or the data set was overwritten, before it was committed",
@@ -183,15 +183,15 @@ class _Target:
                 # The first commit of this batch stands, and what came now is freed.
                 self._settle(tickets, dataset, catalog.lookup(self.name))
 
-    def _settle(self, tickets: Iterable[Ticket], dataset: str, found: Dataset) -> int:
+    def _settle(self, tickets: Iterable[Ticket], dataset: str, found: Dataset, *, grows: bool = False) -> int:
         """Keep what a data set names, free what else its tasks wrote, and return how many streams are kept."""
-        kept = 0
+        kept, name = 0, self.name if grows and self.ttl is None else None
         for address in addresses_of(tickets):
             with (
                 contextlib.suppress(UnknownTicket),
                 depot.connect(address=address, start=False) as held,
             ):
-                kept += held.settle(dataset, found.endpoints, ttl=self.ttl)
+                kept += held.settle(dataset, found.endpoints, ttl=self.ttl, name=name)
         return kept
 
     def abort(self, messages: Iterable[Any], dataset: str) -> None:
