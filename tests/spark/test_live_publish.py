@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.spark.publishing import (
+    batches,
     cluster,
     connect,
     daily,
@@ -17,6 +18,7 @@ from tests.spark.publishing import (
     hosts,
     large,
     local,
+    long_rows,
     speculation,
     standalone,
     streams,
@@ -29,12 +31,12 @@ _SECONDS = 540.0
 MODULES = {
     "local": local, "data": data, "cluster": cluster, "standalone": standalone, "speculation": speculation,
     "hosts": hosts, "large": large, "daily": daily, "connect": connect, "streams": streams,
-    "streams_again": streams_again,
+    "streams_again": streams_again, "batches": batches, "long_rows": long_rows,
 }  # fmt: skip
 # A network of its own: this needs the right to make one.
 _BEFORE = {"hosts": ["unshare", "-n"]}
 CASES = [
-    pytest.param(name, each.__name__, marks=[pytest.mark.slow] if name == "large" else [])
+    pytest.param(name, each.__name__, marks=[pytest.mark.slow] if name in ("large", "long_rows") else [])
     for name, module in MODULES.items()
     for each in module.SCENARIOS
 ]

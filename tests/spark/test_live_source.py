@@ -92,12 +92,15 @@ def test_a_schema_chooses_columns(tmp_path: Path) -> None:
 
 
 def test_tables_say_what_works() -> None:
-    """Tables of Spark's catalog are refused with what works instead, and that works."""
+    """Tables of Spark's catalog are refused before the job, with what works instead, and that works."""
     session = live_session()
     frame = session.range(10)
+    fails = frame.mapInArrow(_fails, "id bigint")
     frame.write.format("bowstring").mode("overwrite").save("depot:viewed")
     refused: list[Callable[[], Any]] = [
-        lambda: frame.write.format("bowstring").saveAsTable("tabled"),
+        lambda: fails.write.format("bowstring").saveAsTable("tabled"),
+        lambda: fails.write.format("bowstring").mode("append").option("name", "viewed").saveAsTable("tabled"),
+        lambda: fails.writeTo("tabled").using("bowstring").option("name", "viewed").create(),
         lambda: session.sql("CREATE TABLE tabled USING bowstring OPTIONS (name 'viewed')"),
         lambda: session.sql("CREATE TABLE tabled USING bowstring AS SELECT 1 AS x"),
         lambda: frame.writeTo("tabled").using("bowstring").create(),
@@ -105,6 +108,7 @@ def test_tables_say_what_works() -> None:
     for tried in refused:
         with pytest.raises(Exception, match="CREATE TEMPORARY VIEW … USING bowstring OPTIONS"):
             tried()
+        assert not session.catalog.tableExists("tabled")
     session.sql("CREATE OR REPLACE TEMPORARY VIEW viewed USING bowstring OPTIONS (name 'viewed')")
     assert session.sql("SELECT sum(id) FROM viewed").first()[0] == 45
     assert session.read.format("bowstring").load("depot:viewed").count() == 10

@@ -20,8 +20,6 @@ from bowstring.spark import session_config, use_java, worker_daemon
 from bowstring.spark.sessions import given_settings, read_properties
 from tests.spark.conftest import JavaMaker
 
-BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-
 
 @pytest.fixture(autouse=True)
 def without_a_session(bare: pytest.MonkeyPatch) -> None:
@@ -37,59 +35,11 @@ def test_importing_needs_no_pyspark() -> None:
 
 
 def test_settings_that_nobody_made() -> None:
-    """A local session gets this Python, quiet, and the settings that the speed depends on."""
+    """A local session gets this Python, quiet, and nothing that concerns queries."""
     found = session_config()
-    assert found[BYTES] == "2147483647"
+    assert not [name for name in found if name.startswith("spark.sql.") or "JavaOptions" in name]
     assert found["spark.pyspark.python"] == sys.executable
     assert found["spark.executorEnv.UCX_ERROR_SIGNALS"] == ""
-    assert not any("timeZone" in name for name in found)
-
-
-OPTIONS = "spark.driver.extraJavaOptions"
-
-
-def test_the_collector_of_local_sessions(bare: pytest.MonkeyPatch) -> None:
-    """Where tasks run in the driver they get the collector that does most; elsewhere it is not ours to say."""
-    assert session_config()[OPTIONS] == "-XX:+UseParallelGC"
-    assert session_config({"spark.master": "local[2,4]"})[OPTIONS] == "-XX:+UseParallelGC"
-    for master in ("local-cluster[2,1,1024]", "yarn", "spark://host:7077"):
-        assert not [name for name in session_config({"spark.master": master}) if "JavaOptions" in name]
-    context = types.SimpleNamespace(_gateway=object(), _jvm=None)
-    bare.setitem(sys.modules, "pyspark.core.context", types.SimpleNamespace(SparkContext=context))
-    bare.setitem(sys.modules, "pyspark", types.SimpleNamespace(SparkContext=context))
-    assert OPTIONS not in session_config()  # it runs already
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        "JDK_JAVA_OPTIONS",
-        "JAVA_TOOL_OPTIONS",
-        "_JAVA_OPTIONS",
-        "SPARK_SUBMIT_OPTS",
-        "defaults",
-        "file",
-        "line",
-    ],
-)
-def test_two_collectors_are_never_asked_for(bare: pytest.MonkeyPatch, tmp_path: Path, where: str) -> None:
-    """Java does not start with two: wherever the user chose one, or names a file of options, none is ours."""
-    if where == "defaults":
-        assert OPTIONS not in session_config({"spark.driver.defaultJavaOptions": "-Xss4m -XX:+UseG1GC"})
-    elif where == "file":
-        bare.setenv("SPARK_CONF_DIR", str(tmp_path))
-        (tmp_path / "java-opts").write_text("-XX:+UseSerialGC")
-        assert OPTIONS not in session_config()
-    elif where == "line":
-        bare.setenv("PYSPARK_SUBMIT_ARGS", "--driver-java-options '-XX:+UseZGC -Da=b' pyspark-shell")
-        assert OPTIONS not in session_config()
-        assert given_settings() == {OPTIONS: "-XX:+UseZGC -Da=b"}
-    else:
-        for chosen in ("-XX:+UseZGC", "-XX:-UseParallelGC", "@/a/file", "-Da=b -XX:VMOptionsFile=f"):
-            bare.setenv(where, chosen)
-            assert OPTIONS not in session_config(), chosen
-        bare.setenv(where, "-Dmail=a@b -Xss4m")
-        assert OPTIONS in session_config()
 
 
 @pytest.mark.parametrize("where", ["argument", "file", "command line", "properties file"])

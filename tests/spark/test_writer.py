@@ -130,7 +130,7 @@ def test_a_depot_that_cannot_be_reached_is_for_the_tasks_to_say(
 
     with monkeypatch.context() as patched:
         patched.setattr(writer.depot, "connect", fails)
-        made = [writer.DatasetWriter({"name": "ev"}, SCHEMA, overwrite=each) for each in (True, False)]
+        made = [writer.DatasetWriter({"path": "ev"}, SCHEMA, overwrite=each) for each in (True, False)]
     for to in made:
         to.commit(write(to, [[1]]))
     assert found("ev") == [1, 1]
@@ -139,7 +139,7 @@ def test_a_depot_that_cannot_be_reached_is_for_the_tasks_to_say(
 def test_names_are_told_apart(writer: Any) -> None:
     """Replacing what one name means leaves alone what another one means that begins like it."""
     for name in ("a#b", "a", "a"):
-        to = writer.DatasetWriter({"name": name}, SCHEMA, overwrite=True)
+        to = writer.DatasetWriter({"path": name}, SCHEMA, overwrite=True)
         to.commit(write(to, [[1], [2]]))
     assert found("a#b") == [1, 2]
     assert found("a") == [1, 2]
@@ -161,7 +161,7 @@ def test_what_is_gone_is_not_committed(writer: Any) -> None:
 
 def test_a_depot_that_died(writer: Any) -> None:
     """Where the depot itself is gone a commit fails, and no name is left that means nothing."""
-    to = writer.DatasetWriter({"name": "ev"}, SCHEMA, overwrite=False)
+    to = writer.DatasetWriter({"path": "ev"}, SCHEMA, overwrite=False)
     said = write(to, [[1]])
     with bow.depot.connect() as depot:
         os.kill(depot.status().pid, signal.SIGKILL)
@@ -173,7 +173,7 @@ def test_a_depot_that_died(writer: Any) -> None:
 
 def test_what_was_aborted_is_over(writer: Any) -> None:
     """After an abort nothing is held, and a task of the job that is late gets no room any more."""
-    to = writer.DatasetWriter({"name": "ev"}, SCHEMA, overwrite=False)
+    to = writer.DatasetWriter({"path": "ev"}, SCHEMA, overwrite=False)
     to.abort([*write(to, [[1]]), None])
     with bow.depot.connect() as depot:
         assert depot.status().datasets == ()
@@ -184,9 +184,9 @@ def test_what_was_aborted_is_over(writer: Any) -> None:
 def test_another_schema_is_not_appended(writer: Any) -> None:
     """What is appended must have the schema that is there; what has none, having no rows, has no say."""
     for values in ([[1]], []):
-        to = writer.DatasetWriter({"name": "ev"}, SCHEMA, overwrite=False)
+        to = writer.DatasetWriter({"path": "ev"}, SCHEMA, overwrite=False)
         to.commit(write(to, values))
-    to = writer.DatasetWriter({"name": "ev"}, SCHEMA, overwrite=False)
+    to = writer.DatasetWriter({"path": "ev"}, SCHEMA, overwrite=False)
     sys.modules["pyspark"].TaskContext.now = Context()
     said = to.write(iter([pa.record_batch({"n": ["text"]})]))
     with pytest.raises(bow.UsageError, match="another schema"):
@@ -197,7 +197,7 @@ def test_another_schema_is_not_appended(writer: Any) -> None:
 def test_another_schema_is_refused_when_planned(writer: Any) -> None:
     """Before any task runs it is said which columns are others; those that are the same do not hide them."""
     schema = pa.schema([("n", pa.int64()), ("s", pa.string()), ("t", pa.timestamp("us", "UTC"))])
-    wanted = {"name": "ev"}
+    wanted = {"path": "ev"}
     to = writer.DatasetWriter(wanted, SCHEMA, overwrite=False)
     to.commit(write(to, [[1]]))
     for other, said in [
@@ -208,7 +208,7 @@ def test_another_schema_is_refused_when_planned(writer: Any) -> None:
         with pytest.raises(bow.UsageError, match=f"(?s)another schema.*{said}"):
             writer.DatasetWriter(wanted, other, overwrite=False)
         writer.DatasetWriter(wanted, other, overwrite=True)
-        writer.DatasetWriter({"name": "other"}, other, overwrite=False)
+        writer.DatasetWriter({"path": "other"}, other, overwrite=False)
     writer.DatasetWriter(wanted, SCHEMA, overwrite=False)
     assert found("ev") == [1]
 
@@ -220,23 +220,31 @@ def test_what_a_plan_does_not_know_is_not_refused(writer: Any, monkeypatch: pyte
         inner = pa.struct([("t", pa.timestamp("us", zone)), ("v", pa.list_(text))])
         return pa.schema([("n", of), ("m", pa.map_(text, inner))])
 
-    to = writer.DatasetWriter({"name": "none"}, SCHEMA, overwrite=False)
+    to = writer.DatasetWriter({"path": "none"}, SCHEMA, overwrite=False)
     to.commit([])
-    writer.DatasetWriter({"name": "none"}, pa.schema([("x", pa.bool_())]), overwrite=False)
+    writer.DatasetWriter({"path": "none"}, pa.schema([("x", pa.bool_())]), overwrite=False)
     known = made(pa.int64(), "Asia/Tokyo", pa.large_string())
     row = pa.RecordBatch.from_pylist([{"n": 1}], schema=known)
-    to = writer.DatasetWriter({"name": "ev"}, known, overwrite=False)
+    to = writer.DatasetWriter({"path": "ev"}, known, overwrite=False)
     sys.modules["pyspark"].TaskContext.now = Context()
     to.commit([to.write(iter([row]))])
-    writer.DatasetWriter({"name": "ev"}, made(pa.int64(), "UTC", pa.string()), overwrite=False)
+    writer.DatasetWriter({"path": "ev"}, made(pa.int64(), "UTC", pa.string()), overwrite=False)
     with pytest.raises(bow.UsageError, match="another schema"):
-        writer.DatasetWriter({"name": "ev"}, made(pa.int32(), "UTC", pa.string()), overwrite=False)
+        writer.DatasetWriter({"path": "ev"}, made(pa.int32(), "UTC", pa.string()), overwrite=False)
     monkeypatch.setattr(writer, "_driver", lambda: "another")
-    writer.DatasetWriter({"name": "ev"}, SCHEMA, overwrite=False)
+    writer.DatasetWriter({"path": "ev"}, SCHEMA, overwrite=False)
 
 
-@pytest.mark.parametrize("options", [{}, {"name": "x", "readers": "many"}, {"name": "x", "readers": "0"}])
+@pytest.mark.parametrize("options", [{}, {"path": "x", "readers": "many"}, {"path": "x", "readers": "0"}])
 def test_options(writer: Any, options: dict[str, str]) -> None:
     """A name is needed, and numbers are numbers."""
     with bow.depot.connect(), pytest.raises(bow.UsageError):
         writer.DatasetWriter(options, SCHEMA, overwrite=False)
+
+
+def test_only_save_names_what_is_written(writer: Any) -> None:
+    """An option is all that saveAsTable can give, and its table could not be read: refused, and streams take it."""
+    for options in ({"name": "ev"}, {"name": "ev", "path": "other"}):
+        with bow.depot.connect(), pytest.raises(bow.UsageError, match=r"saveAsTable.* use save"):
+            writer.DatasetWriter(options, SCHEMA, overwrite=False)
+    writer.DatasetStreamWriter({"name": "ev"}, SCHEMA)

@@ -17,6 +17,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, cpu
 from bowstring.server import Server
 from bowstring.spark.coalescing import has_stages
+from bowstring.spark.driver import sized_batches
 from bowstring.spark.input_batches import incoming
 from bowstring.spark.refusals import reason
 from bowstring.spark.schemas import published_schema, with_plain_names
@@ -231,6 +232,7 @@ class _Meeting:
         plain, names = with_plain_names(df)
         _check_slots(plain, profile)
         self._spark = df.sparkSession.sparkContext
+        self._frame = plain
         self._group = order.dataset
         self._token = secrets.token_hex(16)
         tls = None if order.options is None or order.driver is None else order.options.tls
@@ -256,7 +258,8 @@ class _Meeting:
             self._spark.setJobGroup(
                 self._group, "Bowstring: tasks that publish, and stay", interruptOnCancel=True
             )
-            self._given = [Ticket.of_row(row) for row in job.collect()]
+            with sized_batches(self._frame):
+                self._given = [Ticket.of_row(row) for row in job.collect()]
         except Exception as error:  # noqa: BLE001  whatever Spark says, those who wait must hear it
             self._error = self._error or error
         with self._changed:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import math
+import re
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from bowstring.errors import Unsupported
+from bowstring.spark.schemas import task_schema
 from bowstring.spark.task import driver_identity
 from bowstring.transport.tcp import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["Driver", "TaskCount", "driver_of"]
+__all__ = ["Driver", "TaskCount", "driver_of", "sized_batches"]
 
 _DESCRIPTION: Final = "spark.job.description"
 _ANY_PORT: Final = 9
@@ -120,16 +125,8 @@ class _InProcess(Driver):
     def task_count(self, tag: str) -> TaskCount:
         return _TaggedTasks(self._context, tag)
 
-    @contextlib.contextmanager
-    def described(self, text: str) -> Iterator[None]:
-        before = self._context.getLocalProperty(_DESCRIPTION)
-        if before is None:
-            self._context.setLocalProperty(_DESCRIPTION, text)
-        try:
-            yield
-        finally:
-            if before is None:
-                self._context.setLocalProperty(_DESCRIPTION, None)
+    def described(self, text: str) -> contextlib.AbstractContextManager[None]:
+        return _local_property(self._context, _DESCRIPTION, text)
 
 
 class _Connect(Driver):
@@ -158,6 +155,67 @@ class _Connect(Driver):
 
     def described(self, text: str) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002  there are none
         return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _local_property(context: Any, name: str, value: str) -> Iterator[None]:
+    """Let the jobs of this thread have a property, where they have none, in a ``with`` block."""
+    before = context.getLocalProperty(name)
+    if before is None:
+        context.setLocalProperty(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            context.setLocalProperty(name, None)
+
+
+_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+# Spark's own bound, and the number that it takes for none: with any other it measures its batch for every row.
+_SPARKS_BOUND: Final = 64 << 20
+_NO_BOUND: Final = (1 << 31) - 1
+# Of rows that may be long: less memory than 64 MiB in Java and in workers, and a tenth to a third less time.
+_BOUND: Final = 8 << 20
+# Functions in a plan get their batches by the same settings, and of other rows than those that are published.
+_FUNCTIONS: Final = re.compile("Python|Pandas|Arrow|RDD")
+
+
+def sized_batches(df: Any) -> contextlib.AbstractContextManager[None]:
+    """Let Spark make batches that suit the rows of a data frame, in the jobs of this thread, in a ``with`` block.
+
+    Tasks read settings among the properties of their job, over which Spark writes what the session has set: so
+    what the user has set holds, and queries of other threads, and later ones, have the batches that they had.
+    """
+    if not hasattr(df, "_jdf"):
+        return contextlib.nullcontext()  # the plan is on a server of Spark Connect
+    context = df.sparkSession.sparkContext
+    # Where threads of Python's have none of their own in Java (PYSPARK_PIN_THREAD), a property may reach any query.
+    if type(context._gateway).__name__ != "ClientServer" or _has_functions(df):
+        return contextlib.nullcontext()
+    rows = int(df.sparkSession.conf.get(_ROWS))
+    short = rows > 0 and rows * _row_bytes(task_schema(df)) <= _SPARKS_BOUND
+    return _local_property(context, _BYTES, str(_NO_BOUND if short else _BOUND))
+
+
+def _row_bytes(fields: Iterable[pa.Field]) -> float:
+    """Return how many bytes each row takes; infinity where that depends on the row."""
+    total = 0.0
+    for type_ in (field.type for field in fields):
+        if pa.types.is_struct(type_):
+            total += _row_bytes(type_)
+        elif pa.types.is_primitive(type_) or pa.types.is_decimal(type_):
+            total += type_.bit_width / 8
+        elif not pa.types.is_null(type_):
+            return math.inf
+    return total
+
+
+def _has_functions(df: Any) -> bool:
+    """Whether a plan runs functions of Python's, or may; those of what is cached, or will be, count."""
+    plan = df._jdf.queryExecution().optimizedPlan()
+    patterns = df.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    return bool(plan.containsPattern(patterns.PYTHON_UDF()) or _FUNCTIONS.search(plan.toString()))
 
 
 class _TaggedTasks(TaskCount):

@@ -12,6 +12,7 @@ from bowstring import depot
 from bowstring.errors import BowstringError, BrokenError, InvalidData, UnknownTicket, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.spark.application_lease import Application, addresses_elsewhere
+from bowstring.spark.driver import sized_batches
 from bowstring.spark.task import Order
 from bowstring.spark.tickets import COLUMNS, Control, PublishedDataset, Ticket, dataset_of
 
@@ -73,7 +74,8 @@ class Publication:
     def run(self, order: Order) -> list[Ticket]:
         """Let the tasks publish; return their tickets."""
         job = self._job.df.mapInArrow(self._job.task(order), COLUMNS, profile=self._profile)
-        return [Ticket.of_row(row) for row in job.collect()]
+        with sized_batches(self._job.df):
+            return [Ticket.of_row(row) for row in job.collect()]
 
     def dataset(
         self, tickets: Iterable[Ticket], *, recoverable: bool, fresh: bool = False

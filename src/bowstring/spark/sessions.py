@@ -19,7 +19,6 @@ from bowstring.errors import BowstringError, MissingDependency, UsageError
 from bowstring.spark.java import find_java, use_java
 
 __all__ = [
-    "chooses_collector",
     "given_settings",
     "java_runs",
     "pyspark_sql",
@@ -29,9 +28,6 @@ __all__ = [
     "warn_of_memory_limit",
 ]
 
-_JAVA_VARIABLES: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-# Or a file of options, in which one may stand.
-_COLLECTOR: Final = re.compile(r"-XX:[+-]Use\w*GC\b|-XX:(Flags|VMOptionsFile)=|(^|\s)@")
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _SHORT: Final = {
     "--master": "spark.master",
@@ -135,20 +131,6 @@ def _arguments(text: str) -> dict[str, list[str]]:
     return found
 
 
-def chooses_collector(settings: Mapping[str, str]) -> bool:
-    """Whether the user may have chosen the garbage collector of the driver's Java: it does not start with two.
-
-    Examples
-    --------
-    >>> chooses_collector({"spark.driver.extraJavaOptions": "-Xss4m -XX:+UseZGC"})
-    True
-    """
-    given = [settings.get(f"spark.driver.{name}JavaOptions", "") for name in ("default", "extra")]
-    given += [os.environ.get(name, "") for name in _JAVA_VARIABLES]
-    files = (os.path.join(os.path.dirname(path), "java-opts") for path in _defaults_files())
-    return any(map(_COLLECTOR.search, given)) or any(map(os.path.exists, files))
-
-
 def java_runs() -> bool:
     """Whether this process has a Java machine already: its own, or that of the spark-submit that started it."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -171,19 +153,9 @@ def _of_java() -> dict[str, str] | None:
 
 _LOCAL: Final = re.compile(r"local(\[|-cluster\[|$)")
 _STARTING: Final = threading.Lock()
-# `spark.` + the names; Spark 4.1 to 4.3.
-_SETTINGS: Final = {
-    # Any limit in bytes makes Spark measure its batch again for every row: twice the time.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-    # Larger batches cost Spark nothing, and readers pay for each.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # Without it, a source that takes filters is refused.
-    "spark.sql.python.filterPushdown.enabled": "true",
-    # UCX would take the signals that Java uses itself.
-    "spark.executorEnv.UCX_ERROR_SIGNALS": "",
-}
+# UCX would take the signals that Java uses itself.
+_NO_SIGNALS: Final = "spark.executorEnv.UCX_ERROR_SIGNALS"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_ONE_JAVA: Final = re.compile(r"local(\[|$)")
 _DAEMON: Final = "bowstring.spark.worker_daemon"
 MEMORY_LIMIT: Final = "spark.executor.pyspark.memory"
 _GPUS: Final = ("spark.executor.resource.gpu.amount", "spark.task.resource.gpu.amount")
@@ -196,24 +168,17 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
     Where there is no Java but that of the extra ``[spark]``, ``JAVA_HOME`` is set in this process, so that
     ``SparkSession.builder.config(map=bow.spark.session_config()).getOrCreate()`` finds it.
 
-    ===================================================== =====================================================
-    ``spark.sql.execution.arrow.maxBytesPerBatch``        2147483647: batches are bounded by their rows alone, for
-                                                          any bound in bytes costs half of Spark's speed
-    ``spark.sql.execution.arrow.maxRecordsPerBatch``      65536, where Spark has 10,000: 6 MB of rows of 100
-                                                          bytes; set less where rows are long
-    ``spark.sql.python.filterPushdown.enabled``           true: ``format("bowstring")`` takes filters
-    ``spark.executorEnv.UCX_ERROR_SIGNALS``               empty: UCX leaves Java's signals alone
-    ``spark.pyspark.python``                              this Python, where ``spark.master`` is local and
-                                                          ``PYSPARK_PYTHON`` is not set
-    ``spark.python.daemon.module``                        ``bowstring.spark.worker_daemon``, where workers are this
-                                                          Python: no traceback where Spark stops reading (``limit``)
-    ``spark.ui.showConsoleProgress``                      false, where it is local and there is no terminal
-    ``spark.driver.extraJavaOptions``                     ``-XX:+UseParallelGC``, where tasks run in the driver
-                                                          (``local``, ``local[…]``) and nobody chose a collector:
-                                                          a tenth faster than G1, with longer pauses
-    ===================================================== =====================================================
+    ===================================== =========================================================================
+    ``spark.executorEnv.UCX_ERROR_SIGNALS`` empty: UCX leaves Java's signals alone
+    ``spark.pyspark.python``              this Python, where ``spark.master`` is local and ``PYSPARK_PYTHON`` is not
+                                          set
+    ``spark.python.daemon.module``        ``bowstring.spark.worker_daemon``, where workers are this Python: no
+                                          traceback where Spark stops reading (``limit``)
+    ``spark.ui.showConsoleProgress``      false, where it is local and there is no terminal
+    ===================================== =========================================================================
 
-    The time zone of the session stays as it is.
+    None concerns your queries. How many rows Spark puts into an Arrow batch, :func:`publish` chooses for each
+    publication.
 
     Parameters
     ----------
@@ -228,8 +193,8 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
 
     Examples
     --------
-    >>> session_config({"spark.master": "yarn"})["spark.sql.execution.arrow.maxBytesPerBatch"]
-    '2147483647'
+    >>> session_config({"spark.master": "yarn"})
+    {'spark.executorEnv.UCX_ERROR_SIGNALS': ''}
     >>> "spark.pyspark.python" in session_config({"spark.pyspark.python": "/opt/python"})
     False
     """
@@ -242,7 +207,7 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
 def _config(given: Mapping[str, str] | None = None, *, this_python: bool = False) -> dict[str, str]:
     """Return the settings; `this_python` says that workers will be this Python whatever the environment says."""
     known = {**given_settings(), **(given or {})}
-    chosen = dict(_SETTINGS)
+    chosen = {} if "UCX_ERROR_SIGNALS" in os.environ else {_NO_SIGNALS: ""}
     if _is_local(known.get("spark.master", "local[*]")):
         if not os.environ.get("PYSPARK_PYTHON"):
             chosen["spark.pyspark.python"] = sys.executable
@@ -252,12 +217,6 @@ def _config(given: Mapping[str, str] | None = None, *, this_python: bool = False
             chosen["spark.python.daemon.module"] = _DAEMON
         if not sys.stderr.isatty():
             chosen["spark.ui.showConsoleProgress"] = "false"
-    if _ONE_JAVA.match(known.get("spark.master", "local[*]")) and not (
-        java_runs() or chooses_collector(known)
-    ):
-        chosen[_JAVA_OPTIONS] = "-XX:+UseParallelGC"
-    if "UCX_ERROR_SIGNALS" in os.environ:
-        del chosen["spark.executorEnv.UCX_ERROR_SIGNALS"]
     warn_of_memory_limit(known.get)
     return {name: value for name, value in chosen.items() if name not in known}
 
@@ -269,7 +228,7 @@ def session(
 
     Java is found, or that of the extra ``[spark]`` is taken. What the user has set is never overridden: `config`
     wins over the environment and ``spark-defaults.conf``, and those over ours. A session that is there already
-    is returned, with those of our settings that can still be made and that nobody made.
+    is returned, with what `config` asks of it.
 
     Parameters
     ----------
@@ -308,7 +267,7 @@ def session(
             raise UsageError(
                 "this session would be elsewhere",
                 found="SPARK_REMOTE",
-                hint="Use SparkSession.builder.remote(…); its server needs the settings of session_config().",
+                hint="Use SparkSession.builder.remote(…).",
             )
         known = {"spark.app.name": "bowstring", "spark.master": "local[*]", **given_settings(), **asked}
         ours = not os.environ.get("PYSPARK_PYTHON")
@@ -377,10 +336,6 @@ def _default_session(sql: Any) -> Any:
 
 
 def _completed(existing: Any, asked: Mapping[str, str]) -> Any:
-    made = dict(existing.conf.getAll)
-    for name, value in _config(made).items():
-        if name.startswith("spark.sql.") and name not in asked:
-            existing.conf.set(name, value)
     for name, value in asked.items():
         if existing.conf.get(name, None) == value:
             continue
@@ -409,7 +364,7 @@ def _environment(config: Mapping[str, str]) -> Iterator[None]:
     addressed = "spark.driver.host" in config or "spark.driver.bindAddress" in config
     if _is_local(config["spark.master"]) and not addressed and not os.environ.get("SPARK_LOCAL_IP"):
         made["SPARK_LOCAL_IP"] = "127.0.0.1"
-    if config.get("spark.executorEnv.UCX_ERROR_SIGNALS") == "":
+    if config.get(_NO_SIGNALS) == "":
         made.setdefault("UCX_ERROR_SIGNALS", os.environ.get("UCX_ERROR_SIGNALS", ""))
     before = {name: os.environ.get(name) for name in made}
     os.environ.update(made)

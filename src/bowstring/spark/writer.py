@@ -87,21 +87,23 @@ class _Target:
     wait: float
 
     @classmethod
-    def of(cls, options: Mapping[str, str], schema: pa.Schema) -> _Target:
+    def of(cls, options: Mapping[str, str], schema: pa.Schema, *, stream: bool = False) -> _Target:
         given = known_options(options, _OPTIONS)
         name = given.get("name") or given.get("path")
-        if not name:
+        # Given to saveAsTable, the option would make a table that nothing can read.
+        if not name or ("name" in given and not stream):
             raise UsageError(
-                "the data set needs a name",
+                "the data set needs a name, as save(name) or writeStream.start(name) gives it",
+                found=f"the option name={name!r}, which only streams and readers take" if name else None,
                 hint=f'df.write.format("bowstring").mode("overwrite").save("events"). {NO_TABLES}',
             )
         if is_depot(name):
             name = name.removeprefix("depot:")
-        elif ":" in name and not given.get("name"):
+        elif ":" in name and "name" not in given:
             raise UsageError(
                 "save() takes a name, and what has a colon is a URI for load()",
                 found=repr(name[:200]),
-                hint='.option("name", …) takes any text.',
+                hint="save('depot:NAME') takes any text as the name.",
             )
         readers = _number(given, "readers", None)
         if readers is not None and (readers < 1 or readers != int(readers)):
@@ -231,8 +233,8 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has
     Parameters
     ----------
     options
-        ``name``, or what ``save`` is given; ``readers``, ``lease_seconds``, ``ttl`` and ``wait_for_room`` as for
-        :func:`bowstring.spark.publish`.
+        ``path``, which is what ``save`` is given: the name; ``readers``, ``lease_seconds``, ``ttl`` and
+        ``wait_for_room`` as for :func:`bowstring.spark.publish`.
     schema
         The schema of the data set, as Bowstring has it.
     overwrite
@@ -269,13 +271,13 @@ class DatasetStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  #
     Parameters
     ----------
     options, schema
-        As for :class:`DatasetWriter`.
+        As for :class:`DatasetWriter`; ``name`` is another word for ``path``.
     overwrite
         Whether each micro-batch replaces all before it, as those of the output mode ``complete`` do.
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool = False) -> None:
-        self._target = _Target.of(options, schema)
+        self._target = _Target.of(options, schema, stream=True)
         self._overwrite = overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

@@ -159,10 +159,10 @@ def a_reader_that_dies(session: Any) -> None:
 
 def other_schemas_are_refused(session: Any) -> None:
     """What is appended under a name must have its schema; the user is told which, and what is there stays."""
-    numbers(session, 2).write.format("bowstring").option("name", "fixed").mode("append").save()
+    numbers(session, 2).write.format("bowstring").mode("append").save("fixed")
     other = numbers(session, 2).withColumnRenamed("text", "words")
     with pytest.raises(Exception, match="what is appended has another schema"):
-        other.write.format("bowstring").option("name", "fixed").mode("append").save()
+        other.write.format("bowstring").mode("append").save("fixed")
     assert total(bow.spark.dataset("fixed")) == (ROWS, SUM)
     wait_for(lambda: streams("fixed") == 2)
 

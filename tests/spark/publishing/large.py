@@ -19,6 +19,7 @@ def start() -> Any:
         "spark.ui.enabled": "false",
         "spark.driver.memory": "5g",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "0",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     }
     return bow.spark.session(master="local[1]", config=config)
 

@@ -257,7 +257,7 @@ def names(session: Any) -> None:
     frame = numbers(session, 2)
 
     def write(mode: str) -> None:
-        frame.write.format("bowstring").option("name", "ev").mode(mode).save()
+        frame.write.format("bowstring").mode(mode).save("ev")
 
     for mode, times in (("append", 1), ("append", 2), ("overwrite", 1)):
         write(mode)
@@ -272,7 +272,7 @@ def names(session: Any) -> None:
 def another_schema_is_not_appended(session: Any) -> None:
     """Appending other columns is refused in the driver, in words; no task begins, the data set stays."""
     frame = numbers(session, 2)
-    frame.write.format("bowstring").option("name", "kept").mode("append").save()
+    frame.write.format("bowstring").mode("append").save("kept")
     with tempfile.TemporaryDirectory() as folder:
 
         def marked(batches: Iterator[Any]) -> Iterator[Any]:
@@ -281,15 +281,15 @@ def another_schema_is_not_appended(session: Any) -> None:
 
         other = frame.mapInArrow(marked, "id bigint, text string").selectExpr("cast(id as string) id", "text")
         with pytest.raises(Exception, match=r"(?s)another schema.*id int64.*id string.*'kept'"):
-            other.write.format("bowstring").option("name", "kept").mode("append").save()
+            other.write.format("bowstring").mode("append").save("kept")
         assert not Path(folder, "began").exists()
     assert total(bow.spark.dataset("kept")) == (ROWS, SUM)
     other = numbers(session, 2).selectExpr("timestamp_micros(id) t", "id")
     for zone in ("America/New_York", "UTC"):
         session.conf.set("spark.sql.session.timeZone", zone)
         try:
-            other.write.format("bowstring").option("name", "times").mode("overwrite").save()
-            other.write.format("bowstring").option("name", "times").mode("append").save()
+            other.write.format("bowstring").mode("overwrite").save("times")
+            other.write.format("bowstring").mode("append").save("times")
         finally:
             session.conf.unset("spark.sql.session.timeZone")
         assert bow.spark.dataset("times").num_rows == 2 * ROWS
