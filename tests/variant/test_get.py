@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.errors import InvalidBody, InvalidData, Unsupported, UsageError
+from bowstring.memory import cpu
 from bowstring.testing import fake_device
 from bowstring.variant import Status, Value
 from tests.variant.conftest import Move
@@ -212,6 +213,22 @@ def test_no_rows(on_device: Move) -> None:
     for type_ in (pa.int8(), pa.bool_(), pa.string(), pa.uuid(), variant.type(), pa.decimal128(5, 1)):
         assert len(variant.get(column, "$.a", type_)) == 0
     assert len(variant.type_of(column)) == len(variant.validate(column)) == 0
+
+
+@settings(max_examples=20)
+@given(lengths=st.lists(st.integers(0, 300) | st.sampled_from([5_000, 70_000]), max_size=9))
+def test_values_of_any_length_come_whole(lengths: list[int]) -> None:
+    """However long values are, and however different, text, binary and values are copied byte by byte."""
+    texts = [("bowstring" * 8_000)[number : number + length] for number, length in enumerate(lengths)]
+    data = [each.encode() for each in texts]
+    rows: list[Any] = [{"s": text, "b": binary} for text, binary in zip(texts, data, strict=True)]
+    here = variant.from_python(rows)
+    for column in (here, here.as_batch().to_device(fake_device())[0]):
+        assert variant.get(column, "$.s", pa.string()).to_arrow().to_pylist() == texts
+        assert variant.get(column, "$.s", pa.string_view()).to_arrow().to_pylist() == texts
+        assert variant.get(column, "$.b", pa.large_binary()).to_arrow().to_pylist() == data
+        values = variant.get(column, "$.s", variant.type()).as_batch().to_device(cpu())[0]
+        assert variant.to_python(values) == texts
 
 
 def test_a_device_column_stays_there() -> None:
