@@ -213,8 +213,8 @@ class Stream:
 @EACH_MAPPED
 @pytest.mark.parametrize(
     ("options", "is_view"),
-    [({}, False), ({"mode": "copy"}, False), ({"mode": "map"}, True), ({"stream": Stream()}, True)],
-    ids=["nothing said", "copy", "map", "stream"],
+    [({}, False), ({"mode": "copy"}, False), ({"mode": "map"}, True), ({"cuda_stream": 5}, True)],
+    ids=["nothing said", "copy", "map", "cuda_stream"],
 )
 def test_views_are_asked_for_where_no_hardware_has_shown_that_they_hold(
     serve: Callable[..., bow.Server],

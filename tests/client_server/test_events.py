@@ -454,8 +454,8 @@ def test_a_driver_without_events_for_others(
     with bow.connect(endpoint, limits=PATIENCE) as stream:
         assert values(list(stream)) == set(range(10))
     server.withdraw("t")
-    server.close()
-    del array, server, endpoint, stream
+    until(lambda: server.statistics.bytes_lent == 0)
+    del array
     gc.collect()
     device.sweep()
 

@@ -156,7 +156,7 @@ class Device(abc.ABC):
         """
 
     def later(self, call: Callable[[], object]) -> None:
-        """Call a function as soon as all streams that were used have done what is queued now: at once on the host."""
+        """Call a function as soon as all streams that were used have done what is queued: at once on the host."""
         call()
 
     def __repr__(self) -> str:

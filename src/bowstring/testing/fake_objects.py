@@ -305,7 +305,7 @@ class FakeEvents:
             return not self._pending(ordinal, stream)
 
     def begin_capture(self, stream: int, ordinal: int = 0, *, blocking: bool = False) -> None:
-        """Begin to capture a graph on a stream; the default stream cannot be used meanwhile if it is a blocking one."""
+        """Begin to capture a graph on a stream; beside a blocking one the default stream cannot be used."""
         with self._lock:
             self._capturing[ordinal, stream] = blocking
 
