@@ -12,7 +12,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.dissociated.endpoint import this_host
-from tests.depot.conftest import APP, Connect, commit, read, until_free
+from tests.depot.conftest import APP, Connect, commit, read, runs, until, until_free
 from tests.transport.certified import serving, trusting
 from tests.ucx import UCX
 
@@ -73,7 +73,7 @@ def test_without_a_road_it_is_said(connect: Connect, monkeypatch: pytest.MonkeyP
 
 
 def test_a_driver_on_another_host(depot: bow.depot.Depot) -> None:
-    """It settles, asks and releases; what needs memory of the depot's host is refused."""
+    """It settles, asks, releases and ends the depot; what needs memory of the depot's host is refused."""
     first, second = (commit(depot, TABLE, attempt=number) for number in range(2))
     with bow.depot.connect(address=depot.remote_address) as driver:
         driver.hold(APP)
@@ -82,13 +82,15 @@ def test_a_driver_on_another_host(depot: bow.depot.Depot) -> None:
         for refused in (
             lambda: driver.begin(application=APP, dataset="data"),
             lambda: driver.hold(APP, watch_pid=1),
-            driver.stop,
         ):
             with pytest.raises((bow.AccessDenied, bow.UsageError)):
                 refused()
         assert driver.status().pid == depot.status().pid
         assert driver.release("data")
-    until_free(depot)
+        until_free(depot)
+        pid = depot.status().pid
+        assert driver.stop()
+    until(lambda: not runs(pid), "it ends")
 
 
 def test_it_listens_once(depot: bow.depot.Depot, connect: Connect) -> None:

@@ -7,10 +7,12 @@ import json
 import os
 import shutil
 import tempfile
+import urllib.parse
 from typing import TYPE_CHECKING, Any, Self
 
 from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory import default_budget
+from bowstring.transport import encrypts, is_loopback
 
 if TYPE_CHECKING:
     from bowstring.transport.certificates import TlsConfig
@@ -88,11 +90,60 @@ class Options:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the options that a text says."""
-        fields = json.loads(text)
-        if fields.get("tls") is not None:
-            fields["tls"] = _config()(**fields["tls"])
-        return cls(**fields)
+        """Return the options that a text says.
+
+        Raises
+        ------
+        UsageError
+            It is not JSON, or has fields that options do not have.
+        """
+        try:
+            fields = json.loads(text)
+            if fields.get("tls") is not None:
+                fields["tls"] = _config()(**fields["tls"])
+            return cls(**fields)
+        except (ValueError, TypeError, AttributeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(
+                "these are not options of a depot",
+                expected="a JSON object such as depot.Options(…).to_json() returns",
+                found=str(error)[:200],
+            ) from error
+
+    def check_remote(self, address: str) -> None:
+        """Refuse an address for other hosts that a depot with these options may not listen at.
+
+        Raises
+        ------
+        UsageError
+            Others cannot dial it, it is one of another transport, or nothing would be encrypted.
+        """
+        host = urllib.parse.urlsplit(address).hostname
+        wrong = encrypts(address) != (self.tls is not None)
+        if wrong or host in (None, "0.0.0.0", "::"):  # noqa: S104  refused
+            raise UsageError(
+                "an address for others says which of this host's it is",
+                expected="tcp://host:0" if self.tls is None else "tls://host:0",
+                found=repr(address),
+            )
+        if not (self.plaintext or self.tls is not None or is_loopback(address)):
+            raise UsageError(
+                "token and data of a depot would cross the network unencrypted",
+                where=address,
+                hint="Start depots with depot.Options(tls=bow.TlsConfig(cert=…, key=…, ca=…)), or with "
+                "Options(plaintext=True), where everybody on the network may read them: in Spark by "
+                "publish(…, depot_options=options) or df.write.option('depot_options', options.to_json()).",
+            )
+
+    def differing(self, running: Options) -> dict[str, Any]:
+        """Return what is asked for here and is otherwise in a depot that runs: its values by name."""
+        return {
+            each.name: getattr(running, each.name)
+            for each in dataclasses.fields(self)
+            if each.name not in ("tls", "plaintext")
+            and getattr(self, each.name) not in (each.default, getattr(running, each.name))
+        }
 
     @property
     def folder(self) -> str:
