@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.closing import Closing
-from bowstring.depot.options import DepotStatus, Options
+from bowstring.depot.options import DepotStatus, Options, differing
 from bowstring.depot.protocol import Connection, Fields, Verb
 from bowstring.depot.writing import Attempt, Committed, warm_mappings
 from bowstring.dissociated.endpoint import Dataset, Endpoint
@@ -462,7 +462,7 @@ class Depot(Closing):
         """Return what it runs with that is not as asked, by name; an earlier depot does not say."""
         if options is None or self._options is None:
             return {}
-        return options.differing(Options.from_json(self._options))
+        return differing(options, Options.from_json(self._options))
 
     def _limit(self) -> dict[str, Any]:
         """Return the bound of address space that it runs with and this process does not."""

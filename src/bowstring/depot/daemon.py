@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.depot.handlers import Session
 from bowstring.depot.launch import Paths, locked, try_lock
-from bowstring.depot.options import DataSetStatus, DepotStatus, Options
+from bowstring.depot.options import DataSetStatus, DepotStatus, Options, check_remote
 from bowstring.depot.protocol import CONTROL_LIMITS, REMOTE_LIMITS, VERSION, Verb, pack
 from bowstring.depot.registry import Registry
 from bowstring.depot.slab_pool import SlabPool
@@ -173,7 +173,7 @@ class Depot:
         """
         with self._lock:
             if self.remote_address is None:
-                self.options.check_remote(address)
+                check_remote(self.options, address)
                 parts = urllib.parse.urlsplit(address)
                 self.server.listen_too(address, tls=self.options.tls, plaintext=self.options.plaintext)
                 host = parts.netloc.rpartition("@")[2]

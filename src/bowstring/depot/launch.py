@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import bowstring
 from bowstring.depot.client import Depot
-from bowstring.depot.options import Options
+from bowstring.depot.options import Options, check_remote
 from bowstring.depot.protocol import VERSION, Connection
 from bowstring.errors import (
     AccessDenied,
@@ -213,7 +213,7 @@ def found_or_started(
         except BrokenError:
             pass
         if tcp is not None:
-            options.check_remote(tcp)
+            check_remote(options, tcp)
         try:
             _start(paths, options, end)
         except RefusedError as refused:

@@ -69,6 +69,8 @@ class Application:
         """Ask depots of other hosts by the certificates that depots are started with, where they have some."""
         if options is not None and options.tls is not None:
             self._tls = options.tls
+            if self._catalog is not None:
+                self._catalog._tls = options.tls
 
     def hold(
         self, dataset: str, tickets: Iterable[Ticket], lease_seconds: float, stay: float

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Dataset
     from bowstring.spark.progress import Progress
     from bowstring.spark.tickets import PublishedDataset
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["dataset", "drop", "publish", "stop_depots"]
 
@@ -255,7 +256,7 @@ def _check(
         raise UsageError("what tasks keep themselves cannot be recovered", expected="mode='depot'")
 
 
-def dataset(name: str, *, address: str | None = None) -> Dataset:
+def dataset(name: str, *, address: str | None = None, tls: TlsConfig | None = None) -> Dataset:
     """Return the data set of a name: of :func:`publish`, or of ``df.write.format("bowstring").save(name)``.
 
     One that a streaming query writes grows: ask again, and take the endpoints behind those that you know.
@@ -266,6 +267,8 @@ def dataset(name: str, *, address: str | None = None) -> Dataset:
         What it was called.
     address
         The depot to ask (:attr:`bowstring.depot.Depot.remote_address`), where Spark's driver is on another host.
+    tls
+        Whom to trust, and what to show, at a depot of ``tls:``.
 
     Raises
     ------
@@ -285,11 +288,11 @@ def dataset(name: str, *, address: str | None = None) -> Dataset:
     >>> found.schema.names
     ['a']
     """
-    with depot.connect(address=address, start=False) as catalog:
+    with depot.connect(address=address, start=False, tls=tls) as catalog:
         return catalog.lookup(name)
 
 
-def drop(name: str, *, address: str | None = None) -> None:
+def drop(name: str, *, address: str | None = None, tls: TlsConfig | None = None) -> None:
     """Free the data set of a name, on all hosts: no new readers, those that read keep what they have.
 
     Parameters
@@ -298,6 +301,8 @@ def drop(name: str, *, address: str | None = None) -> None:
         What it was called.
     address
         The depot to ask (:attr:`bowstring.depot.Depot.remote_address`), where Spark's driver is on another host.
+    tls
+        Whom to trust, and what to show, at depots of ``tls:``: those of other hosts that hold the data, too.
 
     Raises
     ------
@@ -311,7 +316,7 @@ def drop(name: str, *, address: str | None = None) -> None:
     >>> bow.spark.publish(df, "flights")  # doctest: +SKIP
     >>> bow.spark.drop("flights")  # doctest: +SKIP
     """
-    with depot.connect(address=address, start=False) as catalog:
+    with depot.connect(address=address, start=False, tls=tls) as catalog:
         catalog.drop(name)
 
 
