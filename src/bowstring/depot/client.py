@@ -62,8 +62,10 @@ class Depot(Closing):
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._finding = threading.Lock()
-        self._main: Connection | None = None
-        self._note(find())
+        main = find()
+        self.address = main.address
+        self.remote_address = main.remote_address
+        self._note(main)
         self._free: Connection | None = None
         self._held: dict[str, list[dict[str, Any]]] = {}
         self._closed = False
@@ -75,7 +77,8 @@ class Depot(Closing):
         return None if main is None else main.pid
 
     def _note(self, main: Connection) -> None:
-        self._main = main
+        """Take a connection for that of this client, and note what the depot says of itself."""
+        self._main: Connection | None = main
         self.address, self.remote_address = main.address, main.remote_address
         self._token, self._options, self._address_space = main.token, main.options, main.address_space
 
