@@ -79,9 +79,15 @@ def connect(folder: str) -> Iterator[Connect]:
     with contextlib.ExitStack() as stack:
 
         def make(**given: Any) -> bow.depot.Depot:
-            budgets = {"memory_budget": 256 * MIB, "disk_budget": 256 * MIB} | given.pop("options", {})
-            chosen: Any = {"folder": folder, "options": bow.depot.Options(**budgets)} | given
-            return stack.enter_context(bow.depot.connect(**chosen))
+            starts = given.get("start", True) and not any(
+                name.endswith(".sock") for name in os.listdir(folder)
+            )
+            options = {"memory_budget": 256 * MIB, "disk_budget": 256 * MIB} if starts else {}
+            chosen: Any = {
+                "folder": folder,
+                "options": bow.depot.Options(**options | given.pop("options", {})),
+            }
+            return stack.enter_context(bow.depot.connect(**chosen | given))
 
         yield make
 

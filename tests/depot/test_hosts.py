@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
+import subprocess
+import sys
 import tempfile
 from typing import Any
 
@@ -12,7 +16,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.dissociated.endpoint import this_host
-from tests.depot.conftest import APP, Connect, commit, read, until_free
+from tests.depot.conftest import APP, Connect, commit, read, runs, until, until_free
 from tests.transport.certified import serving, trusting
 from tests.ucx import UCX
 
@@ -73,7 +77,7 @@ def test_without_a_road_it_is_said(connect: Connect, monkeypatch: pytest.MonkeyP
 
 
 def test_a_driver_on_another_host(depot: bow.depot.Depot) -> None:
-    """It settles, asks and releases; what needs memory of the depot's host is refused."""
+    """It settles, asks, releases and ends the depot; what needs memory of the depot's host is refused."""
     first, second = (commit(depot, TABLE, attempt=number) for number in range(2))
     with bow.depot.connect(address=depot.remote_address) as driver:
         driver.hold(APP)
@@ -82,13 +86,15 @@ def test_a_driver_on_another_host(depot: bow.depot.Depot) -> None:
         for refused in (
             lambda: driver.begin(application=APP, dataset="data"),
             lambda: driver.hold(APP, watch_pid=1),
-            driver.stop,
         ):
             with pytest.raises((bow.AccessDenied, bow.UsageError)):
                 refused()
         assert driver.status().pid == depot.status().pid
         assert driver.release("data")
-    until_free(depot)
+        until_free(depot)
+        pid = depot.status().pid
+        assert driver.stop()
+    until(lambda: not runs(pid), "it ends")
 
 
 def test_it_listens_once(depot: bow.depot.Depot, connect: Connect) -> None:
@@ -140,18 +146,72 @@ def test_releases_elsewhere_follow_the_certificates(connect: Connect) -> None:
             far.stop()
 
 
-def test_plaintext_is_said(connect: Connect) -> None:
-    """A depot listens off loopback without encryption only where it was started with that word."""
-    connect()
+def test_a_depot_is_known_by_its_token(depot: bow.depot.Depot, connect: Connect) -> None:
+    """Another depot that answers at a depot's path, as in another container, is never taken for it."""
+    with tempfile.TemporaryDirectory(prefix="bow-") as folder:
+        other = connect(folder=folder)
+        own, remote = depot.addresses
+        there = own.replace(depot.address, other.address)
+        with bow.depot.connect(address=(there, remote)) as found:
+            assert found.pid == depot.pid
+        with pytest.raises(bow.BrokenError, match="another one has its address"):
+            bow.depot.connect(address=there)
+        with pytest.raises(bow.AccessDenied) as refused:
+            bow.depot.connect(address=(there, remote[:-1]))
+        assert "another one has its address" in str(refused.value)
+        other.stop()
+        with bow.depot.connect(address=(there, remote)) as found:
+            assert found.pid == depot.pid
+    with pytest.raises(bow.UsageError):
+        bow.depot.connect(address=())
+
+
+def test_control_and_data_have_ports_of_choice(folder: str) -> None:
+    """A depot that was started by hand listens for readers and for drivers at the ports that were named."""
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        data, control = (each.getsockname()[1] for each in (one, other))
+    command = [sys.executable, "-m", "bowstring", "depot", "run", "--folder", folder, "--json"]
+    ports = ["--remote", f"tcp://127.0.0.1:{data}", "--control-port", str(control)]
+    with subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            remote = json.loads(process.stdout.readline())["remote"]
+            with bow.depot.connect(folder=folder, start=False) as depot:
+                endpoint = commit(depot, TABLE).endpoint
+        finally:
+            process.terminate()
+    assert remote.startswith(f"tcp://127.0.0.1:{control}?token=")
+    assert str(endpoint.elsewhere).startswith(f"tcp://127.0.0.1:{data}?")
+
+
+def test_nothing_is_started_that_may_not_listen(connect: Connect, folder: str) -> None:
+    """Without encryption off loopback, where nobody said plaintext, no depot is started; with the word one is."""
     address = f"tcp://{_own_address()}:0"
     with pytest.raises(bow.UsageError, match="plaintext=True"):
         connect(tcp=address)
+    assert os.listdir(folder) == ["depot-3.start"]
+    assert connect(options={"plaintext": True}, tcp=address).remote_address is not None
 
 
-def test_a_depot_with_the_word_listens(connect: Connect) -> None:
-    """With it, it does."""
-    depot = connect(options={"plaintext": True}, tcp=f"tcp://{_own_address()}:0")
-    assert depot.remote_address is not None
+def test_one_with_other_encryption_is_replaced_when_empty(connect: Connect) -> None:
+    """A depot that cannot listen as asked makes room for one that can, or says so where it holds data."""
+    address, plain = f"tcp://{_own_address()}:0", {"plaintext": True}
+    depot = connect()
+    commit(depot, TABLE)
+    with pytest.raises(bow.UsageError, match=r"holds data.*depot stop"):
+        connect(options=plain, tcp=address)
+    depot.release("data")
+    opened = connect(options=plain, tcp=address)
+    assert opened.status().pid == depot.status().pid
+    commit(opened, TABLE)
+    with pytest.raises(bow.UsageError, match="other encryption"):
+        connect(options={"tls": serving()}, tcp="tls://127.0.0.1:0")
+    opened.release("data")
+    assert connect(tcp=REMOTE).remote_address == opened.remote_address
+    secure = connect(options={"tls": serving()}, tcp="tls://127.0.0.1:0")
+    assert str(secure.remote_address).startswith("tls:")
 
 
 def _own_address() -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from tests.depot.conftest import APP, Connect, commit, read, until
+from tests.depot.conftest import APP, Connect, commit, read, runs, until
 
 ONE = pa.table({"n": [1]})
 TWO = pa.table({"n": [2, 2]})
@@ -190,3 +190,22 @@ def test_an_application_that_ends_may_leave_something(connect: Connect) -> None:
     depot.hold(APP)
     until(lambda: parts(depot) == [] and depot.list_datasets() == [], "it goes")
     assert not depot.end("never seen")
+
+
+def test_an_application_stops_its_depots_everywhere(connect: Connect) -> None:
+    """Depots that hold its named data end with it, and those that hold data of others stay, without its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bow-") as near,
+        tempfile.TemporaryDirectory(prefix="bow-") as far,
+    ):
+        catalog = connect()
+        depots = [connect(folder=each, tcp="tcp://127.0.0.1:0") for each in (near, far)]
+        pids = [each.pid or 0 for each in depots]
+        for number, each in enumerate(depots):
+            found = bow.Dataset((commit(each, ONE, "part").endpoint,), ONE.schema)
+            catalog.announce(str(number), found, application=APP, part="part", depots=each.addresses)
+        commit(depots[1], TWO, "others", application="another")
+        assert catalog.stop(application=APP, everywhere=True)
+        until(lambda: not runs(pids[0]), "it ends")
+        assert (runs(pids[1]), parts(depots[1])) == (True, ["others"])
+        depots[1].stop()

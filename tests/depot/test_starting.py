@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bowstring as bow
@@ -49,6 +52,58 @@ def test_the_starters_bounds_are_not_the_depots(task: Callable[..., Task]) -> No
         [line] = [each for each in limits if each.startswith(name)]
         soft, hard = line.removeprefix(name).split()[:2]
         assert soft == hard, line
+
+
+def test_other_options_are_told(connect: Connect) -> None:
+    """A depot with other budgets is replaced if it holds nothing, whoever is connected, and else warned of."""
+    first = connect(options={"memory_budget": 1 << 25})
+    first.hold("app")
+    second = connect(options={"memory_budget": 1 << 26})
+    assert second.status().memory_budget == 1 << 26
+    assert first.status().applications == ("app",), "who held it holds the next one"
+    commit(second, {"n": [1]})
+    with pytest.warns(RuntimeWarning, match=f"memory_budget={1 << 26}, and holds data"):
+        third = connect(options={"memory_budget": 1 << 25})
+    assert third.status().pid == second.status().pid
+
+
+def test_one_that_was_started_by_hand_is_not_replaced(connect: Connect, folder: str) -> None:
+    """Nor does a client's request end it that ends only depots without data of others."""
+    run = [sys.executable, "-m", "bowstring", "depot", "run", "--folder", folder, "--memory", str(1 << 25)]
+    with subprocess.Popen(run, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            with pytest.warns(RuntimeWarning, match="started by hand"):
+                depot = connect(options={"memory_budget": 1 << 26})
+            assert not depot.stop(application="app")
+            assert depot.status().memory_budget == 1 << 25
+        finally:
+            process.terminate()
+
+
+def test_a_limited_one_is_replaced_when_empty(connect: Connect, folder: str) -> None:
+    """What a task of little address space started says why it has no room, and makes room for one that has all."""
+    code = (
+        "import resource, sys, bowstring as bow\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))\n"
+        "bow.depot.connect(folder=sys.argv[1], options=bow.depot.Options(disk_budget=0)).close()\n"
+    )
+    # Without the right to raise what its starter had.
+    before = ["setpriv", "--bounding-set", "-sys_resource"] if os.geteuid() == 0 else []
+    if before and shutil.which("setpriv") is None:
+        pytest.skip("there is no setpriv(1)")
+    subprocess.run([*before, sys.executable, "-c", code, folder], check=True)
+    with connect(start=False) as depot:
+        pid = depot.status().pid
+        with (
+            depot.begin(application="app", dataset="data") as attempt,
+            pytest.raises(bow.OutOfBudget) as full,
+        ):
+            attempt.write({"n": np.zeros(1 << 28, np.int64)})
+        assert "limited address space (RLIMIT_AS" in str(full.value)
+        depot.end("app")
+    assert connect().status().pid != pid
 
 
 def test_the_killed_one_is_replaced(connect: Connect, folder: str) -> None:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+from typing import Any
+
 import pytest
 
+from bowstring import TlsConfig
+from bowstring.depot import Options
+from bowstring.spark import task
 from bowstring.spark.task import own_address
 from bowstring.transport import dial, listen
 
@@ -15,6 +23,55 @@ def test_the_drivers_host_reaches_it(driver: str) -> None:
     assert address is not None
     with listen(address) as listener, dial(listener.uri) as channel:
         assert not channel.closed
+
+
+def test_on_the_drivers_own_host_loopback_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task in the driver's network needs no encryption, unless others shall read, too."""
+    own = "192.0.2.7"
+
+    class Probe(socket.socket):
+        def connect(self, place: Any) -> None:
+            pass
+
+        def getsockname(self) -> Any:
+            return (own, 0)
+
+    monkeypatch.setattr(socket, "socket", Probe)
+    assert own_address(own) == "tcp://127.0.0.1:0"
+    assert own_address("192.0.2.8") == f"tcp://{own}:0"
+    assert own_address(own, Options(plaintext=True)) == f"tcp://{own}:0"
+    assert own_address(own, Options(tls=TlsConfig(cert="a.pem"))) == f"tls://{own}:0"
+
+
+@pytest.mark.parametrize(
+    ("command", "host"),
+    [
+        (
+            ["-cp", "x", "--driver-url", "spark://CoarseGrainedScheduler@10.1.2.3:35415", "--cores", "2"],
+            "10.1.2.3",
+        ),
+        (["--driver-url", "spark://CoarseGrainedScheduler@[::1]:1", "--app-id"], "[::1]"),
+        (
+            ["--driver-url", "spark://CoarseGrainedScheduler@a-driver.spark.svc:7078", ""],
+            "a-driver.spark.svc",
+        ),
+        (
+            ["org.apache.spark.deploy.SparkSubmit", "--conf", "spark.driver.host=10.1.2.3", "pyspark-shell"],
+            None,
+        ),
+    ],
+)
+def test_an_executor_knows_the_driver(
+    command: list[str], host: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task finds the driver's host by the command line of its executor; a driver's own has none."""
+    sleeps = ["java", "-c", "import time; time.sleep(60)", *command]
+    with subprocess.Popen(sleeps, executable=sys.executable) as java:
+        monkeypatch.setattr(task, "executor_pid", lambda: java.pid)
+        try:
+            assert task._driver_host() == host
+        finally:
+            java.kill()
 
 
 def test_without_other_hosts_there_is_none() -> None:

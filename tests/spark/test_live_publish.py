@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.spark.publishing import (
+    apart,
     batches,
     cluster,
     connect,
@@ -31,10 +32,14 @@ _SECONDS = 540.0
 MODULES = {
     "local": local, "data": data, "cluster": cluster, "standalone": standalone, "speculation": speculation,
     "hosts": hosts, "large": large, "daily": daily, "connect": connect, "streams": streams,
-    "streams_again": streams_again, "batches": batches, "long_rows": long_rows,
+    "streams_again": streams_again, "batches": batches, "long_rows": long_rows, "apart": apart,
 }  # fmt: skip
-# A network of its own: this needs the right to make one.
+# A network of its own, and what shows whether this user may have one, with a file system; and so for users.
 _BEFORE = {"hosts": ["unshare", "-n"]}
+_NEEDS = {
+    "hosts": "unshare -nm ip link add near type veth peer name far",
+    "apart": f"unshare -m {apart.AS_USER} {sys.executable} --version",
+}
 CASES = [
     pytest.param(name, each.__name__, marks=[pytest.mark.slow] if name in ("large", "long_rows") else [])
     for name, module in MODULES.items()
@@ -46,11 +51,10 @@ CASES = [
 def outcomes(module: str) -> dict[str, str]:
     """Run the scenarios of a module; return what went wrong, by their names."""
     pytest.importorskip("pyspark", reason="Spark itself is not installed: pip install 'bowstring[spark]'")
-    before = _BEFORE.get(module, [])
-    if before and not _may_wire():
-        pytest.skip("this user may make no network namespaces, or there is no ip(8)")
+    if module in _NEEDS and not _works(_NEEDS[module]):
+        pytest.skip(f"this user may not do so, or lacks a program: {_NEEDS[module]}")
     done = subprocess.run(
-        [*before, sys.executable, "-m", "tests.spark.publishing.program", module],
+        [*_BEFORE.get(module, []), sys.executable, "-m", "tests.spark.publishing.program", module],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -62,10 +66,9 @@ def outcomes(module: str) -> dict[str, str]:
     return found
 
 
-def _may_wire() -> bool:
-    command = ["unshare", "-n", "ip", "link", "add", "near", "type", "veth", "peer", "name", "far"]
+def _works(command: str) -> bool:
     try:
-        return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
+        return subprocess.run(command.split(), capture_output=True, timeout=10, check=False).returncode == 0
     except OSError:
         return False
 

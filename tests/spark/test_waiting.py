@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.depot.slab_pool import LIMITED
 from bowstring.spark import waiting
 from bowstring.spark.application_lease import Application
 from bowstring.spark.task import Order, data_set_id
@@ -55,8 +56,8 @@ def test_no_room_names_what_holds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert "bow.spark.drop('mine') first frees the earlier one" in found
     spark_says = RuntimeError(
         "Job aborted\nbowstring.errors.OutOfBudget: the depot had no room in time"
-        f"{' in a long text' * 50}; the system gives no more: no room to map; expected 12 bytes (RLIMIT_AS)\n"
-        "\tat java"
+        f"{' in a long text' * 50}; the system gives no more: no room to map; expected 12 bytes (RLIMIT_AS). "
+        f"{LIMITED}\n\tat java"
     )
     found = str(waiting.no_room(spark_says, order, application, "mine"))
     for text in (

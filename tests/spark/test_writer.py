@@ -235,9 +235,20 @@ def test_what_a_plan_does_not_know_is_not_refused(writer: Any, monkeypatch: pyte
     writer.DatasetWriter({"path": "ev"}, SCHEMA, overwrite=False)
 
 
-@pytest.mark.parametrize("options", [{}, {"path": "x", "readers": "many"}, {"path": "x", "readers": "0"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"path": "x", "readers": "many"},
+        {"path": "x", "readers": "0"},
+        *(
+            {"path": "x", "depot_options": each}
+            for each in ("no JSON", "[]", '{"budget": 1}', '{"tls": {"c": 1}}')
+        ),
+    ],
+)
 def test_options(writer: Any, options: dict[str, str]) -> None:
-    """A name is needed, and numbers are numbers."""
+    """A name is needed, numbers are numbers, and options of a depot are those that there are."""
     with bow.depot.connect(), pytest.raises(bow.UsageError):
         writer.DatasetWriter(options, SCHEMA, overwrite=False)
 

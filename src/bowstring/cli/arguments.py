@@ -213,6 +213,11 @@ def _depot(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "action", choices=("status", "stop", "run"), help="what to do; `run` is one until Ctrl-C"
     )
     depot.add_argument("--folder", help="where it lies, where that is not the private runtime folder")
+    depot.add_argument(
+        "--everywhere",
+        action="store_true",
+        help="with `stop`: depots of other hosts that hold data of its names, too (--tls-ca: whom to trust)",
+    )
     run = depot.add_argument_group("of `run`")
     run.add_argument("--memory", type=positive, metavar="BYTES", help="the most memory for data")
     run.add_argument("--disk", type=count, metavar="BYTES", help="the most of files where memory is used up")
@@ -222,7 +227,14 @@ def _depot(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--tcp",
         dest="tcp",
         metavar="tls://HOST:0",
-        help="where other hosts reach it, too; or tcp:// or ucx://, with --plaintext",
+        help="where readers on other hosts reach it, too; or tcp:// or ucx://, with --plaintext",
+    )
+    run.add_argument(
+        "--control-port",
+        type=count,
+        default=0,
+        metavar="PORT",
+        help="the port of that host for drivers of Spark (default: a free one)",
     )
     _tls_of_server(run)
     run.add_argument(

@@ -26,12 +26,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "run":
         return _run(arguments)
     try:
-        depot = connect(start=False, folder=arguments.folder, timeout=_SECONDS)
+        tls = tls_config(arguments)
+        depot = connect(start=False, folder=arguments.folder, tls=tls, timeout=_SECONDS)
     except BrokenError:
         return _not_there(arguments)
     with depot:
         if arguments.action == "stop":
-            depot.stop()
+            depot.stop(everywhere=arguments.everywhere)
             _say(arguments, {"stopped": True}, "the depot has ended")
             return 0
         found = depot.status()
@@ -75,7 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
             if remote is not None:
                 print(f"from other hosts: {remote}", file=sys.stderr)
 
-    serve(paths, options, tcp=arguments.tcp, ready=ready)
+    serve(paths, options, tcp=arguments.tcp, control_port=arguments.control_port, ready=ready, kept=True)
     return 0
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import resource
 import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.closing import Closing
-from bowstring.depot.options import DepotStatus
+from bowstring.depot.options import DepotStatus, Options, differing
 from bowstring.depot.protocol import Connection, Fields, Verb
 from bowstring.depot.writing import Attempt, Committed, warm_mappings
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.listing import DatasetInfo
+from bowstring.dissociated.location import token_of, with_token
 from bowstring.errors import (
     BowstringError,
     BrokenError,
@@ -22,6 +24,7 @@ from bowstring.errors import (
     DeadlineExceeded,
     ForkedError,
     NotPicklable,
+    UsageError,
 )
 from bowstring.memory.handle import this_process
 from bowstring.transport import encrypts
@@ -49,20 +52,21 @@ class Depot(Closing):
     Attributes
     ----------
     address
-        Where other processes of this user find it on this host.
+        Where this process found it.
     remote_address
         Where those of other hosts do, with the token; ``None`` where it listens for them nowhere.
     """
 
-    def __init__(self, address: str, find: Callable[[], Connection], tls: Tls | None = None) -> None:
-        self.address = address
+    def __init__(self, find: Callable[[], Connection], tls: Tls | None = None) -> None:
         self._find = find
         self._tls = tls
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._finding = threading.Lock()
-        self._main: Connection | None = find()
-        self.remote_address = self._main.remote_address
+        main = find()
+        self.address = main.address
+        self.remote_address = main.remote_address
+        self._note(main)
         self._free: Connection | None = None
         self._held: dict[str, list[dict[str, Any]]] = {}
         self._closed = False
@@ -72,6 +76,21 @@ class Depot(Closing):
         """The depot's process; ``None`` where the connection is lost and nobody looked for it again."""
         main = self._main
         return None if main is None else main.pid
+
+    def _note(self, main: Connection) -> None:
+        """Take a connection for that of this client, and note what the depot says of itself."""
+        self._main: Connection | None = main
+        self.address, self.remote_address = main.address, main.remote_address
+        self._token, self._options, self._address_space = main.token, main.options, main.address_space
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where :func:`connect` finds this very depot, with its token: by its socket, then from elsewhere.
+
+        In another container the socket's path may lead to another depot, which is not taken for this one.
+        """
+        found = (with_token(self.address, self._token), self.remote_address)
+        return tuple(dict.fromkeys(each for each in found if each is not None))
 
     # Tasks.
 
@@ -354,14 +373,22 @@ class Depot(Closing):
         """Release what a depot says that depots of other hosts hold; one that cannot be reached has a lease."""
         replaced = answer.inside("replaced")
         for part in replaced.raw():
-            for address in replaced.texts(part):
-                with contextlib.suppress(BowstringError):
-                    tls = self._tls if encrypts(address) else None
-                    connection = Connection(address, _ELSEWHERE_SECONDS, tls)
-                    try:
-                        connection.ask(Verb.RELEASE, {"dataset": part, "final": False}, _ELSEWHERE_SECONDS)
-                    finally:
-                        connection.close()
+            self._ask_each(replaced.texts(part), Verb.RELEASE, {"dataset": part, "final": False})
+
+    def _ask_each(self, addresses: Iterable[str], verb: Verb, fields: dict[str, Any]) -> None:
+        """Ask depots at other addresses, each at the first of its addresses where it answers."""
+        answered: set[str | None] = set()
+        for address in addresses:
+            token = token_of(address)
+            if token in answered:
+                continue
+            with contextlib.suppress(BowstringError):
+                connection = Connection(address, _ELSEWHERE_SECONDS, self._tls if encrypts(address) else None)
+                try:
+                    connection.ask(verb, fields, _ELSEWHERE_SECONDS)
+                    answered.add(token or address)
+                finally:
+                    connection.close()
 
     def list_datasets(self) -> list[DatasetInfo]:
         """Return what all names mean."""
@@ -421,15 +448,32 @@ class Depot(Closing):
         """Return what the depot holds and does."""
         return DepotStatus.from_json(self._ask(Verb.STATUS, {}).raw())
 
-    def stop(self) -> None:
-        """End the depot. Readers keep what they have mapped; all else is gone.
+    def stop(self, *, application: str | None = None, everywhere: bool = False) -> bool:
+        """End the depot, and return whether it ends. Readers keep what they have mapped; all else is gone.
+
+        Parameters
+        ----------
+        application
+            Free what belongs to this one, and end only a depot that holds nothing else.
+        everywhere
+            Whether the depots that hold other parts of its named data sets end, too, such as those of other hosts;
+            one that cannot be reached goes on until it has nothing to keep.
 
         Raises
         ------
         DeadlineExceeded
             Its process goes on.
         """
-        self._ask(Verb.STOP, {})
+        fields = {} if application is None else {"application": application}
+        self._held.pop(application or "", None)
+        return self._stop(fields, everywhere=everywhere)
+
+    def _stop(self, fields: dict[str, Any], *, everywhere: bool = False) -> bool:
+        answer = self._ask(Verb.STOP, fields)
+        if everywhere:
+            self._ask_each(answer.texts("elsewhere"), Verb.STOP, fields)
+        if fields and not answer.flag("stopped"):
+            return False
         main = self._main
         ended = main is None or main.wait_exited(_STOP_SECONDS)
         self.close()
@@ -439,9 +483,39 @@ class Depot(Closing):
                 where=self.address.partition("?")[0],
                 hint="Look into its log, or end its process.",
             )
+        return True
 
-    def _listen(self, address: str) -> None:
-        self.remote_address = self._ask(Verb.LISTEN, {"address": address}).text("remote")
+    def _listen(self, tcp: str, *, encrypted: bool | None) -> None:
+        """Listen for other hosts where it does not yet; with encryption, or without, where that is asked."""
+        if self.remote_address is None:
+            self.remote_address = self._ask(Verb.LISTEN, {"address": tcp}).text("remote")
+        if encrypted is not None and encrypts(self.remote_address) != encrypted:
+            raise UsageError(
+                "the depot listens for other hosts already, with other encryption",
+                expected=tcp,
+                found=self.remote_address.partition("?")[0],
+            )
+
+    def _differing(self, options: Options | None) -> dict[str, Any]:
+        """Return what it runs with that is not as asked, by name; an earlier depot does not say."""
+        if options is None or self._options is None:
+            return {}
+        return differing(options, Options.from_json(self._options))
+
+    def _limit(self) -> dict[str, Any]:
+        """Return the bound of address space that it runs with and this process does not."""
+        ours, _ = resource.getrlimit(resource.RLIMIT_AS)
+        limited = self._address_space is not None and ours == resource.RLIM_INFINITY
+        return {"RLIMIT_AS": self._address_space} if limited else {}
+
+    def _ended_if_empty(self) -> bool:
+        """End it, so that another one is started, if it holds nothing and a client started it."""
+        if self._options is None:  # an earlier depot, which would end with its data
+            return False
+        try:
+            return self._stop({"if_empty": True})
+        except (BrokenError, ClosedError):  # another client ended it
+            return True
 
     # Connections.
 
@@ -479,7 +553,7 @@ class Depot(Closing):
                     fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
             with self._lock:
                 self._check()
-                self._main = fresh
+                self._note(fresh)
         except BaseException:
             fresh.close()
             raise

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.depot.handlers import Session
 from bowstring.depot.launch import Paths, locked, try_lock
-from bowstring.depot.options import DataSetStatus, DepotStatus, Options
+from bowstring.depot.options import DataSetStatus, DepotStatus, Options, check_remote
 from bowstring.depot.protocol import CONTROL_LIMITS, REMOTE_LIMITS, VERSION, Verb, pack
 from bowstring.depot.registry import Registry
 from bowstring.depot.slab_pool import SlabPool
 from bowstring.errors import BowstringError, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.server import Server
-from bowstring.transport import Message, dial, encrypts, listen
+from bowstring.transport import Message, dial, listen
 from bowstring.transport.accepting import accept_all, place_for, unauthenticated
 from bowstring.transport.threads import NO_THREAD, run_in_thread
 
@@ -54,6 +54,8 @@ class Depot:
         Where it listens.
     options
         What it may use.
+    kept
+        Whether it is never replaced: somebody started it with `bowstring depot run`.
 
     Raises
     ------
@@ -61,8 +63,9 @@ class Depot:
         Another depot of this version lives there.
     """
 
-    def __init__(self, paths: Paths, options: Options) -> None:
+    def __init__(self, paths: Paths, options: Options, *, kept: bool = False) -> None:
         self.paths = paths
+        self.kept = kept
         self.options = options
         self.limits = DEFAULT_LIMITS
         self._life = _lock_for_life(paths)
@@ -159,8 +162,8 @@ class Depot:
 
     # What it is told.
 
-    def listen_too(self, address: str) -> str:
-        """Serve readers and clients on other hosts, too; return where those clients find the depot.
+    def listen_too(self, address: str, control_port: int = 0) -> str:
+        """Serve readers on other hosts at an address, and clients at another port; return where those find it.
 
         It is done once: whoever asks again is told the address that there is.
 
@@ -171,19 +174,13 @@ class Depot:
         """
         with self._lock:
             if self.remote_address is None:
+                check_remote(self.options, address)
                 parts = urllib.parse.urlsplit(address)
-                wrong = encrypts(address) != (self.options.tls is not None)
-                if wrong or parts.hostname in (None, "0.0.0.0", "::"):  # noqa: S104  refused
-                    raise UsageError(
-                        "an address for others says which of this host's it is",
-                        expected="tcp://host:0" if self.options.tls is None else "tls://host:0",
-                        found=repr(address),
-                    )
                 self.server.listen_too(address, tls=self.options.tls, plaintext=self.options.plaintext)
-                # A second port, whatever the first one is.
                 host = parts.netloc.rpartition("@")[2]
                 bare = host[: host.rindex(":")] if parts.port is not None else host
-                control = self._listen(f"{parts.scheme}://{bare}:0", REMOTE_LIMITS, self.options.tls)
+                where = f"{parts.scheme}://{bare}:{control_port}"
+                control = self._listen(where, REMOTE_LIMITS, self.options.tls)
                 self.remote_address = f"{control.uri}?token={self.token}"
             return self.remote_address
 
@@ -196,6 +193,15 @@ class Depot:
         """End soon; from a signal handler, too. Readers keep what they have mapped."""
         self.stopping = True
         self._wake.put(None)
+
+    def ends_if_empty(self) -> bool:
+        """Take no more attempts and return true, unless data are held or written, or it stays without any."""
+        if self.kept:
+            return False
+        before, self.draining = self.draining, True
+        held = self.registry.holds_data
+        self.draining = before or not held
+        return not held
 
     def status(self) -> DepotStatus:
         """Say what it holds."""
@@ -330,7 +336,13 @@ def run(folder: str, options: str, ready: int) -> int:
 
 
 def serve(
-    paths: Paths, options: Options, *, ready: Callable[[str | None], object], tcp: str | None = None
+    paths: Paths,
+    options: Options,
+    *,
+    ready: Callable[[str | None], object],
+    tcp: str | None = None,
+    control_port: int = 0,
+    kept: bool = False,
 ) -> None:
     """Be a depot until it is stopped, by a request or by SIGTERM or SIGINT, or has nothing more to do.
 
@@ -340,12 +352,14 @@ def serve(
         Where it listens, and what it may use.
     ready
         Called with the address for other hosts when clients may come.
-    tcp
-        Where other hosts reach it.
+    tcp, control_port
+        Where readers on other hosts reach it, and the port for drivers there.
+    kept
+        As of `Depot`.
     """
     os.umask(0o077)
     _take_all_allowed()
-    depot = Depot(paths, options)
+    depot = Depot(paths, options, kept=kept)
     try:
         # A terminal that closes, or an executor that ends, is no reason.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -353,7 +367,7 @@ def serve(
             signal.signal(number, lambda _number, _frame: depot.stop())
         # Whoever started it may have kept them from himself.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
-        ready(None if tcp is None else depot.listen_too(tcp))
+        ready(None if tcp is None else depot.listen_too(tcp, control_port))
     except BaseException:
         depot.stop()
         raise

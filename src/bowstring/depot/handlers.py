@@ -113,7 +113,11 @@ class Session:
             raise AccessDenied("the token is wrong", hint="Use the whole address that the depot gave.")
         self.greeted = True
         self.channel.restriction = None
-        self._answer({"version": VERSION, "pid": os.getpid(), "remote": self.depot.remote_address})
+        said = {"version": VERSION, "pid": os.getpid(), "remote": self.depot.remote_address}
+        if self.local:
+            said |= {"token": self.depot.token, "options": self.depot.options.to_json()}
+            said |= {"address_space": self.depot.slab_pool.address_space}
+        self._answer(said)
         return True
 
     def _token_fits(self, token: str | None) -> bool:
@@ -443,9 +447,15 @@ def _listen(session: Session, fields: Fields) -> Answer:
     return {"remote": session.depot.listen_too(fields.text("address"))}, ()
 
 
-def _stop(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same
-    session.after.append(session.depot.stop)
-    return _NONE
+def _stop(session: Session, fields: Fields) -> Answer:
+    depot, application = session.depot, fields.maybe_text("application")
+    elsewhere = depot.registry.elsewhere(application)
+    if application is not None:
+        depot.registry.end(application, {})
+    stops = depot.ends_if_empty() if application is not None or fields.flag("if_empty") else True
+    if stops:
+        session.after.append(depot.stop)
+    return {"stopped": stops, "elsewhere": elsewhere}, ()
 
 
 def _hello(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same
@@ -473,5 +483,5 @@ HANDLERS: Final[dict[int, Callable[[Session, Fields], Answer]]] = {
     Verb.LISTEN: _listen,
     Verb.STOP: _stop,
 }
-# What needs memory of this host, or decides about the process itself.
-LOCAL: Final = frozenset({Verb.BEGIN, Verb.BORROW, Verb.COMMIT, Verb.ABORT, Verb.LISTEN, Verb.STOP})
+# What needs memory of this host, or lets others in.
+LOCAL: Final = frozenset({Verb.BEGIN, Verb.BORROW, Verb.COMMIT, Verb.ABORT, Verb.LISTEN})

@@ -11,19 +11,28 @@ import select
 import subprocess
 import sys
 import time
+import warnings
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import bowstring
 from bowstring.depot.client import Depot
-from bowstring.depot.options import Options
+from bowstring.depot.options import Options, check_remote
 from bowstring.depot.protocol import VERSION, Connection
-from bowstring.errors import BrokenError, DeadlineExceeded, RefusedError
+from bowstring.errors import (
+    AccessDenied,
+    BowstringError,
+    BrokenError,
+    DeadlineExceeded,
+    RefusedError,
+    UsageError,
+)
 from bowstring.private_folders import lock, private_folder
+from bowstring.transport import encrypts
 from bowstring.transport.socket_file import address_of, runtime_folder
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from bowstring.transport.certificates import TlsConfig
 
@@ -158,7 +167,11 @@ _Found = TypeVar("_Found")
 
 
 def found_or_started(
-    paths: Paths, options: Options, find: Callable[[float], _Found], seconds: float
+    paths: Paths,
+    options: Options,
+    find: Callable[[float], _Found],
+    seconds: float,
+    tcp: str | None = None,
 ) -> _Found:
     """Return what `find` finds, after starting a depot where there is none.
 
@@ -172,9 +185,13 @@ def found_or_started(
         Connects to the depot within some seconds; raises BrokenError where there is none.
     seconds
         How long all of it may take.
+    tcp
+        Where a new one shall listen for other hosts: none is started that may not.
 
     Raises
     ------
+    UsageError
+        A new one may not listen there.
     RefusedError
         A depot cannot be started; says why.
     DeadlineExceeded
@@ -195,6 +212,8 @@ def found_or_started(
             return find(left())
         except BrokenError:
             pass
+        if tcp is not None:
+            check_remote(options, tcp)
         try:
             _start(paths, options, end)
         except RefusedError as refused:
@@ -285,10 +304,14 @@ def _last_lines(path: str) -> str:
         return ""
 
 
+_STAYS: Final = "holds data, or was started by hand"
+_END_IT: Final = "End it first (`bowstring depot stop`), or start it so with `bowstring depot run`."
+
+
 def connect(
     *,
     start: bool = True,
-    address: str | None = None,
+    address: str | Sequence[str] | None = None,
     folder: str | None = None,
     tcp: str | None = None,
     tls: TlsConfig | ssl.SSLContext | None = None,
@@ -302,7 +325,8 @@ def connect(
     start
         Whether to start one; else there must be one.
     address
-        A certain depot, by its :attr:`Depot.address` or :attr:`Depot.remote_address`; it is not started.
+        A certain depot, by its :attr:`Depot.address` or :attr:`Depot.remote_address`, or by its
+        :attr:`Depot.addresses`, of which the first one that answers is taken; it is not started.
     folder
         Where this user's depot lies, where that is not the private runtime folder, or the one that
         ``BOWSTRING_DEPOT`` names in the environment.
@@ -316,7 +340,8 @@ def connect(
         Whom to trust, and what to show, at depots of ``tls:``: that of `address`, and those of other hosts that
         hold what this one is told to release.
     options
-        For a depot that is started.
+        For a depot that is started. One that runs with others, and holds nothing, is replaced; one that holds data
+        stays, with a warning, or an error where it cannot listen at `tcp` as the options say.
     timeout
         How long all of it may take, in seconds.
 
@@ -329,6 +354,8 @@ def connect(
     ------
     BrokenError
         There is no depot, and none shall be started.
+    UsageError
+        It may not listen at `tcp`, and was not started, or runs with other options.
     RefusedError
         It cannot be started.
     DeadlineExceeded
@@ -345,23 +372,74 @@ def connect(
     >>> held
     ()
     """
-    paths = None if address is not None else Paths(folder)
+    paths = Paths(folder) if address is None else None
     where = address if paths is None else paths.control
-    assert where is not None
+    if not where:
+        raise UsageError("an address of a depot is empty", found=repr(where))
+    *better, last = (where,) if isinstance(where, str) else where
+    end = time.monotonic() + timeout
 
     def find(seconds: float) -> Connection:
-        return Connection(where, seconds, tls)
+        passed_over = []
+        for each in better:
+            try:
+                return Connection(each, seconds, tls)
+            except (AccessDenied, BrokenError, DeadlineExceeded) as error:
+                passed_over.append(f"{each.partition('?')[0]}: {error.what}")
+        try:
+            return Connection(last, seconds, tls)
+        except BowstringError as error:
+            error.hint = "; ".join([*([error.hint] if error.hint else []), *passed_over]) or None
+            raise
 
     def find_or_start() -> Connection:
         if paths is None or not start:
             return find(timeout)
-        return found_or_started(paths, options or Options(), find, timeout)
+        return found_or_started(paths, options or Options(), find, timeout, tcp)
 
-    depot = Depot(where, find_or_start, tls)
-    if tcp is not None and depot.remote_address is None:
+    while True:
+        depot = Depot(find_or_start, tls)
         try:
-            depot._listen(tcp)
+            # One that was ended is replaced, maybe by a client with yet other options.
+            if _suits(depot, options, tcp, replaces=paths is not None and start and time.monotonic() < end):
+                return depot
         except BaseException:
             depot.close()
             raise
-    return depot
+        depot.close()
+
+
+def _suits(depot: Depot, options: Options | None, tcp: str | None, *, replaces: bool) -> bool:
+    """Let a depot listen at `tcp`; return false where it ran with other options, and was ended to be replaced.
+
+    Raises UsageError where it stays, and cannot be reached from other hosts as is asked.
+    """
+    asks = options is not None and (options.plaintext or options.tls is not None)
+    refused = None
+    try:
+        if tcp is not None:
+            depot._listen(tcp, encrypted=encrypts(tcp) if asks else None)
+    except UsageError as error:
+        if not asks:
+            raise
+        refused = error
+    other = depot._differing(options) | (depot._limit() if replaces else {})
+    if not (other or refused):
+        return True
+    if replaces and depot._ended_if_empty():
+        return False
+    if refused is not None:
+        raise UsageError(
+            f"the depot of this host runs with other options, and {_STAYS}",
+            expected=f"one that listens at {tcp}",
+            found=f"process {depot.pid}: {refused.what}",
+            hint=_END_IT,
+        ) from refused
+    if replaces or depot.status().datasets:
+        warnings.warn(
+            f"depot options come too late: the depot of this host (process {depot.pid}) runs with "
+            f"{', '.join(f'{name}={value}' for name, value in other.items())}, and {_STAYS}. {_END_IT}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return True

@@ -7,15 +7,17 @@ import json
 import os
 import shutil
 import tempfile
+import urllib.parse
 from typing import TYPE_CHECKING, Any, Self
 
 from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory import default_budget
+from bowstring.transport import encrypts, is_loopback
 
 if TYPE_CHECKING:
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["DataSetStatus", "DepotStatus", "Options"]
+__all__ = ["DataSetStatus", "DepotStatus", "Options", "check_remote", "differing"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,11 +90,26 @@ class Options:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the options that a text says."""
-        fields = json.loads(text)
-        if fields.get("tls") is not None:
-            fields["tls"] = _config()(**fields["tls"])
-        return cls(**fields)
+        """Return the options that a text says.
+
+        Raises
+        ------
+        UsageError
+            It is not JSON, or has fields that options do not have.
+        """
+        try:
+            fields = json.loads(text)
+            if fields.get("tls") is not None:
+                fields["tls"] = _config()(**fields["tls"])
+            return cls(**fields)
+        except (ValueError, TypeError, AttributeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(
+                "these are not options of a depot",
+                expected="a JSON object such as depot.Options(…).to_json() returns",
+                found=str(error)[:200],
+            ) from error
 
     @property
     def folder(self) -> str:
@@ -113,6 +130,42 @@ class Options:
             return shutil.disk_usage(self.folder).free // 2
         except OSError:
             return 0
+
+
+def check_remote(options: Options, address: str) -> None:
+    """Refuse an address for other hosts that a depot with some options may not listen at.
+
+    Raises
+    ------
+    UsageError
+        Others cannot dial it, it is one of another transport, or nothing would be encrypted.
+    """
+    host = urllib.parse.urlsplit(address).hostname
+    wrong = encrypts(address) != (options.tls is not None)
+    if wrong or host in (None, "0.0.0.0", "::"):  # noqa: S104  refused
+        raise UsageError(
+            "an address for others says which of this host's it is",
+            expected="tcp://host:0" if options.tls is None else "tls://host:0",
+            found=repr(address),
+        )
+    if not (options.plaintext or options.tls is not None or is_loopback(address)):
+        raise UsageError(
+            "token and data of a depot would cross the network unencrypted",
+            where=address,
+            hint="Start depots with depot.Options(tls=bow.TlsConfig(cert=…, key=…, ca=…)), or with "
+            "Options(plaintext=True), where everybody on the network may read them: in Spark by "
+            "publish(…, depot_options=options) or df.write.option('depot_options', options.to_json()).",
+        )
+
+
+def differing(options: Options, running: Options) -> dict[str, Any]:
+    """Return what is asked for and is otherwise in a depot that runs: its values by name."""
+    return {
+        each.name: getattr(running, each.name)
+        for each in dataclasses.fields(options)
+        if each.name not in ("tls", "plaintext")
+        and getattr(options, each.name) not in (each.default, getattr(running, each.name))
+    }
 
 
 def _config() -> type[TlsConfig]:

@@ -249,7 +249,7 @@ class Connection:
     Raises
     ------
     BrokenError
-        There is no depot.
+        There is no depot, or on this host another one than that of the token.
     RefusedError
         It speaks another version of its protocol.
     AccessDenied
@@ -261,6 +261,7 @@ class Connection:
     def __init__(self, address: str, seconds: float, tls: TlsConfig | ssl.SSLContext | None = None) -> None:
         where, token = address.partition("?")[0], token_of(address)
         self._lock = threading.Lock()
+        self.address = address
         self._channel = dial(where, CONTROL_LIMITS, seconds, tls=tls)
         try:
             said: dict[str, Any] = {"version": VERSION}
@@ -269,6 +270,12 @@ class Connection:
             answer = self.ask(Verb.HELLO, said, seconds).fields
             self.pid = answer.number("pid")
             self.remote_address = answer.maybe_text("remote")
+            self.options = answer.maybe_text("options")
+            self.address_space = answer.maybe_number("address_space")
+            # Two containers may have the same path: a depot is known by its token.
+            self.token = answer.maybe_text("token") or token
+            if token not in (None, self.token):
+                raise BrokenError("a depot ended, or is elsewhere: another one has its address", where=where)
         except BaseException:
             self._channel.close()
             raise

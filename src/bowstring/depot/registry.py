@@ -391,6 +391,18 @@ class Registry:
                     # It comes back by itself when one of its tasks begins.
                     del self.applications[application.name]
 
+    def elsewhere(self, application: str | None) -> list[str]:
+        """Return the addresses of other depots that hold data of the names of an application, or of all names."""
+        with self._lock:
+            entries = [each for _, each in self._names if application in (None, each.application)]
+            return [address for each in entries for held in each.parts.values() for address in held]
+
+    @property
+    def holds_data(self) -> bool:
+        """Whether there are data sets, attempts or names."""
+        with self._lock:
+            return bool(self.datasets) or any(True for _ in self._names)
+
     @property
     def empty(self) -> bool:
         """Whether nothing is held, for nobody."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import resource
 import threading
 import time
 import weakref
@@ -38,6 +39,11 @@ _NAMED: Final = 8
 # A data set may have thousands of partitions of a few rows.
 # Before what the system says, which the driver shows, too.
 REFUSED: Final = "; the system gives no more: "
+LIMITED: Final = (
+    "The process that started the depot has a limited address space (RLIMIT_AS; spark.executor.pyspark.memory is "
+    "that of tasks), and so has the depot. End it (`bowstring depot stop`), and start it outside of tasks "
+    "(`bowstring depot run`), or leave that limit out."
+)
 _SMALLEST: Final = 64 << 10
 # What is less is copied into a slab that the partitions of a data set share, or the data sets of a name that grows.
 _SMALL: Final = 256 << 10
@@ -66,6 +72,9 @@ class SlabPool:
 
     def __init__(self, memory: int, disk: int, warm_seconds: float = 60.0) -> None:
         self._budget: dict[Kind, int] = {"memory": memory, "disk": disk}
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        # Less than the budget: what the depot can map, whatever the budget says.
+        self.address_space = None if limit == resource.RLIM_INFINITY or limit >= memory else limit
         self._warm_seconds = warm_seconds
         self._changed = threading.Condition()
         self._home: collections.deque[Slab] = collections.deque()
@@ -389,7 +398,7 @@ class SlabPool:
                 "the depot has no room, and will have none while this data set is not done",
                 expected=f"at most {self._budget['memory']} bytes of memory and {self._budget['disk']} of disk",
                 found=f"{size} bytes more than the {sum(own.values())} that the data set holds{self._refusal}",
-                hint="Give the depot a larger budget, or publish less at once.",
+                hint=self._hint("Give the depot a larger budget, or publish less at once."),
             )
 
     def _too_late(self, size: int, wait: float) -> OutOfBudget:
@@ -405,8 +414,12 @@ class SlabPool:
             f"{found.disk_in_use} of {found.disk_budget} of disk, {found.memory_lost + found.disk_lost} held by "
             f"processes that the depot lost sight of, {found.waiting} waiting; data sets hold {owners or 'nothing'}"
             f"{', …' * (len(held) > _NAMED)}{self._refusal}",
-            hint="Let readers read, release data sets, or give the depot a larger budget.",
+            hint=self._hint("Let readers read, release data sets, or give the depot a larger budget."),
         )
+
+    def _hint(self, text: str) -> str:
+        limited = self.address_space is not None or "RLIMIT_AS" in self._refusal
+        return LIMITED if limited else text
 
     def trim(self, *, everything: bool = False) -> None:
         """Give back what has been warm for long."""

@@ -4,7 +4,7 @@
   those settings, for a session of your own; ``use_java`` lets Spark use the Java that pip installed.
 - ``publish`` runs a data frame and keeps its rows in shared memory for readers. It returns a ``PublishedDataset``,
   and tells a function its ``Progress``.
-- ``dataset`` is the data set of a name; ``drop`` frees it.
+- ``dataset`` is the data set of a name; ``drop`` frees it. ``stop_depots`` ends a session's depots on all hosts.
 - ``task_device`` is the GPU that Spark gave to the task that calls, ``task_address`` its address as Spark names it.
 - ``format("bowstring")`` works with ``spark.read``, ``df.write``, ``readStream`` and ``writeStream``.
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bowstring.spark.java import use_java
     from bowstring.spark.progress import Progress
-    from bowstring.spark.publishing import dataset, drop, publish
+    from bowstring.spark.publishing import dataset, drop, publish, stop_depots
     from bowstring.spark.sessions import session, session_config
     from bowstring.spark.task import task_address, task_device
     from bowstring.spark.tickets import PublishedDataset
@@ -32,6 +32,7 @@ __all__ = [
     "publish",
     "session",
     "session_config",
+    "stop_depots",
     "task_address",
     "task_device",
     "use_java",
@@ -46,6 +47,7 @@ _HOMES = {
     "publish": "bowstring.spark.publishing",
     "session": "bowstring.spark.sessions",
     "session_config": "bowstring.spark.sessions",
+    "stop_depots": "bowstring.spark.publishing",
     "task_address": "bowstring.spark.task",
     "task_device": "bowstring.spark.task",
     "use_java": "bowstring.spark.java",

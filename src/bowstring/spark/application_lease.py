@@ -10,8 +10,6 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import depot
-from bowstring.depot.launch import Paths
-from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import BowstringError
 from bowstring.transport import encrypts
 from bowstring.transport.threads import run_in_thread
@@ -54,8 +52,9 @@ class Application:
         self.name = name
         self._ended = ended
         self._lock = threading.Lock()
+        # By the first of their addresses.
         self._depots: dict[str, depot.Depot] = {}
-        self._leases: dict[str, float] = {}
+        self._leases: dict[tuple[str, ...], float] = {}
         self._stays: dict[str, dict[str, float]] = {}
         self._closed = threading.Event()
         self._ending = threading.Lock()
@@ -70,6 +69,8 @@ class Application:
         """Ask depots of other hosts by the certificates that depots are started with, where they have some."""
         if options is not None and options.tls is not None:
             self._tls = options.tls
+            if self._catalog is not None:
+                self._catalog._tls = options.tls
 
     def hold(
         self, dataset: str, tickets: Iterable[Ticket], lease_seconds: float, stay: float
@@ -86,16 +87,16 @@ class Application:
             How long it stays after the application has ended.
         """
         found = []
-        for address in addresses_of(tickets):
-            found.append(self._depot(address))
+        for addresses in addresses_of(tickets):
+            found.append(self._depot(addresses))
             with self._lock:
-                self._stays.setdefault(address, {})[dataset] = stay
-            self._hold(found[-1], address, lease_seconds)
+                self._stays.setdefault(addresses[0], {})[dataset] = stay
+            self._hold(found[-1], addresses, lease_seconds)
         return found
 
-    def _hold(self, held: depot.Depot, address: str, lease_seconds: float) -> None:
+    def _hold(self, held: depot.Depot, addresses: tuple[str, ...], lease_seconds: float) -> None:
         with self._lock:
-            lease = self._leases[address] = max(lease_seconds, self._leases.get(address, 0.0))
+            lease = self._leases[addresses] = max(lease_seconds, self._leases.get(addresses, 0.0))
         # After each job: tasks for a client of Spark Connect let the depot keep data for long, until this.
         held.hold(self.name, lease)
         with self._lock:
@@ -104,16 +105,14 @@ class Application:
 
     def catalog(self, options: Options | None, lease_seconds: float) -> depot.Depot:
         """Return the depot of this host, which keeps the names; it is started where there is none."""
-        address = depot_address()
-        with self._lock:
-            known = self._depots.get(address)
-        if known is None:
+        known = self._catalog
+        if known is None or known not in self.depots:
             opened = depot.connect(options=options, tls=self._tls)
             with self._lock:
-                known = self._depots.setdefault(address, opened)
+                known = self._depots.setdefault(opened.addresses[0], opened)
             if known is not opened:
                 opened.close()
-        self._hold(known, address, lease_seconds)
+        self._hold(known, known.addresses, lease_seconds)
         self._catalog = known
         return known
 
@@ -139,16 +138,16 @@ class Application:
         with self._lock:
             return list(self._depots.values())
 
-    def _depot(self, address: str) -> depot.Depot:
+    def _depot(self, addresses: tuple[str, ...]) -> depot.Depot:
         with self._lock:
-            known = self._depots.get(address)
+            known = self._depots.get(addresses[0])
         if known is not None:
             return known
-        # A depot that was started without them says so by its address.
-        tls = self._tls if encrypts(address) else None
-        opened = depot.connect(address=address, start=False, tls=tls)
+        # A depot that was started without certificates says so by its address.
+        tls = self._tls if any(map(encrypts, addresses)) else None
+        opened = depot.connect(address=addresses, start=False, tls=tls)
         with self._lock:
-            return self._depots.setdefault(address, opened)
+            return self._depots.setdefault(addresses[0], opened)
 
     def _watch(self) -> None:
         renewed = time.monotonic()
@@ -161,18 +160,29 @@ class Application:
                 leases = dict(self._leases)
             if leases and time.monotonic() > renewed + min(leases.values()) / _RENEWALS:
                 renewed = time.monotonic()
-                for address, seconds in leases.items():
-                    self._renew(address, seconds)
+                for addresses, seconds in leases.items():
+                    self._renew(addresses, seconds)
 
-    def _renew(self, address: str, seconds: float) -> None:
+    def _renew(self, addresses: tuple[str, ...], seconds: float) -> None:
         """Say that the application lives; a depot that is gone has nothing to keep for it."""
         try:
-            self._depot(address).hold(self.name, seconds)
+            self._depot(addresses).hold(self.name, seconds)
         except BowstringError:
             with self._lock:
-                lost = self._depots.pop(address, None)
+                lost = self._depots.pop(addresses[0], None)
             if lost is not None:
                 lost.close()
+
+    def stop_depots(self) -> None:
+        """Free all data of the application, and end those of its depots that then hold nothing."""
+        with self._lock:
+            depots, self._depots = self._depots, {}
+            self._leases.clear()
+            self._stays.clear()
+        for held in depots.values():
+            with contextlib.suppress(BowstringError):
+                held.stop(application=self.name, everywhere=True)
+            held.close()
 
     def end(self) -> None:
         """Tell all depots that the application has ended: what shall not stay is freed now. Idempotent."""
@@ -188,23 +198,16 @@ class Application:
                 held.close()
 
 
-def addresses_of(tickets: Iterable[Ticket]) -> list[str]:
-    """Return where this process finds the depots that keep some streams, each once."""
-    return sorted({_address_of(ticket) for ticket in tickets if ticket.depot})
+def addresses_of(tickets: Iterable[Ticket]) -> list[tuple[str, ...]]:
+    """Return where the depots are found that keep some streams: of each its addresses, of its own host first."""
+    found = {ticket.depot: tuple(filter(None, (ticket.depot, ticket.remote_depot))) for ticket in tickets}
+    return [addresses for own, addresses in sorted(found.items()) if own]
 
 
-def addresses_elsewhere(tickets: Iterable[Ticket]) -> list[str]:
-    """Return where depots of other hosts are asked that keep some streams, each once."""
-    return [address for address in addresses_of(tickets) if not address.startswith("unix:")]
-
-
-def depot_address() -> str:
-    """Return where the depot of this host is."""
-    return Paths().control
-
-
-def _address_of(ticket: Ticket) -> str:
-    return ticket.depot if Endpoint.parse(ticket.endpoint).is_here else ticket.remote_depot
+def addresses_elsewhere(tickets: Iterable[Ticket], catalog: depot.Depot) -> list[str]:
+    """Return where other depots than the one that keeps the names are asked that keep some streams."""
+    own = catalog.addresses[0]
+    return [each for addresses in addresses_of(tickets) if addresses[0] != own for each in addresses]
 
 
 _applications: dict[str, Application] = {}

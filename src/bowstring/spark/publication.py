@@ -132,13 +132,14 @@ class Publication:
     def _announce(self, name: str, found: Dataset, *, new: bool) -> None:
         """Let the name mean this data set from now on: what it meant before is freed at this moment."""
         order = self._order
-        self._application.catalog(order.options, order.lease_seconds).announce(
+        catalog = self._application.catalog(order.options, order.lease_seconds)
+        catalog.announce(
             name,
             found,
             application=order.application,
             new=new,
             part=order.dataset,
-            depots=addresses_elsewhere(self._tickets.values()),
+            depots=addresses_elsewhere(self._tickets.values(), catalog),
             ttl=self._keep.ttl,
             version=order.dataset,  # partitions that were lost and are published again hold the same rows
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import secrets
-import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 from bowstring import depot
@@ -27,7 +26,7 @@ from bowstring.spark.schemas import (
     with_plain_names,
 )
 from bowstring.spark.sessions import MEMORY_LIMIT, warn_of_memory_limit
-from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, data_set_id
+from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, StopTask, data_set_id
 from bowstring.spark.waiting import no_room, watched
 
 if TYPE_CHECKING:
@@ -37,8 +36,9 @@ if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Dataset
     from bowstring.spark.progress import Progress
     from bowstring.spark.tickets import PublishedDataset
+    from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["dataset", "drop", "publish"]
+__all__ = ["dataset", "drop", "publish", "stop_depots"]
 
 
 def publish(
@@ -171,8 +171,9 @@ def publish(
         wait_for_room,
         driver.shared,
     )
-    if depot_options is not None:
-        _warn_of_options(depot_options)
+    # It warns where a depot runs already, with other options.
+    with contextlib.suppress(BowstringError), depot.connect(start=False, options=depot_options):
+        pass
     if mode == "barrier":
         return publish_in_tasks(df, name or "", order, profile=profile, device=device)
     if driver.setting(MEMORY_LIMIT) is not None:
@@ -205,25 +206,6 @@ def _job(df: Any, scan: str, coalesce: Literal["auto"] | int | None) -> Job:
     pieces = pieces_of(read.files, spark.sparkContext.defaultParallelism)
     numbers = spark.range(0, len(pieces), 1, max(1, len(pieces)))
     return Job(numbers, lambda order: ScanTask(order, pieces, read.columns, schema), schema)
-
-
-def _warn_of_options(options: Options) -> None:
-    """Warn where a depot runs already that was started with other budgets."""
-    try:
-        with depot.connect(start=False) as running:
-            status = running.status()
-    except BowstringError:
-        return
-    found = {"memory_budget": status.memory_budget, "disk_budget": status.disk_budget}
-    other = {name: value for name, value in found.items() if getattr(options, name) not in (None, value)}
-    if other:
-        warnings.warn(
-            f"depot_options come too late: the depot of this host runs already (process {status.pid}), with "
-            f"{', '.join(f'{name}={value}' for name, value in other.items())}. End it before Spark publishes "
-            "(`bowstring depot stop`), or start it with `bowstring depot run`.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
 
 
 def _check_times(**seconds: Any) -> None:
@@ -274,7 +256,7 @@ def _check(
         raise UsageError("what tasks keep themselves cannot be recovered", expected="mode='depot'")
 
 
-def dataset(name: str, *, address: str | None = None) -> Dataset:
+def dataset(name: str, *, address: str | None = None, tls: TlsConfig | None = None) -> Dataset:
     """Return the data set of a name: of :func:`publish`, or of ``df.write.format("bowstring").save(name)``.
 
     One that a streaming query writes grows: ask again, and take the endpoints behind those that you know.
@@ -285,6 +267,8 @@ def dataset(name: str, *, address: str | None = None) -> Dataset:
         What it was called.
     address
         The depot to ask (:attr:`bowstring.depot.Depot.remote_address`), where Spark's driver is on another host.
+    tls
+        Whom to trust, and what to show, at a depot of ``tls:``.
 
     Raises
     ------
@@ -304,11 +288,11 @@ def dataset(name: str, *, address: str | None = None) -> Dataset:
     >>> found.schema.names
     ['a']
     """
-    with depot.connect(address=address, start=False) as catalog:
+    with depot.connect(address=address, start=False, tls=tls) as catalog:
         return catalog.lookup(name)
 
 
-def drop(name: str, *, address: str | None = None) -> None:
+def drop(name: str, *, address: str | None = None, tls: TlsConfig | None = None) -> None:
     """Free the data set of a name, on all hosts: no new readers, those that read keep what they have.
 
     Parameters
@@ -317,6 +301,8 @@ def drop(name: str, *, address: str | None = None) -> None:
         What it was called.
     address
         The depot to ask (:attr:`bowstring.depot.Depot.remote_address`), where Spark's driver is on another host.
+    tls
+        Whom to trust, and what to show, at depots of ``tls:``: those of other hosts that hold the data, too.
 
     Raises
     ------
@@ -330,5 +316,32 @@ def drop(name: str, *, address: str | None = None) -> None:
     >>> bow.spark.publish(df, "flights")  # doctest: +SKIP
     >>> bow.spark.drop("flights")  # doctest: +SKIP
     """
-    with depot.connect(address=address, start=False) as catalog:
+    with depot.connect(address=address, start=False, tls=tls) as catalog:
         catalog.drop(name)
+
+
+def stop_depots(spark: Any) -> None:
+    """Free what a session of Spark published, and end its depots on all hosts, so that others start anew.
+
+    A depot that holds data of other applications then goes on. Found are the depots that this process knows, those
+    that hold named data sets of the application, and those of the hosts where tasks run now. What an application
+    without a session left ends with `bowstring depot stop --everywhere`.
+
+    Parameters
+    ----------
+    spark : pyspark.sql.SparkSession
+        The session.
+
+    Examples
+    --------
+    >>> bow.spark.publish(df, "flights")  # doctest: +SKIP
+    >>> bow.spark.stop_depots(spark)  # doctest: +SKIP
+    """
+    application = application_of(driver_of(spark))
+    application.stop_depots()
+    # Of names that `df.write` made, and of which this process knows nothing.
+    with contextlib.suppress(BrokenError), depot.connect(start=False) as here:
+        here.stop(application=application.name, everywhere=True)
+    # A number for each slot of the cluster, by default.
+    tasks = spark.range(1 << 12).mapInArrow(StopTask(application.name), "stopped boolean")
+    tasks.collect()

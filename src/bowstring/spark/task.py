@@ -8,13 +8,15 @@ import errno
 import functools
 import gc
 import os
+import re
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from bowstring import depot
-from bowstring.errors import NotOnDevice, RefusedError, UsageError
+from bowstring.errors import BowstringError, NotOnDevice, RefusedError, UsageError
 from bowstring.memory import device_by_name
 from bowstring.memory.handle import start_time
 from bowstring.spark.input_batches import incoming
@@ -34,6 +36,7 @@ __all__ = [
     "LEASE_SECONDS",
     "DepotTask",
     "Order",
+    "StopTask",
     "data_set_id",
     "driver_identity",
     "executor_pid",
@@ -175,8 +178,11 @@ _AGAIN: Final = 0.1
 _JOB_SECONDS: Final = 3600.0
 _MOST_OF_NAME: Final = 60
 _JAVA: Final = "java"
+# Of the command line of an executor, in every kind of cluster.
+_DRIVER: Final = re.compile(r"\0--driver-url\0spark://[^\0@]*@(\[[^]\0]*\]|[^:\0]*):\d+\0")
 _MOST_ANCESTORS: Final = 8
 _ANY_PORT: Final = 9
+_STAY_SECONDS: Final = 0.3
 _freed: Final[set[tuple[int | None, str]]] = set()
 
 
@@ -199,7 +205,7 @@ class Order:
     options
         What a depot is started with, where there is none yet.
     driver
-        Where Spark's driver is, if there are readers or drivers on other hosts.
+        Where Spark's driver is, if there are readers or drivers on other hosts; by default the executor knows.
     given_up
         Data sets of jobs that failed, which the driver could not free on hosts that it does not know: each task
         does so where it runs.
@@ -279,7 +285,7 @@ class DepotTask:
                 done.num_rows,
                 done.num_batches,
                 done.nbytes,
-                held.address,
+                held.addresses[0],
                 held.remote_address or "",
             )
 
@@ -291,7 +297,7 @@ class DepotTask:
         Unsupported
             This task may not start one.
         """
-        elsewhere = own_address(self.order.driver, self.order.options)
+        elsewhere = own_address(self.order.driver or _driver_host(), self.order.options)
         try:
             return depot.connect(options=self.order.options, tcp=elsewhere)
         except (RefusedError, OSError) as error:
@@ -307,6 +313,25 @@ class DepotTask:
         else:
             # The executor lives as long as the application does on this host, a worker's process does not.
             held.hold(order.application, order.lease_seconds, watch_pid=lasting_pid(order.application))
+
+
+@dataclasses.dataclass(frozen=True)
+class StopTask:
+    """Frees what the depot of a host has of an application, and ends it where it then holds nothing.
+
+    It stays for a moment, so that tasks of the same job run on the other hosts, too.
+    """
+
+    application: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do so, and give back nothing."""
+        for _ in batches:
+            pass
+        with contextlib.suppress(BowstringError), depot.connect(start=False) as held:
+            held.stop(application=self.application)
+        time.sleep(_STAY_SECONDS)
+        yield from ()
 
 
 def _free(held: Depot, names: Iterable[str]) -> None:
@@ -396,9 +421,23 @@ def own_address(driver: str | None, options: depot.Options | None = None) -> str
                 probe.connect(place)
             except OSError as error:
                 failure = error
-            else:
-                return f"{scheme}://{spelled((probe.getsockname()[0], 0))}"
+                continue
+            own = probe.getsockname()[0]
+            if own == place[0] and scheme == "tcp" and not (options is not None and options.plaintext):
+                # Of another user or container, say, but in the same network.
+                own = "127.0.0.1" if family == socket.AF_INET else "::1"
+            return f"{scheme}://{spelled((own, 0))}"
     raise failure or OSError(errno.EADDRNOTAVAIL, "the driver's host has no address", driver)
+
+
+def _driver_host() -> str | None:
+    """Return where Spark's driver is, as the executor of this task knows it; ``None`` where that is the driver."""
+    java = executor_pid()
+    try:
+        found = _DRIVER.search(Path(f"/proc/{java}/cmdline").read_text())
+    except OSError:
+        return None
+    return None if found is None else found[1]
 
 
 def _local_folder() -> str | None:

@@ -53,7 +53,8 @@ class Ticket:
     num_rows, num_batches, nbytes
         What it holds.
     depot, remote_depot
-        The control addresses of the depot that keeps it, on its host and from others; empty without one.
+        The control addresses of the depot that keeps it, on its host and from others, with its token; empty without
+        one.
     """
 
     partition: int
@@ -63,7 +64,7 @@ class Ticket:
     num_rows: int = 0
     num_batches: int = 0
     nbytes: int = 0
-    depot: str = ""
+    depot: str = dataclasses.field(default="", repr=False)
     remote_depot: str = dataclasses.field(default="", repr=False)
 
     def as_batch(self) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from bowstring import depot
 from bowstring.cli.terminal import size
-from bowstring.depot.slab_pool import REFUSED
+from bowstring.depot.slab_pool import LIMITED, REFUSED
 from bowstring.errors import BowstringError, OutOfBudget
 from bowstring.spark.progress import Progress
 from bowstring.spark.refusals import reason
@@ -111,9 +111,9 @@ class _Watch:
         if self._here is None:
             with contextlib.suppress(BowstringError):
                 self._here = depot.connect(start=False)
-        known = {each.address: each for each in self._application.depots}
+        known = {each.addresses[0]: each for each in self._application.depots}
         if self._here is not None:
-            known.setdefault(self._here.address, self._here)
+            known.setdefault(self._here.addresses[0], self._here)
         found = []
         for each in known.values():
             with contextlib.suppress(BowstringError):
@@ -234,12 +234,8 @@ def no_room(
             f"The earlier {name!r} is kept until the new one is whole, so both need room: bow.spark.drop({name!r}) "
             f"first frees the earlier one. {hint}"
         )
-    if refused is not None and "RLIMIT_AS" in refused[0]:
-        hint = (
-            "A task whose address space is limited (spark.executor.pyspark.memory) started the depot, which has "
-            "the same limit. End it (`bowstring depot stop`), and start it with `bowstring depot run`, or leave "
-            "the setting out."
-        )
+    if LIMITED in str(error):
+        hint = LIMITED
     return OutOfBudget(
         f"no room in the depot to publish {label(order.dataset)}",
         expected=f"room within {order.wait:g} s",

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DatasetStreamWriter", "DatasetWriter", "Written"]
 
-_OPTIONS: Final = ("name", "path", "readers", "lease_seconds", "ttl", "wait_for_room")
+_OPTIONS: Final = ("name", "path", "readers", "lease_seconds", "ttl", "wait_for_room", "depot_options")
 _BATCH: Final = "streaming.sql.batchId"
 _QUERY: Final = "sql.streaming.queryId"
 _RUN: Final = "spark.jobGroup.id"
@@ -74,7 +74,7 @@ class _Target:
         The schema of a data set without rows.
     application
         Spark's driver, which holds the lease: it has an executor's life, and more.
-    readers, lease_seconds, ttl, wait
+    readers, lease_seconds, ttl, wait, options
         As for :func:`bowstring.spark.publish`.
     """
 
@@ -85,6 +85,7 @@ class _Target:
     lease_seconds: float
     ttl: float | None
     wait: float
+    options: depot.Options | None
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: pa.Schema, *, stream: bool = False) -> _Target:
@@ -116,6 +117,7 @@ class _Target:
             _number(given, "lease_seconds", LEASE_SECONDS) or 0.0,
             _number(given, "ttl", None),
             _number(given, "wait_for_room", WAIT_SECONDS) or 0.0,
+            depot.Options.from_json(given["depot_options"]) if "depot_options" in given else None,
         )
 
     def check(self, *, append: bool) -> None:
@@ -124,7 +126,7 @@ class _Target:
             # Nothing is there yet, or no depot can be started in time: the tasks say so where it matters.
             contextlib.suppress(BrokenError, DeadlineExceeded, UnknownTicket, RefusedError),
             # Started by a task, it would have the limits of that (spark.executor.pyspark.memory).
-            depot.connect() as catalog,
+            self.connect() as catalog,
         ):
             catalog.check_name(self.name, application=self.application)
             if not append:
@@ -148,7 +150,21 @@ class _Target:
         return data_set_id(self.name, *parts)
 
     def order(self, dataset: str) -> Order:
-        return Order(self.application, dataset, self.readers, self.lease_seconds, wait=self.wait)
+        return Order(
+            self.application,
+            dataset,
+            self.readers,
+            self.lease_seconds,
+            options=self.options,
+            wait=self.wait,
+        )
+
+    def connect(self, addresses: tuple[str, ...] | None = None) -> depot.Depot:
+        """Find the depot of these addresses; by default that of this host, which is started where there is none."""
+        tls = None if self.options is None else self.options.tls
+        if addresses is None:
+            return depot.connect(options=self.options, tls=tls)
+        return depot.connect(address=addresses, tls=tls)
 
     def write(self, batches: Iterable[pa.RecordBatch], dataset: str, query: str = "") -> Written:
         context = running_task()
@@ -169,7 +185,7 @@ class _Target:
                 expected=f"{len(found.endpoints)} streams",
                 found=f"{kept} streams",
             )
-        with depot.connect() as catalog:
+        with self.connect() as catalog:
             catalog.hold(self.application, self.lease_seconds, watch_pid=lasting_pid(self.application))
             new = catalog.announce(
                 self.name,
@@ -178,7 +194,7 @@ class _Target:
                 append=append,
                 batch=batch,
                 part=dataset,
-                depots=addresses_elsewhere(tickets),
+                depots=addresses_elsewhere(tickets, catalog),
                 ttl=self.ttl,
             )
             if not new:
@@ -188,18 +204,15 @@ class _Target:
     def _settle(self, tickets: Iterable[Ticket], dataset: str, found: Dataset, *, grows: bool = False) -> int:
         """Keep what a data set names, free what else its tasks wrote, and return how many streams are kept."""
         kept, name = 0, self.name if grows and self.ttl is None else None
-        for address in addresses_of(tickets):
-            with (
-                contextlib.suppress(UnknownTicket),
-                depot.connect(address=address, start=False) as held,
-            ):
+        for addresses in addresses_of(tickets):
+            with contextlib.suppress(UnknownTicket), self.connect(addresses) as held:
                 kept += held.settle(dataset, found.endpoints, ttl=self.ttl, name=name)
         return kept
 
     def abort(self, messages: Iterable[Any], dataset: str) -> None:
         """Free what tasks wrote for a job that failed, and what they write yet."""
-        for address in addresses_of(_tickets(messages)):
-            with contextlib.suppress(BowstringError), depot.connect(address=address, start=False) as held:
+        for addresses in addresses_of(_tickets(messages)):
+            with contextlib.suppress(BowstringError), self.connect(addresses) as held:
                 held.release(dataset, final=True)
 
 
@@ -233,8 +246,8 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has
     Parameters
     ----------
     options
-        ``path``, which is what ``save`` is given: the name; ``readers``, ``lease_seconds``, ``ttl`` and
-        ``wait_for_room`` as for :func:`bowstring.spark.publish`.
+        ``path``, which is what ``save`` is given: the name; ``readers``, ``lease_seconds``, ``ttl``, ``wait_for_room``
+        and ``depot_options`` (:meth:`bowstring.depot.Options.to_json`) as for :func:`bowstring.spark.publish`.
     schema
         The schema of the data set, as Bowstring has it.
     overwrite
@@ -279,6 +292,7 @@ class DatasetStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  #
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool = False) -> None:
         self._target = _Target.of(options, schema, stream=True)
         self._overwrite = overwrite
+        self._target.check(append=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of a micro-batch; in a task."""

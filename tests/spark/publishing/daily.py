@@ -363,6 +363,11 @@ config = {"spark.ui.enabled": "false", "spark.executor.pyspark.memory": "1200m"}
 spark = bow.spark.session(master="local[2]", config=config)
 if sys.argv[1] == "publish":
     bow.spark.publish(spark.range(10), "limited")
+elif sys.argv[1] == "stream":
+    stream = spark.readStream.format("rate").load().writeStream.format("bowstring").option("name", "limited")
+    query = stream.option("checkpointLocation", os.environ["BOWSTRING_DEPOT"] + "/checkpoint").start()
+    query.processAllAvailable()
+    query.stop()
 else:
     spark.range(10).write.format("bowstring").mode("overwrite").save("limited")
 with bow.depot.connect(start=False) as depot:
@@ -374,7 +379,7 @@ with bow.depot.connect(start=False) as depot:
 
 def a_limit_of_workers_is_not_the_depot_s(session: Any) -> None:
     """A depot of a session whose workers have little address space has all of it, also without root's rights."""
-    for way in ("publish", "write"):
+    for way in ("publish", "write", "stream"):
         with tempfile.TemporaryDirectory(prefix="bow-") as folder:
             done = subprocess.run(
                 ["setpriv", "--bounding-set", "-sys_resource", sys.executable, "-c", LIMITED, way],

@@ -38,9 +38,9 @@ def numbers(session: Any, partitions: int = 4, rows: int = ROWS) -> Any:
     return session.range(0, rows, 1, partitions).selectExpr("id", "cast(id as string) as text")
 
 
-def total(dataset: bow.Dataset) -> tuple[int, int]:
+def total(dataset: bow.Dataset, **given: Any) -> tuple[int, int]:
     """Return how many rows there are, and the sum of their numbers."""
-    with bow.connect(dataset) as stream:
+    with bow.connect(dataset, **given) as stream:
         sums = [(batch.num_rows, int(batch["id"].values.sum())) for batch in stream]
     return sum(rows for rows, _ in sums), sum(part for _, part in sums)
 

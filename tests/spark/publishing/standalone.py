@@ -18,6 +18,7 @@ from bowstring.spark.java import find_java
 from tests.spark.publishing.cluster import addresses, an_executor_that_is_killed, discovery, readers_elsewhere
 from tests.spark.publishing.local import ROWS, SUM, numbers, total
 
+BOWSTRING = [sys.executable, "-m", "bowstring"]
 _SECONDS = 150.0
 _processes: list[subprocess.Popen[bytes]] = []
 
@@ -103,12 +104,9 @@ def _spark(
     import pyspark
 
     home = os.path.dirname(pyspark.__file__)
-    environment = {
-        **os.environ,
-        "SPARK_HOME": home,
-        "SPARK_WORKER_DIR": tempfile.mkdtemp(),
-        **(given or {}),
-    }
+    folder = tempfile.mkdtemp()
+    os.chmod(folder, 0o777)  # a worker may be another user's
+    environment = {**os.environ, "SPARK_HOME": home, "SPARK_WORKER_DIR": folder, **(given or {})}
     java = find_java().home
     if java is not None:
         environment["JAVA_HOME"] = java
