@@ -2,6 +2,8 @@
 SHELL := /bin/sh
 PYTHON ?= python3
 export PYTHON
+# Tests start hundreds of Pythons: without caches of its bytecode each compiles Bowstring anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 RUN := $(VENV)/bin/python
