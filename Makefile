@@ -57,7 +57,7 @@ MAIN_ROAD := errors/test_errors.py columnar/test_column.py columnar/test_source.
     $(patsubst %,client_server/test_%.py,arguments connect plain publish release round_trip stream) \
     $(patsubst %,ipc/test_%.py,arguments dictionaries file message metadata reader stream) \
     $(patsubst %,variant/test_%.py,decode encode from_json get golden_get path python to_json) \
-    $(patsubst %,parquet/test_%.py,read shredded types variant write)
+    $(patsubst %,parquet/test_%.py,read types variant write)
 test-fast: env
 	$(RUN) -m pytest -q -m "$(FAST)" $(SIDE_BY_SIDE) $(MAIN_ROAD:%=tests/%)
 
