@@ -1,10 +1,10 @@
 """Which test files use public interfaces only: they get the marker ``public`` (``tests/conftest.py``).
 
 Such a file, the helpers that it imports and the ``conftest.py`` beside it import nothing of Bowstring but its
-public modules and names (these also from the modules that define them, as a script can change that) and the contracts
-inside it (``CONTRACTS``), reach for no name that begins with one underscore, and replace nothing in Bowstring's
-modules. They go on passing when the inside is built anew. Programs that a test starts from files of their own are not
-looked at.
+public modules and names (these also from the modules that define them, as a script can change that) and the
+contracts inside it (``CONTRACTS``), reach for no name that begins with one underscore, and replace nothing in
+Bowstring's modules. They go on passing when the inside is built anew. Programs that a test starts from files of
+their own are not looked at.
 """
 
 from __future__ import annotations
@@ -43,18 +43,23 @@ CONTRACTS: Final = frozenset(
     {
         # The two state machines of the protocol, what goes into them and what comes out.
         "bowstring.dissociated",
+        "bowstring.dissociated.addresses",
         "bowstring.dissociated.endpoint",
         "bowstring.dissociated.events",
+        "bowstring.dissociated.failures",
         "bowstring.dissociated.items",
         "bowstring.dissociated.opening",
+        "bowstring.dissociated.partitions",
         "bowstring.dissociated.producer",
         "bowstring.dissociated.reader",
         "bowstring.dissociated.tags",
         "bowstring.dissociated.wire",
-        # What is derived from a schema, once.
+        # Columns, and what is derived from a schema, once.
+        "bowstring.columnar",
         "bowstring.columnar.layout",
         "bowstring.columnar.plan",
-        # What a transport must keep, as checks.
+        # How tests compare arrays; what a transport must keep, as checks.
+        "bowstring.testing.arrays",
         "bowstring.testing.transport_kit.harness",
         # The verbs of a depot.
         "bowstring.depot.protocol",
