@@ -2,6 +2,8 @@
 SHELL := /bin/sh
 PYTHON ?= python3
 export PYTHON
+# Tests start hundreds of Pythons: without caches of its bytecode each compiles Bowstring anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -15,8 +17,8 @@ SLOW := (slow or hypothesis) and not gpu and not peers
 JOBS ?= 2
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --max-worker-restart=0
 
-.PHONY: help env packages kernels wheel demo test test-install test-slow test-jit test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint \
-    format docs bench bench-full figures bench-gpu constraints clean
+.PHONY: help env packages kernels wheel demo test test-fast test-install test-slow test-jit test-peers test-gpu test-gpu-sanitized coverage-public \
+    test-cudf-env lint format docs bench bench-full figures bench-gpu constraints clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -49,6 +51,15 @@ demo:
 # make test           lint, types, floors, and every test that is neither slow nor for a GPU
 test: lint env
 	$(RUN) -m pytest -m "$(FAST)" $(SIDE_BY_SIDE)
+
+# make test-fast      after each edit: the main road (publish, connect, IPC, Variant, Parquet, errors), in half a minute
+MAIN_ROAD := errors/test_errors.py columnar/test_column.py columnar/test_source.py \
+    $(patsubst %,client_server/test_%.py,arguments connect plain publish release round_trip stream) \
+    $(patsubst %,ipc/test_%.py,arguments dictionaries file message metadata reader stream) \
+    $(patsubst %,variant/test_%.py,decode encode from_json get golden_get path python to_json) \
+    $(patsubst %,parquet/test_%.py,read types variant write)
+test-fast: env
+	$(RUN) -m pytest -q -m "$(FAST)" $(SIDE_BY_SIDE) $(MAIN_ROAD:%=tests/%)
 
 # make test-install   plain `pip wheel .` of the last commit, and the README in an environment with that wheel alone
 test-install:

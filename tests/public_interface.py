@@ -1,9 +1,10 @@
 """Which test files use public interfaces only: they get the marker ``public`` (``tests/conftest.py``).
 
 Such a file, the helpers that it imports and the ``conftest.py`` beside it import nothing of Bowstring but its
-public modules and names (these also from the modules that define them, as a script can change that), reach for no
-name that begins with one underscore, and replace nothing in Bowstring's modules. They go on passing when the inside
-is built anew. Programs that a test starts from files of their own are not looked at.
+public modules and names (these also from the modules that define them, as a script can change that) and the
+contracts inside it (``CONTRACTS``), reach for no name that begins with one underscore, and replace nothing in
+Bowstring's modules. They go on passing when the inside is built anew. Programs that a test starts from files of
+their own are not looked at.
 """
 
 from __future__ import annotations
@@ -38,9 +39,55 @@ PUBLIC: Final = frozenset(
     }
 )
 """Modules, of which ``bowstring.cli`` has ``main`` only: the command line."""
+CONTRACTS: Final = frozenset(
+    {
+        # The two state machines of the protocol, what goes into them and what comes out.
+        "bowstring.dissociated",
+        "bowstring.dissociated.addresses",
+        "bowstring.dissociated.endpoint",
+        "bowstring.dissociated.events",
+        "bowstring.dissociated.failures",
+        "bowstring.dissociated.items",
+        "bowstring.dissociated.opening",
+        "bowstring.dissociated.partitions",
+        "bowstring.dissociated.producer",
+        "bowstring.dissociated.reader",
+        "bowstring.dissociated.tags",
+        "bowstring.dissociated.wire",
+        # Columns, and what is derived from a schema, once.
+        "bowstring.columnar",
+        "bowstring.columnar.layout",
+        "bowstring.columnar.plan",
+        # How tests compare arrays; what a transport must keep, as checks.
+        "bowstring.testing.arrays",
+        "bowstring.testing.transport_kit.harness",
+        # The verbs of a depot.
+        "bowstring.depot.protocol",
+        # What a kernel may be written in, its signature, and how it is launched.
+        "bowstring.kernels",
+        "bowstring.kernels.checker",
+        "bowstring.kernels.launch",
+        "bowstring.kernels.signature",
+        "bowstring.kernels.types",
+    }
+)
+"""Contracts between the floors of the house: a test may stand on them, whatever is built behind them."""
 
-# Named tuples and the standard library have public names of this form.
-_ALLOWED: Final = frozenset({"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"})
+# Names of this form that are public: of named tuples, the standard library, IPython, and pyarrow's C interfaces.
+_ALLOWED: Final = frozenset(
+    {
+        "_asdict",
+        "_exit",
+        "_fields",
+        "_getframe",
+        "_import_from_c_capsule",
+        "_make",
+        "_replace",
+        "_repr_html_",
+        "_repr_mimebundle_",
+        "_set_running_loop",
+    }
+)
 # In strings: a module's name alone, as for importlib, and code for another interpreter.
 _MODULE: Final = re.compile(r"(bowstring(?:\.[a-z_]+)+)(?::\w+)?")
 _CODE: Final = re.compile(r"\b(?:from|import) (bowstring(?:\.[a-z_]+)+)")
@@ -114,7 +161,7 @@ def _helpers(node: ast.Import | ast.ImportFrom) -> Iterator[Path]:
 
 def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     for module in _modules(node):
-        if _is_ours(module) and module not in PUBLIC and not _imports_public_names(node):
+        if _is_ours(module) and module not in PUBLIC | CONTRACTS and not _imports_public_names(node):
             yield f"imports {module}"
         # `from bowstring.cli import terminal` would be a module.
         if module == "bowstring.cli" and _names(node) != {"main"}:
@@ -147,7 +194,7 @@ def _public() -> dict[str, list[object]]:
 def _of_text(text: str) -> Iterator[str]:
     whole = _MODULE.fullmatch(text)
     for module in ([whole[1]] if whole else []) + _CODE.findall(text):
-        if module not in PUBLIC:
+        if module not in PUBLIC | CONTRACTS:
             yield f"names {module} in a string"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.public_interface import why_not_public
+from tests.public_interface import ROOT, why_not_public
 
 PUBLIC = {
     "names": "import bowstring as bow\nfrom bowstring.memory import Pool\nbow.connect('x')",
@@ -48,7 +50,18 @@ def test_what_lies_inside_is_found(name: str, tmp_path: Path) -> None:
     assert reason in why_not_public(path)
 
 
-def test_this_file_is_marked(request: pytest.FixtureRequest) -> None:
-    """The marker is on the tests of files that use public interfaces, as a run collects them."""
-    marked = request.node.get_closest_marker("public") is not None
-    assert marked == (not why_not_public(Path(__file__)))
+def test_a_run_of_public_tests_has_those_of_the_marked_files_only() -> None:
+    """A run that asks for the marker collects a file that uses public interfaces, and not one that does not."""
+    public = ROOT / "tests" / "errors" / "test_errors.py"
+    deep = ROOT / "tests" / "dissociated" / "test_producer.py"
+    assert not why_not_public(public)
+    assert why_not_public(deep)
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "public", str(public), str(deep)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "test_errors.py::" in run.stdout
+    assert "test_producer.py::" not in run.stdout

@@ -35,15 +35,13 @@ CHOOSABLE = schemas(min_columns=1).flatmap(record_batches)
 TABLES = schemas().flatmap(
     lambda schema: st.lists(record_batches(schema, max_rows=20), min_size=1, max_size=4)
 )
-EACH_ADDRESS = pytest.mark.parametrize(
-    "address",
-    [
-        pytest.param("unix:", id="unix"),
-        pytest.param("tcp://127.0.0.1:0", id="tcp"),
-        pytest.param("inproc:", id="inproc"),
-        UCX,
-    ],
+LOCAL = ("unix:", "tcp://127.0.0.1:0", "inproc:")
+EACH_ADDRESS = pytest.mark.parametrize("address", [*LOCAL, UCX])
+# What does not depend on the transport is tried on one of them at a time.
+ANY_ADDRESS = pytest.mark.parametrize(
+    "addresses", [pytest.param(LOCAL, id="local"), pytest.param(UCX.values, id="ucx", marks=UCX.marks)]
 )
+TURNS = st.integers(0, 5)
 
 
 def storage(table: pa.Table) -> pa.Table:
@@ -85,45 +83,47 @@ def test_any_table(address: str, batches: list[pa.RecordBatch]) -> None:
     assert (found.schema.metadata or None) == (sent.schema.metadata or None)
 
 
-@EACH_ADDRESS
-@given(batches=TABLES)
-def test_any_table_over_two_connections(address: str, batches: list[pa.RecordBatch]) -> None:
+@ANY_ADDRESS
+@given(turn=TURNS, batches=TABLES)
+def test_any_table_over_two_connections(
+    addresses: tuple[str, ...], turn: int, batches: list[pa.RecordBatch]
+) -> None:
     """With metadata and bodies on a connection each, the same table arrives."""
     sent = pa.Table.from_batches(batches)
-    assert same(carry(address, batches, sent.schema, separate=True), sent)
+    assert same(carry(addresses[turn % len(addresses)], batches, sent.schema, separate=True), sent)
 
 
-@EACH_ADDRESS
-@given(batches=TABLES)
-def test_any_table_copied(address: str, batches: list[pa.RecordBatch]) -> None:
+@ANY_ADDRESS
+@given(turn=TURNS, batches=TABLES)
+def test_any_table_copied(addresses: tuple[str, ...], turn: int, batches: list[pa.RecordBatch]) -> None:
     """Copied batch by batch when they are delivered, the same table arrives, its dictionaries with it."""
     sent = pa.Table.from_batches(batches)
-    assert same(carry(address, batches, sent.schema, mode="copy"), sent)
+    assert same(carry(addresses[turn % len(addresses)], batches, sent.schema, mode="copy"), sent)
 
 
-@EACH_ADDRESS
-@given(batches=TABLES)
-def test_any_table_lazily(address: str, batches: list[pa.RecordBatch]) -> None:
+@ANY_ADDRESS
+@given(turn=TURNS, batches=TABLES)
+def test_any_table_lazily(addresses: tuple[str, ...], turn: int, batches: list[pa.RecordBatch]) -> None:
     """Batches that are made one by one arrive as they were made, each as a batch of its own."""
     sent = pa.Table.from_batches(batches)
-    assert same(carry(address, (batch for batch in batches), sent.schema), sent)
+    assert same(carry(addresses[turn % len(addresses)], (batch for batch in batches), sent.schema), sent)
 
 
-@EACH_ADDRESS
-@given(batch=CHOOSABLE)
-def test_any_selection(address: str, batch: pa.RecordBatch) -> None:
+@ANY_ADDRESS
+@given(turn=TURNS, batch=CHOOSABLE)
+def test_any_selection(addresses: tuple[str, ...], turn: int, batch: pa.RecordBatch) -> None:
     """Columns chosen by name arrive in the order in which they were asked for, alone."""
     names = batch.schema.names[::-2]
-    found = carry(address, batch, batch.schema, columns=names)
+    found = carry(addresses[turn % len(addresses)], batch, batch.schema, columns=names)
     assert found.schema.names == names
     assert same(found, pa.Table.from_batches([batch]).select(names))
 
 
-@EACH_ADDRESS
-@given(schema=schemas())
-def test_no_batches(address: str, schema: pa.Schema) -> None:
+@ANY_ADDRESS
+@given(turn=TURNS, schema=schemas())
+def test_no_batches(addresses: tuple[str, ...], turn: int, schema: pa.Schema) -> None:
     """A data set without a batch has its schema."""
-    found = carry(address, iter(()), schema)
+    found = carry(addresses[turn % len(addresses)], iter(()), schema)
     assert found.num_rows == 0
     assert found.schema.names == schema.names
 
@@ -184,12 +184,14 @@ def test_metadata_of_schema_fields_and_batches(server: bow.Server) -> None:
     assert batch.schema.equals(schema, check_metadata=True)
 
 
-@EACH_ADDRESS
-@given(batch=BATCHES)
-def test_fake_device(address: str, batch: pa.RecordBatch) -> None:
+@ANY_ADDRESS
+@given(turn=TURNS, batch=BATCHES)
+def test_fake_device(addresses: tuple[str, ...], turn: int, batch: pa.RecordBatch) -> None:
     """Data of a device arrive as they are, by way of a server whose memory is on the host."""
     on_device = bow.Batch.from_arrow(batch).to_device(fake_device(0))
-    assert same(carry(address, [on_device], batch.schema), pa.Table.from_batches([batch]))
+    assert same(
+        carry(addresses[turn % len(addresses)], [on_device], batch.schema), pa.Table.from_batches([batch])
+    )
 
 
 @given(batch=BATCHES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,14 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bowstring.columnar.layout import Layout
 from bowstring.dissociated.events import End, Event, Packed, Part, Pointers
 from bowstring.dissociated.producer import IpcMessage, ProducerProtocol
 from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello, Outgoing, Welcome
-from bowstring.ipc.flatbuf.schema import encode_schema
-from bowstring.ipc.flatbuf.template import Template
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Pool, Region
 
@@ -40,14 +38,27 @@ class Said:
         return cls(outgoing.tag, b"".join(outgoing.pieces), () if region is None else (region,))
 
 
+@functools.cache
+def metadata_of(rows: int, *, dictionary: bool) -> bytes:
+    """Return what pyarrow writes of a batch, or of a dictionary, of so many integers without nulls."""
+    values = pa.array(np.arange(rows), pa.int64())
+    if not dictionary:
+        return bytes(pa.ipc.read_message(pa.record_batch([values], NUMBERS).serialize()).metadata)
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * (rows > 0), pa.int8()), values)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema({"d": column.type})) as writer:
+        writer.write(pa.record_batch({"d": column}))
+    messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    return next(bytes(each.metadata) for each in messages if each.type == "dictionary")
+
+
 class Material:
     """Makes items: metadata of one int64 column with a body that says which item it is."""
 
     def __init__(self) -> None:
         # Regions that nobody writes to take no memory; examples that failed keep theirs for a while.
         self.pool = Pool(budget=1 << 30)
-        self._template = Template(Layout.of(NUMBERS))
-        self.schema = IpcMessage(encode_schema(SCHEMA))
+        self.schema = IpcMessage(pa.ipc.read_message(SCHEMA.serialize()).metadata.to_pybytes())
 
     @staticmethod
     def listener(
@@ -79,16 +90,8 @@ class Material:
         offset: int = 64,
     ) -> IpcMessage:
         """Return a batch or a dictionary whose one buffer, of 8 bytes a row, lies in a region."""
-        nodes = np.array([[rows, 0]], np.int64)
-        buffers = np.array([[0, 0], [0, 8 * rows]], np.int64)
-        encode = self._template.encode_batch
-        metadata = (
-            self._template.encode_dictionary(0, False, rows, nodes, buffers, 8 * rows)
-            if dictionary
-            else encode(rows, nodes, buffers, 8 * rows)
-        )
         return IpcMessage(
-            metadata,
+            metadata_of(rows, dictionary=dictionary),
             np.array([[0, 0, 0], [0, offset, 8 * rows]], np.int64),
             () if region is None else (region,),
             [mark.to_bytes(8, "little") * rows],

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 import bowstring as bow
-from bowstring import transport
 from bowstring.memory import Pool, default_pool, mappings
 from tests.faults.program import Program
-from tests.transport.certified import authority, serving
+from tests.transport.certified import authority, serving, shown_at
 from tests.ucx import UCX
 
 TLS = "tls://127.0.0.1:0"
@@ -49,8 +48,7 @@ def mapped() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def certified(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let ``tls:`` have certificates without a word, in this process and in the programs that a test starts."""
-    monkeypatch.setitem(transport._modules, "tls", "tests.transport.certified")
+    """Let readers trust what servers at ``tls:`` show, and programs that a test starts show the same."""
     monkeypatch.setenv("SSL_CERT_FILE", authority().path)
     monkeypatch.setenv("TESTS_TLS_CERT", str(serving().cert))
 
@@ -118,7 +116,9 @@ def serve() -> Iterator[Callable[..., bow.Server]]:
             pool = Pool(budget=budget)
             stack.callback(pool.close)
             stack.callback(until, lambda: pool.statistics.in_use == 0, "memory comes home", 10.0)
-            return stack.enter_context(bow.Server(address, limits=limits, pool=pool, token=token))
+            return stack.enter_context(
+                bow.Server(address, limits=limits, pool=pool, token=token, tls=shown_at(address))
+            )
 
         yield make
 

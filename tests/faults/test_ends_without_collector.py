@@ -26,6 +26,7 @@ from tests.faults.conftest import LIMITS, WAIT
 from tests.faults.tables import batch_of
 from tests.peer.raw import RawReader, RawServer, close_messages, push, recorded
 from tests.peer.wire import header
+from tests.transport.certified import shown_at
 
 QUICK = LIMITS.replace(heartbeat=0.05, close_timeout=0.3)
 SHORT = QUICK.replace(connect_timeout=0.3, reply_timeout=0.3, stall_timeout=0.3, lease_timeout=0.2)
@@ -48,7 +49,9 @@ class World:
         self, data: Any = TABLE, *, limits: bow.Limits = QUICK, token: str | None = None
     ) -> bow.Endpoint:
         """Publish something."""
-        self.server = bow.Server(self.address, pool=self.pool, limits=limits, token=token)
+        self.server = bow.Server(
+            self.address, pool=self.pool, limits=limits, token=token, tls=shown_at(self.address)
+        )
         return self.server.publish("t", data)
 
     def connect(self, endpoint: bow.Endpoint | str, limits: bow.Limits = QUICK, **more: Any) -> bow.Stream:

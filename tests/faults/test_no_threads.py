@@ -13,6 +13,7 @@ from bowstring.memory import Pool
 from bowstring.transport import threads
 from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.tables import batch_of, table_of
+from tests.transport.certified import shown_at
 
 PATIENT = LIMITS.replace(reply_timeout=600.0, connect_timeout=600.0)
 
@@ -113,7 +114,7 @@ def test_a_server_without_any_thread(without: Callable[..., None], address: str)
     """A server that cannot start a thread is LimitExceeded, and listens nowhere."""
     without("bowstring-accept")
     with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
-        bow.Server(address)
+        bow.Server(address, tls=shown_at(address))
 
 
 def test_a_data_set_without_threads(serve: Callable[..., bow.Server], without: Callable[..., None]) -> None:

@@ -170,4 +170,4 @@ def test_a_promised_welcome_of_a_silent_server(address: str) -> None:
         RawServer(address, []) as server,
         pytest.raises(bow.DeadlineExceeded, match=r"has not sent the WELCOME"),
     ):
-        bow.connect(server.uri, limits=LIMITS.replace(connect_timeout=0.3))
+        bow.connect(server.uri, limits=LIMITS.replace(connect_timeout=0.3, close_timeout=0.2))

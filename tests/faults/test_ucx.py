@@ -20,7 +20,7 @@ from bowstring.memory import Pool
 from bowstring.transport import Channel, Message, dial
 from tests.ucx import needs_ucx
 
-pytestmark = needs_ucx
+pytestmark = [needs_ucx, pytest.mark.slow]
 
 LIMITS = bow.Limits(
     connect_timeout=5.0,

@@ -15,7 +15,7 @@ import pytest
 
 from tests.ucx import needs_ucx
 
-pytestmark = needs_ucx
+pytestmark = [needs_ucx, pytest.mark.slow]
 
 PRODUCER = """
 import sys, time

@@ -16,6 +16,7 @@ import bowstring as bow
 from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.program import Program
 from tests.faults.tables import SCHEMA, batch_of, number_of, publish_again, table_of
+from tests.transport.certified import shown_at
 
 LAZY = LIMITS.replace(window_bytes=10 * batch_of(0).nbytes)
 
@@ -78,11 +79,7 @@ def test_after_the_server_is_gone(serve: Callable[..., bow.Server], address: str
         server.close()
         with pytest.raises(bow.BrokenError):
             stream.read_all()
-        with (
-            bow.Server(address, limits=LIMITS, pool=server.pool)
-            if not server.pool._closed
-            else bow.Server(address, limits=LIMITS) as other
-        ):
+        with bow.Server(address, limits=LIMITS, pool=server.pool, tls=shown_at(address)) as other:
             publish_again(other, 20)
         assert number_of(first) == 0
         del first

@@ -72,6 +72,7 @@ def test_awaited(serve: Serve, address: str) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.slow
 @needs_ucx
 def test_over_ucx(serve: Serve) -> None:
     """A location of ``ucx:`` is read over UCX, alone or where it is asked for among others."""

@@ -69,9 +69,18 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_next_process_compiles_nothing(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a cache that a process has filled, for tests to copy, and the folder in it where the code lies."""
+    root = tmp_path_factory.mktemp("filled") / "root"
+    found, compiled, module, said = run_and_listen(ROOT / "src", {"BOWSTRING_CACHE_DIR": str(root)}, 0o002)
+    assert (found, compiled, said) == (0, 1, "")
+    return root, module.relative_to(root)
+
+
+def test_the_next_process_compiles_nothing(filled: tuple[Path, Path], tmp_path: Path) -> None:
     """What one process compiled the next one finds; no file of the cache changes."""
-    assert run(ROOT / "src", BOWSTRING_CACHE_DIR=str(tmp_path))[:2] == (0, 1)
+    shutil.copytree(filled[0], tmp_path, dirs_exist_ok=True)
     before = contents(tmp_path)
     assert run(ROOT / "src", BOWSTRING_CACHE_DIR=str(tmp_path))[:2] == (1, 0)
     assert contents(tmp_path) == before
@@ -197,9 +206,9 @@ def test_the_temporary_folder_is_private(tmp_path: Path, monkeypatch: pytest.Mon
     cache._temporary_folder.cache_clear()
 
 
-def test_damaged_files_are_compiled_again(tmp_path: Path) -> None:
+def test_damaged_files_are_compiled_again(filled: tuple[Path, Path], tmp_path: Path) -> None:
     """Empty files and garbage, as a crash of the machine leaves, are replaced."""
-    run(ROOT / "src", BOWSTRING_CACHE_DIR=str(tmp_path))
+    shutil.copytree(filled[0], tmp_path, dirs_exist_ok=True)
     for each in contents(tmp_path):
         each.write_bytes(b"" if each.suffix == ".nbi" else b"garbage")
     assert run(ROOT / "src", BOWSTRING_CACHE_DIR=str(tmp_path))[:2] == (0, 1)
@@ -240,15 +249,14 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("level", ["module", "versions", "file", "link", "above"])
-def test_planted_code_is_not_run(open_folder: Path, level: str) -> None:
+def test_planted_code_is_not_run(filled: tuple[Path, Path], open_folder: Path, level: str) -> None:
     """Code is never loaded from a cache of which another user may have written any level."""
     marker, root = open_folder / "executed", open_folder / "cache" / "root"
     named = {"BOWSTRING_CACHE_DIR": str(root)}
-    root.mkdir(parents=True)
+    shutil.copytree(filled[0], root)
     for each in (root, root.parent):
         each.chmod(0o755)
-    found, compiled, module, said = run_and_listen(ROOT / "src", named, 0o002)
-    assert (found, compiled, said) == (0, 1, "")
+    module = root / filled[1]
     [index] = module.glob("*.nbi")
     index.write_bytes(pickle.dumps(Planted(marker)))
     refused = module

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bowstring.kernels import validity
+from bowstring.kernels import archive, validity
 from bowstring.kernels.cubin import Cubin, assemble, compile_text, driver_of, load_cubin
 from bowstring.kernels.cuda import parameter_words
+from bowstring.kernels.library import NotUsable
 from bowstring.kernels.signature import Signature, signatures, signatures_of
 from bowstring.kernels.vortex import gather
 from tests.kernels.fake_cupy import OnDevice
@@ -33,7 +34,9 @@ except importlib.metadata.PackageNotFoundError:
 
 @functools.cache
 def text_of(signature: Signature) -> str:
-    return compile_text(signature)
+    # What the build compiled from these sources, where it did: the same text, in a tenth of the time.
+    built = archive.find(signature, (99, 0), (99, 0))
+    return compile_text(signature) if isinstance(built, NotUsable) else built.rstrip(b"\0").decode()
 
 
 def spilled(cubin: Cubin) -> int:

@@ -14,6 +14,7 @@ from bowstring.transport import Channel, Message, Received, dial, listen
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.framing import Run
 from tests.peer.wire import Tag, header, hello
+from tests.transport.certified import shown_at
 
 _WAIT: Final = 20.0
 
@@ -123,7 +124,7 @@ class RawServer:
         claim: tuple[int | None, int, int] | None = None,
     ) -> None:
         self._claim = claim
-        self._listener = listen(address)
+        self._listener = listen(address, tls=shown_at(address))
         self._messages = [messages] if at_once else [[message] for message in messages]
         self._hang_up = hang_up
         self.heard: list[tuple[int | None, bytes]] = []

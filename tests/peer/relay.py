@@ -10,6 +10,7 @@ from bowstring.transport import Channel, Message, dial, listen
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.framing import Run
 from tests.peer.wire import Frame
+from tests.transport.certified import shown_at
 
 _WAIT: Final = 20.0
 
@@ -30,7 +31,8 @@ class Relay:
     def __init__(self, uri: str, *, down: int = -1, up: int = -1, half: bool = False) -> None:
         self._address, _, self._query = uri.partition("?")
         scheme = self._address.partition(":")[0]
-        self._listener = listen(f"{scheme}://127.0.0.1:0" if scheme in ("tcp", "tls") else f"{scheme}:")
+        address = f"{scheme}://127.0.0.1:0" if scheme in ("tcp", "tls") else f"{scheme}:"
+        self._listener = listen(address, tls=shown_at(address))
         self._down, self._up, self._half = down, up, half
         self.passed_down = self.passed_up = 0
         self._threads = [threading.Thread(target=self._carry, daemon=True)]

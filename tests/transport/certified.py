@@ -1,4 +1,4 @@
-"""Certificates of an authority that is made for the run, and ``tls:`` with them by default."""
+"""Certificates of an authority that is made for the run, and what servers and clients take of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from pathlib import Path
 import trustme
 
 import bowstring as bow
+from bowstring import transport
 from bowstring.limits import Limits
-from bowstring.transport import Listener, tls
-
-encrypts = True
-is_loopback = tls.is_loopback
+from bowstring.transport import Channel, Listener
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +31,10 @@ class Authority:
         """Return a new certificate of some hosts, with its key and what leads to the authority, in one file."""
         cert = self.ca.issue_cert(*names, **options)  # type: ignore[arg-type]  # as trustme takes them
         file = f"{len(list(self.folder.iterdir()))}-{names[0].replace(':', '_')}.pem"
-        return self._written(file, cert.private_key_and_cert_chain_pem)
+        return self.written(file, cert.private_key_and_cert_chain_pem)
 
-    def _written(self, name: str, blob: trustme.Blob) -> str:
+    def written(self, name: str, blob: trustme.Blob) -> str:
+        """Return the path of something that was written into the folder."""
         path = self.folder / name
         blob.write_to_path(str(path))
         return str(path)
@@ -47,7 +46,7 @@ def authority(name: str = "the trusted one") -> Authority:
     folder = tempfile.TemporaryDirectory(prefix="bowstring-tests-")
     _folders.append(folder)  # until the interpreter ends
     made = Authority(trustme.CA(organization_name=name), Path(folder.name))
-    made._written("ca.pem", made.ca.cert_pem)  # once: threads may be reading it
+    made.written("ca.pem", made.ca.cert_pem)  # once: threads may be reading it
     return made
 
 
@@ -66,11 +65,19 @@ def trusting() -> bow.TlsConfig:
     return bow.TlsConfig(ca=authority().path)
 
 
+def shown_at(address: str) -> bow.TlsConfig | None:
+    """Return what a server shows at an address: the certificate where that is of ``tls:``."""
+    return serving() if address.startswith("tls:") else None
+
+
+# As a transport of its own, ``certified:``, for the kit, which names addresses and nothing else.
+
+
 def listen(address: str, limits: Limits, **_: object) -> Listener:
     """Listen as ``tls:`` does, with the certificate for loopback."""
-    return tls.listen(address, limits, serving())
+    return transport.listen(f"tls{address.removeprefix('certified')}", limits, tls=serving())
 
 
-def dial(address: str, limits: Limits, deadline: float, **_: object) -> tls.TlsChannel:
+def dial(address: str, limits: Limits, deadline: float, **_: object) -> Channel:
     """Dial as ``tls:`` does, and trust the authority."""
-    return tls.dial(address, limits, deadline, trusting())
+    return transport.dial(f"tls{address.removeprefix('certified')}", limits, deadline, tls=trusting())

@@ -14,10 +14,9 @@ import pytest
 
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.testing.transport_kit.harness import PATIENCE
-from bowstring.transport import Channel, Listener, Peer, dial, listen
-from bowstring.transport.unix import UnixChannel
+from bowstring.transport import Channel, Listener, dial, listen
 
-Raw = Callable[..., tuple[UnixChannel, socket.socket]]
+Raw = Callable[..., tuple[Channel, socket.socket]]
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -26,10 +25,12 @@ def raw(no_leaks: None) -> Iterator[Raw]:
     """Return a function that makes a channel and the plain socket at its other end."""
     with contextlib.ExitStack() as stack:
 
-        def make(limits: Limits = DEFAULT_LIMITS) -> tuple[UnixChannel, socket.socket]:
-            near, far = socket.socketpair()
-            stack.enter_context(far)
-            channel = UnixChannel(near, "unix:pair", Peer.of_socket(near), limits)
+        def make(limits: Limits = DEFAULT_LIMITS) -> tuple[Channel, socket.socket]:
+            with listen("unix:", limits) as listener:
+                far = stack.enter_context(socket.socket(socket.AF_UNIX))
+                far.connect(listener.uri.removeprefix("unix:"))
+                channel = listener.accept(PATIENCE)
+            assert channel is not None
             return stack.enter_context(channel), far
 
         yield make

@@ -8,16 +8,21 @@ import pytest
 
 from bowstring import transport
 from bowstring.testing.transport_kit import CHANNEL_CHECKS, LISTENER_CHECKS, Maker, pairs_at
+from tests.transport.certified import authority
 
-ADDRESSES = ["inproc:", "unix:", "tcp://", "tls://", "tcp://[::1]:0", "tls://[::1]:0", "tls://localhost:0"]
+ADDRESSES = [
+    *("inproc:", "unix:", "tcp://", "certified://"),
+    *("tcp://[::1]:0", "certified://[::1]:0", "certified://localhost:0"),
+]
 
 pytestmark = pytest.mark.usefixtures("certified")
 
 
 @pytest.fixture
 def certified(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let ``tls:`` have certificates without a word, for the length of a test."""
-    monkeypatch.setitem(transport._modules, "tls", "tests.transport.certified")
+    """Let ``certified:`` be ``tls:`` with certificates that are trusted."""
+    transport.register("certified", "tests.transport.certified")
+    monkeypatch.setenv("SSL_CERT_FILE", authority().path)
 
 
 def name_of(thing: object) -> str:

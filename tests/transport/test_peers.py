@@ -222,3 +222,8 @@ def test_waiting_sees_the_end(visit: Visit) -> None:
     process.kill()
     with pytest.raises(BrokenError):
         waiting.result()
+
+
+def test_nobody_waits_for_the_end_of_this_process(unix_pair: tuple[Channel, Channel]) -> None:
+    """A peer in this process is known to live at once, however long its end may be waited for."""
+    assert not unix_pair[0].peer.exited(1000.0)  # longer than any test may run

@@ -139,7 +139,9 @@ class Peer:
                 return self._gone
             poll = select.poll()
             poll.register(self._pidfd, select.POLLIN)
-            self._gone = any(event & select.POLLIN for _, event in poll.poll(timeout))
+            # This process is there as long as it can ask.
+            own = self._pid == os.getpid()
+            self._gone = any(event & select.POLLIN for _, event in poll.poll(0 if own else timeout))
             return self._gone
         finally:
             if self._usage.leave():

@@ -12,7 +12,8 @@ from bowstring.transport.ucx.attendant import all_ended
 from bowstring.transport.ucx.listening import _Shared
 from tests.ucx import needs_ucx
 
-WAYS = ("tcp", "tcp,posix,cma", "all", "")  # the last is what Bowstring chooses
+# What Bowstring chooses is fast, other sets of transports are slow.
+WAYS = ("", *(pytest.param(each, marks=pytest.mark.slow) for each in ("tcp", "tcp,posix,cma", "all")))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
