@@ -214,6 +214,7 @@ Edit = Callable[[list[Field]], Iterator[tuple[str, list[Field]]]]
 
 def edited(edit: Edit) -> Iterator[tuple[str, bytes]]:
     """Yield the file with what `edit` makes of the fields of each known struct, one at a time, and what that is."""
+
     def of_struct(name: str, data: bytes, inner: dict[int, str]) -> Iterator[tuple[str, bytes]]:
         fields = Reader(data, 64).struct()
         for what, each in edit(fields):
