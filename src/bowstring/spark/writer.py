@@ -247,7 +247,8 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has
     ----------
     options
         ``path``, which is what ``save`` is given: the name; ``readers``, ``lease_seconds``, ``ttl``,
-        ``wait_for_room`` and ``depot_options`` (:meth:`bowstring.depot.Options.to_json`) as for :func:`bowstring.spark.publish`.
+        ``wait_for_room`` and ``depot_options`` (:meth:`bowstring.depot.Options.to_json`) as for
+        :func:`bowstring.spark.publish`.
     schema
         The schema of the data set, as Bowstring has it.
     overwrite
