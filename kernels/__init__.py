@@ -1,10 +1,10 @@
 """The work done on elements: one source for the CPU and the GPU. Imported as ``bowstring.kernels``.
 
-A *kernel* is a plain Python function of one work item, ``def pack_flags(i, flags, out)``, that calls plain
+A *kernel* is a plain Python function of one work item, ``def expand_bits(i, bitmap, start, out)``, that calls plain
 functions of this package, computes with the types of :mod:`bowstring.kernels.types`, allocates nothing and raises
 nothing. Its module says what an item is, and which types it takes::
 
-    SIGNATURES = {pack_flags: ("u8[], u64[]!",)}
+    SIGNATURES = {expand_bits: ("u8[], i64, u64[]!",)}
 
 :func:`~bowstring.kernels.launch.launch` runs it where its arrays are: on the host in threads, out of the library
 that the build compiled (:mod:`bowstring.kernels.build`); on CUDA on CuPy's current stream

@@ -140,7 +140,7 @@ def signatures_of(kernel: Kernel) -> tuple[Signature, ...]:
     --------
     >>> from bowstring.kernels.validity import pack_flags
     >>> [str(signature) for signature in signatures_of(pack_flags)]
-    ['pack_flags(u8[], u64[]!)']
+    ['pack_flags(u8[], u64[], i64, u32[]!)']
     """
     table = kernel.__globals__.get("SIGNATURES", {})
     if kernel not in table:
@@ -173,7 +173,7 @@ def signatures() -> list[Signature]:
 
     Examples
     --------
-    >>> "pack_flags(u8[], u64[]!)" in [str(signature) for signature in signatures()]
+    >>> "pack_flags(u8[], u64[], i64, u32[]!)" in [str(signature) for signature in signatures()]
     True
     """
     return [signature for kernel in kernels() for signature in signatures_of(kernel)]
@@ -189,10 +189,10 @@ def match(kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Signature, tuple[
 
     Examples
     --------
-    >>> from bowstring.kernels.validity import pack_flags
-    >>> signature, _ = match(pack_flags, (np.ones(3, np.uint8), np.zeros(1, np.uint64)))
+    >>> from bowstring.kernels.validity import expand_bits
+    >>> signature, _ = match(expand_bits, (np.ones(3, np.uint8), 0, np.zeros(1, np.uint64)))
     >>> print(signature)
-    pack_flags(u8[], u64[]!)
+    expand_bits(u8[], i64, u64[]!)
     """
     signature = _chosen(kernel, arguments)
     if len(arguments) != len(signature.parameters):
@@ -314,7 +314,7 @@ def reached(kernel: Kernel) -> Iterator[Kernel]:
     --------
     >>> from bowstring.kernels.validity import shift_bits
     >>> [function.__name__ for function in reached(shift_bits)]
-    ['shift_bits', 'word_at']
+    ['shift_bits', 'word_at', 'edge_at']
     """
     seen: set[Kernel] = set()
     waiting: list[Kernel] = [kernel]
