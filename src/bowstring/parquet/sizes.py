@@ -13,7 +13,7 @@ import pyarrow as pa
 from bowstring.errors import InvalidMetadata, LimitExceeded
 from bowstring.kernels.launch import launch
 from bowstring.kernels.parquet import footer as kernel
-from bowstring.parquet.logical import PHYSICAL
+from bowstring.parquet.logical import PHYSICAL, WIDTHS
 from bowstring.parquet.thrift import Reader
 from bowstring.parquet.types import logical_of
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Size", "Sizes", "TooLargeError"]
 
-_WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _DICTIONARY: Final = 1 << 2 | 1 << 8
 _PREFIXES: Final = 1 << 7
@@ -214,5 +213,5 @@ def _width(element: SchemaElement) -> int | None:
     is_decimal = logical is not None and logical.name == "DECIMAL"
     if name == "BYTE_ARRAY" and not is_decimal:
         return None
-    width = _WIDTHS.get(name, max(element.length or 0, 16))
+    width = WIDTHS.get(name, max(element.length or 0, 16))
     return max(width, _DECIMAL) if is_decimal else width
