@@ -128,23 +128,25 @@ class _Block:
         whole += plan.template
         words[:] = whole  # no struct has a release callback yet
         self.root: int = self.base + root * STRUCT_BYTES
-        inner = [_Block(batch.dictionaries[id_].values, 0) for _, id_ in plan.dictionaries]
         self.kept: list[object] = []
-        self.anchor = Anchor((words, batch.owner(), inner, event, self.kept))
-        fields = plan.fields(whole)
-        fields[:-1, :2] = batch.nodes
-        fields[-1, 0] = batch.num_rows
-        self._write_buffers(batch, plan)
-        structs = range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES)
-        self._filled = [address for address in structs if address != self.root]
-        if not copied:
-            self._filled.append(self.root)
-        self._inner = [block.root for block in inner]
+        self._filled: list[int] = []
+        self._inner: list[_Block] = []
         try:
+            for _, id_ in plan.dictionaries:
+                self._inner.append(_Block(batch.dictionaries[id_].values, 0))
+            self.anchor = Anchor((words, batch.owner(), self._inner, event, self.kept))
+            fields = plan.fields(whole)
+            fields[:-1, :2] = batch.nodes
+            fields[-1, 0] = batch.num_rows
+            self._write_buffers(batch, plan)
+            structs = range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES)
+            self._filled = [address for address in structs if address != self.root]
+            if not copied:
+                self._filled.append(self.root)
             for address in self._filled:
                 self.anchor.fill(address)
             plan.fields(words)[:] = fields
-            for (index, _), block in zip(plan.dictionaries, inner, strict=True):
+            for (index, _), block in zip(plan.dictionaries, self._inner, strict=True):
                 words[index * STRUCT_WORDS + 7] = block.base
         except BaseException:  # an interrupt
             self.abandon()
@@ -152,7 +154,7 @@ class _Block:
 
     def abandon(self) -> None:
         """Release what is filled, which keeps the batch alive until somebody takes it."""
-        for address in (*self._filled, *self._inner):
+        for address in (*self._filled, *(block.root for block in self._inner)):
             release(address)
 
     def _write_buffers(self, batch: Batch, plan: _Plan) -> None:
