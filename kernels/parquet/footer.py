@@ -1,4 +1,4 @@
-# ruff: noqa: PLR1714, SIM114  a kernel has no "in", and a branch is for one struct
+# ruff: noqa: PLR1714, SIM102, SIM114  a kernel has no "in", and a branch is for one struct
 """The footer of a Parquet file, passed over once: its column chunks, and how much memory a reader of it needs.
 
 Work item: a footer. It is a struct of Thrift's compact protocol. What is open, structs and lists inside each
@@ -24,7 +24,7 @@ TOO_LARGE: Final = i64(4)
 MISMATCH: Final = i64(5)
 """A row group has more or fewer column chunks than there are columns."""
 
-FACTS: Final = i64(12)
+FACTS: Final = i64(13)
 """Numbers of a column chunk."""
 TYPE: Final = i64(0)
 VALUES: Final = i64(1)
@@ -42,6 +42,8 @@ DEFINITIONS: Final = i64(10)
 FLAGS: Final = i64(11)
 HAS_METADATA: Final = i64(1)
 ENCRYPTED: Final = i64(2)
+BOUND: Final = i64(12)
+"""The bytes of the shortest bound of the statistics."""
 
 STATUS: Final = i64(0)
 GROUPS: Final = i64(1)
@@ -64,6 +66,7 @@ CHUNK = i64(5)
 METADATA = i64(6)
 ENCODING_LIST = i64(7)
 SIZES = i64(8)
+STATISTICS = i64(9)
 # Types of Thrift.
 FALSE = i64(2)
 BYTE = i64(3)
@@ -126,6 +129,8 @@ def role_of(outer: Any, number: Any) -> Any:
         role = ENCODING_LIST
     elif outer == METADATA and number == 16:
         role = SIZES
+    elif outer == METADATA and number == 12:
+        role = STATISTICS
     return role
 
 
@@ -279,6 +284,9 @@ def read_footer(
                 memory += i64(word)
                 if role == CHUNK and number == 9 and row + FACTS <= held:
                     facts[row + FLAGS] = i64(facts[row + FLAGS]) | ENCRYPTED
+                elif role == STATISTICS and number > 0 and number <= 6 and row + FACTS <= held:
+                    if facts[row + BOUND] < 0 or i64(word) < facts[row + BOUND]:
+                        facts[row + BOUND] = i64(word)
         else:
             # A level more: a struct, or a list, a set or a map.
             inner = role_of(role, number)

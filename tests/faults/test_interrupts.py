@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 
 import bowstring as bow
@@ -187,6 +188,25 @@ def test_a_reader_that_is_interrupted(pool: Pool, address: str, count: int | Non
         def call() -> None:
             with bow.connect(endpoint) as stream:
                 assert stream.read_all().num_rows == 1000
+
+        sweep(call, pool, count)
+
+
+@pytest.mark.parametrize("count", [_SOME, _ALL])
+def test_an_export_that_is_interrupted(pool: Pool, count: int | None) -> None:
+    """Batches and columns that go to other libraries stay with nobody when that is interrupted at any line."""
+    with bow.Server("inproc:", pool=pool) as server:
+        data = {"a": list(range(1000)), "b": ["x"] * 1000}
+        endpoint = server.publish(
+            "t", pa.table(data).append_column("c", pa.array(data["b"]).dictionary_encode())
+        )
+
+        def call() -> None:
+            with bow.connect(endpoint) as stream:
+                batch = stream.read_next_batch()
+                assert batch.to_arrow().num_rows == pa.record_batch(batch).num_rows == 1000
+                assert len(pa.array(batch["c"])) == len(batch["a"].to_arrow()) == 1000
+                assert len(batch.__arrow_c_device_array__()) == 2
 
         sweep(call, pool, count)
 

@@ -19,6 +19,7 @@ from bowstring.parquet.chunks import META_DATA, chunks_of, group_reader, inside
 from bowstring.parquet.file import OpenFile
 from bowstring.parquet.footer import decode_footer, encode_footer, footer_bytes, framed
 from bowstring.parquet.thrift import (
+    BINARY,
     LIST,
     STRUCT,
     Field,
@@ -212,7 +213,7 @@ def elements(data: bytes) -> tuple[int, list[bytes]]:
 Edit = Callable[[list[Field]], Iterator[tuple[str, list[Field]]]]
 
 
-def edited(edit: Edit) -> Iterator[tuple[str, bytes]]:
+def edited(edit: Edit, column: int = -1) -> Iterator[tuple[str, bytes]]:
     """Yield the file with what `edit` makes of the fields of each known struct, one at a time, and what that is."""
 
     def of_struct(name: str, data: bytes, inner: dict[int, str]) -> Iterator[tuple[str, bytes]]:
@@ -227,9 +228,10 @@ def edited(edit: Edit) -> Iterator[tuple[str, bytes]]:
             results: Iterator[tuple[str, bytes]]
             if field.kind == LIST:
                 kind, parts = elements(value)
+                at = column % len(parts)
                 results = (
-                    (what, encode_list(kind, [*parts[:-1], part]))
-                    for what, part in of_struct(inner[field.id], parts[-1], known)
+                    (what, encode_list(kind, [*parts[:at], part, *parts[at + 1 :]]))
+                    for what, part in of_struct(inner[field.id], parts[at], known)
                 )
             else:
                 results = of_struct(inner[field.id], value, known)
@@ -247,7 +249,8 @@ NESTED: dict[str, dict[int, str]] = {
     "footer": {4: "group"},
     "group": {1: "chunk"},
     "chunk": {3: "metadata"},
-    "metadata": {16: "sizes"},
+    "metadata": {12: "statistics", 16: "sizes"},
+    "statistics": {},
     "sizes": {},
 }
 
@@ -290,9 +293,24 @@ def retyped(fields: list[Field]) -> Iterator[tuple[str, list[Field]]]:
                     )
 
 
-def ask_all(edit: Edit) -> None:
+def cut(fields: list[Field]) -> Iterator[tuple[str, list[Field]]]:
+    """Yield fields with the bytes of one of them, and of all, shorter by one and left out."""
+    for most in (-1, 0):
+        short = [
+            each._replace(value=each.value[:most])
+            if isinstance(each.value, bytes) and each.kind == BINARY
+            else each
+            for each in fields
+        ]
+        yield f"all to {most}", short
+        for place, field in enumerate(short):
+            if field != fields[place]:
+                yield f"{field.id} to {most}", [*fields[:place], field, *fields[place + 1 :]]
+
+
+def ask_all(edit: Edit, column: int = -1) -> None:
     """Print what is asked next, and the error of what is."""
-    for what, data in edited(edit):
+    for what, data in edited(edit, column):
         print(what, flush=True, end=": ")
         try:
             with bow.parquet.read(data) as stream:
@@ -314,5 +332,18 @@ def test_footers_that_pyarrow_reads_otherwise_are_refused(edit: str) -> None:
     )
     assert done.returncode == 0, (done.stdout[-200:], done.stderr[-3000:])
     results = dict(line.split(": ") for line in done.stdout.splitlines())
-    assert {name.split(".")[0] for name in results} >= NESTED.keys() - {"chunk"}
+    assert {name.split(".")[0] for name in results} >= NESTED.keys() - {"chunk", "statistics"}
     assert not [name for name, end in results.items() if end == "rows"]
+
+
+def test_bounds_that_are_cut_off_never_end_the_process() -> None:
+    """Filters of columns whose statistics have fewer bytes than a value end in rows or an error of ours."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from tests.parquet import test_chunks as t; t.ask_all(t.cut, 0)"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))},
+    )
+    assert done.returncode == 0, (done.stdout[-200:], done.stderr[-3000:])
+    assert "statistics.5 to 0" in done.stdout

@@ -15,6 +15,7 @@ import numpy as np
 from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated
 from bowstring.kernels.launch import launch
 from bowstring.kernels.parquet import footer as kernel
+from bowstring.parquet.logical import PHYSICAL, WIDTHS
 from bowstring.parquet.thrift import LIST, STRUCT, Field, Reader
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ class Chunks:
     """
 
     def __init__(self, footer: Footer, limits: Limits) -> None:
-        self._physical = [each.physical for each in footer.schema if each.physical is not None]
+        leaves = [each for each in footer.schema if each.physical is not None]
+        self._physical = [each.physical for each in leaves]
+        self._widths = [WIDTHS.get(PHYSICAL[each.physical or 0], each.length or 0) for each in leaves]
         columns = len(self._physical)
         reader = group_reader(footer)
         groups = 0 if reader is None else reader.list_header()[0]
@@ -152,8 +155,8 @@ class Chunks:
         Raises
         ------
         InvalidMetadata
-            A chunk has another physical type than its column, histograms for other levels, or bytes of text where
-            there is no text.
+            A chunk has another physical type than its column, histograms for other levels, bytes of text where
+            there is no text, or bounds that are shorter than its values.
         """
         for leaf in leaves:
             column = schema.column(leaf)
@@ -166,7 +169,9 @@ class Chunks:
             wrong[:, 1:] &= found[:, 1:] > 0
             text = (facts[:, kernel.TEXT_BYTES] != -1) & (column.physical_type != "BYTE_ARRAY")
             missing = facts[:, kernel.FLAGS] & kernel.HAS_METADATA == 0
-            bad = wrong.any(axis=1) | text | missing
+            bound = facts[:, kernel.BOUND]
+            short = (bound >= 0) & (bound < self._widths[leaf]) & (column.physical_type != "BYTE_ARRAY")
+            bad = wrong.any(axis=1) | text | missing | short
             if bad.any():
                 group = int(bad.argmax())
                 where = f"row group {group}, column {column.path}"
@@ -185,6 +190,14 @@ class Chunks:
                         expected="BYTE_ARRAY",
                         found=column.physical_type,
                         where=where,
+                    )
+                if short[group]:
+                    raise InvalidMetadata(
+                        "the statistics of a column chunk are cut off",
+                        expected=f"{self._widths[leaf]} bytes",
+                        found=bound[group],
+                        where=where,
+                        hint="Without filters the column is read.",
                     )
                 level = 1 if wrong[group, 1] else 2
                 raise InvalidMetadata(

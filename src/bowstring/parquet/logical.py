@@ -22,6 +22,8 @@ PHYSICAL: Final = (
     "FIXED_LEN_BYTE_ARRAY",
 )
 """Names of physical types, by their numbers."""
+WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+"""Bytes of their values, where these are always as many."""
 
 CONVERTED: Final = (
     "UTF8",

@@ -14,7 +14,7 @@ from bowstring.errors import LimitExceeded
 from bowstring.kernels.launch import launch
 from bowstring.kernels.parquet import footer as kernel
 from bowstring.kernels.parquet import pages
-from bowstring.parquet.logical import PHYSICAL
+from bowstring.parquet.logical import PHYSICAL, WIDTHS
 from bowstring.parquet.pages import check_pages, pages_of
 from bowstring.parquet.types import logical_of
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Size", "Sizes", "TooLargeError"]
 
-_WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _DICTIONARY: Final = 1 << 2 | 1 << 8
 _PREFIXES: Final = 1 << 7
@@ -227,11 +226,11 @@ def _width(element: SchemaElement) -> int | None:
     is_decimal = logical is not None and logical.name == "DECIMAL"
     if name == "BYTE_ARRAY" and not is_decimal:
         return None
-    width = _WIDTHS.get(name, max(element.length or 0, 16))
+    width = WIDTHS.get(name, max(element.length or 0, 16))
     return max(width, _DECIMAL) if is_decimal else width
 
 
 def _least(element: SchemaElement) -> int:
     """Return the least bytes that a value of a column has in a dictionary."""
     name = PHYSICAL[element.physical or 0]
-    return 4 if name == "BYTE_ARRAY" else _WIDTHS.get(name, max(element.length or 0, 0))
+    return 4 if name == "BYTE_ARRAY" else WIDTHS.get(name, max(element.length or 0, 0))

@@ -128,27 +128,34 @@ class _Block:
         whole += plan.template
         words[:] = whole  # no struct has a release callback yet
         self.root: int = self.base + root * STRUCT_BYTES
-        inner = [_Block(batch.dictionaries[id_].values, 0) for _, id_ in plan.dictionaries]
         self.kept: list[object] = []
-        self.anchor = Anchor((words, batch.owner(), inner, event, self.kept))
-        fields = plan.fields(whole)
-        fields[:-1, :2] = batch.nodes
-        fields[-1, 0] = batch.num_rows
-        self._write_buffers(batch, plan)
-        structs = range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES)
-        filled = [address for address in structs if address != self.root]
-        if not copied:
-            filled.append(self.root)
+        self._filled: list[int] = []
+        self._inner: list[_Block] = []
         try:
-            for address in filled:
+            for _, id_ in plan.dictionaries:
+                self._inner.append(_Block(batch.dictionaries[id_].values, 0))
+            self.anchor = Anchor((words, batch.owner(), self._inner, event, self.kept))
+            fields = plan.fields(whole)
+            fields[:-1, :2] = batch.nodes
+            fields[-1, 0] = batch.num_rows
+            self._write_buffers(batch, plan)
+            structs = range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES)
+            self._filled = [address for address in structs if address != self.root]
+            if not copied:
+                self._filled.append(self.root)
+            for address in self._filled:
                 self.anchor.fill(address)
             plan.fields(words)[:] = fields
-            for (index, _), block in zip(plan.dictionaries, inner, strict=True):
+            for (index, _), block in zip(plan.dictionaries, self._inner, strict=True):
                 words[index * STRUCT_WORDS + 7] = block.base
-        except BaseException:  # an interrupt: what is filled keeps the batch alive
-            for address in (*filled, *(block.root for block in inner)):
-                release(address)
+        except BaseException:  # an interrupt
+            self.abandon()
             raise
+
+    def abandon(self) -> None:
+        """Release what is filled, which keeps the batch alive until somebody takes it."""
+        for address in (*self._filled, *(block.root for block in self._inner)):
+            release(address)
 
     def _write_buffers(self, batch: Batch, plan: _Plan) -> None:
         words = self.words
@@ -173,6 +180,25 @@ class _Block:
     def copy_to(self, address: int) -> None:
         """Copy the root's fields to the struct at `address`, made by the same anchor."""
         ctypes.memmove(address, self.root, 8 * _FIELDS)
+
+
+def _capsule(
+    batch: Batch, root: int, event: RecordedEvent | None = None, *, device: Device | None = None
+) -> Any:
+    """Return a capsule that holds a node of a batch: ``arrow_device_array`` of a device, or ``arrow_array``."""
+    block = None
+    try:
+        block = _Block(batch, root, event, copied=True)
+        capsule = block.anchor.capsule() if device is None else block.anchor.device_capsule()
+        address = address_in(capsule, b"arrow_array" if device is None else b"arrow_device_array")
+        block.copy_to(address)
+        if device is not None:
+            write_device(address, device, event)
+    except BaseException:  # an interrupt
+        if block is not None:
+            block.abandon()
+        raise
+    return capsule
 
 
 def check_depth(layout: Layout) -> None:
@@ -201,7 +227,8 @@ def to_pyarrow_batch(batch: Batch) -> pa.RecordBatch:
         It is nested too deeply.
     """
     check_depth(batch.layout)
-    return pa.RecordBatch._import_from_c(_Block(batch, batch.layout.num_nodes).root, batch.schema)
+    schema = batch.schema  # before the structs are made, which an interrupt must not leave without a taker
+    return pa.RecordBatch._import_from_c(_Block(batch, batch.layout.num_nodes).root, schema)
 
 
 def to_pyarrow_array(column: Batch) -> pa.Array:
@@ -254,10 +281,8 @@ class Exporting(abc.ABC):
         if requested_schema is not None:
             converted: tuple[Any, Any] = self.to_arrow().__arrow_c_array__(requested_schema)
             return converted
-        block = _Block(*self._whole(), copied=True)
-        capsule = block.anchor.capsule()
-        block.copy_to(address_in(capsule, b"arrow_array"))
-        return self.__arrow_c_schema__(), capsule
+        schema = self.__arrow_c_schema__()
+        return schema, _capsule(*self._whole())
 
     def __arrow_c_device_array__(self, requested_schema: Any = None, **options: Any) -> tuple[Any, Any]:
         unknown = [name for name, value in options.items() if value is not None]
@@ -268,10 +293,5 @@ class Exporting(abc.ABC):
             return converted
         # The event lives as long as the structs: its handle is noted as idle when the last of them is released.
         whole = self._whole()
-        event = self.device.record()
-        block = _Block(*whole, event, copied=True)
-        capsule = block.anchor.device_capsule()
-        address = address_in(capsule, b"arrow_device_array")
-        block.copy_to(address)
-        write_device(address, self.device, event)
-        return self.__arrow_c_schema__(), capsule
+        schema = self.__arrow_c_schema__()
+        return schema, _capsule(*whole, self.device.record(), device=self.device)
