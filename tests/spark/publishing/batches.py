@@ -93,7 +93,7 @@ _mean.__annotations__ = {"values": pd.Series, "return": float}
 
 
 def other_queries_keep_their_settings(session: Any) -> None:
-    """While a thread publishes, and later, queries of another thread and settings of the session are Spark's."""
+    """While a thread publishes, queries of another thread, and the session's settings, are Spark's."""
     began, end = threading.Event(), threading.Event()
     before = dict(session.conf.getAll)
 
