@@ -34,7 +34,7 @@ read = READERS[kind]
 for make in (BOMBS[kind, "nothing"], BOMBS[kind, name]):
     with open(path, "wb") as sink:
         sink.write(make())
-    if make is BOMBS[kind, name]:
+    if make is not BOMBS[kind, "nothing"]:
         held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         most = held + LIMITS.decompression_floor + LIMITS.window_bytes + CONSTANT
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -124,7 +124,11 @@ FAST = ("claimed size", "blank lines", "claimed rows")
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [pytest.param(*each, marks=() if each[1] in FAST else pytest.mark.slow) for each in BOMBS],
+    [
+        pytest.param(*each, marks=() if each[1] in FAST else pytest.mark.slow)
+        for each in BOMBS
+        if each[1] != "nothing"
+    ],
 )
 def test_no_file_takes_more_than_the_limits_and_a_constant(kind: str, name: str, tmp_path: Any) -> None:
     """A child that has no more memory than that reads the file, or refuses it by an error of its own."""
@@ -136,5 +140,3 @@ def test_no_file_takes_more_than_the_limits_and_a_constant(kind: str, name: str,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    if name == "nothing":
-        assert done.stdout.split()[1:] == ["rows"]

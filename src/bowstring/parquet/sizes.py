@@ -39,7 +39,15 @@ _REPEATED: Final = 2
 
 
 class TooLargeError(Exception):
-    """A row group has more bytes than was likely: it is to be read piece by piece."""
+    """A row group has more bytes than was likely: it is to be read piece by piece.
+
+    Attributes
+    ----------
+    masks
+        Which of its rows a filter leaves, where that is known already: values are counted once.
+    """
+
+    masks: list[Any] | None = None
 
 
 class Size(NamedTuple):
