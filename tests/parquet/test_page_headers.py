@@ -148,3 +148,11 @@ def test_all_headers_of_many_pages_are_looked_at() -> None:
     )
     assert rows_of(file([header + NUMBERS], 6, 6)) == list(range(6))
     assert len(rows_of(file([*pages, header + NUMBERS], 400_006, 400_006))) == 400_006
+
+
+def test_lists_that_claim_to_be_many_rows_are_bounded() -> None:
+    """One null list of 256 Mi values, in a few bytes, is as large as if it were not said to be as many rows."""
+    run = b"".join(binary.pack("<I", 6) + b"\xfe\xff\xff\xff\x01" + bytes([level]) for level in (1, 0))
+    data = file([page(run, 1 << 28)], 1 << 28, 1 << 28, repetition=2)
+    with pytest.raises(LimitExceeded, match="row group 0, column a"):
+        rows_of(data)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.errors import ClosedError
 from bowstring.limits import Limits
+from bowstring.parquet.thrift import encode_integer
 
 ITEMS: st.SearchStrategy[Any] = st.sampled_from([1, 2.5, 7, "x", None, ..., [1]])
 
@@ -147,3 +148,31 @@ def test_warnings_of_get_are_of_the_line_that_calls() -> None:
         bow.variant.get(events, "$.p", pa.int64())
         bow.variant.get_many(events, {"p": ("$.p", pa.int64())})
     assert [each.filename for each in caught] == [__file__] * 2
+
+
+@pytest.mark.parametrize("window", [8 << 20, 1 << 30])
+def test_rows_that_are_read_again_in_pieces_are_counted_once(tmp_path: Path, window: int) -> None:
+    """A row group that is larger than was likely has the losses that it has when it is read whole."""
+    rows = 20_000
+    items = ["x" if row % 10 == 0 else 1 for row in range(rows)]
+    events = bow.variant.from_python([{"p": item} for item in items], name="v").to_arrow()
+    # Short values in most of the dictionary, a long one in most rows.
+    indices = pa.array([min(3000, row) for row in range(rows)], pa.int32())
+    text = pa.DictionaryArray.from_arrays(indices, pa.array([*map(str, range(3000)), "x" * 4096]))
+    schema = pa.schema([pa.field("t", pa.string()), pa.field("v", events.type)])
+    table = pa.table([text.cast(pa.string()), events], schema=schema)
+    path = tmp_path / "events.parquet"
+    options = {"write_statistics": False, "store_schema": False}
+    bow.parquet.write(table, path, row_group_size=rows, **options)
+    # The footer says how large the text is; that it has no bytes is what makes it unlikely.
+    claimed = encode_integer(pc.sum(pc.binary_length(table["t"])).as_py())
+    path.write_bytes(path.read_bytes().replace(claimed, b"\x80" * (len(claimed) - 1) + b"\0"))
+    price = bow.variant.path("v", "$.p", "int64")
+    limits = Limits(window_bytes=window)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with bow.parquet.read(path, columns=["t", price], filters=price > 0, limits=limits) as stream:
+            sizes = [batch.num_rows for batch in stream]
+    assert sum(sizes) == rows * 9 // 10
+    assert (len(sizes) > 1) == (window < 1 << 30)
+    assert [str(each.message).partition(" values")[0] for each in caught] == [f"{rows // 10} of {rows}"]

@@ -166,3 +166,76 @@ def test_values_beyond_their_type_are_errors_of_unshred(
 def test_a_decimal_of_too_many_bytes_is_an_error() -> None:
     with pytest.raises(BowstringError):
         _read(_file((1 << 200).to_bytes(32, "big"), pa.binary(), _decimal(38, 2)))
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        *(
+            pa.uint8(),
+            pa.uint16(),
+            pa.uint32(),
+            pa.uint64(),
+            pa.int8(),
+            pa.float16(),
+            pa.float64(),
+            pa.date32(),
+        ),
+        *(
+            pa.duration("s"),
+            pa.timestamp("s"),
+            pa.timestamp("us"),
+            pa.time32("ms"),
+            pa.time64("us"),
+            pa.date64(),
+        ),
+        *(
+            pa.decimal128(9, 2),
+            pa.decimal256(50, 2),
+            pa.binary(5),
+            pa.uuid(),
+            pa.string_view(),
+            pa.large_string(),
+        ),
+        *(pa.list_(pa.int64()), pa.struct({"x": pa.int64()}), pa.map_(pa.string(), pa.int64())),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_is_written_of_a_shredded_column_is_read_again(type_: pa.DataType, nested: bool) -> None:
+    """A typed column is written as files have it, or refused by name before anything is written."""
+    value = pa.field("value", pa.binary())
+    typed = pa.field("typed_value", type_)
+    if nested:
+        typed = pa.field(
+            "typed_value", pa.list_(pa.field("element", pa.struct([value, typed]), nullable=False))
+        )
+    storage = pa.struct([pa.field("metadata", pa.binary(), nullable=False), value, typed])
+    marks = {b"ARROW:extension:name": b"arrow.parquet.variant", b"ARROW:extension:metadata": b""}
+    inner = None if type_ in (pa.uint64(), pa.float16()) or pa.types.is_nested(type_) else pa.array([1, 0])
+    if inner is not None:
+        try:
+            inner = inner.cast(type_)
+        except pa.ArrowException:
+            inner = None
+    values = pa.nulls(2, type_) if inner is None else inner
+    if nested:
+        groups = pa.StructArray.from_arrays(
+            [pa.nulls(2, pa.binary()), values], fields=list(typed.type.value_type)
+        )
+        values = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), groups, type=typed.type)
+    metadata = pa.array([b"\x01\x00\x00"] * 2)
+    array = pa.StructArray.from_arrays([metadata, pa.nulls(2, pa.binary()), values], fields=list(storage))
+    batch = bow.Batch.from_arrow(
+        pa.RecordBatch.from_arrays([array], schema=pa.schema([pa.field("v", storage, metadata=marks)]))
+    )
+    file = io.BytesIO()
+    try:
+        expected = variant.to_json(variant.unshred(batch["v"])).to_arrow().to_pylist()
+    except Unsupported:
+        with pytest.raises(Unsupported, match="column v"):
+            bow.parquet.write(batch, file)
+        return
+    bow.parquet.write(batch, file)
+    [found] = bow.parquet.read(file.getvalue())
+    assert variant.to_json(variant.unshred(found["v"])).to_arrow().to_pylist() == expected

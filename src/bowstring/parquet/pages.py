@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from bowstring.errors import InvalidMetadata, LimitExceeded
 from bowstring.kernels.launch import launch
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 # What is near is read at once; of larger chunks, what comes after the end of each page.
 _SPAN: Final = 1 << 20
 _WINDOW: Final = 16 << 10
+# Elsewhere, such as in S3, a request takes as long as many bytes do.
+_LOCAL: Final = (pa.OSFile, pa.BufferReader, pa.MemoryMappedFile, pa.PythonFile)
+_FAR: Final = 8 << 20
 # pyarrow gives up on a header that is longer.
 _LONGEST: Final = 16 << 20
 # Of a value of a dictionary, pyarrow keeps where it is, and how long.
@@ -48,7 +52,7 @@ def pages_of(source: Any, chunks: Any, wanted: Any, limits: Limits) -> Any:
     bounds = min(limits.decompression_floor, _MOST), math.ceil(min(limits.decompression_ratio, _MOST))
     first = int(facts[:, kernel.AT].min())
     span = int(facts[:, kernel.END].max()) - first + int(kernel.SLACK)
-    if span <= _SPAN:
+    if span <= (_SPAN if isinstance(source, _LOCAL) else _FAR):
         data = np.frombuffer(source.read_at(span, first), np.uint8)
         launch(kernel.read_pages, len(chunks), data, first, *bounds, facts.reshape(-1), room)
     for chunk in np.flatnonzero(facts[:, kernel.STATUS] == kernel.MORE).tolist():
@@ -58,7 +62,7 @@ def pages_of(source: Any, chunks: Any, wanted: Any, limits: Limits) -> Any:
 
 def _read_on(source: Any, bounds: tuple[int, int], facts: Any, room: Any) -> None:
     """Read a chunk page by page."""
-    size = _WINDOW
+    size = window = _WINDOW if isinstance(source, _LOCAL) else _FAR
     while facts[kernel.STATUS] == kernel.MORE:
         at = int(facts[kernel.AT])
         data = np.frombuffer(source.read_at(size, at), np.uint8)
@@ -66,7 +70,7 @@ def _read_on(source: Any, bounds: tuple[int, int], facts: Any, room: Any) -> Non
         if facts[kernel.STATUS] != kernel.MORE:
             return
         if facts[kernel.AT] > at:
-            size = _WINDOW
+            size = window
         elif len(data) < size or size >= _LONGEST:
             facts[kernel.STATUS] = kernel.MALFORMED
         else:

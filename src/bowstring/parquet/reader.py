@@ -399,8 +399,8 @@ class ParquetStream(SequentialReader):
                 # Before this one is used, the next one is on its way.
                 try:
                     batches = self._on_device(due) if due.plan.is_on_device else _awaited(due.batches[0])
-                except TooLargeError:
-                    self._ready = self._in_pieces(due)
+                except TooLargeError as error:
+                    self._ready = self._in_pieces(due, error.masks)
                     continue
                 if due.is_last:
                     self._leave(due.plan.file)
@@ -421,8 +421,8 @@ class ParquetStream(SequentialReader):
             found.append(([self._uploaded(batch) for batch in _awaited(future)], positions))
         return list(beside(found, plan.schema))
 
-    def _in_pieces(self, due: _Due) -> Iterator[pa.RecordBatch]:
-        yield from _pieces(due.plan, due.group, self._filter)
+    def _in_pieces(self, due: _Due, kept: list[pa.Array] | None = None) -> Iterator[pa.RecordBatch]:
+        yield from _pieces(due.plan, due.group, self._filter, kept)
         if due.is_last:
             self._leave(due.plan.file)
 
@@ -564,15 +564,28 @@ def _whole(plan: _Plan, group: int, masks: Callable[[], list[pa.Array] | None]) 
         return list(plan.conform(plan.output.read(group)))
     if not any(mask.true_count for mask in kept):
         return []
-    return list(plan.conform(_filtered(plan.output.read(group, kept), kept)))
+    try:
+        return list(plan.conform(_filtered(plan.output.read(group, kept), kept)))
+    except TooLargeError as error:
+        error.masks = kept
+        raise
 
 
-def _pieces(plan: _Plan, group: int, row_filter: Filter | None) -> Iterator[pa.RecordBatch]:
+def _pieces(
+    plan: _Plan, group: int, row_filter: Filter | None, kept: list[pa.Array] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Read a row group in pieces; `kept` are the masks of its rows, where they are known already."""
     rows = plan.size(group, look=True).rows
     if row_filter is None or plan.compared is None:
         yield from plan.conform(plan.output.pieces(group, rows))
         return
-    masks, ahead = itertools.tee(map(row_filter.mask, plan.compared.pieces(group, rows)))
+    made: Iterator[pa.Array]
+    if kept is None:
+        made = map(row_filter.mask, plan.compared.pieces(group, rows))
+    else:
+        whole = pa.chunked_array(kept, pa.bool_())
+        made = (whole.slice(at, rows).combine_chunks() for at in range(0, len(whole), rows))
+    masks, ahead = itertools.tee(made)
     for batch, mask in zip(plan.output.pieces(group, rows, ahead), masks, strict=True):
         yield from plan.conform(_filtered([batch], [mask]))
 

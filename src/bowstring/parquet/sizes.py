@@ -38,7 +38,15 @@ _REPEATED: Final = 2
 
 
 class TooLargeError(Exception):
-    """A row group has more bytes than was likely: it is to be read piece by piece."""
+    """A row group has more bytes than was likely: it is to be read piece by piece.
+
+    Attributes
+    ----------
+    masks
+        Which of its rows a filter leaves, where that is known already: values are counted once.
+    """
+
+    masks: list[Any] | None = None
 
 
 class Size(NamedTuple):
@@ -149,8 +157,8 @@ class Sizes:
         counts = values[fixed_places].astype(np.float64)
         likely = most = float((counts * (widths + _BESIDE)).sum())
         row = float((np.maximum(counts / max(rows, 1), 1.0) * (widths + _BESIDE)).sum())
-        # All values of a chunk may be in one row, but one for each of the others.
-        large = (1 + np.maximum(counts - rows, 0)) * widths
+        # All values of a list's chunk may be in one row: how many rows there are, its levels say.
+        large = np.where(self._is_repeated[np.array(leaves, np.int64)[fixed_places]], counts, 1.0) * widths
         for place in np.flatnonzero(large > self._limits.decompression_floor).tolist():
             self._check(group, leaves[int(fixed_places[place])], float(large[place]))
         for place in texts:
@@ -162,7 +170,7 @@ class Sizes:
             likely += count * _BESIDE + (nbytes if is_encoded else count * text.likely)
             most += count * _BESIDE + (nbytes if is_encoded else count * text.longest)
             row += max(count / max(rows, 1), 1.0) * (text.longest + _BESIDE)
-            self._check(group, leaf, text.longest + max(count - rows, 0) * text.likely)
+            self._check(group, leaf, text.longest + count * text.likely * bool(self._is_repeated[leaf]))
         budget = max(self._limits.window_bytes // 4, _MIB)
         return Size(int(likely), int(most), max(int(budget / max(row, 1.0)), 1))
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bowstring.columnar.batch import Batch
 from bowstring.columnar.marks import (
     NAME_KEY,
     SERIALIZED_KEY,
@@ -20,6 +21,8 @@ from bowstring.geo.column import EXTENSION_NAME
 from bowstring.parquet.annotations import annotation
 from bowstring.parquet.columns import children_of, holds_variant, with_child_arrays, with_children
 from bowstring.parquet.physical import stored_values
+from bowstring.variant.shredded.layout import open_shredded
+from bowstring.variant.shredded.schema import WIDENED
 
 __all__ = ["stored_array", "stored_schema"]
 
@@ -76,7 +79,8 @@ def _stored_field(field: pa.Field) -> pa.Field:
         if "typed_value" in by_name:
             metadata = by_name["metadata"].with_type(_plain(by_name["metadata"].type)).with_nullable(False)
             value = pa.field("value", _plain(by_name["value"].type) if "value" in by_name else pa.binary())
-            return field.with_type(pa.struct([metadata, value, by_name["typed_value"]]))
+            _check_shredded(field)
+            return field.with_type(pa.struct([metadata, value, _widened(by_name["typed_value"])]))
         binary = [
             pa.field(name, _plain(by_name[name].type), nullable=False, metadata=by_name[name].metadata)
             for name in _ORDER
@@ -86,6 +90,24 @@ def _stored_field(field: pa.Field) -> pa.Field:
     if not children:
         return _stored_leaf(field)
     changed = with_children(field.type, [_stored_field(child) for child in children])
+    return field if changed is None else field.with_type(changed)
+
+
+def _check_shredded(field: pa.Field) -> None:
+    """Raise an error for a shredded column that no reader takes from a file."""
+    none = pa.RecordBatch.from_arrays([pa.nulls(0, field.type)], schema=pa.schema([field]))
+    try:
+        open_shredded(Batch.from_arrow(none)[0])
+    except Unsupported as error:
+        error.where = f"column {field.name}, {error.where}" if error.where else f"column {field.name}"
+        raise
+
+
+def _widened(field: pa.Field) -> pa.Field:
+    """Return a typed column with the signed integers that files have in the place of unsigned ones."""
+    if field.type in WIDENED:
+        return field.with_type(WIDENED[field.type])
+    changed = with_children(field.type, [_widened(child) for child in children_of(field.type)])
     return field if changed is None else field.with_type(changed)
 
 
@@ -134,6 +156,8 @@ def _stored_variant(array: Any, field: pa.Field) -> Any:
             found = _filled(_bytes(found, child.type), _NULL)
         elif child.name == "value":
             found = _bytes(found, child.type)
+        else:
+            found = _signed(found, child.type)
         inner.append(found)
     return pa.StructArray.from_arrays(inner, fields=list(field.type), mask=mask)
 
@@ -142,6 +166,15 @@ def _bytes(array: Any, type_: pa.DataType) -> Any:
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
     return array if array.type.equals(type_) else array.cast(type_)
+
+
+def _signed(array: Any, type_: pa.DataType) -> Any:
+    """Return a typed column with its unsigned integers widened."""
+    if array.type.equals(type_):
+        return array
+    if children_of(type_):
+        return with_child_arrays(array, type_, lambda inner, child, _: _signed(inner, child.type))
+    return array.cast(type_)
 
 
 def _filled(array: Any, missing: bytes) -> Any:

@@ -18,11 +18,19 @@ from bowstring.errors import Unsupported, UsageError
 from bowstring.variant.column import VariantType
 from bowstring.variant.shredded.layout import is_leaf
 
-__all__ = ["checked_schema", "is_untyped", "schema_of_storage", "shredded_field", "typed_type", "union"]
+__all__ = [
+    "WIDENED",
+    "checked_schema",
+    "is_untyped",
+    "schema_of_storage",
+    "shredded_field",
+    "typed_type",
+    "union",
+]
 
 _LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST)
 _EXACT: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-_WIDENED: Final = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+WIDENED: Final = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 _DIGITS: Final = (3, 5, 10, 19)
 _MOST_DIGITS: Final = 38
 
@@ -131,7 +139,7 @@ def schema_of_storage(storage: pa.DataType) -> pa.DataType:
         return pa.large_list(item) if typed.id == pa.lib.Type_LARGE_LIST else pa.list_(item)
     if typed.id == pa.lib.Type_FIXED_SIZE_BINARY and typed.byte_width == 16:
         return pa.uuid()
-    return _WIDENED.get(typed, typed)
+    return WIDENED.get(typed, typed)
 
 
 def union(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
