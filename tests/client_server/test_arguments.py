@@ -24,7 +24,7 @@ KINDS: dict[str, list[Any]] = {
     "device": [5],
     "pool": [5],
     "mode": [5],
-    "stream": [5],
+    "cuda_stream": [5.0],
 }
 WRONG = [{name: value} for name, values in KINDS.items() for value in values]
 

@@ -1,4 +1,4 @@
-"""Work that a producer has not waited for: ``publish(…, share="in_place", events=True)``."""
+"""Work that a producer has not waited for: ``publish(…, share="in_place", cuda_stream=…)``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAME = 77
 
 def named(address: int = NAME) -> Any:
     """Return a stream of a GPU as its user names it."""
-    return types.SimpleNamespace(ptr=address, synchronize=lambda: None)
+    return types.SimpleNamespace(ptr=address)
 
 
 @pytest.fixture
@@ -99,26 +99,26 @@ def test_nobody_waits_but_the_streams(lender: Child, device: FakeDevice) -> None
     uri = lender.call("publish", events=True, batches=3)
     calls = lender.call("calls")
     assert (calls.get("synchronize", 0), calls["event_record"], calls["get_ipc_event_handle"]) == (0, 1, 1)
-    with bow.connect(uri, stream=[named(5), named(6)], limits=QUICK) as stream:
+    with bow.connect(uri, cuda_stream=[named(5), named(6)], limits=QUICK) as stream:
         batches = list(stream)
         assert stream.stats.path == "unix: in place"
         assert stream.stats.why.endswith("the reader's streams wait for the producer's work")
     [event] = {event for _, event in device.driver.waits}
-    assert [stream for stream, _ in device.driver.waits] == [5, 6]
-    assert not device.driver.stream_done(0, 5)
+    assert sorted(stream for stream, _ in device.driver.waits) == [0, 5, 6]  # the current one, too
+    assert not device.driver.is_idle(5)
     assert values(batches) == {7}
     del batches
     assert event in device.driver.held_events
     lender.call("end_work")
     lender.call("wait_released")
-    until(lambda: device.driver.stream_done(0, 5))
+    until(lambda: device.driver.is_idle(5))
     assert lender.call("statistics")["kept"] == 0
 
 
 def test_offsets_wait_for_the_work(lender: Child, device: FakeDevice) -> None:
     """Text is checked when it is taken, not before its producer is done; the reader answers questions meanwhile."""
     uri = lender.call("publish", events=True, text=[["a", "bc"], ["d", "e"]])
-    with bow.connect(uri, stream=named(), limits=QUICK) as stream:
+    with bow.connect(uri, cuda_stream=named(), limits=QUICK) as stream:
         time.sleep(1.0)  # longer than a reader may be silent
         batch = later(lender, stream.read_next_batch)
         assert batch.to_device("cpu").to_arrow().to_pydict() == {"c0": ["a", "bc"]}
@@ -131,7 +131,7 @@ def test_dictionaries_wait_for_the_work(lender: Child, device: FakeDevice) -> No
     """What a batch brings with it is looked at no sooner than itself."""
     rows = ["x", "yy", None, "x"]
     uri = lender.call("publish", events=True, text=[rows], encoded=True)
-    with bow.connect(uri, stream=named(), limits=QUICK) as stream:
+    with bow.connect(uri, cuda_stream=named(), limits=QUICK) as stream:
         batch = later(lender, stream.read_next_batch)
         assert batch.to_device("cpu").to_arrow()["c0"].to_pylist() == rows
         del batch
@@ -141,7 +141,7 @@ def test_work_that_takes_too_long(lender: Child, device: FakeDevice) -> None:
     """A batch that cannot be looked at yet is an error in time, and comes when it is asked for again."""
     uri = lender.call("publish", events=True, text=[["a", "bc"], ["d"]])
     limits = bow.Limits(heartbeat=0.1, device_timeout=0.2, reply_timeout=10.0)
-    with bow.connect(uri, stream=named(), limits=limits) as stream:
+    with bow.connect(uri, cuda_stream=named(), limits=limits) as stream:
         for _ in range(2):
             with pytest.raises(bow.DeadlineExceeded, match="still at work"):
                 stream.read_next_batch()
@@ -162,7 +162,7 @@ def test_wrong_offsets_are_found_when_they_are_there(
     monkeypatch.setattr(client_device, "check_offsets", refuse)
     monkeypatch.setattr(assembler, "check_offsets", None)  # nobody looks before
     uri = lender.call("publish", events=True, text=[["a"], ["b"]])
-    with bow.connect(uri, stream=named(), limits=QUICK) as stream:
+    with bow.connect(uri, cuda_stream=named(), limits=QUICK) as stream:
         lender.call("end_work")
         for _ in range(2):
             with pytest.raises(bow.InvalidBody, match="decrease"):
@@ -177,17 +177,15 @@ def test_wrong_offsets_are_found_when_they_are_there(
         {},
         {"device": "cpu"},
         {"device": "fake:1"},
-        {"mode": "copy", "stream": named()},
-        {"device": "fake:0", "stream": named()},
-        {"stream": types.SimpleNamespace(synchronize=lambda: None)},
-        {"stream": [named(), types.SimpleNamespace(synchronize=lambda: None, ptr=None)]},
+        {"mode": "copy", "cuda_stream": named()},
+        {"device": "fake:0", "cuda_stream": named()},
     ],
     ids=lambda options: ", ".join(f"{name}={value}"[:12] for name, value in options.items()) or "nothing",
 )
 def test_the_producer_waits_for_readers_that_do_not(
     lender: Child, device: FakeDevice, options: dict[str, Any]
 ) -> None:
-    """Readers whose streams are not known, or that want copies, get nothing before the work is done."""
+    """Readers that name no stream, or want copies, get nothing before the work is done."""
     uri = lender.call("publish", events=True)
 
     def take() -> set[int]:
@@ -203,17 +201,17 @@ def test_the_producer_waits_for_readers_that_do_not(
 def test_readers_of_either_kind(lender: Child, device: FakeDevice) -> None:
     """Of one data set, a reader whose streams wait has it at once, and one without when the work is done."""
     uri = lender.call("publish", events=True, readers=2)
-    with bow.connect(uri, stream=named(), limits=QUICK) as first:
+    with bow.connect(uri, cuda_stream=named(), limits=QUICK) as first:
 
         def take() -> set[int]:
             with bow.connect(uri, limits=QUICK) as second:
                 return values(list(second))
 
         batches = list(first)
-        assert not device.driver.stream_done(0, NAME)
+        assert not device.driver.is_idle(NAME)
         assert later(lender, take) == values(batches) == {7}
         del batches
-    assert len(device.driver.waits) == 1
+    assert sorted(stream for stream, _ in device.driver.waits) == [0, NAME]
     lender.call("wait_released")
 
 
@@ -225,7 +223,7 @@ def test_work_that_takes_longer_than_the_server_waits(
     server = serve("unix:", pool=Pool(device, budget=1 << 24), limits=limits)
     array = allocated(device, np.arange(10))
     device.driver.begin_work()
-    endpoint = server.publish("t", {"c0": array}, share="in_place", events=True)
+    endpoint = server.publish("t", {"c0": array}, share="in_place", cuda_stream=0)
     with pytest.raises(bow.DeadlineExceeded, match="still at work on the data"):
         bow.connect(endpoint, limits=QUICK)
     device.driver.end_work()
@@ -242,7 +240,7 @@ def test_a_reader_that_waits_answers_questions(serve: Callable[..., bow.Server],
     server = serve("unix:", pool=Pool(device, budget=1 << 24), limits=QUICK)
     array = allocated(device, np.arange(10))
     device.driver.begin_work()
-    endpoint = server.publish("t", {"c0": array}, share="in_place", readers=1, events=True)
+    endpoint = server.publish("t", {"c0": array}, share="in_place", readers=1, cuda_stream=0)
     found: list[int] = []
 
     def take() -> None:
@@ -264,7 +262,7 @@ def test_columns_of_which_nothing_is_lent(serve: Callable[..., bow.Server], devi
     server = serve("unix:", pool=Pool(device, budget=1 << 24))
     lent, pooled = allocated(device, np.arange(10)), allocated(device, np.arange(10), "async")
     device.driver.begin_work()
-    endpoint = server.publish("t", {"lent": lent, "copied": pooled}, share="in_place", events=True)
+    endpoint = server.publish("t", {"lent": lent, "copied": pooled}, share="in_place", cuda_stream=0)
     (location,) = endpoint.locations
     place = this_process().place
     for columns in (("copied",), ("nowhere",)):
@@ -285,7 +283,7 @@ def test_work_that_is_done_is_nobodys_business(lender: Child, device: FakeDevice
     """A reader that comes when the work is done hears of no event."""
     uri = lender.call("publish", events=True, text=[["a"]])
     lender.call("end_work")
-    with bow.connect(uri, stream=named(), limits=QUICK) as stream:
+    with bow.connect(uri, cuda_stream=named(), limits=QUICK) as stream:
         assert len(list(stream)) == 1
         assert stream.stats.why == "the producer lends its own memory, which dies with it"
     assert not device.driver.waits
@@ -297,13 +295,13 @@ def test_an_event_that_cannot_be_used(lender: Child, device: FakeDevice, call: s
     uri = lender.call("publish", events=True)
     device.driver.fail_next(call)
     if call == "stream_wait_event":
-        with bow.connect(uri, stream=named(), limits=QUICK) as stream:
+        with bow.connect(uri, cuda_stream=named(), limits=QUICK) as stream:
             with pytest.raises(DeviceError, match=call):
                 stream.read_next_batch()
             assert values([stream.read_next_batch()]) == {7}
             lender.call("end_work")
         return
-    stream = later(lender, lambda: bow.connect(uri, stream=named(), limits=QUICK))
+    stream = later(lender, lambda: bow.connect(uri, cuda_stream=named(), limits=QUICK))
     with stream:
         assert values(list(stream)) == {7}
         assert "the producer waited for its work: an event cannot be opened" in stream.stats.why
@@ -320,7 +318,7 @@ def test_a_reader_that_is_killed_while_it_waits(lender: Child, device: FakeDevic
         until(lambda: lender.call("statistics")["lost"] == 1)
     lender.call("withdraw")
     uri = lender.call("publish", events=True)
-    with bow.connect(uri, stream=named(), limits=QUICK) as stream:
+    with bow.connect(uri, cuda_stream=named(), limits=QUICK) as stream:
         assert values(list(stream)) == {7}
     assert lender.call("calls")["event_create"] == 1
     assert lender.call("statistics")["kept"] == 0
@@ -331,7 +329,7 @@ def test_events_are_used_again(lender: Child, device: FakeDevice) -> None:
     for _ in range(4):
         lender.call("begin_work")
         uri = lender.call("publish", events=True)
-        with bow.connect(uri, stream=named(), limits=QUICK) as stream:
+        with bow.connect(uri, cuda_stream=named(), limits=QUICK) as stream:
             assert values(list(stream)) == {7}
         lender.call("end_work")
         lender.call("wait_released")
@@ -348,11 +346,11 @@ def test_a_reader_in_the_same_process(
     server = serve(address, pool=Pool(device, budget=1 << 24))
     array = allocated(device, np.arange(10))
     device.driver.begin_work()
-    endpoint = server.publish("t", {"c0": array}, share="in_place", readers=1, events=True)
+    endpoint = server.publish("t", {"c0": array}, share="in_place", readers=1, cuda_stream=0)
     found: list[list[int]] = []
 
     def take() -> None:
-        with bow.connect(endpoint, stream=named(), limits=PATIENCE) as stream:
+        with bow.connect(endpoint, cuda_stream=named(), limits=PATIENCE) as stream:
             found.extend(batch.device.to_host(batch["c0"].values).tolist() for batch in stream)
 
     thread = threading.Thread(target=take)
@@ -371,7 +369,7 @@ def test_a_server_that_closes_while_it_waits(serve: Callable[..., bow.Server], d
     server = serve("unix:", pool=Pool(device, budget=1 << 24))
     array = allocated(device, np.arange(10))
     device.driver.begin_work()
-    endpoint = server.publish("t", {"c0": array}, share="in_place", events=True)
+    endpoint = server.publish("t", {"c0": array}, share="in_place", cuda_stream=0)
     errors: list[BaseException] = []
 
     def take() -> None:
@@ -405,18 +403,61 @@ def test_data_that_one_event_cannot_stand_for(serve: Callable[..., bow.Server], 
     for name, arrays in columns.items():
         device.driver.calls.clear()
         data = [bow.Batch.from_arrow({"n": each}) for each in arrays]
-        endpoint = server.publish(name, data, share="in_place", events=True)
-        assert device.driver.calls["event_create"] == device.driver.calls["event_record"] == 0
+        endpoint = server.publish(name, data, share="in_place", cuda_stream=0)
+        assert device.driver.calls["get_ipc_event_handle"] == 0
         with bow.connect(endpoint, device="cpu") as stream:
             assert stream.read_all().num_rows == 10 * len(arrays)
         server.withdraw(name)
     del other, mine, pooled, columns, arrays, data
+    fake_device(1).sweep()
 
 
-def test_events_are_for_what_is_lent(serve: Callable[..., bow.Server]) -> None:
-    """Copies are waited for: there is no such option."""
-    with pytest.raises(bow.UsageError, match="lent in place"):
-        serve().publish("t", {"n": np.arange(3)}, events=True)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_copies_wait_for_the_streams_that_are_named(
+    serve: Callable[..., bow.Server], device: FakeDevice, lazy: bool
+) -> None:
+    """What is copied is read behind the work on each stream that is named, and complete when a reader gets it."""
+    server = serve("unix:", pool=Pool(device, budget=1 << 24))
+    for stream in (5, 6):
+        device.driver.begin_work(stream)
+    data: Any = {"c0": device.xp.arange(10)}
+    given = (bow.Batch.from_arrow(each) for each in [data]) if lazy else data
+    schema = bow.Batch.from_arrow(data).schema
+
+    def take() -> set[int]:
+        endpoint = server.publish("t", given, schema=schema if lazy else None, cuda_stream=[5, 6])
+        with bow.connect(endpoint, limits=PATIENCE) as batches:
+            return values(list(batches))
+
+    found: list[set[int]] = []
+    thread = threading.Thread(target=lambda: found.append(take()))
+    thread.start()
+    for stream in (5, 6):
+        thread.join(0.2)
+        assert not found
+        device.driver.end_work(stream)
+    thread.join(10.0)
+    assert found == [set(range(10))]
+
+
+@pytest.mark.parametrize("share", ["in_place", "copy"])
+def test_a_driver_without_events_for_others(
+    serve: Callable[..., bow.Server], device: FakeDevice, monkeypatch: pytest.MonkeyPatch, share: Any
+) -> None:
+    """Where other processes cannot open events, publishing waits for the stream itself, and then works."""
+    monkeypatch.setattr(device.driver, "shares_events", False)
+    device.driver.calls.clear()
+    server = serve("unix:", pool=Pool(device, budget=1 << 24))
+    array = allocated(device, np.arange(10))
+    endpoint = server.publish("t", {"c0": array}, share=share, cuda_stream=0)
+    assert device.driver.calls["get_ipc_event_handle"] == 0
+    with bow.connect(endpoint, limits=PATIENCE) as stream:
+        assert values(list(stream)) == set(range(10))
+    server.withdraw("t")
+    until(lambda: server.statistics.bytes_lent == 0)
+    del array
+    gc.collect()
+    device.sweep()
 
 
 @pytest.mark.parametrize("call", ["event_create", "event_record", "get_ipc_event_handle"])
@@ -428,7 +469,7 @@ def test_a_driver_that_makes_no_event(
     array = allocated(device, np.arange(10))
     device.driver.fail_next(call)
     with pytest.raises(DeviceError, match=call):
-        server.publish("t", {"n": array}, share="in_place", events=True)
+        server.publish("t", {"n": array}, share="in_place", cuda_stream=0)
     assert server.endpoints == {}
     del array
     gc.collect()
@@ -443,7 +484,7 @@ def test_who_says_what_is_told_what(
     server = serve("unix:", pool=Pool(device, budget=1 << 24))
     array = allocated(device, np.arange(10))
     device.driver.begin_work()
-    endpoint = server.publish("t", {"c0": array}, share="in_place", events=True)
+    endpoint = server.publish("t", {"c0": array}, share="in_place", cuda_stream=0)
     (location,) = endpoint.locations
     channel = dial(location.address, PATIENCE, 5.0)
     hello = Hello(pointers=True, ipc=this_process().place, tries=tries, events=tries)
@@ -472,7 +513,7 @@ def test_who_says_what_is_told_what(
     if tries:  # it said nothing when it went, so memory and event are kept for good, and others are made
         made = device.driver.calls["event_create"]
         array = allocated(device, np.arange(10))
-        server.publish("t", {"c0": array}, share="in_place", events=True)
+        server.publish("t", {"c0": array}, share="in_place", cuda_stream=0)
         assert device.driver.calls["event_create"] == made + 1
         server.withdraw("t")
         del array

@@ -12,15 +12,19 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar import Batch
+from bowstring.columnar.interchange import dlpack
 from bowstring.columnar.interchange.capsule import address_in, device_in, event_in
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import Spans
 from bowstring.errors import NotExportable, ViewsAlive
-from bowstring.memory import Region, foreign_region
+from bowstring.memory import Region, foreign_region, named_streams
+from bowstring.memory.arrays import device_array
+from bowstring.memory.cuda import device as cuda
 from bowstring.memory.cuda.device import CudaDevice
+from bowstring.memory.slab import Slab
 from bowstring.testing.fake_array import ADDRESS_SHIFT
 from bowstring.testing.fake_driver import FakeDriver
-from tests.columnar.fake_cupy import STREAM, make_cupy
+from tests.columnar.fake_cupy import STREAM, Tensor, make_cupy
 
 VALUES = np.arange(10, dtype=np.float32)
 
@@ -119,3 +123,55 @@ def test_tensors_say_cuda(device: CudaDevice) -> None:
     assert column.__dlpack_device__() == (2, 0)
     with pytest.raises((BufferError, RuntimeError)):
         np.from_dlpack(column)
+
+
+SIDE = 41
+
+
+@pytest.fixture
+def tensor(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> Tensor:
+    """Return a tensor of torch's with work on a side stream."""
+    monkeypatch.setattr(cuda, "cuda_device", lambda _ordinal: device)
+    driver = device.driver
+    assert isinstance(driver, Driver)
+    driver.begin_work(SIDE)
+    return Tensor(batch_on(device)["a"].raw_values, driver, SIDE)
+
+
+def test_a_tensor_on_a_side_stream_is_read_behind_its_work(device: CudaDevice, tensor: Tensor) -> None:
+    """The current stream waits for the stream that torch works on, which its array interface does not name."""
+    found = device_array(tensor)
+    assert found is not None
+    assert (found[0], found[1].data.ptr) == (device, tensor._array.data.ptr)
+    driver = device.driver
+    assert isinstance(driver, Driver)
+    assert (driver.recorded, [stream for stream, _ in driver.waits]) == ([SIDE], [STREAM])
+    assert not driver.is_idle(STREAM)
+    with device.on(named_streams(SIDE)):  # as publish(cuda_stream=...) has it: nobody needs to wait
+        driver.recorded.clear()
+        assert device.current_stream() == SIDE
+        assert device_array(tensor) is not None
+        assert not driver.recorded
+    driver.end_work(SIDE)
+
+
+def test_what_torch_refuses_is_an_error_of_ours(tensor: Tensor) -> None:
+    """A tensor that needs a gradient is refused with torch's reason, and one on the host is none of a device."""
+    tensor.requires_grad = True
+    with pytest.raises(NotExportable, match="detach"):
+        device_array(tensor)
+    assert device_array(np.arange(3)) is None
+
+
+def test_arrays_of_mapped_memory_warn_once(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is handed GPU memory of another process as an array is told, once, that it must not be written."""
+    monkeypatch.setattr(dlpack, "_warned", False)
+    batch = batch_on(device)
+    batch.to_cupy()  # memory of this process
+    [region] = batch.spans.regions
+    region.slab = Slab(device, None, address=0, nbytes=1, uuid=bytes(16), writable=False)
+    with pytest.warns(UserWarning, match="must not be written"):
+        batch.to_cupy()
+    batch.to_cupy()
+    batch["a"].__dlpack__(stream=9, max_version=(1, 0))
+    region.slab = None

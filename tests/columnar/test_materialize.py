@@ -66,7 +66,7 @@ def test_only_what_lies_elsewhere_is_copied(pool: Pool) -> None:
 
 def test_old_bytes_do_not_leak(device: Device) -> None:
     """Between the buffers of a placed batch lie zeros, whatever the region held before."""
-    pool = Pool(device, budget=1 << 20)
+    pool = Pool(device, budget=2 << 20)
     dirty = pool.region(1)
     dirty.array(0, dirty.nbytes, writable=True)[:] = 0xEE
     del dirty
@@ -139,7 +139,7 @@ def test_dictionaries_are_placed_once(pool: Pool) -> None:
 
 def test_no_room_and_failed_copies(device: Device) -> None:
     """Without room nothing is allocated; a copy that fails leaves nothing in use."""
-    pool = Pool(device, budget=1 << 20)
+    pool = Pool(device, budget=2 << 20)
     with pytest.raises(OutOfBudget):
         placed(Batch.from_arrow({"a": np.arange(1 << 20)}), pool.allocator())
     assert pool.statistics.made == 0

@@ -180,6 +180,7 @@ def test_a_struct_that_somebody_took_is_not_looked_at(device: FakeDevice) -> Non
 def test_a_device_that_refuses_hands_nothing_out(device: FakeDevice, call: str) -> None:
     """Where no event can be had no struct is made, and nothing is held."""
     batch = Batch.from_arrow(SOURCE).to_device(device)
+    device.sweep()  # no event is left to be used again
     device.driver.fail_next(call)
     with pytest.raises(DeviceError, match=call):
         batch.__arrow_c_device_array__()

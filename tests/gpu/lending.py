@@ -54,7 +54,7 @@ def moved(device: bowstring.testing.FakeDevice, batch: bow.Batch) -> bow.Batch:
 
 def _named(address: int | None) -> Any:
     """Return a stream of that address, as a user names it; nothing for none."""
-    return None if address is None else types.SimpleNamespace(ptr=address, synchronize=lambda: None)
+    return None if address is None else types.SimpleNamespace(ptr=address)
 
 
 class _Role:
@@ -120,6 +120,21 @@ class Lender(_Role):
         numbers = whole.view(np.int64)
         self._arrays += [numbers[rows * each : rows * (each + 1)] for each in range(arrays)]
         return int(whole.data.ptr)
+
+    def allocate_small(self, value: list[int]) -> None:
+        """Make a small block of its own for each value, of which a driver puts several into one granule."""
+        if hasattr(self.device, "allocate"):
+            places = self.device.driver.allocate_together(self.device.ordinal, [800] * len(value))
+            blocks = [self.device.array(each, 800, None, writable=True).view(np.int64) for each in places]
+        else:
+            cuda = self.device.xp.cuda
+            memory = [
+                cuda.MemoryPointer(cuda.Memory(800), 0) for _ in value
+            ]  # cudaMalloc, without CuPy's pool
+            blocks = [self.device.xp.ndarray((100,), np.int64, each) for each in memory]
+        for block, each in zip(blocks, value, strict=True):
+            block[:] = self.device.from_host(np.full(100, each))
+        self._arrays += blocks
 
     def begin_work(self) -> None:
         """Let the fake device have work that is not done before `end_work`."""
@@ -188,7 +203,10 @@ class Lender(_Role):
             arrays = [pa.array(each).dictionary_encode() if encoded else pa.array(each) for each in text]
             data = [moved(self.device, bow.Batch.from_arrow({"c0": each})) for each in arrays]
         name = f"t{self._count}"
-        return str(self._server.publish(name, data, readers=readers, share=share, events=events))
+        cuda = getattr(self.device.xp, "cuda", None)
+        current = 0 if cuda is None else cuda.get_current_stream()
+        working = current if events else None
+        return str(self._server.publish(name, data, readers=readers, share=share, cuda_stream=working))
 
     def try_publish(self, share: Any = "in_place", *, events: bool = False) -> str:
         """Publish for two readers; return the URI, or the name of the error of ours."""
@@ -256,7 +274,7 @@ class Borrower(_Role):
 
     def take(self, uri: str, mode: Any = "map", named: int | None = None) -> dict[str, Any]:
         """Read a data set; return the values that its columns have, where they lie, and how they came."""
-        with bow.connect(uri, limits=_QUICK, mode=mode, stream=_named(named)) as stream:
+        with bow.connect(uri, limits=_QUICK, mode=mode, cuda_stream=_named(named)) as stream:
             batches = list(stream)
             found = {
                 "values": sorted({value for batch in batches for value in self._values(batch)}),
@@ -273,12 +291,16 @@ class Borrower(_Role):
         columns = [batch[name].raw_values for name in batch.schema.names]
         return {int(value) for each in columns for value in set(batch.device.to_host(each).tolist())}
 
+    def warm(self) -> None:
+        """Have what a first use of the device loads and compiles, so that what is timed does not wait for it."""
+        self.device.to_host(self.device.xp.zeros(1, np.int64))
+
     def take_in_order(self, uri: str) -> dict[str, Any]:
         """Read a data set on a stream of our own that waits for the producer's work; return values and why."""
         cuda = getattr(self.device.xp, "cuda", None)
         stream = _named(77) if cuda is None else cuda.Stream(non_blocking=True)
         current = contextlib.nullcontext() if cuda is None else stream
-        with current, bow.connect(uri, limits=_QUICK, stream=stream) as batches:
+        with current, bow.connect(uri, limits=_QUICK, cuda_stream=stream) as batches:
             found = {value for batch in batches for value in self._values(batch)}
             return {"values": sorted(found), "why": batches.stats.why}
 
@@ -291,12 +313,12 @@ class Borrower(_Role):
 
     def hold(self, uri: str, named: int | None = None) -> None:
         """Read a data set, and keep it; on a stream of that address, if it is named."""
-        with bow.connect(uri, limits=_QUICK, mode="map", stream=_named(named)) as stream:
+        with bow.connect(uri, limits=_QUICK, mode="map", cuda_stream=_named(named)) as stream:
             self._held += list(stream)
 
     def begin(self, uri: str, named: int | None = None) -> list[int]:
         """Read the first batch of a data set, as `hold` does, and keep it and the stream."""
-        self._stream = bow.connect(uri, limits=_QUICK, mode="map", stream=_named(named))
+        self._stream = bow.connect(uri, limits=_QUICK, mode="map", cuda_stream=_named(named))
         self._held.append(next(iter(self._stream)))
         return self.values()
 

@@ -27,12 +27,19 @@ class Api(types.SimpleNamespace):
         self.made: list[str] = []
         self.refuse: dict[str, Any] = {}
         self.current: list[str] = []
+        self.mode = bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu") or not hasattr(bindings, name):
             raise AttributeError(name)
 
         def call(*arguments: Any) -> tuple[Any, ...]:
+            if name == "cuThreadExchangeStreamCaptureMode":
+                self.mode, before = arguments[0], self.mode
+                return SUCCESS, before
+            # While another thread captures a graph, such calls are safe in this mode alone.
+            beside = self.mode is bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+            assert beside or name == "cuInit" or name.startswith("cuDevice"), name
             self.made.append(name)
             if name in self.refuse:
                 return (self.refuse[name], None)
@@ -60,7 +67,15 @@ class Api(types.SimpleNamespace):
 
     def do_cuDeviceGetAttribute(self, attribute: Any, device: Any) -> int:
         assert int(device) in (0, 1)
-        return int(int(attribute) in (102, 103))  # virtual memory management, POSIX file descriptors
+        return int(int(attribute) in (102, 103, 125))  # virtual memory, POSIX file descriptors, IPC events
+
+    def do_cuMemAlloc(self, nbytes: int) -> Any:
+        assert self.current
+        return bindings.CUdeviceptr(self.fake.allocate_private(0, nbytes))
+
+    def do_cuMemFree(self, address: int) -> None:
+        assert self.current
+        self.fake.free_private(0, address)
 
     def do_cuMemGetAllocationGranularity(self, properties: Any, option: Any) -> int:
         self.check(properties)
@@ -97,10 +112,7 @@ class Api(types.SimpleNamespace):
         [one] = access
         assert (count, int(one.location.type)) == (1, 1)
         writable = {1: False, 3: True}[int(one.flags)]
-        if one.location.id == 1 and not writable:  # a peer is let in: what the owner may do stays as it is
-            self.fake.let_read(address, nbytes, 1)
-        else:
-            self.fake.set_access(address, nbytes, one.location.id, writable=writable)
+        self.fake.set_access(address, nbytes, one.location.id, writable=writable)
 
     def do_cuMemUnmap(self, address: int, nbytes: int) -> None:
         self.fake.unmap(address, nbytes)
@@ -135,8 +147,8 @@ class Api(types.SimpleNamespace):
         nbytes, stream = rest
         self.fake.copy_peer(target, int(there[-1]), source, int(here[-1]), nbytes, stream)
 
-    def do_cuStreamQuery(self, stream: int) -> None:
-        assert self.fake.stream_done(0, stream)
+    def do_cuStreamIsCapturing(self, stream: int) -> Any:
+        return bindings.CUstreamCaptureStatus(int(self.fake.stream_capturing(0, stream)))
 
     def do_cuPointerGetAttributes(self, count: int, wanted: list[Any], address: int) -> list[Any]:
         assert self.current

@@ -14,7 +14,8 @@ from bowstring.memory.cuda.device import cuda_device
 __all__ = ["OverStub"]
 
 _ROOM = 4096
-_NEVER_READY = 7  # a stream
+_BUSY = 2  # a stream
+_CAPTURED, _LEGACY = 7, 1  # streams: one that is captured, and the one that waits for it
 
 
 class OverStub:
@@ -74,7 +75,7 @@ class OverStub:
         """Record an event, and return the one that its handle opens."""
         driver = self._driver
         mine = driver.event_create(0, shared=True)
-        driver.event_record(0, mine, 2)
+        driver.event_record(0, mine, _BUSY)
         assert not driver.event_done(0, mine)
         theirs = driver.open_ipc_event_handle(0, driver.get_ipc_event_handle(0, mine))
         driver.stream_wait_event(0, 1, theirs)
@@ -95,11 +96,14 @@ class OverStub:
         driver.copy_out(1, pinned, there, _ROOM, 0)
         found = ctypes.string_at(pinned, _ROOM)[-1]
         driver.unpin(0, pinned)
+        self._stub.stub_capture(1)
         said = [
-            driver.stream_done(0, 0),
-            driver.stream_done(0, _NEVER_READY),
+            driver.stream_capturing(0, 0),
+            driver.stream_capturing(0, _CAPTURED),
+            driver.stream_capturing(0, _LEGACY),
             driver.event_done(0, self._event()),
         ]
+        self._stub.stub_capture(0)
         del slabs
         gc.collect()
         for each in (0, 1):
@@ -108,7 +112,17 @@ class OverStub:
         return [found, *said, list(driver.memory_info(0))]
 
     def _event(self) -> int:
-        return self._driver.event_create(0)
+        event = self._driver.event_create(0)
+        self._driver.event_record(0, event, _BUSY)
+        return event
+
+    def private(self, nbytes: int, value: int) -> int:
+        """Allocate memory that cannot be exported, write it, give it back; return what was seen."""
+        address = self._driver.allocate_private(0, nbytes)
+        ctypes.memset(address, value, nbytes)
+        seen = ctypes.string_at(address, nbytes)[-1]
+        self._driver.free_private(0, address)
+        return seen
 
     def refused(self) -> str:
         """Return what is found where a device is asked for that is not there."""

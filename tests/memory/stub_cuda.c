@@ -19,8 +19,10 @@
       return CUDA_ERROR_INVALID_VALUE;                           \
     }                                                            \
   } while (0)
-#define IN_CONTEXT(device) MUST(depth && stack[depth - 1] == context_of(device))
-#define IN_SOME_CONTEXT MUST(depth)
+// What may end a capture of another thread, unless this one is in a mode that leaves it alone.
+#define BESIDE_CAPTURES MUST(mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+#define IN_CONTEXT(device) BESIDE_CAPTURES; MUST(depth && stack[depth - 1] == context_of(device))
+#define IN_SOME_CONTEXT BESIDE_CAPTURES; MUST(depth)
 #define IS_EVENT(event) MUST((uintptr_t)(event) >> 32 == 0x7f00)
 #define IS_STREAM(stream) MUST((uintptr_t)(stream) < 100)
 
@@ -28,12 +30,16 @@ enum { DEVICES = 2, GRANULARITY = 2 << 20 };
 
 static _Thread_local CUcontext stack[8];
 static _Thread_local int depth;
-static int handles, mappings, ranges, nothing_there;
+static _Thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+static int handles, mappings, ranges, nothing_there, captures;
+static size_t private_bytes;
+static CUstream recorded_on;
 
 // For the test: what was not given back, and whether addresses are to be unknown from now on.
 int stub_held(void) { return 10000 * handles + 100 * mappings + ranges; }
 int stub_depth(void) { return depth; }
 void stub_forget_addresses(int forget) { nothing_there = forget; }
+void stub_capture(int begin) { captures = begin; }  // a graph, on stream 7, which the legacy one waits for
 
 static CUcontext context_of(int device) { return (CUcontext)(uintptr_t)(0x7000 + device); }
 static CUmemGenericAllocationHandle handle_of(int fd) { return 0xfeed00000000ull + fd; }
@@ -136,11 +142,13 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* found, CUme
 }
 CUresult cuMemExportToShareableHandle(void* shared, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType kind,
                                       unsigned long long flags) {
+  BESIDE_CAPTURES;
   MUST(kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !flags);
   return (*(int*)shared = dup(fd_of(handle))) < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;  // inheritable, as theirs
 }
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shared,
                                         CUmemAllocationHandleType kind) {
+  BESIDE_CAPTURES;
   MUST(kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   int fd = dup((int)(uintptr_t)shared);  // the number itself, not where it is
   MUST(fd >= 0);
@@ -149,24 +157,28 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   return CUDA_SUCCESS;
 }
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  BESIDE_CAPTURES;
   MUST(!close(fd_of(handle)));
   handles--;
   return CUDA_SUCCESS;
 }
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr near,
                              unsigned long long flags) {
+  BESIDE_CAPTURES;
   MUST(!alignment && !near && !flags && bytes % GRANULARITY == 0);
   *address = (CUdeviceptr)mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ranges++;
   return CUDA_SUCCESS;
 }
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+  BESIDE_CAPTURES;
   MUST(!munmap((void*)address, bytes));
   ranges--;
   return CUDA_SUCCESS;
 }
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
+  BESIDE_CAPTURES;
   MUST(!offset && !flags);
   MUST(mmap((void*)address, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, fd_of(handle), 0) != MAP_FAILED);
   mappings++;
@@ -181,6 +193,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
   return CUDA_SUCCESS;
 }
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+  BESIDE_CAPTURES;
   MUST(mmap((void*)address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED);
   mappings--;
   return CUDA_SUCCESS;
@@ -277,9 +290,29 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr target, CUcontext there, CUdeviceptr sour
   memcpy((void*)target, (const void*)source, bytes);
   return CUDA_SUCCESS;
 }
-CUresult cuStreamQuery(CUstream stream) {
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* exchanged) {
+  CUstreamCaptureMode before = mode;
+  mode = *exchanged;
+  *exchanged = before;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   IN_SOME_CONTEXT;
-  return stream == (CUstream)7 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  IS_STREAM(stream);
+  if (captures && stream == CU_STREAM_LEGACY) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  *status = captures && stream == (CUstream)7 ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
+  IN_SOME_CONTEXT;
+  *address = (CUdeviceptr)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  private_bytes = bytes;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemFree(CUdeviceptr address) {
+  IN_SOME_CONTEXT;
+  MUST(!munmap((void*)address, private_bytes));
+  return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   IN_SOME_CONTEXT;
@@ -304,12 +337,13 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   IN_SOME_CONTEXT;
   IS_EVENT(event);
   IS_STREAM(stream);
+  recorded_on = stream;
   return CUDA_SUCCESS;
 }
 CUresult cuEventQuery(CUevent event) {
   IN_SOME_CONTEXT;
   IS_EVENT(event);
-  return CUDA_ERROR_NOT_READY;
+  return recorded_on == (CUstream)2 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;  // the one stream that is busy
 }
 CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
   IN_SOME_CONTEXT;

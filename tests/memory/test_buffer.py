@@ -90,7 +90,7 @@ def test_a_writable_view_keeps_a_buffer_from_freezing(pool: Pool, keep: str) -> 
 @pytest.mark.parametrize("keep", HOST_KEEPS)
 def test_nothing_writes_after_freezing(keep: str, no_leaks: None) -> None:
     """What took the writable array by the buffer protocol either keeps the buffer from freezing or cannot write."""
-    buffer = Pool(budget=1 << 20).allocate(8)
+    buffer = Pool(budget=2 << 20).allocate(8)
     with buffer.writable() as array:
         array[:] = 1
         kept = HOST_KEEPS[keep](array)
@@ -164,7 +164,7 @@ def test_dtypes_that_do_not_fit_leave_the_rest_out() -> None:
 @pytest.mark.parametrize("look", ["array", "to_arrow", "to_host"])
 def test_views_hang_on_the_lease(device: Device, look: str) -> None:
     """A view of a buffer with a lease is an export of it; without the lease nobody gets one."""
-    pool = Pool(device, budget=1 << 20)
+    pool = Pool(device, budget=2 << 20)
     plain = filled(pool)
     lease = Lease([plain.region])
     buffer = Buffer(plain.region, plain.offset, plain.nbytes, lease)

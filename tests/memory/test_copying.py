@@ -76,13 +76,39 @@ def test_peers_copy_directly(first: FakeDevice, second: FakeDevice) -> None:
     assert first.statistics.host_read_bytes < 1000
     assert second.statistics.host_written_bytes == 0
     assert first.statistics.peer_copied_bytes >= batch.nbytes
-    assert first.driver.calls["let_read"] == 1
+    assert first.driver.calls["set_access"] == 2  # of the copy's device, and for it
     assert first.driver.calls["pin"] == 0
     assert there.to_arrow().equals(TABLE)
     moved(batch, second)
     # One pair, asked about once; copies themselves look, as a driver's do.
     assert road_between(first, second).name == "peer copy"
-    assert first.driver.calls["let_read"] == 1
+    assert first.driver.calls["set_access"] == 3
+
+
+def test_a_peer_is_let_in_where_the_driver_gives_no_less_than_writing(
+    first: FakeDevice, second: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where read-only access is refused, write access is asked for, once; the copy is direct, and it is noted."""
+    monkeypatch.setattr(first, "lets_read_only", None)
+    batch = moved(bow.Batch.from_arrow(TABLE), first)
+    first.driver.gives_read_only = False
+    asked: list[bool] = []
+    set_access = first.driver.set_access
+
+    def noted(address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
+        asked.extend([writable] * (address == batch.spans.regions[0].address))
+        set_access(address, nbytes, ordinal, writable=writable)
+
+    monkeypatch.setattr(first.driver, "set_access", noted)
+    first.statistics.reset()
+    try:
+        assert moved(batch, second).to_arrow().equals(TABLE)
+    finally:
+        first.driver.gives_read_only = True
+    assert first.lets_read_only is False
+    assert asked == [False, True]
+    assert first.statistics.peer_copied_bytes >= batch.nbytes
+    assert first.statistics.host_read_bytes < 1000
 
 
 def test_others_go_through_pinned_memory(
@@ -145,7 +171,9 @@ def test_no_way(first: FakeDevice, second: FakeDevice) -> None:
 
 
 @pytest.mark.parametrize("peers", [True, False])
-@pytest.mark.parametrize("call", ["can_reach", "let_read", "copy_peer", "copy_out", "copy_in", "stream_done"])
+@pytest.mark.parametrize(
+    "call", ["can_reach", "set_access", "copy_peer", "copy_out", "copy_in", "event_done"]
+)
 def test_calls_that_fail(first: FakeDevice, second: FakeDevice, call: str, peers: bool) -> None:
     """Whichever call fails, the batch arrives by another road or the error is the driver's; nothing is kept."""
     first.driver.peers = peers
@@ -211,7 +239,7 @@ def test_stats_say_which_road_and_why(first: FakeDevice, peers: bool) -> None:
 
 # What each road calls, whether peers reach each other or not.
 ROADS = {
-    True: ("can_reach", "let_read", "copy_peer", "stream_done"),
+    True: ("can_reach", "set_access", "copy_peer", "event_done"),
     False: ("can_reach", "copy_out", "copy_in"),
 }
 SIZES = st.lists(st.integers(0, 3000), min_size=1, max_size=30)

@@ -115,7 +115,12 @@ def test_memory_is_made_exported_and_imported(gpu: CudaDevice, api: Api) -> None
     del slab, mapped
     gpu.sweep()
     # Giving back needs no context, which may be what is broken.
-    assert api.made == [*in_context("cuCtxSynchronize"), *["cuMemUnmap", "cuMemAddressFree"] * 2]
+    waited = ("cuStreamIsCapturing", "cuEventCreate", "cuEventRecord", "cuEventQuery")
+    assert api.made == [
+        *(name for call in waited for name in in_context(call)),
+        *["cuMemUnmap", "cuMemAddressFree"] * 2,
+        *in_context("cuEventDestroy"),
+    ]
 
 
 def test_errors_name_the_call_and_the_status(gpu: CudaDevice, api: Api) -> None:
@@ -165,14 +170,38 @@ def test_programs_inherit_no_memory(gpu: CudaDevice, monkeypatch: pytest.MonkeyP
     gpu.sweep()
 
 
-def test_a_gpu_that_exports_nothing_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU without virtual memory management, or without descriptors, is refused by its name."""
+def test_a_gpu_that_exports_nothing_takes_copies(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU without virtual memory management, or without descriptors, has memory that no other process opens."""
     monkeypatch.setattr(api, "do_cuDeviceGetAttribute", lambda _attribute, _device: 0, raising=False)
     driver = CudaDriver(api)
     monkeypatch.setattr(cuda, "cuda_driver", lambda: driver)
     cuda._devices.clear()
-    with pytest.raises(NotOnDevice, match="Fake 0"):
-        cuda.cuda_device(0)
+    gpu = cuda.cuda_device(0)
+    assert (gpu.exports, driver.has_shared_events(0)) == (False, False)
+    slab = gpu.make_slab(1000)
+    assert (slab.fd, slab.nbytes) == (-1, 1000)
+    assert not {"cuMemCreate", "cuMemGetAllocationGranularity"} & set(api.made)
+    del slab
+    gpu.sweep()
+    assert api.made[-6:] == [*in_context("cuMemFree"), *in_context("cuEventDestroy")]
+    assert api.fake.allocated == 0
+
+
+def test_a_capture_on_a_stream_is_seen_and_left_alone(gpu: CudaDevice, api: Api) -> None:
+    """Whether a stream is captured, or waits for one that is, is asked before anything is recorded on it."""
+    api.fake.begin_capture(9, blocking=True)
+    assert [gpu.driver.stream_capturing(0, each) for each in (9, 0, 1, 8)] == [True, True, True, False]
+    api.refuse["cuStreamIsCapturing"] = bindings.CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+    assert gpu.driver.stream_capturing(0, 0)
+    api.refuse["cuStreamIsCapturing"] = bindings.CUresult.CUDA_ERROR_INVALID_HANDLE
+    with pytest.raises(DeviceError, match="400"):
+        gpu.driver.stream_capturing(0, 8)
+    del api.refuse["cuStreamIsCapturing"]
+    with pytest.raises(Capturing, match="stream 0x9"):
+        gpu.wait_streams([8, 9], 1.0)
+    assert api.fake.end_capture(9)
+    assert api.fake.misused == []
+    assert api.mode is bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
 
 
 @pytest.mark.usefixtures("no_leaks")
@@ -195,12 +224,6 @@ def test_memory_is_copied_in_out_and_to_a_peer(gpu: CudaDevice, api: Api) -> Non
     ctypes.memset(pinned, 0, 64)
     driver.copy_out(1, pinned, there.address, 64, 0)
     assert ctypes.string_at(pinned, 64) == bytes([7]) * 64
-    assert driver.stream_done(0, 0)
-    api.refuse["cuStreamQuery"] = bindings.CUresult.CUDA_ERROR_NOT_READY
-    assert not driver.stream_done(0, 0)
-    api.refuse["cuStreamQuery"] = bindings.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
-    with pytest.raises(DeviceError, match="cuStreamQuery"):
-        driver.stream_done(0, 0)
     driver.unpin(1, pinned)
     del here, there
     gpu.sweep()
@@ -247,7 +270,7 @@ def test_lent_memory_is_opened_and_closed(gpu: CudaDevice, api: Api) -> None:
         api.made.clear()
         gpu.sweep()
         asked = [name for name in api.made if "CtxP" not in name and name != "cuDeviceGet"]
-        assert asked == ["cuCtxSynchronize", "cuIpcCloseMemHandle"]
+        assert asked[-3:] == ["cuEventQuery", "cuIpcCloseMemHandle", "cuEventDestroy"]
         api.refuse["cuIpcOpenMemHandle"] = bindings.CUresult.CUDA_ERROR_MAP_FAILED
         with pytest.raises(InvalidRegion, match=r"CUDA_ERROR_MAP_FAILED \(205\).*MIG"):
             gpu.open_lent(handle)

@@ -32,11 +32,11 @@ class Blocking(FakeDriver):
         self.over.set()
         self.entered = threading.Event()
 
-    def synchronize(self, ordinal: int) -> None:
-        """Wait until the work is over."""
-        super().synchronize(ordinal)
+    def event_done(self, ordinal: int, event: int) -> bool:
+        """Say whether the work is over."""
+        super().event_done(ordinal, event)
         self.entered.set()
-        assert self.over.wait(30.0), "the test forgot to end the work"
+        return self.over.is_set()
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def test_a_wait_is_given_up(driver: Blocking, device: _Device) -> None:
     """Whoever waits for a device that is at work for long gives up in time; later waits see its work done."""
     driver.over.clear()
     with pytest.raises(DeadlineExceeded, match="still at work"):
-        device.settle(0.05)
+        device.drain(0.05)
     with pytest.raises(DeadlineExceeded):
         settle_devices((device,), 0.05)
     driver.over.set()
-    device.settle(10.0)
+    device.drain(10.0)
 
 
 @pytest.mark.usefixtures("no_leaks")
@@ -70,7 +70,7 @@ def test_one_thread_waits_for_all(driver: Blocking, device: _Device) -> None:
     """However many wait, one thread is in the driver, and what they asked for while it was is one more call."""
     driver.over.clear()
     driver.calls.clear()
-    waiting = [threading.Thread(target=device.settle, args=(20.0,)) for _ in range(10)]
+    waiting = [threading.Thread(target=device.drain, args=(20.0,)) for _ in range(10)]
     for thread in waiting:
         thread.start()
     assert driver.entered.wait(10.0)
@@ -79,8 +79,8 @@ def test_one_thread_waits_for_all(driver: Blocking, device: _Device) -> None:
     driver.over.set()
     for thread in waiting:
         thread.join(20.0)
-    assert 1 <= driver.calls["synchronize"] <= 10
-    device.settle(10.0)
+    assert 1 <= driver.calls["event_record"] <= 10
+    device.drain(10.0)
 
 
 @pytest.mark.usefixtures("no_leaks")
@@ -89,10 +89,10 @@ def test_memory_is_unmapped_when_the_device_is_done(
 ) -> None:
     """A pool that closes, or is trimmed, does not wait for ever; its memory is given back when the work is over."""
     pool = Pool(device, budget=8 * MIB)
-    pool.region(MIB)
+    pool.region(2 * MIB)
     gc.collect()
     driver.over.clear()
-    assert pool.statistics.idle == MIB
+    assert pool.statistics.idle == 2 * MIB
     sweep = device.sweep
     monkeypatch.setattr(device, "sweep", lambda *_: sweep(0.05))  # a patient one takes 5 s
     pool.trim()
@@ -143,11 +143,11 @@ def test_a_finalizer_in_the_thread_that_waits(device: _Device, driver: Blocking)
     def finalizer() -> None:
         slab = device.make_slab(MIB)
         del slab
-        device.settle(600.0)
+        device.drain(600.0)
         done.append("settled")
 
     device.later(finalizer)
-    device.settle(10.0)
+    device.drain(10.0)
     assert done == ["settled"]
     assert driver.held == (0, 0, 0)
 
@@ -162,7 +162,7 @@ def test_later_is_when_the_device_is_done(driver: Blocking, device: _Device) -> 
     assert done == ["host"]
     driver.over.set()
     until(lambda: done == ["host", "device"])
-    device.settle(10.0)
+    device.drain(10.0)
     assert done == ["host", "device"]
 
 
@@ -176,11 +176,11 @@ from bowstring.testing import fake_device
 class Last:
     def __del__(self, device=fake_device(), refused=DeviceError, finalizing=sys.is_finalizing, write=print):
         try:
-            device.settle(600.0)
+            device.drain(600.0)
         except refused as error:
             write(finalizing(), error.found, flush=True)
 
-fake_device().settle(10.0)
+fake_device().drain(10.0)
 last = Last()
 """
     ended = subprocess.run(
@@ -200,7 +200,7 @@ def test_no_thread_can_be_started(device: _Device, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuses)
         with pytest.raises(DeviceError, match="cannot be waited for"):
-            device.settle(1.0)
+            device.drain(1.0)
         device.sweep(1.0)
     assert device.driver.held != (0, 0, 0)
     device.sweep(10.0)
@@ -212,11 +212,11 @@ def test_a_child_waits_for_nothing(in_child: Callable[[Callable[[], bool]], bool
     device: FakeDevice = fake_device(0)
     batch = bow.Batch.from_arrow({"n": np.arange(10)}).to_device(device)
     refused: list[Callable[[], object]] = [
-        lambda: device.settle(1.0),
+        lambda: device.drain(1.0),
         device.synchronize,
         device.memory_info,
         lambda: device.wait_stream(1.0),
-        lambda: batch.to_device(fake_device(1), Pool(fake_device(1), budget=MIB)),
+        lambda: batch.to_device(fake_device(1), Pool(fake_device(1), budget=2 * MIB)),
         lambda: batch.to_device("cpu"),
         lambda: lendable(device, 1 << 40),
     ]

@@ -43,7 +43,7 @@ def driver(device: FakeDevice) -> FakeDriver:
     return device.driver
 
 
-def filled(pool: Pool, value: int, nbytes: int = MIB) -> Region:
+def filled(pool: Pool, value: int, nbytes: int = 2 * MIB) -> Region:
     """Return a region whose bytes all have one value."""
     region = pool.region(nbytes)
     region.array(0, nbytes, writable=True)[:] = region.device.from_host(np.full(nbytes, value, np.uint8))
@@ -118,12 +118,12 @@ def test_nothing_is_unmapped_before_the_device_is_done(
     gc.collect()
     assert not driver.calls
     order: list[str] = []
-    for name in ("synchronize", "unmap", "free_address"):
+    for name in ("event_done", "unmap", "free_address"):
         monkeypatch.setattr(driver, name, _noting(getattr(driver, name), name, order))
     device.sweep()
-    assert order == ["synchronize", "unmap", "free_address"]
+    assert order == ["event_done", "unmap", "free_address"]
     device.sweep()
-    assert driver.calls["synchronize"] == 1
+    assert driver.calls["event_done"] == 1
 
 
 def test_what_comes_back_to_life_stays_mapped(device: FakeDevice, driver: FakeDriver) -> None:
@@ -150,19 +150,19 @@ def test_what_comes_back_to_life_stays_mapped(device: FakeDevice, driver: FakeDr
     assert address not in driver.held_ranges
 
 
-@pytest.mark.parametrize("error", [Capturing("cuCtxSynchronize failed"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [Capturing("cuEventQuery failed"), KeyboardInterrupt()])
 def test_a_sweep_that_cannot_wait_unmaps_later(
     device: FakeDevice, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """Where the device cannot be waited for, or whoever waits is interrupted, memory stays mapped until it can."""
 
-    def fails(_ordinal: int) -> None:
+    def fails(_ordinal: int, _event: int) -> bool:
         raise error
 
     slab = device.make_slab(MIB)
     address = slab.address
     del slab
-    monkeypatch.setattr(driver, "synchronize", fails)
+    monkeypatch.setattr(driver, "event_done", fails)
     with contextlib.suppress(KeyboardInterrupt):
         device.sweep()
     assert address in driver.held_ranges
@@ -176,12 +176,12 @@ def test_an_interrupt_leaves_the_books_of_a_pool_right(
 ) -> None:
     """A pool that is interrupted while it waits for the device takes nothing for memory in use."""
 
-    def interrupted(_ordinal: int) -> None:
+    def interrupted(_ordinal: int, _event: int) -> bool:
         raise KeyboardInterrupt
 
     pool = Pool(device, budget=4 * MIB)
-    pool.region(MIB)
-    monkeypatch.setattr(driver, "synchronize", interrupted)
+    pool.region(2 * MIB)
+    monkeypatch.setattr(driver, "event_done", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pool.region(4 * MIB)
     monkeypatch.undo()
@@ -196,13 +196,12 @@ def test_opening_waits_for_no_work(
     pool, cache = Pool(device, budget=8 * MIB), MappingCache(idle_regions=0)
     regions = [filled(pool, 1), filled(pool, 2)]
     opened(cache, regions[0])
-    waits: list[int] = []
-    monkeypatch.setattr(driver, "synchronize", waits.append)
+    driver.calls.clear()
     view = opened(cache, regions[1])
-    assert not waits
+    assert not driver.calls["event_record"]
     del view, regions
     cache.clear()
-    assert waits
+    assert driver.calls["event_record"]
     pool.close()
 
 
@@ -380,7 +379,7 @@ def test_what_ended_is_given_up_with_a_device_that_failed(device: FakeDevice, dr
     held = driver.held
     slab = device.make_slab(MIB)
     del slab
-    driver.fail_next("synchronize")
+    driver.fail_next("event_done")
     device.sweep()
     assert driver.held == held
 

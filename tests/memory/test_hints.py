@@ -32,19 +32,15 @@ InChild = Callable[[Callable[[], bool]], bool]
 class Described(FakeDriver):
     """A driver with some GPUs by name."""
 
-    def __init__(self, *names: str, exports: bool = True) -> None:
+    def __init__(self, *names: str) -> None:
         super().__init__()
         self.names = names
-        self.exports = exports
 
     def device_count(self) -> int:
         return len(self.names)
 
     def device_name(self, ordinal: int) -> str:
         return self.names[ordinal]
-
-    def can_export(self, ordinal: int) -> bool:
-        return self.exports
 
 
 Machine = Callable[[Callable[[], Driver]], None]
@@ -61,9 +57,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     cuda._first_process.cache_clear()
 
 
-def gpus(*names: str, exports: bool = True) -> Callable[[], Driver]:
+def gpus(*names: str) -> Callable[[], Driver]:
     """Return what makes a driver that sees some GPUs."""
-    driver = Described(*names, exports=exports)
+    driver = Described(*names)
     return lambda: driver
 
 
@@ -120,14 +116,6 @@ def test_another_mig_instance(machine: Machine) -> None:
     text = said(lambda: find_device(2, bytes(16)))
     assert "memory is not shared between instances" in text
     assert "NVIDIA H200 MIG 1g.18gb" in text
-
-
-def test_a_gpu_that_cannot_export(machine: Machine) -> None:
-    """A GPU without exportable memory is named, with the road that is left."""
-    machine(gpus("Old GPU", exports=False))
-    text = said(lambda: device_by_name("cuda:0"))
-    assert "Old GPU" in text
-    assert 'to_device("cpu")' in text
 
 
 def test_no_bindings(machine: Machine) -> None:

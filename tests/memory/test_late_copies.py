@@ -28,18 +28,14 @@ class Late(FakeDriver):
         self.queued: dict[int, list[Callable[[], None]]] = {0: [], 1: []}
         self._doing = threading.Lock()
         self.stuck: set[int] = set()
-        self.moving = threading.Event()
-        self.moving.set()
 
     def stick(self, *ordinals: int) -> None:
         """Let nothing that is queued on some devices be done."""
         self.stuck.update(ordinals)
-        self.moving.clear()
 
     def go_on(self) -> None:
         """End what `stick` began."""
         self.stuck.clear()
-        self.moving.set()
 
     def _do(self, ordinal: int) -> None:
         # Who finds nothing queued must not go on, and give memory back, while another thread still copies.
@@ -47,14 +43,8 @@ class Late(FakeDriver):
             while self.queued[ordinal]:
                 self.queued[ordinal].pop(0)()
 
-    def synchronize(self, ordinal: int) -> None:
-        super().synchronize(ordinal)
-        while ordinal in self.stuck:
-            assert self.moving.wait(30.0), "the test forgot to let it go on"
-        self._do(ordinal)
-
-    def stream_done(self, ordinal: int, stream: int) -> bool:
-        super().stream_done(ordinal, stream)
+    def event_done(self, ordinal: int, event: int) -> bool:
+        super().event_done(ordinal, event)
         if ordinal in self.stuck:
             return False
         self._do(ordinal)
@@ -149,10 +139,10 @@ def test_memory_is_not_used_again_under_a_peer_copy(driver: Late, devices: list[
     gc.collect()
     again = Pool(there, budget=64 * MIB).region(MIB)
     assert again.address != used
-    there.settle(10.0)
+    there.drain(10.0)
     assert driver.held[1] == 3  # the source's, the target's, and the one of just now
     driver.go_on()
-    here.settle(10.0)
+    here.drain(10.0)
     assert not driver.queued[0]
     until(lambda: pool.statistics.in_use == 0)
     there.sweep()
@@ -164,20 +154,20 @@ def test_a_pool_waits_for_a_peer_copy(driver: Late, devices: list[FakeDevice]) -
     here, there = devices
     pool = Pool(there, budget=64 * MIB)
     buffer, _ = filled(here, 1000)
-    into = pool.region(MIB)
+    into = pool.region(2 * MIB)
     used = into.address
     driver.stick(0)
     with pytest.raises(DeadlineExceeded):
         move(buffer, Buffer(into, 0, 1000), 0.05)
     del into
     gc.collect()
-    assert pool.statistics.in_use == MIB
-    fresh = pool.region(MIB)
+    assert pool.statistics.in_use == 2 * MIB
+    fresh = pool.region(2 * MIB)
     assert fresh.address != used
     driver.go_on()
-    here.settle(10.0)
-    until(lambda: pool.statistics.idle == MIB)
-    assert pool.region(MIB).address == used
+    here.drain(10.0)
+    until(lambda: pool.statistics.idle == 2 * MIB)
+    assert pool.region(2 * MIB).address == used
 
 
 @pytest.mark.parametrize("stuck", [(0,), (1,), (0, 1)])
@@ -198,7 +188,7 @@ def test_pinned_memory_is_not_used_again_under_a_copy(
     assert before <= set(driver._pinned)
     assert not copying._stages[driver].buffers
     driver.go_on()
-    here.settle(10.0)
+    here.drain(10.0)
     until(lambda: not driver._pinned)
     assert driver.queued == {0: [], 1: []}
     into = Pool(there, budget=64 * MIB).allocate(5 * CHUNK)
@@ -206,7 +196,7 @@ def test_pinned_memory_is_not_used_again_under_a_copy(
     assert into.to_host().tobytes() == content
 
 
-@pytest.mark.parametrize("call", ["copy_in", "copy_out", "stream_done"])
+@pytest.mark.parametrize("call", ["copy_in", "copy_out", "event_done"])
 def test_a_failure_in_the_middle_leaks_no_pinned_memory(
     driver: Late, devices: list[FakeDevice], call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,7 +119,7 @@ def test_a_false_size_of_a_mapped_region_is_refused(pool: Pool) -> None:
 
 def test_idle_mappings_are_bounded(pool: Pool) -> None:
     """No more idle mappings stay than allowed, by number and by bytes, the oldest going first."""
-    for cache in (MappingCache(idle_regions=2), MappingCache(idle_bytes=2 << 20)):
+    for cache in (MappingCache(idle_regions=2), MappingCache(idle_bytes=2 * pool.device.smallest_region)):
         offers = [offered(pool) for _ in range(5)]
         opened = [cache.open(handle, sent(region)) for region, handle in offers]
         mapped = maps()

@@ -311,7 +311,7 @@ def test_a_child_cannot_use_the_pool(pool: Pool, in_child: Callable[[Callable[[]
             except ForkedError:
                 continue
             return False
-        own = Pool(pool.device, budget=MIB)
+        own = Pool(pool.device, budget=2 * MIB)
         works = own.allocate(8).nbytes == 8 if own.device.is_host else _raises_forked(lambda: own.allocate(8))
         return works and default_pool().budget > 0
 

@@ -95,7 +95,8 @@ def test_handles_go_out_and_come_in_whole(over: Child) -> None:
 def test_copies_and_streams(over: Child) -> None:
     """Bytes go from pinned memory to a device, to its peer, and back; what is not ready is no error."""
     with over:
-        assert over.call("copies", value=9) == [9, True, False, False, [5 << 32, 6 << 32]]
+        assert over.call("copies", value=9) == [9, False, True, True, False, [5 << 32, 6 << 32]]
+        assert over.call("private", nbytes=4096, value=5) == 5
         assert over.call("held") == [0, 0]
 
 

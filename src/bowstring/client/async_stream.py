@@ -54,7 +54,7 @@ def connect_async(
     writable: bool = False,
     ordered: bool = True,
     pool: Pool | None = None,
-    stream: Any = None,
+    cuda_stream: Any = None,
     limits: Limits | None = None,
     decode: Literal["device"] | None = None,
     transport: str | None = None,
@@ -71,7 +71,7 @@ def connect_async(
     ----------
     source, name, ticket, token, token_hosts, tls, shard, columns, device, mode, writable
         Those of :func:`bowstring.connect`.
-    ordered, pool, stream, limits, decode, transport, connections, validate
+    ordered, pool, cuda_stream, limits, decode, transport, connections, validate
         And these.
 
     Returns
@@ -112,7 +112,7 @@ def connect_async(
             writable=writable,
             ordered=ordered,
             pool=pool,
-            stream=stream,
+            cuda_stream=cuda_stream,
             limits=limits,
             decode=decode,
             transport=transport,

@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bowstring.client.connection import Connection
-from bowstring.client.connection.device import addresses_of
 from bowstring.client.dataset import DatasetStream
 from bowstring.client.endpoint_stream import EndpointStream, Incoming, PartitionsStream
 from bowstring.client.grouping import UNDER_WAY, Unit
@@ -22,7 +21,7 @@ from bowstring.dissociated.wire import Hello
 from bowstring.errors import UsageError
 from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.limits import Limits, limits_or_default
-from bowstring.memory import Device, Pool, default_pool
+from bowstring.memory import Device, Pool, default_pool, named_streams
 from bowstring.memory.buffer import PrivateMemory
 from bowstring.transport import check_scheme, path_hint
 
@@ -56,7 +55,7 @@ def connect(
     writable: bool = False,
     ordered: bool = True,
     pool: Pool | None = None,
-    stream: Any = None,
+    cuda_stream: Any = None,
     limits: Limits | None = None,
     decode: Literal["device"] | None = None,
     transport: str | None = None,
@@ -100,7 +99,7 @@ def connect(
     mode
         ``"map"`` gives views of the producer's memory where the transport can hand it over. ``"copy"`` copies
         each batch when it is delivered, and frees the producer's memory at once. By default memory of the host is
-        mapped and that of a GPU copied on it, until mapping has been verified on one; `stream` asks for views.
+        mapped and that of a GPU copied on it, until mapping has been verified on one; `cuda_stream` asks for views.
     writable
         Whether the batches may be written, in place: ``values``, ``raw_values``, ``to_numpy()``, ``numpy.asarray``
         and DLPack (``torch.from_dlpack``) of numbers are then writable. What is written is seen in these batches
@@ -113,11 +112,11 @@ def connect(
         serving process share one stream, which brings them one after the other.
     pool
         Where bytes land that cannot be mapped, and copies go. A pool on a device asks for that device.
-    stream
-        Where the work on batches of a GPU is queued, such as a ``cupy.cuda.Stream``, or several. Memory that is let
-        go is freed when that is done; by default, and for copies, when all work of this process on the GPU is.
-        These streams are made to wait for a producer that has not waited for its own work
-        (``publish(…, events=True)``).
+    cuda_stream
+        The CUDA stream, or streams, on which batches of a GPU are read: of CuPy, torch, cuda.core or Numba, or an
+        address. Memory that is let go is freed when what is queued there by then is done; by default, and for
+        copies, on the streams that are current, as CuPy has it, where batches are taken. They are made to wait for
+        a producer that has not waited for its own work (``publish(…, cuda_stream=…)``).
     limits
         Bounds and deadlines; ``bow.DEFAULT_LIMITS`` by default.
     decode
@@ -179,7 +178,7 @@ def connect(
         writable=writable,
         ordered=ordered,
         pool=pool,
-        stream=stream,
+        cuda_stream=cuda_stream,
         limits=limits,
         decode=decode,
         transport=transport,
@@ -203,7 +202,7 @@ def open_stream(
     writable: bool = False,
     ordered: bool = True,
     pool: Pool | None = None,
-    stream: Any = None,
+    cuda_stream: Any = None,
     limits: Limits | None = None,
     decode: Literal["device"] | None = None,
     transport: str | None = None,
@@ -246,7 +245,7 @@ def open_stream(
             token=token,
             token_hosts=token_hosts,
             shard=shard,
-            stream=stream,
+            cuda_stream=cuda_stream,
             limits=limits,
             transport=transport,
             connections=connections,
@@ -259,7 +258,7 @@ def open_stream(
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
 
-    streams = _streams(stream)
+    streams = named_streams(cuda_stream)
     if streams and mode is None:
         mode = "map"  # whoever says what reads the memory wants views of it
     allocators: dict[Device, Allocator] = {}
@@ -275,13 +274,12 @@ def open_stream(
             bodies = functools.partial(DeviceBodies, target, copies_to.allocator())
         # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
         reading = () if mode == "copy" or target is not None else streams
-        waits = bool(reading) and addresses_of(reading) is not None
         under_way = UNDER_WAY if unit.tickets else 0
         hello = Hello(
             chosen,
             limits.window_bytes,
             pointers=True,
-            events=waits,
+            events=bool(reading),
             shard=part,
             partitions=under_way,
             looks=looks,
@@ -479,15 +477,3 @@ def _ticket(name: Any, ticket: Any) -> bytes | None:
         return ticket.encode() if isinstance(ticket, str) else bytes(memoryview(ticket))
     except (TypeError, UnicodeEncodeError) as error:
         raise UsageError("not a ticket", expected="bytes, or text", found=ascii(ticket)[:80]) from error
-
-
-def _streams(given: Any) -> tuple[Any, ...]:
-    """Return the streams that a user names, by themselves or as several."""
-    if given is None:
-        return ()
-    streams = (
-        (given,) if hasattr(given, "synchronize") else tuple(given) if isinstance(given, Iterable) else ()
-    )
-    if not streams or not all(hasattr(each, "synchronize") for each in streams):
-        raise UsageError("not a stream of a GPU", expected="something with synchronize()", found=repr(given))
-    return streams

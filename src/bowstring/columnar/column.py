@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bowstring.columnar.interchange import export
 from bowstring.columnar.interchange.conversions import Converting, needed, shown_variants
-from bowstring.columnar.interchange.dlpack import device_pair, dlpack_capsule
+from bowstring.columnar.interchange.dlpack import device_pair, dlpack_capsule, warn_of_writes
 from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
 from bowstring.columnar.layout import Kind, Layout, Node
@@ -408,8 +408,9 @@ class Column(export.Exporting, Converting):
     ) -> Any:
         """Return plain numbers without nulls as a DLPack capsule: what ``from_dlpack(column)`` calls.
 
-        The consumer may write them only if the batch came by ``connect(writable=True)``. The batch cannot be
-        released while the consumer has it.
+        The consumer may write them only if the batch came by ``connect(writable=True)``: on a GPU, CuPy and torch
+        take no notice, and one warning in a process says so. The batch cannot be released while the consumer has
+        it. Where it was mapped, name the stream on which the consumer works: ``connect(cuda_stream=…)``.
 
         Raises
         ------
@@ -422,6 +423,8 @@ class Column(export.Exporting, Converting):
         >>> np.from_dlpack(Batch.from_arrow({"a": np.arange(3)})["a"])
         array([0, 1, 2])
         """
+        if not copy:
+            warn_of_writes(self.batch)
         return dlpack_capsule(
             array_of_numbers(self),
             self.device,
@@ -448,6 +451,7 @@ class Column(export.Exporting, Converting):
         if self.device.arrow_device_type != _CUDA:
             raise AttributeError(f"the column is on {self.device.name}, and not on a GPU")
         # What the caller gets is a dict, which keeps nothing alive.
+        warn_of_writes(self.batch)
         self._lent = array = array_of_numbers(self)
         interface = dict(array.__cuda_array_interface__)
         interface["data"] = interface["data"][0], True  # read-only

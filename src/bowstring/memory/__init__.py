@@ -4,6 +4,7 @@ from bowstring.memory.buffer import Buffer, wrap
 from bowstring.memory.copying import Road, Stretch, carry, road_between
 from bowstring.memory.cuda.events import EventHandle, OpenedEvent, Pending
 from bowstring.memory.cuda.ipc import lend, lendable, used_here
+from bowstring.memory.cuda.streams import NamedStream, named_streams, on_streams
 from bowstring.memory.device import (
     CPU_DEVICE_TYPE,
     Device,
@@ -35,6 +36,7 @@ __all__ = [
     "LentHandle",
     "MappingCache",
     "MappingStatistics",
+    "NamedStream",
     "OpenedEvent",
     "Pending",
     "Pool",
@@ -57,6 +59,8 @@ __all__ = [
     "lend",
     "lendable",
     "mappings",
+    "named_streams",
+    "on_streams",
     "owned_regions",
     "register_devices",
     "road_between",

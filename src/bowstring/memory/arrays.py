@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from bowstring.errors import NotExportable
 from bowstring.memory.device import Device
 
 __all__ = ["device_array", "distinct", "last_of"]
+
+_CUDA: Final = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
 
 def device_array(values: Any) -> tuple[Device, Any] | None:
@@ -18,25 +21,38 @@ def device_array(values: Any) -> tuple[Device, Any] | None:
     Parameters
     ----------
     values
-        A CuPy array, any object with ``__cuda_array_interface__`` (numba, PyTorch), or an array of another device
-        that Bowstring knows.
+        A CuPy array, any object with DLPack (PyTorch, JAX) or ``__cuda_array_interface__`` (numba), or an array of
+        another device that Bowstring knows. The current stream waits for the work on it, as far as the protocol
+        says where that is queued: DLPack for the producer's current stream, the interface where it names one.
 
     Raises
     ------
     NotOnDevice
         This process cannot use the device.
+    NotExportable
+        Its library does not hand it over.
     MissingDependency
         Arrays on a GPU need CuPy.
     """
     device = getattr(values, "device", None)
     if isinstance(device, Device):
         return None if device.is_host else (device, values)
-    if not hasattr(values, "__cuda_array_interface__"):
+    ask = getattr(values, "__dlpack_device__", None)
+    kind = int(ask()[0]) if callable(ask) else None
+    # Not asked of those that say they are on the host: torch raises where a tensor needs a gradient.
+    if kind not in _CUDA and (kind is not None or not hasattr(values, "__cuda_array_interface__")):
         return None
     # Loaded on first use, as all of CUDA is.
     from bowstring.memory.cuda.device import cuda_device, load_cupy
 
-    array = load_cupy().asarray(values)
+    cupy = load_cupy()
+    if kind is None or isinstance(values, cupy.ndarray):
+        array = cupy.asarray(values)
+    else:  # torch's interface names no stream, and its work on a stream of its own would not be waited for
+        try:
+            array = cupy.from_dlpack(values)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise NotExportable("an array is not handed over by its library", found=str(error)) from error
     return cuda_device(int(array.device.id)), array
 
 

@@ -16,9 +16,10 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.slab import Slab, host_slab, map_host_slab
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from bowstring.memory.cuda.events import RecordedEvent
+    from bowstring.memory.cuda.streams import NamedStream
 
 __all__ = [
     "CPU_DEVICE_TYPE",
@@ -52,6 +53,11 @@ class Device(abc.ABC):
         The array namespace of the device: NumPy, CuPy, or the fake's own.
     maps_by_default
         Whether readers get views of a producer's memory unless they ask for copies.
+    smallest_region
+        Bytes of a pool's smallest region, of which others are multiples: at least what the driver allocates at
+        once.
+    exports
+        Whether other processes can map its memory.
     """
 
     name: str
@@ -61,6 +67,8 @@ class Device(abc.ABC):
     alignment: int = 64
     xp: Any
     maps_by_default: bool = True
+    smallest_region: int = 1 << 20
+    exports: bool = True
 
     @property
     def is_host(self) -> bool:
@@ -89,7 +97,11 @@ class Device(abc.ABC):
 
     @abc.abstractmethod
     def synchronize(self) -> None:
-        """Wait until all work queued on this device is done, however long that takes: see :meth:`settle`."""
+        """Wait until all work of this process on this device is done, however long that takes.
+
+        Not while a graph is captured in any thread, nor while work waits for another process: Bowstring itself
+        waits for streams, and never for a whole device.
+        """
 
     def aside(self) -> contextlib.AbstractContextManager[None]:
         """As :meth:`use`, for data that are ready: reads in the block do not wait for what is queued elsewhere."""
@@ -103,13 +115,17 @@ class Device(abc.ABC):
         """
         return contextlib.nullcontext()
 
-    def settle(self, seconds: float = DEFAULT_LIMITS.device_timeout) -> None:  # noqa: B027  the host has nothing queued
-        """Wait until all work queued on this device is done, for a limited time.
+    def on(self, streams: Sequence[NamedStream]) -> contextlib.AbstractContextManager[None]:
+        """Return a ``with`` block whose work is queued on the first of some streams, behind the others."""
+        raise NotOnDevice("the host has no streams", found=[hex(each.address) for each in streams])
+
+    def rest(self, seconds: float) -> None:  # noqa: B027  the host has nothing queued
+        """Wait until memory that nobody refers to any more is not read either, by any stream that was used with it.
 
         Raises
         ------
         DeadlineExceeded
-            It is not done after `seconds`.
+            It is read still after `seconds`.
         """
 
     def copy_in(self, address: int, host: int, nbytes: int) -> None:  # noqa: ARG002  overridden
@@ -121,7 +137,7 @@ class Device(abc.ABC):
         raise Unsupported("nothing copies from this device", found=self.name)
 
     def wait_stream(self, seconds: float) -> None:  # noqa: B027  the host has no streams
-        """Wait until what was queued on the current stream of this device is done.
+        """Wait until what is queued on the current stream of this device now is done.
 
         Raises
         ------
@@ -140,13 +156,17 @@ class Device(abc.ABC):
         """
 
     def later(self, call: Callable[[], object]) -> None:
-        """Call a function as soon as all that is queued on this device now is done: at once on the host."""
+        """Call a function as soon as all streams that were used have done what is queued: at once on the host."""
         call()
 
     def __repr__(self) -> str:
         return f"<Device {self.name}>"
 
     # The order of work, where there are streams
+
+    def current(self) -> NamedStream | None:
+        """Return the stream that work of this thread is queued on; ``None`` on the host."""
+        return None
 
     def record(self) -> RecordedEvent | None:
         """Return an event after all that is queued on the current stream; ``None`` on the host."""
@@ -249,7 +269,7 @@ def cpu() -> CpuDevice:
 
 
 def settle_devices(devices: Iterable[Device], seconds: float = DEFAULT_LIMITS.device_timeout) -> None:
-    """Wait until all that this process queued on some devices is done.
+    """Wait until what is queued on the current streams of some devices is done.
 
     Raises
     ------
@@ -259,7 +279,7 @@ def settle_devices(devices: Iterable[Device], seconds: float = DEFAULT_LIMITS.de
         A device is still at work after `seconds`.
     """
     for device in {each for each in devices if not each.is_host}:
-        device.settle(seconds)
+        device.wait_stream(seconds)
 
 
 class _Kind(NamedTuple):

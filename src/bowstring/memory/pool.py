@@ -18,9 +18,11 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from bowstring.errors import ClosedError, ForkedError, NotPicklable, OutOfBudget, UsageError
+from bowstring.errors import ClosedError, DeadlineExceeded, ForkedError, NotPicklable, OutOfBudget, UsageError
+from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.buffer import Buffer
-from bowstring.memory.device import Device, cpu, settle_devices
+from bowstring.memory.cuda.driver import Capturing
+from bowstring.memory.device import Device, cpu
 from bowstring.memory.forks import fork_sentinel, snapshot, watch_forks
 from bowstring.memory.region import Region, register_region
 from bowstring.memory.slab import let_go
@@ -35,8 +37,8 @@ __all__ = ["Allocator", "Pool", "PoolStatistics", "default_budget", "default_poo
 _Item = TypeVar("_Item")
 _MIB: Final = 1 << 20
 _SLAB: Final = 64 * _MIB
-_SMALLEST: Final = 1 * _MIB
 _GROWN: Final = 4 * _MIB
+_PATIENCE: Final = 0.1  # seconds
 _FORK_SECONDS: Final = 1.0
 _LEAST_BUDGET: Final = 64 * _MIB
 
@@ -82,8 +84,8 @@ def default_budget(device: Device | None = None) -> int:
     return max(min(bounds) // 2, _LEAST_BUDGET)
 
 
-def size_class(nbytes: int, smallest: int = _SMALLEST) -> int:
-    """Return the slab size for `nbytes`: a power of two up to 64 MiB, from 1 MiB on, then a multiple of 64 MiB."""
+def size_class(nbytes: int, smallest: int = Device.smallest_region) -> int:
+    """Return the slab size for `nbytes`: a power of two up to 64 MiB, at least `smallest`, then a multiple."""
     if nbytes <= _SLAB:
         return max(smallest, 1 << (nbytes - 1).bit_length()) if nbytes else smallest
     return -(-nbytes // _SLAB) * _SLAB
@@ -201,7 +203,7 @@ class Pool:
 
     def _region(self, nbytes: int, least: int, *, prepare: bool) -> Region:
         """Return a region of at least `nbytes` bytes, or a warm one of at least `least`."""
-        size = size_class(nbytes)
+        size = size_class(nbytes, self.device.smallest_region)
         self._check()
         with self._lock:
             dropped = self._collect()
@@ -212,12 +214,11 @@ class Pool:
                 self._reused += 1
         try:
             let_go(dropped)
+            if slab is not None and not self._may_be_written(slab, size):
+                slab = None
             if slab is None:
                 slab = self.device.make_slab(size)
                 self._made += 1
-            else:
-                # Work that this process queued before the slab came back may still read it.
-                settle_devices((slab.device,))
             if prepare:
                 slab.prepare(nbytes)
         except BaseException:
@@ -229,6 +230,25 @@ class Pool:
         region = Region.of_slab(slab, self._returned)
         register_region(region)
         return region
+
+    def _may_be_written(self, slab: Slab, size: int) -> bool:
+        """Wait until no stream reads a warm slab; false if it was put back, for a fresh one to be made.
+
+        A stream may wait for what this region is to be published to, so what is busy for long is not waited for
+        while there is room.
+        """
+        try:
+            self.device.rest(_PATIENCE)
+        except (DeadlineExceeded, Capturing):
+            with self._lock:
+                in_use, idle = self._held()
+                if in_use + idle + size <= self.budget:
+                    self._in_use += size - slab.nbytes
+                    self._reused -= 1
+                    self._idle.append(slab)
+                    return False
+            self.device.rest(DEFAULT_LIMITS.device_timeout)
+        return True
 
     def allocator(self, expected: int = 0, *, prepare: bool = True) -> Allocator:
         """Return an allocator with regions of its own; `expected` bytes fit into one. `prepare` as for `region`."""
@@ -388,7 +408,7 @@ class Allocator:
     def __init__(self, pool: Pool, expected: int = 0, *, prepare: bool = True) -> None:
         self._pool = pool
         self._prepare = prepare
-        self._size = expected or _SMALLEST
+        self._size = expected or pool.device.smallest_region
         self._least = expected
         self._lock = threading.RLock()
         self._region: Region | None = None
@@ -420,9 +440,8 @@ class Allocator:
                 # Regions grow with what is in use, as each costs a descriptor; but a small buffer that is kept
                 # holds a whole one, small ones stay in the processor's cache, and several must fit into the budget.
                 most = max(_GROWN, self._pool._in_use // 8)
-                self._size = min(
-                    2 * self._region.nbytes, _SLAB, most, max(_SMALLEST, self._pool.budget // 16)
-                )
+                share = max(self.device.smallest_region, self._pool.budget // 16)
+                self._size = min(2 * self._region.nbytes, _SLAB, most, share)
             region, offset = self._region, self._next
             alignment = self._pool.device.alignment
             self._next = offset + -(-nbytes // alignment) * alignment

@@ -100,6 +100,9 @@ _NOT_OPENED: Final = (
 )
 
 
+_NOT_EXPORTED: Final = (
+    "the GPU, or its driver, cannot export memory to another process (WSL2, virtual GPUs): the bytes are sent"
+)
 _OF_DEVICES: Final = "memory of a GPU is copied to the host and sent"
 
 
@@ -123,11 +126,17 @@ def hands_over(channel: Channel, hello: Hello | None, source: _Source) -> bool:
 
 
 def _can_open(channel: Channel, hello: Hello | None, source: _Source) -> bool:
-    """Whether the reader can open what a data set lends, if it lends anything."""
+    """Whether the reader can open what a data set has on devices, or lends, if that is anything."""
+    if channel.passes_memory != "object" and not _all_exported(source):
+        return False
     lends = source.lending is not None and source.lending.nbytes > 0
     if not lends or channel.passes_memory == "object":
         return True
     return hello is not None and hello.ipc == this_process().place
+
+
+def _all_exported(source: _Source) -> bool:
+    return all(device.exports for device in source.devices)
 
 
 def road(channel: Channel, protocol: ProducerProtocol, source: _Source) -> tuple[str, str]:
@@ -153,7 +162,7 @@ def road(channel: Channel, protocol: ProducerProtocol, source: _Source) -> tuple
     if channel.passes_memory == "rkey" and source.devices:
         return f"{scheme}: packed", _OF_DEVICES + _apart(protocol.hello)
     if not _can_open(channel, protocol.hello, source):
-        return f"{scheme}: packed", _NOT_OPENED
+        return f"{scheme}: packed", _NOT_OPENED if _all_exported(source) else _NOT_EXPORTED
     return f"{scheme}: packed", "the reader asked for the bytes"
 
 

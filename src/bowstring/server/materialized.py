@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.materialize import Lender, placed_compact, wholly_lent
@@ -48,10 +48,10 @@ class MaterializedSource:
         seconds: float = DEFAULT_LIMITS.device_timeout,
         *,
         in_place: bool = False,
-        events: bool = False,
+        waits: bool = True,
     ) -> None:
         self.schema = schema
-        compact = [compacted(batch) for batch in (source if events else _ready(source, seconds))]
+        compact = [compacted(batch) for batch in (_ready(source, seconds) if waits else source)]
         lender = Lender() if in_place else None
         if lender is not None:
             compact = [lender.lent(batch) for batch in compact]
@@ -66,7 +66,7 @@ class MaterializedSource:
         lending = None if lender is None else lender.result(placed, pool.device)
         # What is lent was maybe made compact just now, by work that was queued on its own device.
         devices = (pool.device, *(batch.device for batch in compact if in_place))
-        pending = _pending(devices) if events and lending is not None and lending.nbytes else None
+        pending = None if waits or lending is None or not lending.nbytes else _pending(devices)
         if pending is None:
             settle_devices(devices, seconds)
         elif lender is not None:
@@ -137,8 +137,8 @@ class MaterializedSource:
             if self._released:
                 raise UnknownTicket("the data set is no longer offered")
             found, pending = list(self._batches), self.pending
-        if pending is not None and not pending.done:
-            settle_devices(self.devices)
+        if pending is not None:
+            pending.wait(DEFAULT_LIMITS.device_timeout)
         return iter(found)
 
     def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
@@ -232,7 +232,8 @@ def _pending(devices: Iterable[Device]) -> Pending | None:
     """Return an event after all that is queued now, where one can stand for all of it: on one device alone."""
     used = {device for device in devices if not device.is_host}
     [device] = used if len(used) == 1 else [None]
-    return Pending(device) if isinstance(device, DriverDevice) else None
+    shares = isinstance(device, DriverDevice) and device.driver.has_shared_events(device.ordinal)
+    return Pending(cast("DriverDevice", device)) if shares else None
 
 
 def _ready(source: Iterable[Batch], seconds: float) -> Iterator[Batch]:

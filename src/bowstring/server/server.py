@@ -29,7 +29,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.limits import Limits, limits_or_default
-from bowstring.memory import Pool, kept_for_good
+from bowstring.memory import Pool, kept_for_good, named_streams, on_streams
 from bowstring.server.acceptor import Acceptor
 from bowstring.server.advertising import advertised_host, host_to_name, reached_at
 from bowstring.server.arguments import check_address, check_door, check_offer, check_seconds
@@ -148,7 +148,7 @@ class Server(Closing):
         ttl: float | None = None,
         separate: bool = False,
         share: Literal["copy", "in_place"] = "copy",
-        events: bool = False,
+        cuda_stream: Any = None,
     ) -> Endpoint:
         """Offer a data set.
 
@@ -183,12 +183,15 @@ class Server(Closing):
             or mapped by the driver) is copied as always, and the reader's ``stats.why`` says so. A reader can see
             all of an allocation, beyond what is published of it.
 
-        events
-            With ``share="in_place"``: whether readers wait and not this call, which then returns while work that is
-            queued on the current stream of the data's GPU still fills them. Streams that a reader names
-            (``connect(stream=…)``) wait for an event of that work; for other readers the server waits before it
-            sends anything. Where data are on several devices, or nothing can be lent, this call waits as always.
-            This process must live until the work is done: what waits for one that ended may do so for ever.
+        cuda_stream
+            The CUDA stream, or streams, on which work on the data is queued: of CuPy, torch, cuda.core or Numba,
+            or an address. By default the stream that is current in this thread, as CuPy has it; other streams are
+            not waited for. Copies are queued there too, and this call waits for them. With ``share="in_place"`` a
+            stream that is named lets the readers wait instead: the call returns while work on the stream still
+            fills the data, streams that a reader names (``connect(cuda_stream=…)``) wait for an event of that
+            work, and for other readers the server waits before it sends anything. Where data are on several
+            devices, nothing can be lent, or the driver has no events for other processes, this call waits as
+            always. This process must live until the work is done: what waits for one that ended may do so for ever.
 
         Returns
         -------
@@ -206,25 +209,25 @@ class Server(Closing):
         OutOfBudget
             The pool has no room; nothing is published.
         DeadlineExceeded
-            A device did not finish what was queued on it within ``Limits.device_timeout``.
+            A stream did not finish what was queued on it within ``Limits.device_timeout``.
         DeviceError
             The driver fails; nothing is published.
         """
         self._check()
         if share not in ("copy", "in_place"):
             raise UsageError("no such way to share", expected="'copy' or 'in_place'", found=repr(share))
-        if events and share != "in_place":
-            raise UsageError(
-                "events are for what is lent in place", hint='publish(…, share="in_place", events=True)'
-            )
+        streams = named_streams(cuda_stream)
         check_offer(name, schema, readers)
         ttl = None if ttl is None else check_seconds(ttl, "ttl")
         if not replace:
             self._catalogue.check_free(name)
         seconds, in_place = self.limits.device_timeout, share == "in_place"
-        source, readers = source_of(
-            data, schema, self.pool, readers, seconds, in_place=in_place, events=events
-        )
+        on = functools.partial(on_streams, self.pool.device, streams)
+        with on():
+            waits = not (in_place and streams)
+            source, readers = source_of(
+                data, schema, self.pool, readers, seconds, in_place=in_place, on=on, waits=waits
+            )
         if separate and source.charged:
             raise UsageError(
                 "a lazily produced data set goes over one connection",

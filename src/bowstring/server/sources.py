@@ -34,6 +34,7 @@ __all__ = ["MakeRoom", "Source", "StreamingSource", "source_of"]
 
 # Waits until there may be room for so many bytes; false when there will not be.
 MakeRoom = Callable[[int], bool]
+On = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class Source(Protocol):
@@ -98,12 +99,14 @@ def source_of(
     seconds: float = DEFAULT_LIMITS.device_timeout,
     *,
     in_place: bool = False,
-    events: bool = False,
+    on: On = contextlib.nullcontext,
+    waits: bool = True,
 ) -> tuple[Source, int | None]:
     """Return (source, readers) for whatever a user publishes.
 
     Tables, batches and arrays become resident; readers, generators and callables are produced lazily. What can
-    be read only once has one reader. `seconds` is the most that each wait for a device may take.
+    be read only once has one reader. `seconds` is the most that each wait for a device may take. What is produced
+    lazily is copied inside `on()`. Without `waits`, work on what is lent in place is not waited for.
     """
     again = gives_batches(data) and not _reads_once(data)
     if in_place and (again or _reads_once(data) or (callable(data) and not _is_arrow(data))):
@@ -119,10 +122,10 @@ def source_of(
         def produce() -> tuple[pa.Schema, Iterable[Batch]]:
             return pending.pop() if pending else batches(data(), schema)
 
-        return StreamingSource(first_schema, produce, pool, seconds), readers
+        return StreamingSource(first_schema, produce, pool, seconds, on=on), readers
     found = _batches(data, schema)
     if again:  # a file, which can be read any number of times
-        return StreamingSource(found[0], lambda: _batches(data, schema), pool, seconds), readers
+        return StreamingSource(found[0], lambda: _batches(data, schema), pool, seconds, on=on), readers
     if _reads_once(data):
         if readers not in (None, 1):
             raise UsageError(
@@ -138,8 +141,8 @@ def source_of(
                 raise UnknownTicket("the data set could be read once, and a reader broke off")
             return once.pop()
 
-        return StreamingSource(found[0], produce_once, pool, seconds, once=True), 1
-    return MaterializedSource(*found, pool, seconds, in_place=in_place, events=events), readers
+        return StreamingSource(found[0], produce_once, pool, seconds, once=True, on=on), 1
+    return MaterializedSource(*found, pool, seconds, in_place=in_place, waits=waits), readers
 
 
 def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Batch]]:
@@ -170,6 +173,8 @@ class StreamingSource:
         The most that each wait for a device may take.
     once
         Whether it can be called only once.
+    on
+        Makes a block whose work on a device is queued behind that of streams that were named.
     """
 
     charged = True
@@ -187,6 +192,7 @@ class StreamingSource:
         seconds: float = DEFAULT_LIMITS.device_timeout,
         *,
         once: bool = False,
+        on: On = contextlib.nullcontext,
     ) -> None:
         self.schema = schema
         self._once = once
@@ -194,6 +200,7 @@ class StreamingSource:
         self._pool = pool
         self.devices: tuple[Device, ...] = () if pool.device.is_host else (pool.device,)
         self._seconds = seconds
+        self._on = on
 
     def items(
         self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
@@ -207,8 +214,10 @@ class StreamingSource:
         known: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
         with contextlib.closing(batches):
             for batch in batches:
-                yield from encoder.encode(_placed(batch, allocator, known, make_room, self._seconds))
-                del batch  # what the reader frees must not stay alive here
+                with self._on():
+                    ready = _placed(batch, allocator, known, make_room, self._seconds)
+                yield from encoder.encode(ready)
+                del batch, ready  # what the reader frees must not stay alive here
 
     def batches(self) -> Iterator[Batch]:
         """Yield each batch when it is asked for, where its producer has put it."""
@@ -248,7 +257,7 @@ class StreamingSource:
             schema, found = produce()
             return schema, itertools.islice(found, index, None, count)
 
-        return StreamingSource(self.schema, produce_part, self._pool, self._seconds)
+        return StreamingSource(self.schema, produce_part, self._pool, self._seconds, on=self._on)
 
     def release(self) -> None:
         """Let go of the producer."""

@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import mmap
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from bowstring.errors import BowstringError, DeviceError, OutOfBudget
@@ -46,6 +47,9 @@ class FakeDriver(FakeEvents):
         Bytes that each device says it has.
     peers : bool
         Whether the devices reach each other's memory. The answer is kept for each pair.
+    exports, shares_events, gives_read_only : bool
+        Whether memory can be exported, events can be opened by other processes, and memory mapped read-only: WSL2
+        and virtual GPUs lack some of it.
     """
 
     def __init__(self) -> None:
@@ -60,8 +64,8 @@ class FakeDriver(FakeEvents):
         self._failures: dict[str, BowstringError] = {}
         self._gone = False
         self.memory = 8 << 30
-        self.peers = True
-        self._readers: dict[int, set[int]] = {}
+        self.peers = self.exports = self.shares_events = self.gives_read_only = True
+        self._readers: dict[int, dict[int, bool]] = {}
         self._pinned: dict[int, int] = {}
 
     def fail_next(self, call: str, error: BowstringError | None = None) -> None:
@@ -113,6 +117,19 @@ class FakeDriver(FakeEvents):
             self._allocations.add(address, fd, nbytes, kind, ordinal)
         return address
 
+    def allocate_together(self, ordinal: int, sizes: Sequence[int]) -> list[int]:
+        """Allocate small blocks of one granule, as ``cudaMalloc`` does; who opens one sees the granule."""
+        offsets = [0, *itertools.accumulate(-(-size // 512) * 512 for size in sizes)]
+        room = whole_pages(offsets.pop())
+        fd = fresh_memfd(room)
+        with self._lock:
+            start = map_untouchable(0, room, mmap.MAP_SHARED, fd)
+            libc().mprotect(start, room, mmap.PROT_READ | mmap.PROT_WRITE)
+            addresses = [start + ADDRESS_SHIFT + offset for offset in offsets]
+            for address, size, offset in zip(addresses, sizes, offsets, strict=True):
+                self._allocations.add(address, os.dup(fd), size, "malloc", ordinal, offset)
+        return addresses
+
     def free(self, address: int) -> None:
         """Free what `allocate` made; the same address is given out next."""
         with self._lock:
@@ -122,6 +139,8 @@ class FakeDriver(FakeEvents):
             room = whole_pages(found[1].nbytes)
             self._allocations.remove(address, room)
             os.close(found[1].fd)
+            if not self._allocations.is_alone(found[1]):
+                return
             map_untouchable(address - ADDRESS_SHIFT, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | FIXED, -1)
 
     @property
@@ -132,9 +151,10 @@ class FakeDriver(FakeEvents):
 
     def _call(self, name: str) -> None:
         self.calls[name] += 1
-        error = self._failures.pop(name, None)
-        if error is not None:
-            raise error
+        if name in self._failures:
+            raise self._failures.pop(
+                name
+            )  # not by a name of this frame, which the error would hold, and it the error
         if self._gone:
             raise DeviceError(f"{name} failed", found="CUDA_ERROR_DEVICE_UNAVAILABLE (46)")
 
@@ -150,9 +170,21 @@ class FakeDriver(FakeEvents):
         self._call("device_name")
         return f"Fake {ordinal}"
 
-    def can_export(self, ordinal: int) -> bool:  # noqa: ARG002  all can
+    def can_export(self, ordinal: int) -> bool:  # noqa: ARG002  of all the same
         self._call("can_export")
-        return True
+        return self.exports
+
+    def has_shared_events(self, ordinal: int) -> bool:  # noqa: ARG002  of all the same
+        self._call("has_shared_events")
+        return self.shares_events
+
+    def allocate_private(self, ordinal: int, nbytes: int) -> int:
+        self._call("allocate_private")
+        return self.allocate(ordinal, nbytes, "async")
+
+    def free_private(self, ordinal: int, address: int) -> None:  # noqa: ARG002
+        self._call("free_private")
+        self.free(address)
 
     def granularity(self, ordinal: int) -> int:  # noqa: ARG002  of all the same
         self._call("granularity")
@@ -209,9 +241,15 @@ class FakeDriver(FakeEvents):
             map_untouchable(address - ADDRESS_SHIFT, nbytes, mmap.MAP_SHARED | FIXED, fd)
             self._mapped[address] = nbytes
 
-    def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:  # noqa: ARG002
+    def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
         self._call("set_access")
         self._check_mapped(address, nbytes)
+        if not writable and not self.gives_read_only:
+            raise refused("set_access", "CUDA_ERROR_NOT_SUPPORTED (801)")
+        readers = self._readers.setdefault(address, {})
+        readers[ordinal] = writable
+        if next(iter(readers)) != ordinal:  # a peer: what the first one may do stays as it is
+            return
         allowed = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         if libc().mprotect(address - ADDRESS_SHIFT, nbytes, allowed):
             raise refused("set_access", os.strerror(ctypes.get_errno()))
@@ -280,8 +318,10 @@ class FakeDriver(FakeEvents):
             found = self._allocations.at(address)
             if found is None or found[1].kind != "malloc":
                 raise refused("get_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
-            fd = found[1].fd
-            return Token(os.getpid(), fd, os.fstat(fd).st_ino, found[1].nbytes).pack()
+            fd, alone = found[1].fd, self._allocations.is_alone(found[1])
+            status = os.fstat(fd)
+            nbytes = found[1].nbytes if alone else status.st_size
+            return Token(os.getpid(), fd, status.st_ino, nbytes, found[1].offset).pack()
 
     def open_ipc_handle(self, ordinal: int, token: bytes) -> int:  # noqa: ARG002
         self._call("open_ipc_handle")
@@ -295,12 +335,12 @@ class FakeDriver(FakeEvents):
             if not count:
                 address = said.mapped() + ADDRESS_SHIFT
             self._opened[token] = address, nbytes, count + 1
-        return address
+        return address + said.offset
 
     def close_ipc_handle(self, ordinal: int, address: int) -> None:  # noqa: ARG002
         self._call("close_ipc_handle")
         with self._lock:
-            token = next((each for each, (start, _, _) in self._opened.items() if start == address), None)
+            token = next((each for each in self._opened if self._opened_at(each) == address), None)
             if token is None:
                 raise refused("close_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
             start, nbytes, count = self._opened[token]
@@ -310,6 +350,11 @@ class FakeDriver(FakeEvents):
                 del self._opened[token]
                 libc().munmap(start - ADDRESS_SHIFT, whole_pages(nbytes))
 
+    def _opened_at(self, token: bytes) -> int:
+        found = Token.unpack(token)
+        assert found is not None
+        return self._opened[token][0] + found.offset
+
     def memory_info(self, ordinal: int) -> tuple[int, int]:  # noqa: ARG002  of all the same
         self._call("memory_info")
         return max(0, self.memory - sum(self._mapped.values())), self.memory
@@ -317,12 +362,6 @@ class FakeDriver(FakeEvents):
     def can_reach(self, ordinal: int, peer: int) -> bool:
         self._call("can_reach")
         return ordinal == peer or self.peers
-
-    def let_read(self, address: int, nbytes: int, ordinal: int) -> None:
-        self._call("let_read")
-        with self._lock:
-            self._check_mapped(address, nbytes)
-            self._readers.setdefault(address, set()).add(ordinal)
 
     def pin(self, ordinal: int, nbytes: int) -> int:  # noqa: ARG002  of all the same
         self._call("pin")

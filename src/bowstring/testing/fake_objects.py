@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -12,9 +13,10 @@ import os
 import struct
 import threading
 import time
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from bowstring.errors import DeviceError, OutOfBudget
+from bowstring.memory.cuda.driver import Capturing
 from bowstring.memory.handle import start_time
 from bowstring.memory.slab import fresh_memfd
 
@@ -74,8 +76,8 @@ def refused(call: str, found: str) -> DeviceError:
 
 Kind = Literal["malloc", "async", "managed", "vmm"]
 
-# number of the exporting process, its descriptor, inode of the memory, bytes; the rest is zeros
-_TOKEN: Final = struct.Struct("<4sIIQQ36x")
+# number of the exporting process, its descriptor, inode of the memory, bytes, offset; the rest is zeros
+_TOKEN: Final = struct.Struct("<4sIIQQQ28x")
 _MAGIC: Final = b"\0IPC"
 
 
@@ -91,6 +93,8 @@ class Allocation:
         Its size in bytes, how it was allocated, and on which device.
     buffer_id
         Never used again in this process.
+    offset
+        Where it begins in that memory, which it may share with others.
     """
 
     fd: int
@@ -98,6 +102,7 @@ class Allocation:
     kind: Kind
     ordinal: int
     buffer_id: int
+    offset: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,18 +115,19 @@ class Token:
         The exporting process, and its descriptor.
     inode
         Of the memory: another allocation may have the descriptor since.
-    nbytes
-        Size in bytes.
+    nbytes, offset
+        Size in bytes of all of the memory, and where the allocation begins in it.
     """
 
     pid: int
     fd: int
     inode: int
     nbytes: int
+    offset: int = 0
 
     def pack(self) -> bytes:
         """Return the 64 bytes."""
-        return _TOKEN.pack(_MAGIC, self.pid, self.fd, self.inode, self.nbytes)
+        return _TOKEN.pack(_MAGIC, self.pid, self.fd, self.inode, self.nbytes, self.offset)
 
     @classmethod
     def unpack(cls, data: bytes) -> Token | None:
@@ -176,6 +182,7 @@ class FakeAllocations:
         self._numbers = itertools.count(1)
         self._known: dict[int, Allocation] = {}
         self._freed: dict[int, list[int]] = {}
+        self._together: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -185,16 +192,25 @@ class FakeAllocations:
         addresses = self._freed.get(room)
         return addresses.pop() if addresses else None
 
-    def add(self, address: int, fd: int, nbytes: int, kind: Kind, ordinal: int) -> None:
-        """Enter an allocation."""
-        self._known[address] = Allocation(fd, nbytes, kind, ordinal, next(self._numbers))
+    def add(
+        self, address: int, fd: int, nbytes: int, kind: Kind, ordinal: int, offset: int | None = None
+    ) -> None:
+        """Enter an allocation; one with an `offset` shares its memory with others."""
+        number = next(self._numbers)
+        self._known[address] = Allocation(fd, nbytes, kind, ordinal, number, offset or 0)
+        if offset is not None:
+            self._together.add(number)
 
     def remove(self, address: int, room: int) -> Allocation | None:
         """Forget an allocation of so much room; its address may be used again."""
         found = self._known.pop(address, None)
-        if found is not None:
+        if found is not None and found.buffer_id not in self._together:
             self._freed.setdefault(room, []).append(address)
         return found
+
+    def is_alone(self, allocation: Allocation) -> bool:
+        """Whether its memory is no other's."""
+        return allocation.buffer_id not in self._together
 
     def at(self, address: int) -> tuple[int, Allocation] | None:
         """Return start and allocation where an address lies in one."""
@@ -204,6 +220,7 @@ class FakeAllocations:
         return None
 
 
+_LEGACY: Final = (0, 1)  # two names of the default stream
 _FIRST_EVENT: Final = 1 << 40  # no number of anything else
 # number of the exporting process, its descriptor, inode of the event's memory; the rest is zeros
 _EVENT_TOKEN: Final = struct.Struct("<4sIIQ44x")
@@ -216,6 +233,14 @@ _PAUSE: Final = 0.002
 
 
 @dataclasses.dataclass(slots=True)
+class _Work:
+    """Work of one stream, until it is done."""
+
+    place: tuple[int, int]
+    done: bool = False
+
+
+@dataclasses.dataclass(slots=True)
 class _Event:
     """One event, in memory that all processes share which have it open."""
 
@@ -223,6 +248,8 @@ class _Event:
     fd: int = -1
     """To hand out, where other processes can open it."""
     is_ours: bool = True
+    behind: list[_Event | _Work] | None = None
+    """What it was recorded behind, until that is done."""
 
     @property
     def done(self) -> bool:
@@ -249,12 +276,16 @@ class _Event:
 class FakeEvents:
     """The part of a fake driver that has events and streams. Nothing is queued but what `begin_work` says.
 
+    All streams are blocking ones: the default stream waits for them. A capture of a graph is ended by what would be
+    lost in it, in whatever thread: waiting for the device, and recording on a stream that is captured, or waits.
+
     Attributes
     ----------
     waits : collections.deque of (int, int)
         Which stream was told to wait for which event: the last hundred.
     misused : list of str
-        What a driver leaves undefined and was done: an event recorded anew, or destroyed, that others have open.
+        What a driver leaves undefined and was done: an event recorded anew, or destroyed, that others have open;
+        and captures that were ended.
     """
 
     def __init__(self) -> None:
@@ -263,40 +294,81 @@ class FakeEvents:
         self._lock = threading.RLock()
         self._event_numbers = itertools.count(_FIRST_EVENT)
         self._events: dict[int, _Event] = {}
-        self._working: dict[int, list[int]] = {}
-        self._held_back: dict[int, list[_Event]] = {}
+        self._queued: dict[tuple[int, int], list[_Event | _Work]] = {}
+        self._capturing: dict[tuple[int, int], bool] = {}
 
     def _call(self, name: str) -> None:
         raise NotImplementedError
 
-    def begin_work(self, stream: int = 0) -> None:
+    def begin_work(self, stream: int = 0, ordinal: int = 0) -> None:
         """Let a stream have work that is not done before `end_work`."""
         with self._lock:
-            self._working.setdefault(stream, [])
+            self._queued.setdefault((ordinal, stream), []).append(_Work((ordinal, stream)))
 
-    def end_work(self, stream: int = 0) -> None:
+    def end_work(self, stream: int = 0, ordinal: int = 0) -> None:
         """Let the work of a stream be done, and what was recorded behind it."""
         with self._lock:
-            for event in self._working.pop(stream, []):
-                if event in self._events:
-                    self._events[event].set(done=True)
+            for each in self._queued.get((ordinal, stream), ()):
+                if isinstance(each, _Work) and each.place == (ordinal, stream):
+                    each.done = True
+            self._look()
 
-    def _is_idle(self, stream: int) -> bool:
-        waiting = [event for event in self._held_back.get(stream, ()) if not event.done]
-        self._held_back[stream] = waiting
-        return stream not in self._working and not waiting
-
-    def stream_done(self, ordinal: int, stream: int) -> bool:  # noqa: ARG002  of all the same
-        self._call("stream_done")
+    def is_idle(self, stream: int, ordinal: int = 0) -> bool:
+        """Whether a stream has done all that was queued."""
         with self._lock:
-            return self._is_idle(stream)
+            return not self._pending(ordinal, stream)
 
-    def synchronize(self, ordinal: int) -> None:  # noqa: ARG002  of all the same
+    def begin_capture(self, stream: int, ordinal: int = 0, *, blocking: bool = False) -> None:
+        """Begin to capture a graph on a stream; beside a blocking one the default stream cannot be used."""
+        with self._lock:
+            self._capturing[ordinal, stream] = blocking
+
+    def end_capture(self, stream: int, ordinal: int = 0) -> bool:
+        """End a capture; return whether it was not ended before."""
+        with self._lock:
+            return self._capturing.pop((ordinal, stream), None) is not None
+
+    def _break_captures(self, call: str, found: str) -> NoReturn:
+        self.misused.append(f"{call} ended a capture")
+        self._capturing.clear()
+        raise Capturing(f"{call} failed", found=found)
+
+    def beside_captures(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()  # this driver has no modes of threads
+
+    def stream_capturing(self, ordinal: int, stream: int) -> bool:
+        self._call("stream_capturing")
+        with self._lock:
+            return self._is_captured(ordinal, stream)
+
+    def _is_captured(self, ordinal: int, stream: int) -> bool:
+        captured = {each: blocks for (device, each), blocks in self._capturing.items() if device == ordinal}
+        return any(captured.values()) if stream in _LEGACY else stream in captured
+
+    def _pending(self, ordinal: int, stream: int) -> list[_Event | _Work]:
+        """Return what is queued on a stream and not done, on the default stream that of all of the device."""
+        found: list[_Event | _Work] = []
+        for (device, each), queued in self._queued.items():
+            queued[:] = [one for one in queued if not one.done]
+            if device == ordinal and (each == stream or stream in _LEGACY):
+                found += queued
+        return found
+
+    def _look(self) -> None:
+        """Set the events whose streams have come to them."""
+        for event in self._events.values():
+            if event.behind is not None and all(each.done for each in event.behind):
+                event.behind = None
+                event.set(done=True)
+
+    def synchronize(self, ordinal: int) -> None:
         self._call("synchronize")
+        if self._capturing:  # whatever the mode of the thread is
+            self._break_captures("synchronize", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)")
         end = time.monotonic() + _LONGEST
         while True:
             with self._lock:
-                if all(self._is_idle(stream) for stream in {*self._working, *self._held_back}):
+                if not self._pending(ordinal, 0):
                     return
             if time.monotonic() > end:
                 raise refused("synchronize", "CUDA_ERROR_LAUNCH_TIMEOUT (702)")
@@ -337,18 +409,21 @@ class FakeEvents:
         if event.openers:
             self.misused.append(f"{what} while open in {event.openers}")
 
-    def event_record(self, ordinal: int, event: int, stream: int) -> None:  # noqa: ARG002
+    def event_record(self, ordinal: int, event: int, stream: int) -> None:
         self._call("event_record")
         with self._lock:
             found = self._known_event("event_record", event)
             self._note_misuse("recorded", found)
-            found.set(done=stream not in self._working)
-            if stream in self._working:
-                self._working[stream].append(event)
+            if self._is_captured(ordinal, stream):
+                self._break_captures("event_record", "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT (906)")
+            found.behind = self._pending(ordinal, stream)
+            found.set(done=False)
+            self._look()
 
     def event_done(self, ordinal: int, event: int) -> bool:  # noqa: ARG002
         self._call("event_done")
         with self._lock:
+            self._look()
             return self._known_event("event_done", event).done
 
     def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:  # noqa: ARG002
@@ -379,11 +454,12 @@ class FakeEvents:
         event.replace(0, os.getpid())
         return self._enter(event)
 
-    def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:  # noqa: ARG002
+    def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
         self._call("stream_wait_event")
         with self._lock:
             found = self._known_event("stream_wait_event", event)
-            self._held_back.setdefault(stream, []).append(found)
+            behind = [_Event(found.memory)] if not found.is_ours else found.behind or []
+            self._queued.setdefault((ordinal, stream), []).extend(behind)
         self.waits.append((stream, event))
 
     def _known_event(self, call: str, event: int) -> _Event:

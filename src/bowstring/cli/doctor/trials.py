@@ -134,12 +134,22 @@ def _take(uri: str | None, mode: Any, device: str | None, own: str) -> dict[str,
             "nbytes": stats.nbytes,
             "device": batches[0].device.name,
             "path": stats.path,
-            "why": stats.why,
+            "why": stats.why
+            + _WRITABLE * any(_maps_writable(name) for name in {own, batches[0].device.name}),
             # How it was copied, where the stream tells.
             "copied": ": ".join(
                 filter(None, (getattr(stats, name, "") for name in ("copied", "copied_why")))
             ),
         }
+
+
+_WRITABLE: Final = "; the driver maps nothing read-only: a kernel can write memory of another process"
+
+
+def _maps_writable(name: str) -> bool:
+    """Whether a GPU was given write access to memory that it should only read, because its driver gives no less."""
+    device: Any = device_by_name(name)
+    return False in (getattr(device, "maps_read_only", None), getattr(device, "lets_read_only", None))
 
 
 _MOMENT: Final = 0.2

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.client.connection.assembler import Assembled, Assembler
 from bowstring.client.connection.control_sender import Command, ControlSender
-from bowstring.client.connection.device import BorrowedHandles, DeviceHandshake, addresses_of
+from bowstring.client.connection.device import BorrowedHandles, DeviceHandshake
 from bowstring.client.connection.receive_loop import is_urgent, listen, take_first
 from bowstring.client.connection.remote import RemoteMemory, cuda_token
 from bowstring.client.connection.timeouts import check_silence, watch_end
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.ipc.compression.device.decompress import DeviceBodies
-    from bowstring.memory import Region
+    from bowstring.memory import NamedStream, Region
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
@@ -89,7 +89,7 @@ class Connection:
     limits
         Bounds and deadlines.
     streams
-        Where work on batches of a device is queued.
+        Where work on batches of a device is queued; by default the streams that are current where they are taken.
     bodies
         Makes what decompresses for a device, where batches shall be on one.
     tls
@@ -111,7 +111,7 @@ class Connection:
         hello: Hello,
         pool: Pool | PrivateMemory,
         limits: Limits,
-        streams: Sequence[Any] = (),
+        streams: Sequence[NamedStream] = (),
         bodies: Callable[..., DeviceBodies] | None = None,
         tls: TlsConfig | ssl.SSLContext | None = None,
         dialled: Callable[[Channel], None] | None = None,
@@ -134,14 +134,15 @@ class Connection:
         self.changed = WakingCondition()
         self._notes = RingingQueue()
         self._reading: list[Callable[[], None]] = []  # rings for what reads, where threads are shared
-        addresses = addresses_of(streams) or ()
+        self._named = bool(streams)
+        self._streams = {each.address: each.owner for each in streams}
         self._protocol = protocol = ReaderProtocol(
             limits,
             extended=self.extended,
             one_connection=len(self._wires) == 1,
             ordered=all(wire.channel.ordered for wire in self._wires),
             window=hello.window if self.extended else None,
-            events=bool(addresses),
+            events=self._named,
             free_data=last.free_data,
             partitions=[number for number, _ in partitions] or None,
         )
@@ -155,10 +156,10 @@ class Connection:
         self._assembler = Assembler(
             limits, protocol, self._notes, self.bodies, private=private, remote=remote, allocation=allocation
         )
-        self._device = DeviceHandshake(self._assembler, protocol, addresses, limits.device_timeout)
+        self._device = DeviceHandshake(self._assembler, protocol, streams, limits.device_timeout)
         self._batches: collections.deque[Assembled] = collections.deque()
         self._handles = BorrowedHandles(self._assembler, self.changed, protocol, self._wires[-1], limits)
-        self._sender = ControlSender(self, protocol, self._wires, self._notes, streams)
+        self._sender = ControlSender(self, protocol, self._wires, self._notes, self._streams)
         watch_forks(self._sender)
         watch_end(self)
         self._shares_threads = dialled is not None
@@ -506,6 +507,9 @@ class Connection:
             return found
 
     def _deliver(self, assembled: Assembled) -> None:
+        current = None if self._named else assembled.batch.device.current()
+        if current is not None:
+            self._streams[current.address] = current.owner
         self._sender.counts_are_old()
         self._protocol.deliver(assembled.cost, assembled.credit, until_delivered=assembled.until_delivered)
         if self._protocol.has_news and not (self._takes_more and not assembled.until_delivered):

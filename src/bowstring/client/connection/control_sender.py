@@ -19,7 +19,7 @@ from bowstring.memory import fork_sentinel
 from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bowstring.client.connection.wire import Wire
     from bowstring.dissociated.wire import Outgoing
@@ -70,7 +70,7 @@ class ControlSender:
     notes
         Where finalizers put leases that ended, and others commands.
     streams
-        Where work on batches of a device is queued; by default anywhere on that device.
+        Where work on batches of a device is queued, by address; more may come. By default wherever any was.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ControlSender:
         protocol: ReaderProtocol,
         wires: Sequence[Wire],
         notes: queue.SimpleQueue[Any],
-        streams: Sequence[Any] = (),
+        streams: Mapping[int, object],
     ) -> None:
         # Not to keep it alive: it keeps us, and a closed stream shall go without the collector's help.
         self._reference = weakref.ref(stream)
@@ -291,7 +291,9 @@ class ControlSender:
             # In a thread of its own: a kernel may run for minutes, and the producer's questions must be answered.
             ended, self._busy, self._settling = self._busy, [], True
             try:
-                run_in_thread(settle, ended, self._streams, self._notes, name="bowstring-client-settler")
+                run_in_thread(
+                    settle, ended, dict(self._streams), self._notes, name="bowstring-client-settler"
+                )
             except NO_THREAD:  # the process ends, or has too many: later, then
                 self._busy, self._settling = ended, False
 

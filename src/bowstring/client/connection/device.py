@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from bowstring.dissociated.reader import in_words
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, without_frames
@@ -17,20 +18,20 @@ from bowstring.memory.cuda.driver import Capturing
 
 if TYPE_CHECKING:
     import queue
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bowstring.client.connection.assembler import Assembled, Assembler
     from bowstring.client.connection.wire import Wire
     from bowstring.dissociated.events import Announced
     from bowstring.dissociated.reader import Lent, ReaderProtocol
     from bowstring.dissociated.wire import DeviceId, Outgoing
-    from bowstring.memory import Device, EventHandle
+    from bowstring.memory import Device, EventHandle, NamedStream
+    from bowstring.memory.cuda.driver_device import DriverDevice
 
 __all__ = [
     "BorrowedHandles",
     "DeviceHandshake",
     "Settled",
-    "addresses_of",
     "closed",
     "settle",
     "why_not_here",
@@ -47,19 +48,20 @@ class DeviceHandshake:
     protocol
         Is told what cannot be reached.
     streams
-        Addresses of the streams that read the batches.
+        Those that read the batches, as far as the user named them.
     seconds
         How long a device is waited for.
     """
 
     def __init__(
-        self, assembler: Assembler, protocol: ReaderProtocol, streams: Sequence[int], seconds: float
+        self, assembler: Assembler, protocol: ReaderProtocol, streams: Sequence[NamedStream], seconds: float
     ) -> None:
         self._assembler = assembler
         self._protocol = protocol
         self._streams = streams
         self._seconds = seconds
-        self._held_back = self._waited = False
+        self._held_back: set[int] = set()
+        self._waited = False
 
     def announce(self, event: Announced) -> bool:
         """Enter a region; return whether this process had it mapped already.
@@ -111,10 +113,10 @@ class DeviceHandshake:
         awaited, unchecked = assembled.awaited, assembled.unchecked
         if awaited is None:
             return
-        if not self._held_back:
-            for stream in self._streams:
-                awaited.hold_back(stream)
-            self._held_back = True
+        # The current one, too: what batches are handed on with, such as an event, is recorded there.
+        for stream in {*(each.address for each in self._streams), awaited.current_stream()} - self._held_back:
+            awaited.hold_back(stream)
+            self._held_back.add(stream)
         with awaited.device.aside():
             if not self._waited and any(each.layout.offsets or each.layout.run_ends for each in unchecked):
                 awaited.wait(self._seconds)
@@ -152,7 +154,7 @@ class Settled:
     ended: Sequence[Lent]
 
 
-def settle(ended: Sequence[Lent], streams: Sequence[Any], notes: queue.SimpleQueue[Any]) -> None:
+def settle(ended: Sequence[Lent], streams: Mapping[int, object], notes: queue.SimpleQueue[Any]) -> None:
     """Wait until what was queued is done, and say so.
 
     Parameters
@@ -160,19 +162,13 @@ def settle(ended: Sequence[Lent], streams: Sequence[Any], notes: queue.SimpleQue
     ended
         Leases of memory on devices.
     streams
-        What to wait for, each by its ``synchronize()``; without any, for all work of this process on the devices.
+        What to wait for, by address; what keeps them alive. Without any, for all that were used with the devices.
     notes
         Where they go, as one :class:`Settled`.
     """
     devices = {note.device for note in ended if note.device is not None}
-    try:
-        for stream in streams:
-            stream.synchronize()
-    except Exception:  # noqa: BLE001  a stream that cannot be waited for says nothing about its work
-        _wait(devices)
-    else:
-        if not streams:
-            _wait(devices)
+    for device in devices:
+        _wait(cast("DriverDevice", device), streams)
     notes.put(Settled(ended))
     # Whoever opens regions leaves this to us, because it may wait.
     for device in devices:
@@ -186,7 +182,7 @@ def closed(devices: Iterable[Device], seconds: float) -> bool:
     for device in devices:
         while True:
             try:
-                device.settle(max(0.0, deadline - time.monotonic()))
+                cast("DriverDevice", device).drain(max(0.0, deadline - time.monotonic()))
             except Capturing:
                 if time.monotonic() > deadline:
                     return False
@@ -198,38 +194,22 @@ def closed(devices: Iterable[Device], seconds: float) -> bool:
     return True
 
 
-def _wait(devices: Iterable[Device]) -> None:
-    for device in devices:
-        while True:
-            try:
-                device.synchronize()
-            except Capturing:
-                time.sleep(_AGAIN_SECONDS)
+def _wait(device: DriverDevice, streams: Iterable[int]) -> None:
+    while True:
+        try:
+            if streams:
+                device.wait_streams(streams, math.inf)
+            else:
+                device.rest(math.inf)
+        except Capturing:
+            time.sleep(_AGAIN_SECONDS)
+            continue
+        except Exception:  # noqa: BLE001  a stream that cannot be waited for says nothing about its work
+            if streams:
+                streams = ()
                 continue
-            except Exception:  # noqa: BLE001, S110  a device that failed does nothing any more, so its memory is free
-                pass
-            break
-
-
-def addresses_of(streams: Iterable[Any]) -> tuple[int, ...] | None:
-    """Return the addresses (``CUstream``) of some streams; ``None`` where one does not tell it.
-
-    They are asked by the protocol of ``cuda.core`` (``__cuda_stream__``), or for CuPy's ``ptr``.
-
-    Examples
-    --------
-    >>> import types
-    >>> addresses_of([types.SimpleNamespace(ptr=4096)]), addresses_of([object()])
-    ((4096,), None)
-    """
-    found: list[int] = []
-    for stream in streams:
-        told = getattr(stream, "__cuda_stream__", None)
-        address = told()[1] if callable(told) else getattr(stream, "ptr", None)
-        if not isinstance(address, int):
-            return None
-        found.append(address)
-    return tuple(found)
+            # A device that failed does nothing any more, so its memory is free.
+        return
 
 
 _SAY_SECONDS: Final = 0.5

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.interchange.dlpack import warn_of_writes
 from bowstring.columnar.interchange.libcudf_types import in_types_of_libcudf
 from bowstring.columnar.interchange.to_array import array_without_nulls
 from bowstring.columnar.layout import Kind, Layout
@@ -48,7 +49,9 @@ class RapidsExport:
     def to_cupy(self: Any, *, na_value: Any = None) -> dict[str, Any]:
         """Return the columns as CuPy arrays by name, over the same memory: numbers, and lists of them of one size.
 
-        The arrays must not be written. Booleans, which Arrow packs, are unpacked on the device.
+        The arrays must not be written, which CuPy cannot prevent: what a producer lent is mapped read-only, so that
+        a kernel that writes it fails, or, where the driver maps nothing read-only, is seen by all readers. One
+        warning in a process says so. Booleans, which Arrow packs, are unpacked on the device.
 
         Parameters
         ----------
@@ -72,6 +75,7 @@ class RapidsExport:
         bowstring.errors.NotOnDevice: the batch is on the host. Copy it first: batch.to_device("cuda:0").
         """
         _check_device(self)
+        warn_of_writes(self)
         names = _names(self.schema, "the batch")
         return {
             name: array_without_nulls(column, na_value)
@@ -81,11 +85,11 @@ class RapidsExport:
     def to_cudf(self: Any) -> Any:
         """Return a ``cudf.DataFrame`` over the same memory.
 
-        libcudf copies Booleans, which it has as bytes, and views of text. What lies at addresses that it cannot read,
+        libcudf copies Booleans, which it has as bytes, and views of text. What lies where it cannot read,
         such as bitmaps of some slices, is copied on the device before. So is what cuDF has another type for:
-        dictionaries and run ends are decoded, other lists and maps become lists, half floats ``float32``, ``date64``
-        timestamps. The batch cannot be released while the DataFrame lives, which must not be written. Metadata and
-        names of extension types stay behind.
+        dictionaries and run ends are decoded, other lists and maps become lists, half floats
+        ``float32``, ``date64`` timestamps. The batch cannot be released while the DataFrame lives, which must not
+        be written. Metadata and names of extension types stay behind.
 
         Raises
         ------

@@ -10,6 +10,7 @@ https://dmlc.github.io/dlpack/latest/python_spec.html
 from __future__ import annotations
 
 import ctypes
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,9 +19,12 @@ from bowstring.columnar.interchange.capsule import address_in
 from bowstring.errors import NotExportable
 
 if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
     from bowstring.memory import Device
 
-__all__ = ["device_pair", "dlpack_capsule"]
+__all__ = ["device_pair", "dlpack_capsule", "warn_of_writes"]
+
+_warned = False
 
 _HOST: Final = (1, 0)
 _FIRST_VERSIONED: Final = (1, 0)
@@ -70,6 +74,23 @@ class _Elsewhere:
             "data": (array.data.ptr if array.size else 0, read_only),
             "version": 3,
         }
+
+
+def warn_of_writes(batch: Batch) -> None:
+    """Warn, once in a process, of arrays over GPU memory of another process, which nothing marks as read-only."""
+    global _warned  # noqa: PLW0603
+    mapped = any(each.slab is not None and not each.slab.writable for each in batch.spans.regions)
+    if batch.device.is_host or _warned or not mapped:
+        return
+    _warned = True
+    warnings.warn(
+        "an array lies over GPU memory of the producer's process, and must not be written: CuPy and torch cannot "
+        "mark it read-only. Where the driver maps it read-only, a kernel that writes it ends this process's work "
+        "on the GPU; where it does not, all readers see what was written. connect(mode='copy') gives memory of "
+        "its own.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def device_pair(device: Device) -> tuple[int, int]:

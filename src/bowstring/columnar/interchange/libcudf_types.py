@@ -1,7 +1,7 @@
 """Batches of a device in the types that libcudf imports: the rest is decoded there, or refused by column.
 
-The table is that of ``from_arrow_device`` of libcudf 26.10. Dictionaries are decoded too: cuDF has no dtype for those
-of libcudf, which drops the nulls among their values.
+The table is that of ``from_arrow_device`` of libcudf 26.10. Dictionaries are decoded too: cuDF has no dtype for
+those of libcudf, which drops the nulls among their values.
 """
 
 from __future__ import annotations

@@ -6,23 +6,36 @@ import contextlib
 import ctypes
 import functools
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bowstring.errors import DeviceError, MissingDependency, OutOfBudget
 from bowstring.memory.cuda.driver import Capturing, PointerAttributes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["CudaDriver", "cuda_driver"]
 
+_T = TypeVar("_T")
 _SUCCESS: Final = 0
 _OUT_OF_MEMORY: Final = 2
 _NOT_READY: Final = 600
 _PORTABLE: Final = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context
 _TOKEN: Final = 64  # bytes of a CUipcMemHandle, and of a CUipcEventHandle
-_ALLOCATING: Final = ("cuMemCreate", "cuMemHostAlloc")
+_ALLOCATING: Final = ("cuMemCreate", "cuMemAlloc", "cuMemHostAlloc")
 _CAPTURE: Final = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and the like
+_IMPLICIT: Final = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+
+
+def _lenient(call: Callable[..., _T]) -> Callable[..., _T]:
+    """Make a method that needs no context one that ends no capture of another thread."""
+
+    @functools.wraps(call)
+    def method(self: CudaDriver, *arguments: Any) -> _T:
+        with self.beside_captures():
+            return call(self, *arguments)
+
+    return method
 
 
 class CudaDriver:
@@ -88,6 +101,25 @@ class CudaDriver:
             for each in wanted
         )
 
+    def has_shared_events(self, ordinal: int) -> bool:
+        attribute = getattr(self._api.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED", None)
+        if attribute is None:
+            return True
+        try:
+            answer = self._api.cuDeviceGetAttribute(attribute, self._device(ordinal))
+            return bool(self._done("cuDeviceGetAttribute", answer))
+        except DeviceError:  # a driver that is older than the question
+            return True
+
+    def allocate_private(self, ordinal: int, nbytes: int) -> int:
+        with self._current(ordinal):
+            found = self._api.cuMemAlloc(nbytes)
+            return int(self._done("cuMemAlloc", found, where=f"cuda:{ordinal}, {nbytes} bytes"))
+
+    def free_private(self, ordinal: int, address: int) -> None:
+        with self._current(ordinal):
+            self._done("cuMemFree", self._api.cuMemFree(address))
+
     def _location(self, ordinal: int) -> Any:
         location = self._api.CUmemLocation()
         location.type = self._api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
@@ -143,19 +175,23 @@ class CudaDriver:
         self._note_rdma(ordinal, handle)
         return handle
 
+    @_lenient
     def export(self, handle: int) -> int:
         found = self._api.cuMemExportToShareableHandle(handle, self._fd_type, 0)
         fd = int(self._done("cuMemExportToShareableHandle", found))
         os.set_inheritable(fd, False)  # programs that this process starts must not keep the memory
         return fd
 
+    @_lenient
     def import_(self, fd: int) -> int:
         found = self._api.cuMemImportFromShareableHandle(fd, self._fd_type)
         return int(self._done("cuMemImportFromShareableHandle", found))
 
+    @_lenient
     def reserve(self, nbytes: int) -> int:
         return int(self._done("cuMemAddressReserve", self._api.cuMemAddressReserve(nbytes, 0, 0, 0)))
 
+    @_lenient
     def map(self, address: int, nbytes: int, handle: int) -> None:
         self._done("cuMemMap", self._api.cuMemMap(address, nbytes, 0, handle, 0))
 
@@ -169,12 +205,15 @@ class CudaDriver:
         with self._current(ordinal):
             self._done("cuMemSetAccess", self._api.cuMemSetAccess(address, nbytes, [access], 1))
 
+    @_lenient
     def unmap(self, address: int, nbytes: int) -> None:
         self._done("cuMemUnmap", self._api.cuMemUnmap(address, nbytes))
 
+    @_lenient
     def free_address(self, address: int, nbytes: int) -> None:
         self._done("cuMemAddressFree", self._api.cuMemAddressFree(address, nbytes))
 
+    @_lenient
     def release(self, handle: int) -> None:
         self._done("cuMemRelease", self._api.cuMemRelease(handle))
 
@@ -230,11 +269,12 @@ class CudaDriver:
 
     @contextlib.contextmanager
     def _current(self, ordinal: int) -> Iterator[None]:
-        self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(self._context(ordinal)))
-        try:
-            yield
-        finally:
-            self._done("cuCtxPopCurrent", self._api.cuCtxPopCurrent())
+        with self.beside_captures():
+            self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(self._context(ordinal)))
+            try:
+                yield
+            finally:
+                self._done("cuCtxPopCurrent", self._api.cuCtxPopCurrent())
 
     def memory_info(self, ordinal: int) -> tuple[int, int]:
         with self._current(ordinal):
@@ -244,9 +284,6 @@ class CudaDriver:
     def can_reach(self, ordinal: int, peer: int) -> bool:
         found = self._api.cuDeviceCanAccessPeer(self._device(ordinal), self._device(peer))
         return bool(self._done("cuDeviceCanAccessPeer", found))
-
-    def let_read(self, address: int, nbytes: int, ordinal: int) -> None:
-        self.set_access(address, nbytes, ordinal, writable=False)
 
     def pin(self, ordinal: int, nbytes: int) -> int:
         with self._current(ordinal):
@@ -272,9 +309,22 @@ class CudaDriver:
         with self._current(source_ordinal):
             self._done("cuMemcpyPeerAsync", self._api.cuMemcpyPeerAsync(*ends, nbytes, stream))
 
-    def stream_done(self, ordinal: int, stream: int) -> bool:
+    def stream_capturing(self, ordinal: int, stream: int) -> bool:
         with self._current(ordinal):
-            return self._is_ready("cuStreamQuery", self._api.cuStreamQuery(stream))
+            answer = self._api.cuStreamIsCapturing(stream)
+        if int(answer[0]) == _IMPLICIT:  # the legacy stream, while a stream that it waits for is captured
+            return True
+        return bool(int(self._done("cuStreamIsCapturing", answer)))
+
+    @contextlib.contextmanager
+    def beside_captures(self) -> Iterator[None]:
+        exchange = self._api.cuThreadExchangeStreamCaptureMode
+        mode = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        before = self._done("cuThreadExchangeStreamCaptureMode", exchange(mode))
+        try:
+            yield
+        finally:
+            exchange(before)
 
     def _is_ready(self, call: str, result: tuple[Any, ...]) -> bool:
         if int(result[0]) == _NOT_READY:

@@ -13,10 +13,11 @@ from bowstring.errors import DeviceError, ForkedError, MissingDependency, NotOnD
 from bowstring.memory.cuda.bindings import cuda_driver
 from bowstring.memory.cuda.driver import hidden_gpu, no_gpu, uuid_text
 from bowstring.memory.cuda.driver_device import DriverDevice
+from bowstring.memory.cuda.streams import NamedStream
 from bowstring.memory.device import register_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from bowstring.memory.cuda.driver import Driver
     from bowstring.memory.device import Device
@@ -64,18 +65,26 @@ class CudaDevice(DriverDevice):
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
         """Make the GPU CuPy's current device, for the time of a ``with`` block, in this thread."""
-        with self.xp.cuda.Device(self.ordinal):
+        with self.driver.beside_captures(), self.xp.cuda.Device(self.ordinal):
             yield
 
-    def current_stream(self) -> int:
-        """Return CuPy's current stream on this GPU: its address, 0 for the default one."""
+    def current(self) -> NamedStream:
+        """Return CuPy's current stream on this GPU."""
         with self.use():
-            return int(self.xp.cuda.get_current_stream().ptr)
+            stream = self.xp.cuda.get_current_stream()
+        return NamedStream(int(stream.ptr), stream)
+
+    @contextlib.contextmanager
+    def on(self, streams: Sequence[NamedStream]) -> Iterator[None]:
+        """Make the first of some streams CuPy's current one, which waits for the others."""
+        with self.use(), self.xp.cuda.ExternalStream(streams[0].address, self.ordinal):
+            self.follow(streams)
+            yield
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """Work of the block has a stream of its own: CuPy's default one waits for the work on all others."""
-        with self.xp.cuda.Device(self.ordinal), self._aside:
+        with self.use(), self._aside:
             yield
 
     def from_host(self, source: np.ndarray[Any, Any]) -> Any:
@@ -122,7 +131,7 @@ def cuda_device(ordinal: int) -> CudaDevice:
     Raises
     ------
     NotOnDevice
-        There is none of that number, or no driver, or the GPU's memory cannot be exported.
+        There is none of that number, or no driver.
     MissingDependency
         ``cuda.bindings`` is not installed.
     DeviceError
@@ -144,13 +153,6 @@ def cuda_device(ordinal: int) -> CudaDevice:
             expected=f"cuda:0 to cuda:{count - 1}" if count else "no GPU: this process sees none",
             found=f"cuda:{ordinal}",
             hint=hidden_gpu(_names(driver)),
-        )
-    if not driver.can_export(ordinal):
-        raise NotOnDevice(
-            "the GPU cannot export memory as file descriptors",
-            found=driver.device_name(ordinal),
-            where=f"cuda:{ordinal}",
-            hint='Its data can be published from the host: to_device("cpu").',
         )
     # Threads that get here at one time get the same object.
     return _devices.setdefault(ordinal, CudaDevice(driver, ordinal))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
@@ -26,7 +27,7 @@ __all__ = [
 
 
 class Capturing(DeviceError):
-    """The device cannot be waited for now, because a graph is being captured on it. It works on."""
+    """A stream cannot be waited for now, because a graph is being captured on it. It works on."""
 
 
 class PointerAttributes(NamedTuple):
@@ -61,7 +62,8 @@ class Driver(Protocol):
     descriptor: memory lives as long as any mapping, handle or descriptor of it does.
 
     Every method raises :class:`~bowstring.errors.DeviceError`, which names the call and the driver's error;
-    `create` and `pin` raise :class:`~bowstring.errors.OutOfBudget` if the device, or the host, has no memory left.
+    `create`, `allocate_private` and `pin` raise :class:`~bowstring.errors.OutOfBudget` if the device, or the host,
+    has no memory left.
     """
 
     def device_count(self) -> int:
@@ -75,6 +77,15 @@ class Driver(Protocol):
 
     def can_export(self, ordinal: int) -> bool:
         """Return whether memory can be exported as file descriptors (``cuDeviceGetAttribute``)."""
+
+    def has_shared_events(self, ordinal: int) -> bool:
+        """Return whether other processes can open events of a device (``cuDeviceGetAttribute``)."""
+
+    def allocate_private(self, ordinal: int, nbytes: int) -> int:
+        """Return the address of memory that no other process can open (``cuMemAlloc``)."""
+
+    def free_private(self, ordinal: int, address: int) -> None:
+        """Give such memory back (``cuMemFree``)."""
 
     def granularity(self, ordinal: int) -> int:
         """Return what sizes of memory are multiples of, in bytes (``cuMemGetAllocationGranularity``)."""
@@ -95,7 +106,7 @@ class Driver(Protocol):
         """Map memory, which cannot be accessed yet (``cuMemMap``)."""
 
     def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
-        """Let a device read what is mapped, or write it too (``cuMemSetAccess``)."""
+        """Let a device read what is mapped, or write it too (``cuMemSetAccess``); others may do what they could."""
 
     def unmap(self, address: int, nbytes: int) -> None:
         """Unmap memory (``cuMemUnmap``)."""
@@ -133,9 +144,6 @@ class Driver(Protocol):
     def can_reach(self, ordinal: int, peer: int) -> bool:
         """Return whether a device can read the memory of another one (``cuDeviceCanAccessPeer``)."""
 
-    def let_read(self, address: int, nbytes: int, ordinal: int) -> None:
-        """Let one more device read what is mapped (``cuMemSetAccess``)."""
-
     def pin(self, ordinal: int, nbytes: int) -> int:
         """Return the address of host memory that every device copies from and to quickly (``cuMemHostAlloc``).
 
@@ -156,8 +164,18 @@ class Driver(Protocol):
     ) -> None:
         """Queue a copy between two devices on a stream of the source (``cuMemcpyPeerAsync``)."""
 
-    def stream_done(self, ordinal: int, stream: int) -> bool:
-        """Return whether all that was queued on a stream is done (``cuStreamQuery``)."""
+    def beside_captures(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which calls of this thread end no capture of another one.
+
+        ``cuThreadExchangeStreamCaptureMode``: this thread's own captures stay protected. Every method enters one.
+        """
+
+    def stream_capturing(self, ordinal: int, stream: int) -> bool:
+        """Return whether a graph is captured on a stream, or on one that it would wait for
+        (``cuStreamIsCapturing``).
+
+        What is recorded on such a stream becomes a part of the graph, or ends the capture.
+        """
 
     def event_create(self, ordinal: int, *, shared: bool = False) -> int:
         """Return the handle of a new event that takes no times (``cuEventCreate``).

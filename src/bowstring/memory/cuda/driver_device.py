@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import time
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.errors import (
     DeadlineExceeded,
@@ -19,15 +20,18 @@ from bowstring.errors import (
 )
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.deferred import DeferredCalls, Mapped
-from bowstring.memory.cuda.events import Events
+from bowstring.memory.cuda.driver import Capturing
+from bowstring.memory.cuda.events import Events, RecordedEvent
 from bowstring.memory.cuda.ipc import OpenHandles
+from bowstring.memory.cuda.streams import NamedStream
 from bowstring.memory.device import Device
 from bowstring.memory.handle import LentHandle
 from bowstring.memory.slab import Slab, close_descriptor, identity_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bowstring.memory.cuda.driver import Driver
-    from bowstring.memory.cuda.events import RecordedEvent
 
 __all__ = ["DriverDevice"]
 
@@ -37,14 +41,18 @@ _LONGEST_PAUSE: Final = 5e-4
 # Streams in DLPack: https://dmlc.github.io/dlpack/latest/python_spec.html
 _NO_STREAM: Final = -1
 _DEFAULT_STREAM: Final = 1
+# CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+_LEGACY: Final = 1
+_PER_THREAD: Final = 2
 
 
 class DriverDevice(Device):
     """A device with a :class:`~bowstring.memory.cuda.driver.Driver`.
 
     Memory is mapped once in each process that uses it. What nothing refers to any more is unmapped by
-    :meth:`sweep`, which waits for the device first: queued work may still read it. Every method that calls the
-    driver raises :class:`~bowstring.errors.ForkedError` in a child that was forked after its first use.
+    :meth:`sweep`, which waits for the streams that were used first: queued work may still read it. Every method
+    that calls the driver raises :class:`~bowstring.errors.ForkedError` in a child that was forked after its first
+    use.
 
     Parameters
     ----------
@@ -55,8 +63,11 @@ class DriverDevice(Device):
 
     Attributes
     ----------
-    maps_read_only : bool or None
-        Whether memory of peers is mapped so that no kernel can write it; not known before the first mapping.
+    exports : bool
+        Whether other processes can map its memory. Without, it takes copies, and gives some.
+    maps_read_only, lets_read_only : bool or None
+        Whether memory of other processes, and ours on another device, is given so that no kernel here, or there,
+        can write it; not known before the first time.
     """
 
     alignment = 256
@@ -66,17 +77,21 @@ class DriverDevice(Device):
         self.ordinal = ordinal
         self.arrow_device_id = ordinal
         self.uuid = driver.device_uuid(ordinal)
+        self.exports = driver.can_export(ordinal)
         self.maps_read_only: bool | None = None
-        self._granularity = driver.granularity(ordinal)
+        self.lets_read_only: bool | None = None
+        self._granularity = driver.granularity(ordinal) if self.exports else self.alignment
+        self.smallest_region = max(self.smallest_region, self._granularity)
         self._deferred = DeferredCalls(self._come_to_rest, f"bowstring-device-{ordinal}")
         self.openings = OpenHandles(driver, ordinal)
         self._let_in: weakref.WeakKeyDictionary[Slab, set[int]] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
         self._events = Events(driver, ordinal)
         self._shared_events = Events(driver, ordinal, shared=True)
+        self._seen: dict[int, weakref.ref[Any]] = {}
 
     def make_slab(self, nbytes: int) -> Slab:
-        """Allocate memory that other processes can map.
+        """Allocate memory that other processes can map, if the device exports any.
 
         Raises
         ------
@@ -87,6 +102,11 @@ class DriverDevice(Device):
         """
         self.sweep()
         size = self._whole(nbytes)
+        if not self.exports:
+            address = self.driver.allocate_private(self.ordinal, size)
+            free = functools.partial(self.driver.free_private, self.ordinal, address)
+            mapped = Mapped(address, free, self._deferred)
+            return Slab(self, mapped, address=address, nbytes=nbytes, uuid=os.urandom(16), writable=True)
         with contextlib.ExitStack() as undo:
             handle = self.driver.create(self.ordinal, size)
             try:
@@ -170,26 +190,25 @@ class DriverDevice(Device):
         What the device may still read after `seconds` is unmapped as soon as it is done.
         """
         self._check_process()
-        self._events.drop_idle()
-        self._shared_events.drop_idle()
         if self._deferred:
             # A device that failed has nothing left to wait for; its memory is gone with it.
             with contextlib.suppress(DeviceError, DeadlineExceeded):
                 self._deferred.wait(seconds)
+        self._events.drop_idle()
+        self._shared_events.drop_idle()
 
     def later(self, call: Callable[[], object]) -> None:
-        """Call a function as soon as all that is queued on this device now is done, in a thread of its own."""
+        """Call a function as soon as all streams that were used have done what is queued now, in another thread."""
         self._deferred.add(call)
         # If no thread can be started, the next sweep calls it; in a forked child nothing does.
         if os.getpid() == self._pid:
             with contextlib.suppress(DeviceError):
                 self._deferred.begin()
 
-    def settle(self, seconds: float = DEFAULT_LIMITS.device_timeout) -> None:
-        """Wait until all work queued on this device is done, for a limited time.
+    def drain(self, seconds: float = DEFAULT_LIMITS.device_timeout) -> None:
+        """Wait until all that ended by now is unmapped or closed, for a limited time.
 
-        A thread of the device's own waits: the driver's call cannot be interrupted. After a timeout the thread goes
-        on waiting, and unmaps what had ended when the device is done.
+        A thread of the device's own does it; after a timeout it goes on.
 
         Raises
         ------
@@ -202,7 +221,7 @@ class DriverDevice(Device):
         self._deferred.wait(seconds)
 
     def _come_to_rest(self) -> None:
-        self.synchronize()  # looked up late: subclasses and tests replace it
+        self.rest(math.inf)  # looked up late: tests replace it
 
     def _unmap(self, address: int, nbytes: int) -> None:
         self.driver.unmap(address, nbytes)
@@ -216,7 +235,7 @@ class DriverDevice(Device):
             )
 
     def synchronize(self) -> None:
-        """Wait until all work queued on this device is done, however long that takes: see :meth:`settle`."""
+        """Wait until all work of this process on this device is done, however long that takes."""
         self._check_process()
         self.driver.synchronize(self.ordinal)
 
@@ -225,9 +244,87 @@ class DriverDevice(Device):
         self._check_process()
         return self.driver.memory_info(self.ordinal)
 
+    def current(self) -> NamedStream:
+        """Return the stream that work of this thread is queued on; its address is 0 for the default one."""
+        return NamedStream(0, self)
+
     def current_stream(self) -> int:
-        """Return the stream that work of this thread is queued on: its address, 0 for the default one."""
-        return 0
+        """Return the address of the current stream, which is waited for from now on before memory is used again."""
+        address, owner = self.current()
+        self.note_stream(address, owner)
+        return address
+
+    def note_stream(self, address: int, owner: object) -> None:
+        """Take note of a stream that may read memory of ours, until its owner, which may destroy it, is gone."""
+        known = self._seen.get(address)
+        if known is None or known() is None:
+            with contextlib.suppress(TypeError):  # an owner that has no weak references
+                self._seen[address] = weakref.ref(owner)
+
+    def follow(self, streams: Sequence[NamedStream]) -> None:
+        """Let the first of some streams wait for the others."""
+        first, *others = streams
+        for each in streams:
+            self.note_stream(*each)
+        for mark in self.marks([each.address for each in others]):
+            self.wait_event(mark.handle, first.address)
+
+    def rest(self, seconds: float) -> None:
+        """Wait until every stream that was noted, and is there still, has done what is queued on it now."""
+        noted = [address for address, owner in list(self._seen.items()) if owner() is not None]
+        marks, failed = list[RecordedEvent](), None
+        for address in noted or [_LEGACY]:
+            try:
+                # The default stream of each thread is another one, and the legacy one waits for all of them.
+                marks += self.marks((_LEGACY if address == _PER_THREAD else address,))
+            except Capturing:
+                raise
+            except DeviceError as error:  # a stream that was destroyed, or the device itself
+                self._seen.pop(address, None)
+                failed = error
+        if failed is not None and not marks:
+            raise failed
+        self.wait_marks(marks, seconds)
+
+    def marks(self, streams: Iterable[int]) -> list[RecordedEvent]:
+        """Return an event behind all that is queued on each of some streams now.
+
+        Raises
+        ------
+        Capturing
+            A graph is captured on one. It goes on undisturbed, as nothing was recorded.
+        """
+        self._check_process()
+        streams = list(streams)
+        for each in streams:
+            if self.driver.stream_capturing(self.ordinal, each):
+                raise Capturing(
+                    "a CUDA graph is being captured", found=f"on stream {each:#x}", where=self.name
+                )
+        return [self._events.record(each) for each in streams]
+
+    def wait_streams(self, streams: Iterable[int], seconds: float) -> None:
+        """Wait until some streams have done what is queued now.
+
+        Raises
+        ------
+        DeadlineExceeded
+            They have not after `seconds`.
+        """
+        self.wait_marks(self.marks(streams), seconds)
+
+    def wait_marks(self, marks: Iterable[RecordedEvent], seconds: float) -> None:
+        """Wait for some events; polls, since a driver's wait cannot be ended."""
+        deadline = time.monotonic() + seconds
+        pause = _SHORTEST_PAUSE
+        for mark in marks:
+            while not self.driver.event_done(self.ordinal, mark.handle):
+                if time.monotonic() > deadline:
+                    raise DeadlineExceeded(
+                        "a device is still at work", expected=f"done within {seconds:g} s", where=self.name
+                    )
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
     def copy_in(self, address: int, host: int, nbytes: int) -> None:
         """Queue a copy of host memory to an address of this device, on its current stream."""
@@ -246,55 +343,48 @@ class DriverDevice(Device):
         self.driver.copy_peer(target, peer.ordinal, address, self.ordinal, nbytes, stream)
 
     def let_in(self, slab: Slab, peer: DriverDevice) -> None:
-        """Let another device of the same driver read a slab of this one.
+        """Let another device of the same driver read a slab of this one; write it too if the driver has no less.
 
         Access to memory that another library allocated cannot be set here; the driver copies it all the same.
         """
         self._check_process()
-        if slab.ipc_handle is not None or isinstance(slab.identity, LentHandle):
+        others = slab.ipc_handle is not None or isinstance(slab.identity, LentHandle)
+        if others or (slab.fd < 0 and slab.identity is None):
             return
         readers = self._let_in.setdefault(slab, set())
         if peer.ordinal not in readers:
-            self.driver.let_read(slab.address, self._whole(slab.nbytes), peer.ordinal)
+            size, known = self._whole(slab.nbytes), self.lets_read_only
+            self.lets_read_only = self._let_read(slab.address, size, peer.ordinal, known)
             readers.add(peer.ordinal)
 
     def wait_stream(self, seconds: float) -> None:
-        """Wait until what was queued on the current stream is done; polls, since a driver's wait cannot be ended.
+        """Wait until what is queued on the current stream now is done.
 
         Raises
         ------
         DeadlineExceeded
             It is not after `seconds`.
         """
-        self._check_process()
-        stream = self.current_stream()
-        deadline = time.monotonic() + seconds
-        pause = _SHORTEST_PAUSE
-        while not self.driver.stream_done(self.ordinal, stream):
-            if time.monotonic() > deadline:
-                raise DeadlineExceeded(
-                    "a device is still at work", expected=f"done within {seconds:g} s", where=self.name
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        self.wait_streams((self.current_stream(),), seconds)
 
     def _whole(self, nbytes: int) -> int:
         return max(1, -(-nbytes // self._granularity)) * self._granularity
 
     def _let_us_read(self, address: int, nbytes: int) -> None:
-        """Give this device read access; write access too if its driver refuses read-only access."""
-        if self.maps_read_only is not False:
+        self.maps_read_only = self._let_read(address, nbytes, self.ordinal, self.maps_read_only)
+
+    def _let_read(self, address: int, nbytes: int, ordinal: int, known: bool | None) -> bool:
+        """Give a device read access, and write access too where the driver refuses less; return which it was."""
+        if known is not False:
             try:
-                self.driver.set_access(address, nbytes, self.ordinal, writable=False)
+                self.driver.set_access(address, nbytes, ordinal, writable=False)
             except DeviceError:
-                if self.maps_read_only:
+                if known:
                     raise
             else:
-                self.maps_read_only = True
-                return
-        self._let_us_write(address, nbytes)
-        if self.maps_read_only is None:  # another thread may have set it to true meanwhile
-            self.maps_read_only = False
+                return True
+        self.driver.set_access(address, nbytes, ordinal, writable=True)
+        return False
 
     def _let_us_write(self, address: int, nbytes: int) -> None:
         self.driver.set_access(address, nbytes, self.ordinal, writable=True)
@@ -316,8 +406,8 @@ class DriverDevice(Device):
     def record(self, *, shared: bool = False) -> RecordedEvent:
         """Return an event after all work of the current stream; other processes can open a `shared` one."""
         self._check_process()
-        events = self._shared_events if shared else self._events
-        return events.record(self.current_stream())
+        stream = self.current_stream()
+        return self._shared_events.record(stream) if shared else self._events.record(stream)
 
     def open_event(self, token: bytes) -> Mapped:
         """Return another process's event; :meth:`sweep` destroys it once nothing refers to it."""

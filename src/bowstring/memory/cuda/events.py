@@ -182,6 +182,20 @@ class Pending:
             self._done = self._device.driver.event_done(self._device.ordinal, self._event.handle)
         return self._done
 
+    def wait(self, seconds: float) -> None:
+        """Wait for it on the host.
+
+        Raises
+        ------
+        DeadlineExceeded
+            It is not done after `seconds`.
+        DeviceError
+            The work failed.
+        """
+        if not self._done:
+            self._device.wait_marks([self._event], seconds)
+            self._done = True
+
 
 class OpenedEvent:
     """An event of another process, opened here. It is destroyed when nothing refers to it and its device is done.
@@ -219,6 +233,10 @@ class OpenedEvent:
     def device(self) -> Device:
         """The device of the event."""
         return self._device
+
+    def current_stream(self) -> int:
+        """Return the address of its device's current stream."""
+        return self._device.current_stream()
 
     def hold_back(self, stream: int) -> None:
         """Let a stream wait for it, by its address; the host does not wait.

@@ -131,10 +131,11 @@ class OpenHandles:
         return address
 
     def size_of(self, token: bytes) -> int:
-        """Return the size of the allocation that a handle names, or raise `DeviceError`."""
+        """Return how much there is from where a handle opens to its allocation's end, or raise `DeviceError`."""
         address = self._driver.open_ipc_handle(self._ordinal, token)
         try:
-            return self._driver.address_range(self._ordinal, address)[1]
+            start, nbytes = self._driver.address_range(self._ordinal, address)
+            return nbytes - (address - start)
         finally:
             self._driver.close_ipc_handle(self._ordinal, address)
 
