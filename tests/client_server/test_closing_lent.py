@@ -32,22 +32,20 @@ QUICK = bow.Limits(
 
 
 class Work:
-    """Work on the reader's device: every wait for it lasts until `end`."""
+    """Work on the reader's device: no event of its streams is done before `end`."""
 
     def __init__(self, device: FakeDevice) -> None:
         self._device = device
-        self._over = threading.Event()
         self.waited = threading.Event()
-        device.driver.synchronize = self._synchronize  # type: ignore[method-assign]
+        device.driver.event_done = self._event_done  # type: ignore[method-assign]
 
-    def _synchronize(self, ordinal: int) -> None:
+    def _event_done(self, ordinal: int, event: int) -> bool:
         self.waited.set()
-        assert self._over.wait(30.0), "the test forgot to end the work"
+        return False
 
     def end(self) -> None:
         """Be done."""
-        self._over.set()
-        self._device.driver.__dict__.pop("synchronize", None)
+        self._device.driver.__dict__.pop("event_done", None)
 
 
 @pytest.fixture
@@ -195,12 +193,12 @@ def test_a_capture_is_waited_out(
     read(stream)
     tried: list[int] = []
 
-    def refuse(ordinal: int) -> None:
+    def refuse(ordinal: int, _event: int) -> bool:
         tried.append(ordinal)
         raise Capturing("a stream is captured")
 
     with monkeypatch.context() as patched:
-        patched.setattr(device.driver, "synchronize", refuse)
+        patched.setattr(device.driver, "event_done", refuse)
         stream.close()
         until(lambda: len(tried) > 3)
         assert (opened(device), open_then) == (1, [])
@@ -218,11 +216,11 @@ def test_a_device_that_fails_is_believed_nothing(
     stream = bow.connect(uri, limits=QUICK)
     read(stream)
 
-    def fail(ordinal: int) -> None:
-        raise DeviceError("synchronize failed", found=ordinal)
+    def fail(ordinal: int, _event: int) -> bool:
+        raise DeviceError("cuEventQuery failed", found=ordinal)
 
     with monkeypatch.context() as patched:
-        patched.setattr(device.driver, "synchronize", fail)
+        patched.setattr(device.driver, "event_done", fail)
         stream.close()
         until(lambda: bool(open_then))
     until(lambda: lender.call("statistics")["kept"] == 1)

@@ -453,7 +453,7 @@ def test_a_device_that_fails_frees_what_it_read(
 def test_warm_memory_is_not_written_before_the_device_is_done(
     device: FakeDevice, busy: Callable[..., Busy], budget: int
 ) -> None:
-    """Memory that came home may be read still by work of this process: its next use waits, or is elsewhere."""
+    """Memory that came home may be read still by work of this process: its next use waits, or takes another."""
     pool = Pool(device, budget=budget)
     address = pool.region(MIB).address
     gc.collect()

@@ -203,11 +203,25 @@ def test_copies_of_a_stream_share_a_pool(serve: Callable[..., bow.Server], devic
     assert all(batch.device is device for batch in kept)
 
 
-class Stream:
-    """A stream of a GPU, on which nothing is queued."""
-
-    def synchronize(self) -> None:
-        """Return at once."""
+def test_data_of_a_gpu_that_exports_nothing_are_sent(
+    serve: Callable[..., bow.Server], device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU whose memory no other process opens is copied to and from; the stream says why its bytes are sent."""
+    monkeypatch.setattr(device, "exports", False)
+    pool = Pool(device, budget=64 << 20)
+    server = serve("unix:", pool=pool)
+    endpoint = server.publish("t", FIXED)
+    for wanted, device_name in ((None, "cpu"), ("fake:0", "fake:0")):
+        with bow.connect(endpoint, device=wanted) as stream:
+            [batch] = stream
+            assert (batch.device.name, stream.stats.path) == (device_name, "unix: packed")
+            assert "cannot export memory" in stream.stats.why
+        assert np.array_equal(batch.to_device("cpu")["n"].values, FIXED["n"])
+        del batch, stream
+    server.close()
+    pool.close()
+    gc.collect()
+    device.sweep()
 
 
 @EACH_MAPPED

@@ -52,7 +52,7 @@ def with_node(batch: Batch, node: int, length: int, nulls: int) -> Batch:
 
 def overwritten(batch: Batch, row: int, values: Any) -> Batch:
     """Return a batch with other bytes in one buffer."""
-    buffer = Pool(batch.device, budget=1 << 20).allocate(values.nbytes)
+    buffer = Pool(batch.device, budget=2 << 20).allocate(values.nbytes)
     with buffer.writable(values.dtype) as array:
         array[:] = batch.device.xp.asarray(values)
     buffers = list(batch.buffers)

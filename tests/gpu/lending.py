@@ -121,6 +121,21 @@ class Lender(_Role):
         self._arrays += [numbers[rows * each : rows * (each + 1)] for each in range(arrays)]
         return int(whole.data.ptr)
 
+    def allocate_small(self, value: list[int]) -> None:
+        """Make a small block of its own for each value, of which a driver puts several into one granule."""
+        if hasattr(self.device, "allocate"):
+            places = self.device.driver.allocate_together(self.device.ordinal, [800] * len(value))
+            blocks = [self.device.array(each, 800, None, writable=True).view(np.int64) for each in places]
+        else:
+            cuda = self.device.xp.cuda
+            memory = [
+                cuda.MemoryPointer(cuda.Memory(800), 0) for _ in value
+            ]  # cudaMalloc, without CuPy's pool
+            blocks = [self.device.xp.ndarray((100,), np.int64, each) for each in memory]
+        for block, each in zip(blocks, value, strict=True):
+            block[:] = self.device.from_host(np.full(100, each))
+        self._arrays += blocks
+
     def begin_work(self) -> None:
         """Let the fake device have work that is not done before `end_work`."""
         self.device.driver.begin_work()
@@ -275,6 +290,10 @@ class Borrower(_Role):
     def _values(self, batch: bow.Batch) -> set[int]:
         columns = [batch[name].raw_values for name in batch.schema.names]
         return {int(value) for each in columns for value in set(batch.device.to_host(each).tolist())}
+
+    def warm(self) -> None:
+        """Have what a first use of the device loads and compiles, so that what is timed does not wait for it."""
+        self.device.to_host(self.device.xp.zeros(1, np.int64))
 
     def take_in_order(self, uri: str) -> dict[str, Any]:
         """Read a data set on a stream of our own that waits for the producer's work; return values and why."""

@@ -36,6 +36,16 @@ def test_nothing_is_copied(pair: tuple[Child, Child], device: str) -> None:
     assert lender.call("statistics")["made"] == 0
 
 
+def test_small_blocks_of_one_granule(pair: tuple[Child, Child]) -> None:
+    """Blocks that a driver put into one granule, where a handle opens all of it, are each read where they begin."""
+    lender, borrower = pair
+    lender.call("allocate_small", value=[3, 4, 5])
+    got = borrower.call("take", uri=lender.call("publish"))
+    assert (got["values"], got["path"], got["rows"]) == ([3, 4, 5], "unix: in place", 100)
+    lender.call("wait_released")
+    assert borrower.call("opened") == 0
+
+
 def test_an_allocation_is_opened_once(pair: tuple[Child, Child], device: str) -> None:
     """However many streams read an allocation at a time, it is open once, and closed before the last hangs up."""
     lender, borrower = pair
@@ -72,6 +82,7 @@ def test_streams_wait_for_the_producers_work(pair: tuple[Child, Child], device: 
     """What is published while its producer is at work is read, behind that work, as it will have been written."""
     lender, borrower = pair
     lender.call("allocate", value=7, rows=100_000)
+    borrower.call("warm")  # the work would be done before CuPy is imported
     for value in (8, 9):
         uri = lender.call("publish_at_work", value=value)
         borrower.begin("take_in_order", uri=uri)

@@ -115,7 +115,7 @@ def test_traffic_is_counted(fake: FakeDevice) -> None:
     array + 1
     fake.to_host(array[:2])
     fake.synchronize()
-    Pool(fake, budget=1 << 20).allocate(1)
+    Pool(fake, budget=2 << 20).allocate(1)
     found = fake.statistics
     assert (found.host_writes, found.host_written_bytes) == (1, 80)
     assert (found.host_reads, found.host_read_bytes) == (1, 16)
@@ -152,7 +152,7 @@ def test_memory_is_found_by_the_uuid_of_its_device(fake: FakeDevice) -> None:
         find_device(12, bytes(16))
     with pytest.raises(NotOnDevice):
         fake_device(2)
-    buffer = Pool(fake, budget=1 << 20).allocate(8)
+    buffer = Pool(fake, budget=2 << 20).allocate(8)
     with buffer.writable(np.int64) as array:
         array[:] = 7
     assert buffer.region.slab is not None
@@ -176,10 +176,10 @@ def test_the_device_is_one_in_every_process(fake: FakeDevice) -> None:
 
 def test_device_addresses_are_no_host_addresses(fake: FakeDevice) -> None:
     """Reading a device address on the host ends the process; using a host address on the device raises."""
-    buffer = Pool(fake, budget=1 << 20).allocate(8)
+    buffer = Pool(fake, budget=2 << 20).allocate(8)
     code = (
         "import ctypes; from bowstring.memory import Pool; from bowstring.testing import fake_device\n"
-        "ctypes.string_at(Pool(fake_device(), 1 << 20).allocate(8).address, 8)\n"
+        "ctypes.string_at(Pool(fake_device(), 2 << 20).allocate(8).address, 8)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True).returncode < 0
     host = ctypes.create_string_buffer(8)

@@ -28,6 +28,15 @@ class Exporter:
         assert isinstance(handle, LentHandle)
         return [array.data.ptr, handle.pack().hex()]
 
+    def small(self, sizes: list[int]) -> list[str]:
+        """Allocate blocks of one granule, each of its number; return the driver's handles, as digits."""
+        found: list[str] = []
+        for number, address in enumerate(self._device.driver.allocate_together(0, sizes)):
+            array = self._device.array(address, sizes[number], None, writable=True)
+            array[:] = self._device.from_host(np.full(sizes[number], number, np.uint8))
+            found.append(self._device.driver.get_ipc_handle(0, address).hex())
+        return found
+
     def event(self) -> str:
         """Record an event; return the driver's handle of it, in hexadecimal digits."""
         self._recorded = self._device.record(shared=True)

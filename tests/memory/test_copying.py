@@ -18,7 +18,6 @@ from bowstring.columnar import copy_pieces as filling
 from bowstring.columnar.copy_pieces import Pieces, fill
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import BowstringError, DeviceError, NotOnDevice, OutOfBudget
-from bowstring.kernels.bitmap import with_words
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validity import pack_flags
 from bowstring.memory import Device, Pool, Region, copying, cpu, road_between
@@ -84,6 +83,32 @@ def test_peers_copy_directly(first: FakeDevice, second: FakeDevice) -> None:
     # One pair, asked about once; copies themselves look, as a driver's do.
     assert road_between(first, second).name == "peer copy"
     assert first.driver.calls["set_access"] == 3
+
+
+def test_a_peer_is_let_in_where_the_driver_gives_no_less_than_writing(
+    first: FakeDevice, second: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where read-only access is refused, write access is asked for, once; the copy is direct, and it is noted."""
+    monkeypatch.setattr(first, "lets_read_only", None)
+    batch = moved(bow.Batch.from_arrow(TABLE), first)
+    first.driver.gives_read_only = False
+    asked: list[bool] = []
+    set_access = first.driver.set_access
+
+    def noted(address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
+        asked.extend([writable] * (address == batch.spans.regions[0].address))
+        set_access(address, nbytes, ordinal, writable=writable)
+
+    monkeypatch.setattr(first.driver, "set_access", noted)
+    first.statistics.reset()
+    try:
+        assert moved(batch, second).to_arrow().equals(TABLE)
+    finally:
+        first.driver.gives_read_only = True
+    assert first.lets_read_only is False
+    assert asked == [False, True]
+    assert first.statistics.peer_copied_bytes >= batch.nbytes
+    assert first.statistics.host_read_bytes < 1000
 
 
 def test_others_go_through_pinned_memory(
@@ -281,12 +306,12 @@ def test_pieces_from_anywhere(
 def test_arrays_of_two_devices_do_not_mix(first: FakeDevice, second: FakeDevice) -> None:
     """An operation, an assignment, a function or a launch with arrays of two devices is refused."""
     here, there = first.xp.arange(64), second.xp.arange(64)
-    flags, packed = first.xp.ones(64, np.uint8), second.xp.zeros(2, np.uint32)
+    flags, words = first.xp.ones(64, np.uint8), second.xp.zeros(1, np.uint64)
     for mixed in (
         lambda: here + there,
         lambda: here.__setitem__(slice(None), there),
         lambda: first.xp.concatenate([here, there]),
-        lambda: launch(pack_flags, 2, *with_words(flags), packed),
+        lambda: launch(pack_flags, 1, flags, words),
     ):
         with pytest.raises(NotOnDevice, match="arrays of two devices"):
             mixed()

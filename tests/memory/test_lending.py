@@ -184,6 +184,20 @@ def test_what_is_lent_is_read_where_it_lies(exporter: Child, cache: MappingCache
     assert (cache.statistics.misses, cache.statistics.hits) == (1, 1)
 
 
+def test_a_handle_of_a_part_reaches_to_the_end_of_its_granule(
+    exporter: Child, device: FakeDevice, cache: MappingCache
+) -> None:
+    """Where a bare handle opens in the middle of an allocation, what lies before it is not counted as behind it."""
+    tokens = [bytes.fromhex(each) for each in exporter.call("small", sizes=[600, 600, 600])]
+    regions = [cache.open_token(each, device) for each in tokens]
+    assert [region.nbytes for region in regions] == [4096, 4096 - 1024, 4096 - 2048]
+    seen = [device.to_host(region.array(0, 600)) for region in regions]
+    assert [set(each.tolist()) for each in seen] == [{0}, {1}, {2}]
+    regions.clear()
+    gc.collect()
+    cache.trim()
+
+
 def test_it_is_closed_when_the_device_is_done(
     exporter: Child, device: FakeDevice, cache: MappingCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,7 @@ def connect_async(
     ----------
     source, name, ticket, token, token_hosts, tls, shard, columns, device, mode, writable
         Those of :func:`bowstring.connect`.
-    ordered, pool, stream, limits, decode, transport, connections, validate
+    ordered, pool, cuda_stream, limits, decode, transport, connections, validate
         And these.
 
     Returns

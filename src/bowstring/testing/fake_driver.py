@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import mmap
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from bowstring.errors import BowstringError, DeviceError, OutOfBudget
@@ -116,6 +117,19 @@ class FakeDriver(FakeEvents):
             self._allocations.add(address, fd, nbytes, kind, ordinal)
         return address
 
+    def allocate_together(self, ordinal: int, sizes: Sequence[int]) -> list[int]:
+        """Allocate small blocks of one granule, as ``cudaMalloc`` does; who opens one sees the granule."""
+        offsets = [0, *itertools.accumulate(-(-size // 512) * 512 for size in sizes)]
+        room = whole_pages(offsets.pop())
+        fd = fresh_memfd(room)
+        with self._lock:
+            start = map_untouchable(0, room, mmap.MAP_SHARED, fd)
+            libc().mprotect(start, room, mmap.PROT_READ | mmap.PROT_WRITE)
+            addresses = [start + ADDRESS_SHIFT + offset for offset in offsets]
+            for address, size, offset in zip(addresses, sizes, offsets, strict=True):
+                self._allocations.add(address, os.dup(fd), size, "malloc", ordinal, offset)
+        return addresses
+
     def free(self, address: int) -> None:
         """Free what `allocate` made; the same address is given out next."""
         with self._lock:
@@ -125,6 +139,8 @@ class FakeDriver(FakeEvents):
             room = whole_pages(found[1].nbytes)
             self._allocations.remove(address, room)
             os.close(found[1].fd)
+            if not self._allocations.is_alone(found[1]):
+                return
             map_untouchable(address - ADDRESS_SHIFT, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | FIXED, -1)
 
     @property
@@ -135,9 +151,10 @@ class FakeDriver(FakeEvents):
 
     def _call(self, name: str) -> None:
         self.calls[name] += 1
-        error = self._failures.pop(name, None)
-        if error is not None:
-            raise error
+        if name in self._failures:
+            raise self._failures.pop(
+                name
+            )  # not by a name of this frame, which the error would hold, and it the error
         if self._gone:
             raise DeviceError(f"{name} failed", found="CUDA_ERROR_DEVICE_UNAVAILABLE (46)")
 
@@ -301,8 +318,10 @@ class FakeDriver(FakeEvents):
             found = self._allocations.at(address)
             if found is None or found[1].kind != "malloc":
                 raise refused("get_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
-            fd = found[1].fd
-            return Token(os.getpid(), fd, os.fstat(fd).st_ino, found[1].nbytes).pack()
+            fd, alone = found[1].fd, self._allocations.is_alone(found[1])
+            status = os.fstat(fd)
+            nbytes = found[1].nbytes if alone else status.st_size
+            return Token(os.getpid(), fd, status.st_ino, nbytes, found[1].offset).pack()
 
     def open_ipc_handle(self, ordinal: int, token: bytes) -> int:  # noqa: ARG002
         self._call("open_ipc_handle")
@@ -316,12 +335,12 @@ class FakeDriver(FakeEvents):
             if not count:
                 address = said.mapped() + ADDRESS_SHIFT
             self._opened[token] = address, nbytes, count + 1
-        return address
+        return address + said.offset
 
     def close_ipc_handle(self, ordinal: int, address: int) -> None:  # noqa: ARG002
         self._call("close_ipc_handle")
         with self._lock:
-            token = next((each for each, (start, _, _) in self._opened.items() if start == address), None)
+            token = next((each for each in self._opened if self._opened_at(each) == address), None)
             if token is None:
                 raise refused("close_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
             start, nbytes, count = self._opened[token]
@@ -330,6 +349,11 @@ class FakeDriver(FakeEvents):
             else:
                 del self._opened[token]
                 libc().munmap(start - ADDRESS_SHIFT, whole_pages(nbytes))
+
+    def _opened_at(self, token: bytes) -> int:
+        found = Token.unpack(token)
+        assert found is not None
+        return self._opened[token][0] + found.offset
 
     def memory_info(self, ordinal: int) -> tuple[int, int]:  # noqa: ARG002  of all the same
         self._call("memory_info")

@@ -76,8 +76,8 @@ def refused(call: str, found: str) -> DeviceError:
 
 Kind = Literal["malloc", "async", "managed", "vmm"]
 
-# number of the exporting process, its descriptor, inode of the memory, bytes; the rest is zeros
-_TOKEN: Final = struct.Struct("<4sIIQQ36x")
+# number of the exporting process, its descriptor, inode of the memory, bytes, offset; the rest is zeros
+_TOKEN: Final = struct.Struct("<4sIIQQQ28x")
 _MAGIC: Final = b"\0IPC"
 
 
@@ -93,6 +93,8 @@ class Allocation:
         Its size in bytes, how it was allocated, and on which device.
     buffer_id
         Never used again in this process.
+    offset
+        Where it begins in that memory, which it may share with others.
     """
 
     fd: int
@@ -100,6 +102,7 @@ class Allocation:
     kind: Kind
     ordinal: int
     buffer_id: int
+    offset: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,18 +115,19 @@ class Token:
         The exporting process, and its descriptor.
     inode
         Of the memory: another allocation may have the descriptor since.
-    nbytes
-        Size in bytes.
+    nbytes, offset
+        Size in bytes of all of the memory, and where the allocation begins in it.
     """
 
     pid: int
     fd: int
     inode: int
     nbytes: int
+    offset: int = 0
 
     def pack(self) -> bytes:
         """Return the 64 bytes."""
-        return _TOKEN.pack(_MAGIC, self.pid, self.fd, self.inode, self.nbytes)
+        return _TOKEN.pack(_MAGIC, self.pid, self.fd, self.inode, self.nbytes, self.offset)
 
     @classmethod
     def unpack(cls, data: bytes) -> Token | None:
@@ -178,6 +182,7 @@ class FakeAllocations:
         self._numbers = itertools.count(1)
         self._known: dict[int, Allocation] = {}
         self._freed: dict[int, list[int]] = {}
+        self._together: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -187,16 +192,25 @@ class FakeAllocations:
         addresses = self._freed.get(room)
         return addresses.pop() if addresses else None
 
-    def add(self, address: int, fd: int, nbytes: int, kind: Kind, ordinal: int) -> None:
-        """Enter an allocation."""
-        self._known[address] = Allocation(fd, nbytes, kind, ordinal, next(self._numbers))
+    def add(
+        self, address: int, fd: int, nbytes: int, kind: Kind, ordinal: int, offset: int | None = None
+    ) -> None:
+        """Enter an allocation; one with an `offset` shares its memory with others."""
+        number = next(self._numbers)
+        self._known[address] = Allocation(fd, nbytes, kind, ordinal, number, offset or 0)
+        if offset is not None:
+            self._together.add(number)
 
     def remove(self, address: int, room: int) -> Allocation | None:
         """Forget an allocation of so much room; its address may be used again."""
         found = self._known.pop(address, None)
-        if found is not None:
+        if found is not None and found.buffer_id not in self._together:
             self._freed.setdefault(room, []).append(address)
         return found
+
+    def is_alone(self, allocation: Allocation) -> bool:
+        """Whether its memory is no other's."""
+        return allocation.buffer_id not in self._together
 
     def at(self, address: int) -> tuple[int, Allocation] | None:
         """Return start and allocation where an address lies in one."""
