@@ -89,7 +89,7 @@ _ALLOWED: Final = frozenset(
     }
 )
 # In strings: a module's name alone, as for importlib, and code for another interpreter.
-_MODULE: Final = re.compile(r"(bowstring(?:\.[a-z_]+)+)(?::\w+)?")
+_MODULE: Final = re.compile(r"(bowstring(?:\.(?!(?:html|md)$)[a-z_]+)+)(?::\w+)?")
 _CODE: Final = re.compile(r"\b(?:from|import) (bowstring(?:\.[a-z_]+)+)")
 
 

@@ -29,7 +29,7 @@ DEEP = {
     "replaced by name": ("mock.patch('bowstring.connect')", "bowstring.connect"),
     "privately replaced": ("monkeypatch.setattr(thing, '_limit', 3)", "_limit"),
     "more than the program": ("from bowstring.cli import terminal", "bowstring.cli"),
-    "by a helper": ("from tests.dissociated.conftest import Said", "conftest.py"),
+    "by a helper": ("from tests.memory.conftest import device", "conftest.py"),
 }
 
 
@@ -53,7 +53,7 @@ def test_what_lies_inside_is_found(name: str, tmp_path: Path) -> None:
 def test_a_run_of_public_tests_has_those_of_the_marked_files_only() -> None:
     """A run that asks for the marker collects a file that uses public interfaces, and not one that does not."""
     public = ROOT / "tests" / "errors" / "test_errors.py"
-    deep = ROOT / "tests" / "dissociated" / "test_producer.py"
+    deep = ROOT / "tests" / "depot" / "test_room.py"
     assert not why_not_public(public)
     assert why_not_public(deep)
     run = subprocess.run(
@@ -64,4 +64,4 @@ def test_a_run_of_public_tests_has_those_of_the_marked_files_only() -> None:
         timeout=120,
     )
     assert "test_errors.py::" in run.stdout
-    assert "test_producer.py::" not in run.stdout
+    assert "test_room.py::" not in run.stdout

@@ -138,7 +138,11 @@ TINY: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 needs_perftest = pytest.mark.skipif(wheel_folder() is None, reason="needs ucx_perftest of a wheel of libucx")
-MARKS = {"ucx": [needs_perftest]}
+# Cases of many processes are slow: each hands over as `hand_over` and `connect_read` do.
+MARKS = {
+    "ucx": [needs_perftest, pytest.mark.slow],
+    **{case: [pytest.mark.slow] for case in ("first_call", "partitions", "slow_consumer")},
+}
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=MARKS.get(case, [])) for case in TINY])

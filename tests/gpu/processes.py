@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import time
@@ -69,6 +70,11 @@ class Producer:
         batch = column.as_batch().to_device(self._device, self._pool)
         self._count += 1
         return str(self._server.publish(f"t{self._count}", batch, readers=1))
+
+    def withdraw(self) -> None:
+        """Offer the last table no longer, whether or not its reader could still say that it has read it."""
+        with contextlib.suppress(bow.UnknownTicket):
+            self._server.withdraw(f"t{self._count}")
 
     def in_use(self) -> int:
         """Return the bytes that somebody uses."""

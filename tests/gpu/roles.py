@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import threading
@@ -78,11 +77,6 @@ class SizedProducer(Producer):
         expected = seen(self._device, data)
         self._count += 1
         return [str(self._server.publish(f"t{self._count}", {"bytes": data}, readers=1)), expected]
-
-    def withdraw(self) -> None:
-        """Offer the last table no longer, whether or not its reader could still say that it has read it."""
-        with contextlib.suppress(bow.UnknownTicket):
-            self._server.withdraw(f"t{self._count}")
 
     def held(self) -> dict[str, Any]:
         """Return what this process holds of the device."""

@@ -22,7 +22,7 @@ from bowstring.memory.device import device_by_name
 from tests.peer.ucx import UcxServer, image_of, parts_of
 from tests.ucx import needs_ucx
 
-pytestmark = needs_ucx
+pytestmark = [needs_ucx, pytest.mark.slow]
 
 
 def a_table() -> pa.Table:

@@ -1,23 +1,44 @@
-"""An encoder of Variants for tests: any widths of ids, offsets and counts, and flags that lie.
-
-:mod:`bowstring.variant.codec.encode` writes the narrowest widths only.
+"""An encoder of Variants for tests, from the specification alone: any widths of ids, offsets and counts, and flags
+that lie. Bowstring writes the narrowest widths only.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import itertools
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
-from bowstring.variant.build import storage_array
-from bowstring.variant.codec.primitives import Value, primitive_bytes, utf8
+import bowstring as bow
+from bowstring.columnar import Column
+from bowstring.variant import Value
 
-_OBJECT, _ARRAY = 2, 3
+_SHORT_STRING, _OBJECT, _ARRAY = 1, 2, 3
 _SMALL_COUNT: Final = 255
+# Of each primitive type its number, and how many bytes its number takes.
+_WHOLE: Final = {
+    "int8": (3, 1),
+    "int16": (4, 2),
+    "int32": (5, 4),
+    "int64": (6, 8),
+    "date": (11, 4),
+    "timestamp": (12, 8),
+    "timestamp_ntz": (13, 8),
+    "time": (17, 8),
+    "timestamp_ns": (18, 8),
+    "timestamp_ntz_ns": (19, 8),
+}
+_DECIMALS: Final = {"decimal4": (8, 4), "decimal8": (9, 8), "decimal16": (10, 16)}
+_REAL: Final = {"double": (7, "<d"), "float": (14, "<f")}
+_NULL, _TRUE, _FALSE, _BINARY, _STRING, _UUID = 0, 1, 2, 15, 16, 20
+STORAGE: Final = (
+    pa.field("metadata", pa.dictionary(pa.int32(), pa.binary()), nullable=False),
+    pa.field("value", pa.binary(), nullable=False),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,7 +55,7 @@ _NARROWEST: Final = Widths()
 
 def metadata_bytes(names: Sequence[str], *, width: int = 1, sorted_flag: bool | None = None) -> bytes:
     """Return the metadata component that holds names in this order; its flag is true by default."""
-    encoded = [utf8(name, "a key") for name in names]
+    encoded = [name.encode() for name in names]
     if sorted_flag is None:
         sorted_flag = bool(encoded) and all(one < next_ for one, next_ in itertools.pairwise(encoded))
     offsets = _offsets(encoded)
@@ -42,6 +63,33 @@ def metadata_bytes(names: Sequence[str], *, width: int = 1, sorted_flag: bool | 
     header = 1 | sorted_flag << 4 | (width - 1) << 6
     numbers = (len(names), *offsets)
     return bytes((header,)) + _packed(numbers, width) + b"".join(encoded)
+
+
+def primitive_bytes(value: Value) -> bytes:
+    """Return a primitive value; texts below 64 bytes are short strings."""
+    held = value.value
+    match value.type:
+        case "null":
+            return bytes((_NULL << 2,))
+        case "boolean":
+            return bytes(((_TRUE if held else _FALSE) << 2,))
+        case "string" if len(encoded := held.encode()) < 64:
+            return bytes((_SHORT_STRING | len(encoded) << 2,)) + encoded
+        case "string" | "binary":
+            number, held = (_STRING, held.encode()) if value.type == "string" else (_BINARY, bytes(held))
+            return bytes((number << 2,)) + len(held).to_bytes(4, "little") + held
+        case "uuid":
+            return bytes((_UUID << 2,)) + bytes(held.bytes)
+        case "double" | "float":
+            number, form = _REAL[value.type]
+            return bytes((number << 2,)) + struct.pack(form, held)
+        case "decimal4" | "decimal8" | "decimal16":
+            number, width = _DECIMALS[value.type]
+            scale = max(0, -held.as_tuple().exponent)
+            unscaled = int(held.scaleb(scale, decimal.Context(prec=64)))
+            return bytes((number << 2, scale)) + unscaled.to_bytes(width, "little", signed=True)
+    number, width = _WHOLE[value.type]
+    return bytes((number << 2,)) + int(held).to_bytes(width, "little", signed=True)
 
 
 def object_bytes(fields: Sequence[tuple[int, bytes]], widths: Widths = _NARROWEST) -> bytes:
@@ -157,4 +205,20 @@ def variant_array(rows: Iterable[tuple[bytes, bytes] | None]) -> pa.StructArray:
             indices.append(metadata.setdefault(row[0], len(metadata)))
             values.append(row[1])
     mask = pa.array(nulls, pa.bool_()) if any(nulls) else None
-    return storage_array(np.asarray(indices, np.int32), metadata, pa.array(values, pa.binary()), mask)
+    # Rows that are all null have indices, too.
+    blobs = pa.array(list(metadata) or [metadata_bytes(())] * bool(indices), pa.binary())
+    dictionary = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), blobs)
+    return pa.StructArray.from_arrays(
+        [dictionary, pa.array(values, pa.binary())], fields=list(STORAGE), mask=mask
+    )
+
+
+def variant_field(name: str) -> pa.Field:
+    """Return the field of a Variant column."""
+    mark = {"ARROW:extension:name": "arrow.parquet.variant", "ARROW:extension:metadata": ""}
+    return pa.field(name, pa.struct(STORAGE), metadata=mark)
+
+
+def column_of(array: pa.Array, field: pa.Field) -> Column:
+    """Return an array as a column of a batch of its own."""
+    return bow.Batch.from_arrow(pa.record_batch([array], schema=pa.schema([field])))[field.name]

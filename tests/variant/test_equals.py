@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.errors import UsageError
-from bowstring.variant.build import column_of, variant_field
 from bowstring.variant.codec.decode import Value
-from tests.variant.encoding import Widths, encode, variant_array
+from tests.variant.encoding import Widths, column_of, encode, variant_array, variant_field
 from tests.variant.typed_values import VALUES
 
 D = decimal.Decimal

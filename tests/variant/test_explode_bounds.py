@@ -13,8 +13,7 @@ from bowstring.columnar.column import Column
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant import Value
-from bowstring.variant.build import column_of, variant_field
-from tests.variant.encoding import array_bytes, encode, metadata_bytes
+from tests.variant.encoding import array_bytes, column_of, encode, metadata_bytes, variant_field
 
 MIB = 1 << 20
 

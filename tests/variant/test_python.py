@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Truncated, UsageError
 from bowstring.limits import Limits
 from bowstring.testing import fake_device
-from bowstring.variant.build import BLOCK_ROWS, column_of, variant_field
 from bowstring.variant.builder import from_python
 from bowstring.variant.codec.decode import Value
 from bowstring.variant.equals import equals
@@ -26,7 +25,7 @@ from bowstring.variant.explode import explode, keys
 from bowstring.variant.json.writer import to_json
 from bowstring.variant.python_objects import to_python
 from bowstring.variant.schema import schema_of
-from tests.variant.encoding import encode, variant_array
+from tests.variant.encoding import column_of, encode, variant_array, variant_field
 from tests.variant.typed_values import KEYS, VALUES
 
 NULL = Value("null", None)
@@ -190,10 +189,10 @@ def test_not_a_number() -> None:
 
 def test_blocks_have_dictionaries_of_their_own() -> None:
     """Each 65,536 rows share one metadata, which holds the keys of these rows and no others."""
-    rows = [{"a": 1}] * BLOCK_ROWS + [{"b": 1}]
+    rows = [{"a": 1}] * 65_536 + [{"b": 1}]
     column = from_python(rows)
     assert len(column.to_arrow().field("metadata").dictionary) == 2
-    assert to_python(column.batch.slice(BLOCK_ROWS - 1, 2)[0]) == [{"a": 1}, {"b": 1}]
+    assert to_python(column.batch.slice(65_536 - 1, 2)[0]) == [{"a": 1}, {"b": 1}]
 
 
 @pytest.mark.parametrize("rows", [[], [None], [None, None, 1]])

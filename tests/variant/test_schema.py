@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.errors import UsageError
 from bowstring.testing import fake_device
-from bowstring.variant.build import column_of, variant_field
 from bowstring.variant.codec.decode import Value
-from tests.variant.encoding import encode, variant_array
+from tests.variant.encoding import column_of, encode, variant_array, variant_field
 from tests.variant.typed_values import VALUES
 
 D = decimal.Decimal

@@ -25,7 +25,7 @@ def test_channel(
 
 
 @pytest.mark.parametrize("check", LISTENER_CHECKS, ids=name_of)
-@pytest.mark.parametrize("address", ["ucx://", "ucx://[::1]:0"])
+@pytest.mark.parametrize("address", ["ucx://", pytest.param("ucx://[::1]:0", marks=pytest.mark.slow)])
 def test_listener(
     ucx_over: Over, address: str, check: Callable[[str], None], request: pytest.FixtureRequest
 ) -> None:
