@@ -109,6 +109,7 @@ PREPARED: Final[dict[str, str]] = {
     "docs/geo.md": _TRIPS + _PLACES,
     "docs/guides/gpu.md": _TRIPS + _SIMULATED_GPU + _CUDF,
     "docs/parquet.md": _TRIPS + _EVENTS,
+    "docs/spark/clusters.md": _SPARK + _SPARK_ENDS,
     "docs/spark/index.md": _THIS_PYTHON + _SPARK_ENDS,
     "docs/spark/notebooks.md": _SPARK + _SPARK_ENDS,
     "docs/spark/publishing.md": _SPARK + _STREAM + _SPARK_ENDS,

@@ -144,6 +144,30 @@ def test_a_driver_asks_depots_elsewhere_by_their_certificates(
     application.end()
 
 
+def test_what_stays_elsewhere_stays(folder: str, stopped: threading.Event) -> None:
+    """The end of an application leaves what shall stay, also in a depot that its socket does not lead to."""
+    order = Order("app", "d#0", driver="127.0.0.1")
+    application = application_lease.Application("app", stopped.is_set)
+    work = Publication(order, application, Job(Frame([1]), DepotTask, SCHEMA), None, Keep(stay=60.0))
+    tickets = [
+        dataclasses.replace(each, depot=each.depot.replace(folder, "/nowhere")) for each in work.run(order)
+    ]
+    published = work.dataset(tickets, recoverable=False, fresh=True)
+    assert [each.address.partition(":")[0] for each in application.depots] == ["tcp"]
+    application.end()
+    assert rows(published) == [1]
+
+
+def test_names_outlive_a_depot_that_is_replaced(publish: Callable[..., Any]) -> None:
+    """An application whose empty depot made room for one with other options publishes names in that."""
+    publish(Frame([1]), name="first")
+    bow.spark.drop("first")
+    with bow.depot.connect(options=bow.depot.Options(memory_budget=1 << 26)) as depot:
+        assert depot.status().memory_budget == 1 << 26
+    publish(Frame([2]), name="second")
+    assert rows(bow.spark.dataset("second")) == [2]
+
+
 def test_what_was_lost_is_published_again(publish: Callable[..., Any]) -> None:
     """A depot that was killed took all with it; after republish() every row is there once, in the same order."""
     published = publish(Frame([1, 2], [], [3]))

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.closing import Closing
-from bowstring.depot.options import DepotStatus, Options, differing
+from bowstring.depot.options import DepotStatus, differing
 from bowstring.depot.protocol import Connection, Fields, Verb
 from bowstring.depot.writing import Attempt, Committed, warm_mappings
 from bowstring.dissociated.endpoint import Dataset, Endpoint
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from bowstring.depot.options import Options
     from bowstring.transport.certificates import TlsConfig
 
     Tls = TlsConfig | ssl.SSLContext
@@ -464,6 +465,9 @@ class Depot(Closing):
         DeadlineExceeded
             Its process goes on.
         """
+        if application is not None and self._options is None:
+            self.end(application)  # an earlier depot, which would end with the data of others, too
+            return False
         fields = {} if application is None else {"application": application}
         self._held.pop(application or "", None)
         return self._stop(fields, everywhere=everywhere)
@@ -500,7 +504,7 @@ class Depot(Closing):
         """Return what it runs with that is not as asked, by name; an earlier depot does not say."""
         if options is None or self._options is None:
             return {}
-        return differing(options, Options.from_json(self._options))
+        return differing(options, self._options)
 
     def _limit(self) -> dict[str, Any]:
         """Return the bound of address space that it runs with and this process does not."""

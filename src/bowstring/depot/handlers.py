@@ -113,11 +113,10 @@ class Session:
             raise AccessDenied("the token is wrong", hint="Use the whole address that the depot gave.")
         self.greeted = True
         self.channel.restriction = None
-        said = {"version": VERSION, "pid": os.getpid(), "remote": self.depot.remote_address}
-        if self.local:
-            said |= {"token": self.depot.token, "options": self.depot.options.to_json()}
-            said |= {"address_space": self.depot.slab_pool.address_space}
-        self._answer(said)
+        depot = self.depot
+        said = {"version": VERSION, "pid": os.getpid(), "remote": depot.remote_address}
+        said |= {"options": depot.options.to_json(), "address_space": depot.slab_pool.address_space}
+        self._answer(said | {"token": depot.token} if self.local else said)
         return True
 
     def _token_fits(self, token: str | None) -> bool:

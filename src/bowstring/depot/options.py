@@ -158,13 +158,14 @@ def check_remote(options: Options, address: str) -> None:
         )
 
 
-def differing(options: Options, running: Options) -> dict[str, Any]:
-    """Return what is asked for and is otherwise in a depot that runs: its values by name."""
+def differing(options: Options, running: str) -> dict[str, Any]:
+    """Return what is asked for and is otherwise in a depot that runs, which says it as JSON: its values by name."""
+    found = json.loads(running)
     return {
-        each.name: getattr(running, each.name)
+        each.name: found[each.name]
         for each in dataclasses.fields(options)
         if each.name not in ("tls", "plaintext")
-        and getattr(options, each.name) not in (each.default, getattr(running, each.name))
+        and getattr(options, each.name) not in (each.default, found.get(each.name))
     }
 
 

@@ -47,7 +47,8 @@ class Offer:
     data_uri
         The server of the bodies, where that is another connection.
     host
-        The host that the reader must be on, as :func:`this_host` says there; ``None`` for any.
+        The host that the reader must be on, as :func:`this_host` says there; ``None`` for any. On that host it may
+        be out of reach still: of other containers, or users.
 
     Examples
     --------
@@ -216,7 +217,10 @@ class Endpoint:
 
     @property
     def is_here(self) -> bool:
-        """Whether a reader of this process takes `uri`: the server is on this host, or does not say where it is."""
+        """Whether a reader of this process tries `uri`: the server names this host, or none.
+
+        In another container of the host, or as another user, it may still have to take another offer.
+        """
         return self.host is None or self.host == this_host()
 
     @property

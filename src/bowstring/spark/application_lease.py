@@ -10,6 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import depot
+from bowstring.depot.launch import Paths
+from bowstring.dissociated.location import token_of
 from bowstring.errors import BowstringError
 from bowstring.transport import encrypts
 from bowstring.transport.threads import run_in_thread
@@ -52,10 +54,10 @@ class Application:
         self.name = name
         self._ended = ended
         self._lock = threading.Lock()
-        # By the first of their addresses.
+        # By the first of their addresses; that of this host, which keeps the names, by its path alone, too.
         self._depots: dict[str, depot.Depot] = {}
         self._leases: dict[tuple[str, ...], float] = {}
-        self._stays: dict[str, dict[str, float]] = {}
+        self._stays: dict[str | None, dict[str, float]] = {}
         self._closed = threading.Event()
         self._ending = threading.Lock()
         self._thread: Any = None
@@ -90,7 +92,7 @@ class Application:
         for addresses in addresses_of(tickets):
             found.append(self._depot(addresses))
             with self._lock:
-                self._stays.setdefault(addresses[0], {})[dataset] = stay
+                self._stays.setdefault(token_of(addresses[0]), {})[dataset] = stay
             self._hold(found[-1], addresses, lease_seconds)
         return found
 
@@ -105,14 +107,17 @@ class Application:
 
     def catalog(self, options: Options | None, lease_seconds: float) -> depot.Depot:
         """Return the depot of this host, which keeps the names; it is started where there is none."""
-        known = self._catalog
-        if known is None or known not in self.depots:
+        # Whichever depot is there: one that ended, or was replaced, kept names that are gone, too.
+        address = Paths().control
+        with self._lock:
+            known = self._depots.get(address)
+        if known is None:
             opened = depot.connect(options=options, tls=self._tls)
             with self._lock:
-                known = self._depots.setdefault(opened.addresses[0], opened)
+                known = self._depots.setdefault(address, opened)
             if known is not opened:
                 opened.close()
-        self._hold(known, known.addresses, lease_seconds)
+        self._hold(known, (address,), lease_seconds)
         self._catalog = known
         return known
 
@@ -179,7 +184,8 @@ class Application:
             depots, self._depots = self._depots, {}
             self._leases.clear()
             self._stays.clear()
-        for held in depots.values():
+        # That which keeps the names first: it knows of others, and has the certificates for them.
+        for held in sorted(depots.values(), key=lambda each: each is not self._catalog):
             with contextlib.suppress(BowstringError):
                 held.stop(application=self.name, everywhere=True)
             held.close()
@@ -190,9 +196,10 @@ class Application:
         with self._ending:
             with self._lock:
                 depots, self._depots = self._depots, {}
-                stays = {address: dict(each) for address, each in self._stays.items()}
-            for address, held in depots.items():
-                kept = {dataset: stay for dataset, stay in stays.get(address, {}).items() if stay > 0}
+                stays = {token: dict(each) for token, each in self._stays.items()}
+            for held in depots.values():
+                wanted = stays.get(token_of(held.addresses[0]), {})
+                kept = {dataset: stay for dataset, stay in wanted.items() if stay > 0}
                 with contextlib.suppress(BowstringError):
                     held.end(self.name, stays=kept)
                 held.close()

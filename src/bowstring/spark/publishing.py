@@ -171,9 +171,10 @@ def publish(
         wait_for_room,
         driver.shared,
     )
-    # It warns where a depot runs already, with other options.
-    with contextlib.suppress(BowstringError), depot.connect(start=False, options=depot_options):
-        pass
+    if depot_options is not None:
+        # It warns where a depot runs already, with other options.
+        with contextlib.suppress(BowstringError), depot.connect(start=False, options=depot_options):
+            pass
     if mode == "barrier":
         return publish_in_tasks(df, name or "", order, profile=profile, device=device)
     if driver.setting(MEMORY_LIMIT) is not None:

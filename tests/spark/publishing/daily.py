@@ -364,10 +364,11 @@ spark = bow.spark.session(master="local[2]", config=config)
 if sys.argv[1] == "publish":
     bow.spark.publish(spark.range(10), "limited")
 elif sys.argv[1] == "stream":
-    stream = spark.readStream.format("rate").load().writeStream.format("bowstring").option("name", "limited")
-    query = stream.option("checkpointLocation", os.environ["BOWSTRING_DEPOT"] + "/checkpoint").start()
-    query.processAllAvailable()
-    query.stop()
+    files = os.environ["BOWSTRING_DEPOT"] + "/files"
+    spark.range(10).write.parquet(files)
+    stream = spark.readStream.schema("id bigint").parquet(files).writeStream.format("bowstring")
+    stream = stream.option("checkpointLocation", files + "-checkpoint").trigger(availableNow=True)
+    stream.option("name", "limited").start().awaitTermination()
 else:
     spark.range(10).write.format("bowstring").mode("overwrite").save("limited")
 with bow.depot.connect(start=False) as depot:
