@@ -359,7 +359,9 @@ def test_put_and_withdraw(serve: Serve) -> None:
     "column",
     [
         pa.StringArray.from_buffers(2, pa.array([0, 9, 3], pa.int32()).buffers()[1], pa.py_buffer(b"abc")),
-        pa.StringArray.from_buffers(2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfe")),
+        pa.StringArray.from_buffers(
+            2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfe")
+        ),
         pa.DictionaryArray.from_arrays(pa.array([0, 7], pa.int8()), ["x"], safe=False),
         pa.Array.from_buffers(pa.int64(), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(bytes(16))], null_count=2),
     ],
