@@ -240,7 +240,7 @@ def with_categories(batch: Batch, table: Any, dtypes: Mapping[Any, Any], importe
     fields, ids, dictionaries = list(batch.schema), list[int](), dict(batch.dictionaries)
     for at, (column, dtype) in enumerate(zip(batch.columns, dtypes.values(), strict=True)):
         if not _is_categorical(dtype) or pa.types.is_dictionary(column.type):
-            ids += column._dictionary_ids(column._node.end)
+            ids += batch.layout.alone(column._index, column.field).dictionary_ids
             continue
         categories, where = dtype.categories, f"column {column.name!r}"
         if not hasattr(categories, "to_pylibcudf"):
