@@ -238,7 +238,7 @@ def slots_needed(memory: Any, plan: Any, regions: Any, rows: Any, nodes: Any, sp
                 else:
                     first = offset_at(memory, u64(address + start * width), width << 3)
                     last = offset_at(memory, u64(address + (start + length) * width), width << 3)
-                    if first < 0 or last < first:
+                    if first < 0 or last < first or last > MOST_BITS >> 3:
                         why = OTHER
                         first = i64(0)
                         last = i64(0)

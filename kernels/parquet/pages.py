@@ -267,7 +267,7 @@ def read_pages(item: Any, data: Any, base: Any, floor: Any, ratio: Any, facts: A
             if status == OK and base + at + packed > end + SLACK:
                 status = MALFORMED
             if status == MALFORMED and values >= wanted:
-                # Nobody reads what comes after the last value.
+                # What comes after the last value is not read.
                 status = OK
                 going = False
             elif status != OK:

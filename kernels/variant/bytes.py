@@ -146,7 +146,7 @@ def copy_between(data: Any, first: Any, out: Any, at: Any, size: Any) -> None:
 
 
 def copy_part(i: Any, log: Any, data: Any, first: Any, out: Any, at: Any, size: Any) -> None:
-    """Copy an item's part of bytes that ``2 ** log`` items share, who take neighbouring bytes; as copy_between."""
+    """Copy an item's part of bytes that ``2 ** log`` items share, each taking neighbours; as copy_between."""
     if log == 0:
         copy_between(data, first, out, at, size)
     else:

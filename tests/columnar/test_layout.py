@@ -207,7 +207,8 @@ def test_bytes_that_buffers_need_never_overflow() -> None:
 
 def test_a_column_of_a_schema_that_was_let_in_can_be_taken_out_alone() -> None:
     """A layout that larger limits let in gives each node's own layout, the same one each time."""
-    type_: pa.DataType = pa.dictionary(pa.int8(), pa.string())
+    wide = pa.struct({name: pa.string() for name in "xyz"})
+    type_: pa.DataType = pa.dictionary(pa.int8(), wide)
     for _ in range(DEFAULT_LIMITS.depth):
         type_ = pa.list_(type_)
     schema = pa.schema({"a": pa.int8(), "deep": type_})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import sys
+import threading
 from collections.abc import Iterator
 from types import FrameType
 
@@ -111,6 +112,9 @@ def test_both_write_the_same_bytes(batch: pa.RecordBatch, start: int) -> None:
 def test_what_is_taken_over_is_what_was_given(batch: pa.RecordBatch) -> None:
     """A Batch of any slice holds its rows, in the memory where they were but for bits that begin within a byte."""
     taken = bow.Batch.from_arrow(batch)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_floating(column.type) and len(batch):
+            assert taken[name].values.ctypes.data == column.buffers()[1].address + 4 * column.offset
     taken.validate(full=True)
     assert taken.to_arrow().equals(batch)
     assert taken.num_rows == len(batch)
@@ -169,3 +173,49 @@ def test_a_batch_is_written_by_few_functions() -> None:
         finally:
             sys.setprofile(None)
     assert len(entered) <= 15, entered
+
+
+def test_threads_may_share_a_writer() -> None:
+    """What two threads write by one writer may come in any order, but each message is whole."""
+    kept: list[bytes] = []
+
+    class Keeping:
+        def write(self, piece: memoryview) -> int:
+            kept.append(bytes(piece))
+            return piece.nbytes
+
+        def flush(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    def table(text: str) -> pa.RecordBatch:
+        return pa.record_batch({f"c{at}": [text] for at in range(100)})
+
+    batches = [bow.Batch.from_arrow(table("x" * size)) for size in (1, 400)]
+    with bow.ipc.new_stream(Keeping(), batches[0].schema) as writer:
+
+        def write(batch: bow.Batch) -> None:
+            for _ in range(20):
+                writer.write_batch(batch)
+
+        for _ in range(20):
+            threads = [threading.Thread(target=write, args=(each,)) for each in batches]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    found = [batch.column(0)[0].as_py() for batch in pa.ipc.open_stream(b"".join(kept))]
+    assert sorted(map(len, found)) == [1] * 400 + [400] * 400
+
+
+@pytest.mark.parametrize("far", [1 << 60, (1 << 61) - 32, (1 << 61) - (1 << 40), (1 << 61) + 4, 1 << 62])
+def test_offsets_that_lead_far_away_are_refused(far: int) -> None:
+    """A slice between wrong 64-bit offsets, which opening a stream does not look at, is an error when written."""
+    offsets = pa.py_buffer(b"".join(each.to_bytes(8, "little") for each in (0, far, far + 8, 10)))
+    text = pa.LargeStringArray.from_buffers(3, offsets, pa.py_buffer(bytes(16)))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema({"s": text.type})) as writer:
+        writer.write_batch(pa.record_batch({"s": text}))
+    batch = bow.ipc.open_stream(sink.getvalue()).read_next_batch().slice(1, 1)
+    with bow.ipc.new_stream(io.BytesIO(), batch.schema) as writer, pytest.raises(bow.InvalidData):
+        writer.write_batch(batch)

@@ -41,6 +41,8 @@ def wild_arguments(
         ]
         most = i64(rng.choice([most, 0]))
         tables = guarded(plan), regions, i64(rows), nodes, spans, guarded(head), guarded(places)
+        if rng.random() < 0.5:
+            memory = changed(rng, memory[: len(memory) // 8 * 8].view(np.int64)).view(np.uint8)
         return guarded(memory[:size]), *tables, most, *results
 
     def take(rng: np.random.Generator) -> tuple[Any, ...]:

@@ -277,7 +277,8 @@ class Layout:
                 if node.dictionary_id is not None:
                     ids += node.dictionary_id, *self.dictionaries[node.dictionary_id].dictionary_ids
             # It is no deeper and no wider than this one, whatever limits that was let in by.
-            limits = DEFAULT_LIMITS.replace(depth=self.depth, columns=self.num_nodes)
+            width = max([self.num_nodes, *(each.num_nodes for each in self.dictionaries.values())])
+            limits = DEFAULT_LIMITS.replace(depth=self.depth, columns=width)
             found = self._alone[index] = self._derive(pa.schema([field]), tuple(ids), limits)
         return found
 

@@ -7,8 +7,8 @@
 * Each buffer: ``node``, ``bits`` for each slot, ``end bits`` beyond the last slot, ``role`` (0: values of a fixed
   width, 1: validity, 2: offsets, 3: the bytes that the offsets before them delimit).
 
-The names are those of :mod:`bowstring.kernels.ipc.batch`. Views, list views, unions and runs have no plan: what
-their slots need is not said by counts and offsets alone.
+The names are those of :mod:`bowstring.kernels.ipc.batch`. Views, list views, unions and runs have no plan: counts
+and offsets alone do not say what their slots need.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def in_types_of_libcudf(batch: Batch) -> Batch:
     Raises
     ------
     Unsupported
-        libcudf has no type for a column, or counts no so many rows; the column is named.
+        libcudf has no type for a column, or cannot count so many rows; the column is named.
     """
     for column in batch.columns:
         _check(column, column.name)
@@ -82,7 +82,7 @@ def _check(column: Column, where: str) -> None:
     """Refuse what libcudf would count wrongly, and count nulls that are not counted yet, as it takes no -1."""
     if len(column) > _MOST:
         raise Unsupported(
-            "libcudf holds no so many values in a column",
+            "libcudf cannot hold so many rows in a column",
             expected=f"at most {_MOST}",
             found=len(column),
             where=f"column {where!r}",

@@ -28,7 +28,7 @@ SMALL_BODY: Final = 1 << 16
 _SMALL_BUFFER: Final = 1 << 13
 """So are those of many buffers of this size."""
 _MOST_JOINED: Final = 1 << 20
-_DONE, _GROW = int(kernel.DONE), int(kernel.GROW)
+_DONE, _GROW, _STATE = int(kernel.DONE), int(kernel.GROW), int(kernel.STATE)
 
 
 class Encoded(NamedTuple):
@@ -56,20 +56,13 @@ class BatchEncoder:
         assert layout.plan is not None
         self._call = call
         self._head = np.frombuffer(frame(metadata), np.uint8)
-        self._tables = (
-            layout.plan,
-            np.array(places, np.int64) + len(frame(b"", alignment=8)),
-            np.empty(int(kernel.ROOM) * layout.num_nodes, np.int64),
-            np.empty(int(kernel.SPAN) * layout.num_buffers, np.int64),
-            np.empty(int(kernel.STATE), np.int64),
-        )
-        self._plan, self._places, self._room, self._pieces, self._state = [
-            (address_of(each), each.size) for each in (*self._tables,)
-        ]
-        self._template = address_of(self._head), self._head.size
+        self._places = np.array(places, np.int64) + len(frame(b"", alignment=8))
+        tables = layout.plan, self._head, self._places
+        self._plan, self._template, self._places_at = [(address_of(each), each.size) for each in tables]
+        self._sizes = int(kernel.ROOM) * layout.num_nodes, int(kernel.SPAN) * layout.num_buffers
         self._most = max(SMALL_BODY, min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED))
         self._size = len(self._head) + self._most
-        self._out: npt.NDArray[np.uint8] | None = None
+        self._kept: list[npt.NDArray[np.uint8]] = []
 
     @classmethod
     def of(cls, template: Template) -> BatchEncoder | None:
@@ -84,8 +77,15 @@ class BatchEncoder:
         if not (batch.device.is_host and nodes.flags.c_contiguous and table.flags.c_contiguous):
             return None
         regions = np.array([(region.address, region.nbytes) for region in spans.regions], np.int64)
-        out = np.empty(self._size, np.uint8) if self._out is None else self._out
-        self._out = None
+        # Room of this call's own, since other threads may write, too.
+        num_room, num_pieces = self._sizes
+        room = np.empty(num_room + num_pieces + _STATE, np.int64)
+        at = address_of(room)
+        pieces_at = at + 8 * num_room
+        try:
+            out = self._kept.pop()
+        except IndexError:
+            out = np.empty(self._size, np.uint8)
         while True:
             self._call(
                 *ALL_MEMORY,
@@ -98,15 +98,18 @@ class BatchEncoder:
                 address_of(table),
                 table.size,
                 *self._template,
-                *self._places,
+                *self._places_at,
                 self._most,
-                *self._room,
+                at,
+                num_room,
                 address_of(out),
                 out.size,
-                *self._pieces,
-                *self._state,
+                pieces_at,
+                num_pieces,
+                pieces_at + 8 * num_pieces,
+                _STATE,
             )
-            status, body, begins, size = self._tables[-1].tolist()
+            status, body, begins, size = room[-_STATE:].tolist()
             if status != _GROW:
                 break
             out = np.empty(size, np.uint8)
@@ -115,11 +118,11 @@ class BatchEncoder:
         head = self._head.size
         if 2 * size < out.size:
             # Sinks may keep what they are given: copies of little, so that the room can be used again.
-            self._out = out
+            self._kept.append(out)
             out = np.frombuffer(out[:size].tobytes(), np.uint8)
         if begins >= 0:
             pieces = [out[:size].data] if begins == head else [out[:head].data, out[begins:size].data]
             return Encoded(pieces, head, body)
         regions_of = [region.array(0, region.nbytes, batch.owner()).data for region in spans.regions]
-        pieces = host_pieces([*regions_of, out.data], self._tables[3].reshape(-1, 3))
+        pieces = host_pieces([*regions_of, out.data], room[num_room:-_STATE].reshape(-1, 3))
         return Encoded([out[:head].data, *pieces], head, body)
