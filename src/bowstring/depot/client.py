@@ -398,6 +398,8 @@ class Depot(Closing):
     def lookup(self, name: str) -> Dataset:
         """Return the data set that a name means; one endpoint stands for many small data sets that were appended.
 
+        Which ones, changes as it grows: whoever takes what is new asks :meth:`lookup_version` or `lookup_range`.
+
         Raises
         ------
         UnknownTicket
