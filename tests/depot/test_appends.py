@@ -187,7 +187,7 @@ def test_whoever_takes_the_endpoints_behind_those_that_it_knows_reads_each_row_o
     depot: bow.depot.Depot, every: int
 ) -> None:
     """A reader that asks again and again, and takes what is new, has all rows in order, each as it was appended."""
-    ways = [
+    ways: list[Callable[[], bow.Dataset]] = [
         lambda: bow.spark.dataset("small", address=depot.address),
         lambda: depot.lookup_version("small")[1],
     ]
