@@ -151,13 +151,7 @@ class Options:
 
 
 def check_remote(options: Options, address: str) -> None:
-    """Refuse an address for other hosts that a depot with some options may not listen at.
-
-    Raises
-    ------
-    UsageError
-        Others cannot dial it, it is one of another transport, or nothing would be encrypted.
-    """
+    """Refuse an address at which a depot with some options may not listen, or which others cannot dial."""
     host = urllib.parse.urlsplit(address).hostname
     wrong = encrypts(address) != (options.tls is not None)
     if wrong or host in (None, "0.0.0.0", "::"):  # noqa: S104  refused

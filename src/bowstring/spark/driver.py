@@ -182,11 +182,9 @@ _FUNCTIONS: Final = re.compile("Python|Pandas|Arrow|RDD")
 
 
 def sized_batches(df: Any) -> contextlib.AbstractContextManager[None]:
-    """Let Spark make batches that suit the rows of a data frame, in the jobs of this thread, in a ``with`` block.
-
-    Tasks read settings among the properties of their job, over which Spark writes what the session has set: so
-    what the user has set holds, and queries of other threads, and later ones, have the batches that they had.
-    """
+    """Let the jobs of this thread have batches that suit the rows of a data frame, in a ``with`` block."""
+    # Tasks read settings among the properties of their job, over which Spark writes what the session has set: so
+    # what the user has set holds, and queries of other threads, and later ones, have the batches that they had.
     try:
         bound = _bound(df)
     except Exception:  # noqa: BLE001  what is private to Spark may be other in a later release; its own bound holds
