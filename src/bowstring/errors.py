@@ -42,7 +42,8 @@ what to do about it.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any, TypeVar
+import sys
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -308,6 +309,17 @@ class Truncated(InvalidData, OSError):
     """The bytes end too early; an ``OSError``, as from pyarrow's readers."""
 
 
+_PACKAGE: Final = __name__.partition(".")[0]
+
+
 def first_line(error: BaseException) -> str:
     """Return what an error of another library says, for the ``found`` of one of Bowstring's."""
     return str(error).partition("\n")[0][:300]
+
+
+def level_outside() -> int:
+    """Return the `stacklevel`, for the function that calls this, of the first frame outside of the package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
+        level, frame = level + 1, frame.f_back
+    return level

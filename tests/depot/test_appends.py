@@ -182,6 +182,27 @@ def test_appends_cost_no_descriptors_and_a_lookup_does_not_grow(connect: Connect
         read(found)
 
 
+@pytest.mark.parametrize("every", [1, 7])
+def test_whoever_takes_the_endpoints_behind_those_that_it_knows_reads_each_row_once(
+    depot: bow.depot.Depot, every: int
+) -> None:
+    """A reader that asks again and again, and takes what is new, has all rows in order, each as it was appended."""
+    ways: list[Callable[[], bow.Dataset]] = [
+        lambda: bow.spark.dataset("small", address=depot.address),
+        lambda: depot.lookup_version("small")[1],
+    ]
+    come: list[list[bow.Endpoint]] = [[] for _ in ways]
+    for number in range(30):
+        append(depot, "small", rows(number, 1), f"part {number}", number)
+        for way, known in zip(ways, come, strict=True):
+            if number % every == 0:
+                known.extend(way().endpoints[len(known) :])
+    for known in come:
+        assert [read(each)["n"].to_pylist() for each in known] == [
+            [n] for n in range(1 + 29 // every * every)
+        ]
+
+
 def test_slabs_that_are_full_are_followed_by_others(depot: bow.depot.Depot) -> None:
     """Appends that fill slabs are looked up as one endpoint for each slab, and read as what they are."""
     tables = [rows(3 * number + 1, 1, width=25_000) for number in range(60)]  # 9 MB and more

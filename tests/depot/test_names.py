@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 import bowstring as bow
 from tests.depot.conftest import APP, Connect, commit, read, runs, until
+from tests.transport.certified import serving, trusting
 
 ONE = pa.table({"n": [1]})
 TWO = pa.table({"n": [2, 2]})
@@ -209,3 +211,25 @@ def test_an_application_stops_its_depots_everywhere(connect: Connect) -> None:
         until(lambda: not runs(pids[0]), "it ends")
         assert (runs(pids[1]), parts(depots[1])) == (True, ["others"])
         depots[1].stop()
+
+
+def test_depots_of_tls_are_stopped_by_whoever_is_trusted_and_are_named_otherwise(connect: Connect) -> None:
+    """A depot elsewhere with a certificate ends for a client that trusts it; else a warning says where it is."""
+    certificate = dataclasses.replace(serving(), ca=trusting().ca)
+    with tempfile.TemporaryDirectory(prefix="bow-") as near:
+        options = {"tls": certificate}
+        far = connect(folder=near, tcp="tls://127.0.0.1:0", options=options)
+        pid = far.pid or 0
+        for tls in (None, certificate):
+            catalog = connect(tls=tls)
+            found = bow.Dataset((commit(far, ONE, "part").endpoint,), ONE.schema)
+            # By its address for other hosts alone: its socket would lead there without a certificate.
+            catalog.announce("far", found, application=APP, part="part", depots=far.addresses[1:])
+            if tls is None:
+                with pytest.warns(RuntimeWarning, match="no depot answers at tls:") as said:
+                    assert catalog.stop(application=APP, everywhere=True)
+                assert (said[0].filename, runs(pid)) == (__file__, True)
+                assert "token" not in str(said[0].message)
+            else:
+                assert catalog.stop(application=APP, everywhere=True)
+        until(lambda: not runs(pid), "it ends")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,20 +63,33 @@ def test_other_options_are_told(connect: Connect) -> None:
     assert second.status().memory_budget == 1 << 26
     assert first.status().applications == ("app",), "who held it holds the next one"
     commit(second, {"n": [1]})
-    with pytest.warns(RuntimeWarning, match=f"memory_budget={1 << 26}, and holds data"):
+    with pytest.warns(RuntimeWarning, match=f"memory_budget={1 << 26}, and holds data") as said:
         third = connect(options={"memory_budget": 1 << 25})
+    assert said[0].filename.endswith("conftest.py"), "where Bowstring was called"
     assert third.status().pid == second.status().pid
 
 
-def test_one_that_was_started_by_hand_is_not_replaced(connect: Connect, folder: str) -> None:
-    """Nor does a client's request end it that ends only depots without data of others."""
+def test_one_that_was_started_by_hand_is_not_replaced(
+    connect: Connect, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not asked to make room, nor does a request end it that ends only depots without data of others."""
     run = [sys.executable, "-m", "bowstring", "depot", "run", "--folder", folder, "--memory", str(1 << 25)]
     with subprocess.Popen(run, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             process.stdout.readline()
-            with pytest.warns(RuntimeWarning, match="started by hand"):
-                depot = connect(options={"memory_budget": 1 << 26})
+            asked: list[Verb] = []
+            ask = Connection.ask
+
+            def noted(own: Connection, verb: Verb, *rest: Any) -> Any:
+                asked.append(verb)
+                return ask(own, verb, *rest)
+
+            monkeypatch.setattr(Connection, "ask", noted)
+            for start in (True, False):
+                with pytest.warns(RuntimeWarning, match="started by hand"):
+                    depot = connect(options={"memory_budget": 1 << 26}, start=start)
+            assert Verb.STOP not in asked, "it has said that it stays"
             assert not depot.stop(application="app")
             assert depot.status().memory_budget == 1 << 25
         finally:

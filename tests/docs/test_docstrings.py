@@ -185,6 +185,21 @@ def test_the_files_that_are_named_exist(folder: str) -> None:
     assert not wrong
 
 
+def test_tables_have_their_columns() -> None:
+    """No text of a simple table runs over the gap between two of its columns, where it would not be a table."""
+    wrong, tables = [], 0
+    for path in SOURCES:
+        gaps: list[int] = []
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            if re.fullmatch(r"\s*=+( +=+)+", line):
+                gaps, tables = [each.start() for each in re.finditer("(?<==) ", line)], tables + 1
+            elif not line.strip():
+                gaps = []
+            elif any(line[gap : gap + 1].strip() for gap in gaps):
+                wrong.append(f"{path.name}:{number}")
+    assert (wrong, tables > 2) == ([], True)
+
+
 def test_no_text_refers_to_what_only_developers_have() -> None:
     """No source, page or configuration refers to design notes outside of the repository."""
     wrong = [

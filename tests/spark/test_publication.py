@@ -158,6 +158,45 @@ def test_what_stays_elsewhere_stays(folder: str, stopped: threading.Event) -> No
     assert rows(published) == [1]
 
 
+def test_only_the_driver_is_warned(folder: str, publish: Callable[..., Any]) -> None:
+    """Tasks do not warn of options that come too late for a depot, also where the driver would."""
+    kept = publish(Frame([1]))
+    options = bow.depot.Options(memory_budget=1 << 26)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for number in range(2):
+            task = DepotTask(Order("app", f"late#{number}", options=options))
+            task.publish([pa.record_batch({"n": pa.array([1])})], 0, 1)
+    assert not [each for each in said if "too late" in str(each.message)]
+    with pytest.warns(RuntimeWarning, match="too late") as warned:
+        bow.depot.connect(options=options).close()
+    assert (warned[0].filename, rows(kept)) == (__file__, [1])
+
+
+def test_depots_of_what_spark_saved_are_stopped_by_their_certificates(folder: str) -> None:
+    """`stop_depots(tls=…)` ends a depot of `tls:` of another host that only a name in the catalog leads to."""
+    certificate = dataclasses.replace(serving(), ca=trusting().ca)
+    context = types.SimpleNamespace(applicationId="saved", startTime=1, _jsc=object(), _jvm=None)
+    job = types.SimpleNamespace(mapInArrow=lambda *_: types.SimpleNamespace(collect=list))
+    session = types.SimpleNamespace(sparkContext=context, range=lambda *_: job)
+    application = driver_of(session).application()
+    with tempfile.TemporaryDirectory(prefix="bow-") as elsewhere:
+        options = bow.depot.Options(tls=certificate)
+        with bow.depot.connect(folder=elsewhere, tcp="tls://127.0.0.1:0", options=options) as far:
+            with far.begin(application=application, dataset="part") as attempt:
+                attempt.write({"n": [1]})
+                written = attempt.commit()
+            with bow.depot.connect() as catalog:
+                found = bow.Dataset((written.endpoint,), SCHEMA)
+                catalog.announce(
+                    "saved", found, application=application, part="part", depots=far.addresses[1:]
+                )
+            pid = far.status().pid
+            bow.spark.stop_depots(session, tls=certificate)
+            until(lambda: not os.path.exists(f"/proc/{pid}"))
+    context._jsc = None
+
+
 def test_names_outlive_a_depot_that_is_replaced(publish: Callable[..., Any]) -> None:
     """An application whose empty depot made room for one with other options publishes names in that."""
     publish(Frame([1]), name="first")

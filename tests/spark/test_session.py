@@ -11,6 +11,7 @@ import pytest
 
 from bowstring.errors import MissingDependency, UsageError
 from bowstring.spark import session
+from bowstring.spark.driver import sized_batches
 from tests.spark.conftest import JavaMaker
 
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -182,3 +183,24 @@ def test_a_missing_package_names_the_extra(
     bare.setitem(sys.modules, absent, None)
     with pytest.raises(MissingDependency, match=r"pip install 'bowstring\[spark\]'"):
         session()
+
+
+class Plan:
+    """A data frame whose plan cannot be asked, as where a release of Spark has other private interfaces."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.sparkSession = types.SimpleNamespace(
+            sparkContext=types.SimpleNamespace(_gateway=type("ClientServer", (), {})())
+        )
+
+    @property
+    def _jdf(self) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [AttributeError("_jdf"), TypeError("none"), RuntimeError("no such method")])
+def test_what_is_private_to_spark_may_be_missing(error: Exception) -> None:
+    """Whatever a data frame raises when it is asked for its plan, its job has Spark's own bound of batches."""
+    with sized_batches(Plan(error)):  # a property of the job would be set on a context that has none
+        pass

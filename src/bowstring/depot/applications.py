@@ -70,20 +70,7 @@ class Holder:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Committed:
-    """One committed stream: an attempt that can be read.
-
-    Attributes
-    ----------
-    folder
-        Where its files go.
-    slab
-        The slab that it shares with others of the name that it was appended to; empty where it has no bytes, and
-        ``None`` where it lies by itself.
-    schema
-        The message of its schema where it has dictionaries, which that numbers.
-    shared_bytes
-        How much it takes there.
-    """
+    """One committed stream: an attempt that can be read."""
 
     publication: Publication
     endpoint: Endpoint
@@ -92,10 +79,11 @@ class Committed:
     num_rows: int
     num_batches: int
     nbytes: int
-    folder: str
+    folder: str  # where its files go
+    # The slab that it shares with others of a name; empty where it has no bytes, `None` where it lies by itself.
     slab: bytes | None = None
-    schema: bytes = b""
-    shared_bytes: int = 0
+    schema: bytes = b""  # its message, where it has dictionaries, which that numbers
+    shared_bytes: int = 0  # how much it takes of the slab
 
 
 @dataclasses.dataclass(eq=False, slots=True)

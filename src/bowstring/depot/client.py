@@ -8,6 +8,7 @@ import os
 import resource
 import secrets
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.closing import Closing
@@ -25,6 +26,7 @@ from bowstring.errors import (
     ForkedError,
     NotPicklable,
     UsageError,
+    level_outside,
 )
 from bowstring.memory.handle import this_process
 from bowstring.transport import encrypts
@@ -83,6 +85,7 @@ class Depot(Closing):
         self._main: Connection | None = main
         self.address, self.remote_address = main.address, main.remote_address
         self._token, self._options, self._address_space = main.token, main.options, main.address_space
+        self._kept = main.kept
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -376,20 +379,25 @@ class Depot(Closing):
         for part in replaced.raw():
             self._ask_each(replaced.texts(part), Verb.RELEASE, {"dataset": part, "final": False})
 
-    def _ask_each(self, addresses: Iterable[str], verb: Verb, fields: dict[str, Any]) -> None:
-        """Ask depots at other addresses, each at the first of its addresses where it answers."""
-        answered: set[str | None] = set()
+    def _ask_each(self, addresses: Iterable[str], verb: Verb, fields: dict[str, Any]) -> list[str]:
+        """Ask depots at other addresses, each at the first where it answers; return where none did, and why."""
+        answered: set[str] = set()
+        failed: dict[str, str] = {}
         for address in addresses:
-            token = token_of(address)
-            if token in answered:
+            depot = token_of(address) or address
+            if depot in answered:
                 continue
-            with contextlib.suppress(BowstringError):
+            try:
                 connection = Connection(address, _ELSEWHERE_SECONDS, self._tls if encrypts(address) else None)
                 try:
                     connection.ask(verb, fields, _ELSEWHERE_SECONDS)
-                    answered.add(token or address)
+                    answered.add(depot)
                 finally:
                     connection.close()
+            except BowstringError as error:
+                # By its own address last, as other hosts find it.
+                failed[depot] = f"{address.partition('?')[0]} ({error.what})"
+        return [why for depot, why in failed.items() if depot not in answered]
 
     def list_datasets(self) -> list[DatasetInfo]:
         """Return what all names mean."""
@@ -397,6 +405,8 @@ class Depot(Closing):
 
     def lookup(self, name: str) -> Dataset:
         """Return the data set that a name means; one endpoint stands for many small data sets that were appended.
+
+        Which ones, changes as it grows: whoever takes what is new asks :meth:`lookup_version` or `lookup_range`.
 
         Raises
         ------
@@ -458,7 +468,7 @@ class Depot(Closing):
             Free what belongs to this one, and end only a depot that holds nothing else.
         everywhere
             Whether the depots that hold other parts of its named data sets end, too, such as those of other hosts;
-            one that cannot be reached goes on until it has nothing to keep.
+            one that cannot be reached goes on until it has nothing to keep, and a warning says so.
 
         Raises
         ------
@@ -474,8 +484,18 @@ class Depot(Closing):
 
     def _stop(self, fields: dict[str, Any], *, everywhere: bool = False) -> bool:
         answer = self._ask(Verb.STOP, fields)
-        if everywhere:
-            self._ask_each(answer.texts("elsewhere"), Verb.STOP, fields)
+        silent = self._ask_each(answer.texts("elsewhere"), Verb.STOP, fields) if everywhere else []
+        try:
+            return self._has_stopped(fields, answer)
+        finally:
+            if silent:
+                warnings.warn(
+                    f"no depot answers at {', '.join(silent)}: if one runs, it keeps its data for their lease",
+                    RuntimeWarning,
+                    stacklevel=level_outside(),
+                )
+
+    def _has_stopped(self, fields: dict[str, Any], answer: Fields) -> bool:
         if fields and not answer.flag("stopped"):
             return False
         main = self._main
@@ -514,7 +534,7 @@ class Depot(Closing):
 
     def _ended_if_empty(self) -> bool:
         """End it, so that another one is started, if it holds nothing and a client started it."""
-        if self._options is None:  # an earlier depot, which would end with its data
+        if self._options is None or self._kept:  # an earlier depot would end with its data
             return False
         try:
             return self._stop({"if_empty": True})

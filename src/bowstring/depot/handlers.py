@@ -116,6 +116,7 @@ class Session:
         depot = self.depot
         said = {"version": VERSION, "pid": os.getpid(), "remote": depot.remote_address}
         said |= {"options": depot.options.to_json(), "address_space": depot.slab_pool.address_space}
+        said["kept"] = depot.kept
         self._answer(said | {"token": depot.token} if self.local else said)
         return True
 

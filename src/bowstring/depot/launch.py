@@ -25,6 +25,7 @@ from bowstring.errors import (
     DeadlineExceeded,
     RefusedError,
     UsageError,
+    level_outside,
 )
 from bowstring.private_folders import lock, private_folder
 from bowstring.transport import encrypts
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["Paths", "connect", "found_or_started", "locked", "try_lock"]
+__all__ = ["TOO_LATE", "Paths", "connect", "found_or_started", "locked", "try_lock"]
 
 _CONTROL: Final = re.compile(r"depot-(\d+)\.sock")
 _DATA: Final = re.compile(rf"depot-{VERSION}-[0-9a-f]{{12}}\.sock")
@@ -304,6 +305,7 @@ def _last_lines(path: str) -> str:
         return ""
 
 
+TOO_LATE: Final = "depot options come too late"
 _STAYS: Final = "holds data, or was started by hand"
 _END_IT: Final = "End it first (`bowstring depot stop`), or start it so with `bowstring depot run`."
 
@@ -435,11 +437,11 @@ def _suits(depot: Depot, options: Options | None, tcp: str | None, *, replaces: 
             found=f"process {depot.pid}: {refused.what}",
             hint=_END_IT,
         ) from refused
-    if replaces or depot.status().datasets:
+    if replaces or depot._kept or depot.status().datasets:
         warnings.warn(
-            f"depot options come too late: the depot of this host (process {depot.pid}) runs with "
+            f"{TOO_LATE}: the depot of this host (process {depot.pid}) runs with "
             f"{', '.join(f'{name}={value}' for name, value in other.items())}, and {_STAYS}. {_END_IT}",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=level_outside(),
         )
     return True

@@ -65,21 +65,11 @@ _JOINED: Final = re.compile(rb"([0-9a-f]{32})@([0-9]{1,9})-([0-9]{1,9})")
 
 @dataclasses.dataclass(eq=False, slots=True, weakref_slot=True)
 class Run:
-    """Endpoints of a name, one behind the other: many that lie in one slab here are looked up as one.
+    """Endpoints of a name, one behind the other: many that lie in one slab here are looked up as one."""
 
-    Attributes
-    ----------
-    first
-        How many endpoints of the name are before it.
-    slab
-        Where the streams lie; ``None`` for endpoints that are looked up one by one.
-    schema
-        The message of the schema, where it matters: it numbers the dictionaries.
-    """
-
-    first: int
-    slab: bytes | None
-    schema: bytes
+    first: int  # how many endpoints of the name are before it
+    slab: bytes | None  # where the streams lie; `None` for endpoints that are looked up one by one
+    schema: bytes  # its message, where it matters: it numbers the dictionaries
     endpoints: list[Endpoint] = dataclasses.field(default_factory=list)
     streams: list[Committed] = dataclasses.field(default_factory=list)
     key: str = dataclasses.field(default_factory=lambda: secrets.token_hex(16))

@@ -6,18 +6,42 @@ import dataclasses
 import json
 import os
 import shutil
+import sys
 import tempfile
 import urllib.parse
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory import default_budget
 from bowstring.transport import encrypts, is_loopback
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["DataSetStatus", "DepotStatus", "Options", "check_remote", "differing"]
+
+
+def _is_number(value: Any, kinds: Any, most: float) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value <= most
+
+
+_BYTES: Final = "a whole number of bytes", lambda value: _is_number(value, (int,), (1 << 63) - 1)
+_SECONDS: Final = (
+    "a finite number of seconds",
+    lambda value: _is_number(value, (int, float), sys.float_info.max),
+)
+_KINDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+    "memory_budget": _BYTES,
+    "disk_budget": _BYTES,
+    "spill_folder": ("the path of a folder", lambda value: isinstance(value, str) and "\0" not in value),
+    "lease_seconds": _SECONDS,
+    "idle_seconds": _SECONDS,
+    "warm_seconds": _SECONDS,
+    "plaintext": ("True or False", lambda value: isinstance(value, bool)),
+    "tls": ("a TlsConfig, as a depot is another process", lambda value: isinstance(value, _config())),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,15 +86,9 @@ class Options:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in ("spill_folder", "plaintext", "tls") or value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-                raise UsageError(
-                    f"Options.{field.name} is not a number that means anything", found=repr(value)
-                )
-        tls: Any = self.tls
-        if tls is not None and not isinstance(tls, _config()):
-            raise UsageError("a depot is another process, and takes a TlsConfig", found=repr(tls)[:80])
+            expected, fits = _KINDS[field.name]
+            if not (value is field.default or fits(value)):
+                raise UsageError(f"Options.{field.name} is {expected}", found=repr(value)[:80])
 
     def __setstate__(self, state: list[Any]) -> None:
         # A pickle of an earlier version has fewer fields: new ones are at the end, and keep their defaults.
@@ -95,14 +113,14 @@ class Options:
         Raises
         ------
         UsageError
-            It is not JSON, or has fields that options do not have.
+            It is not JSON, or has fields that options do not have, or values of other kinds.
         """
         try:
             fields = json.loads(text)
             if fields.get("tls") is not None:
                 fields["tls"] = _config()(**fields["tls"])
             return cls(**fields)
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, UsageError):
                 raise
             raise UsageError(
@@ -133,13 +151,7 @@ class Options:
 
 
 def check_remote(options: Options, address: str) -> None:
-    """Refuse an address for other hosts that a depot with some options may not listen at.
-
-    Raises
-    ------
-    UsageError
-        Others cannot dial it, it is one of another transport, or nothing would be encrypted.
-    """
+    """Refuse an address at which a depot with some options may not listen, or which others cannot dial."""
     host = urllib.parse.urlsplit(address).hostname
     wrong = encrypts(address) != (options.tls is not None)
     if wrong or host in (None, "0.0.0.0", "::"):  # noqa: S104  refused

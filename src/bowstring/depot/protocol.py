@@ -272,6 +272,7 @@ class Connection:
             self.remote_address = answer.maybe_text("remote")
             self.options = answer.maybe_text("options")
             self.address_space = answer.maybe_number("address_space")
+            self.kept = answer.flag("kept")
             # Two containers may have the same path: a depot is known by its token.
             self.token = answer.maybe_text("token") or token
             if token not in (None, self.token):

@@ -248,16 +248,7 @@ class SlabPool:
     ) -> tuple[Region, list[int]] | None:
         """Copy what is little behind what an owner has; `None` where it is more, or there is no room for a copy.
 
-        Nobody else writes such a slab, ever: it is made here, no task maps it, and it is not lent later.
-
-        Parameters
-        ----------
-        owner
-            A data set, or those that are appended to one name: what is freed together.
-        pieces
-            What to copy.
-        folder
-            Where a file is made when there is no room in memory.
+        An owner is what is freed together. Nobody else writes such a slab, ever: no task maps it, now or later.
         """
         if not 0 < sum(end - first for _, first, end in pieces) <= _SMALL:
             return None

@@ -320,7 +320,7 @@ class Dataset(Converting):
                 raise TypeError(f"{num_rows} rows, {nbytes} bytes")
             endpoints = tuple(Endpoint.parse(each) for each in fields["endpoints"])
             return cls(endpoints, schema, num_rows, nbytes, dict(fields["metadata"]))
-        except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, pa.ArrowException) as error:
             raise UsageError("this is no data set", found=str(error)[:200]) from None
 
     def to_arrow(self) -> pa.Table:

@@ -182,20 +182,28 @@ _FUNCTIONS: Final = re.compile("Python|Pandas|Arrow|RDD")
 
 
 def sized_batches(df: Any) -> contextlib.AbstractContextManager[None]:
-    """Let Spark make batches that suit the rows of a data frame, in the jobs of this thread, in a ``with`` block.
-
-    Tasks read settings among the properties of their job, over which Spark writes what the session has set: so
-    what the user has set holds, and queries of other threads, and later ones, have the batches that they had.
-    """
-    if not hasattr(df, "_jdf"):
-        return contextlib.nullcontext()  # the plan is on a server of Spark Connect
-    context = df.sparkSession.sparkContext
-    # Where threads of Python's have none of their own in Java (PYSPARK_PIN_THREAD), a property may reach any query.
-    if type(context._gateway).__name__ != "ClientServer" or _has_functions(df):
+    """Let the jobs of this thread have batches that suit the rows of a data frame, in a ``with`` block."""
+    # Tasks read settings among the properties of their job, over which Spark writes what the session has set: so
+    # what the user has set holds, and queries of other threads, and later ones, have the batches that they had.
+    try:
+        bound = _bound(df)
+    except Exception:  # noqa: BLE001  what is private to Spark may be other in a later release; its own bound holds
+        bound = None
+    if bound is None:
         return contextlib.nullcontext()
+    return _local_property(df.sparkSession.sparkContext, _BYTES, bound)
+
+
+def _bound(df: Any) -> str | None:
+    """Return the bound of bytes that suits the rows of a data frame; ``None`` for Spark's own."""
+    if not hasattr(df, "_jdf"):
+        return None  # the plan is on a server of Spark Connect
+    # Where threads of Python's have none of their own in Java (PYSPARK_PIN_THREAD), a property may reach any query.
+    if type(df.sparkSession.sparkContext._gateway).__name__ != "ClientServer" or _has_functions(df):
+        return None
     rows = int(df.sparkSession.conf.get(_ROWS))
     short = rows > 0 and rows * _row_bytes(task_schema(df)) <= _SPARKS_BOUND
-    return _local_property(context, _BYTES, str(_NO_BOUND if short else _BOUND))
+    return str(_NO_BOUND if short else _BOUND)
 
 
 def _row_bytes(fields: Iterable[pa.Field]) -> float:

@@ -233,7 +233,7 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
         return tuple(name.strip() for name in text.split(",") if name.strip())
     try:
         names = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError("the option columns is no list", found=text[:100]) from error
     if not all(isinstance(name, str) for name in names):
         raise UsageError("the option columns is no list of names", found=text[:100])

@@ -260,7 +260,8 @@ def _check(
 def dataset(name: str, *, address: str | None = None, tls: TlsConfig | None = None) -> Dataset:
     """Return the data set of a name: of :func:`publish`, or of ``df.write.format("bowstring").save(name)``.
 
-    One that a streaming query writes grows: ask again, and take the endpoints behind those that you know.
+    One that a streaming query writes grows: ask again, and take the endpoints behind those that you know. For that
+    each append keeps its own; ``bow.connect("depot:NAME")`` reads all of them faster where many are small.
 
     Parameters
     ----------
@@ -290,7 +291,8 @@ def dataset(name: str, *, address: str | None = None, tls: TlsConfig | None = No
     ['a']
     """
     with depot.connect(address=address, start=False, tls=tls) as catalog:
-        return catalog.lookup(name)
+        # Not `lookup`: endpoints that stand for many have no place behind those that a caller knows.
+        return catalog.lookup_version(name)[1]
 
 
 def drop(name: str, *, address: str | None = None, tls: TlsConfig | None = None) -> None:
@@ -321,7 +323,7 @@ def drop(name: str, *, address: str | None = None, tls: TlsConfig | None = None)
         catalog.drop(name)
 
 
-def stop_depots(spark: Any) -> None:
+def stop_depots(spark: Any, *, tls: TlsConfig | None = None) -> None:
     """Free what a session of Spark published, and end its depots on all hosts, so that others start anew.
 
     A depot that holds data of other applications then goes on. Found are the depots that this process knows, those
@@ -332,6 +334,14 @@ def stop_depots(spark: Any) -> None:
     ----------
     spark : pyspark.sql.SparkSession
         The session.
+    tls
+        Whom to trust, and what to show, at depots of ``tls:`` that hold what ``df.write`` and streams wrote; by
+        default that of `depot_options` of :func:`publish`.
+
+    Warns
+    -----
+    RuntimeWarning
+        A depot that holds named data of the application does not answer.
 
     Examples
     --------
@@ -339,9 +349,11 @@ def stop_depots(spark: Any) -> None:
     >>> bow.spark.stop_depots(spark)  # doctest: +SKIP
     """
     application = application_of(driver_of(spark))
+    if tls is not None:
+        application.trust(depot.Options(tls=tls))
     application.stop_depots()
     # Of names that `df.write` made, and of which this process knows nothing.
-    with contextlib.suppress(BrokenError), depot.connect(start=False) as here:
+    with contextlib.suppress(BrokenError), depot.connect(start=False, tls=application._tls) as here:
         here.stop(application=application.name, everywhere=True)
     # A number for each slot of the cluster, by default.
     tasks = spark.range(1 << 12).mapInArrow(StopTask(application.name), "stopped boolean")

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from bowstring.errors import BowstringError, MissingDependency, UsageError
+from bowstring.errors import BowstringError, MissingDependency, UsageError, level_outside
 from bowstring.spark.java import find_java, use_java
 
 __all__ = [
@@ -168,14 +168,14 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
     Where there is no Java but that of the extra ``[spark]``, ``JAVA_HOME`` is set in this process, so that
     ``SparkSession.builder.config(map=bow.spark.session_config()).getOrCreate()`` finds it.
 
-    ===================================== =========================================================================
+    ======================================= ========================================================================
     ``spark.executorEnv.UCX_ERROR_SIGNALS`` empty: UCX leaves Java's signals alone
-    ``spark.pyspark.python``              this Python, where ``spark.master`` is local and ``PYSPARK_PYTHON`` is not
-                                          set
-    ``spark.python.daemon.module``        ``bowstring.spark.worker_daemon``, where workers are this Python: no
-                                          traceback where Spark stops reading (``limit``)
-    ``spark.ui.showConsoleProgress``      false, where it is local and there is no terminal
-    ===================================== =========================================================================
+    ``spark.pyspark.python``                this Python, where ``spark.master`` is local and ``PYSPARK_PYTHON`` is
+                                            not set
+    ``spark.python.daemon.module``          ``bowstring.spark.worker_daemon``, where workers are this Python: no
+                                            traceback where Spark stops reading (``limit``)
+    ``spark.ui.showConsoleProgress``        false, where it is local and there is no terminal
+    ======================================= ========================================================================
 
     None concerns your queries. How many rows Spark puts into an Arrow batch, :func:`publish` chooses for each
     publication.
@@ -297,7 +297,7 @@ def warn_of_memory_limit(setting: Callable[[str], str | None], *, gpus: bool = F
             f"{MEMORY_LIMIT} bounds the address space of Python workers, and CUDA reserves more of it than "
             f"there is memory: leave it unset where workers use GPUs.",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=level_outside(),
         )
 
 

@@ -11,11 +11,13 @@ import os
 import re
 import socket
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from bowstring import depot
+from bowstring.depot.launch import TOO_LATE
 from bowstring.errors import BowstringError, NotOnDevice, RefusedError, UsageError
 from bowstring.memory import device_by_name
 from bowstring.memory.handle import start_time
@@ -299,7 +301,10 @@ class DepotTask:
         """
         elsewhere = own_address(self.order.driver or _driver_host(), self.order.options)
         try:
-            return depot.connect(options=self.order.options, tcp=elsewhere)
+            with warnings.catch_warnings():
+                # The driver has said so, once and not in each worker.
+                warnings.filterwarnings("ignore", TOO_LATE)
+                return depot.connect(options=self.order.options, tcp=elsewhere)
         except (RefusedError, OSError) as error:
             if not isinstance(error, OSError) and type(error) is not RefusedError:
                 raise

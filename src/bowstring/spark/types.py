@@ -165,7 +165,7 @@ def _metadata(field: pa.Field) -> Any:
     kept = (field.metadata or {}).get(b"SPARK::metadata::json")
     try:
         found = json.loads(kept) if kept else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -312,8 +312,9 @@ def what_cannot_work_is_said(session: Any) -> None:
         bow.spark.publish(numbers(session, 5, 100), "barrier", mode="barrier")
     assert time.monotonic() - began < 10.0
     other = bow.depot.Options(memory_budget=32 * MIB, disk_budget=0)
-    with pytest.warns(RuntimeWarning, match=f"too late.*memory_budget={64 * MIB}"):
+    with pytest.warns(RuntimeWarning, match=f"too late.*memory_budget={64 * MIB}") as said:
         bow.spark.publish(numbers(session, 2, 100), depot_options=other)
+    assert {each.filename for each in said} == {__file__}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         bow.spark.publish(numbers(session, 2, 100), depot_options=OPTIONS)

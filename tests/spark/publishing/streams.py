@@ -123,7 +123,8 @@ def rows_that_are_appended(session: Any) -> None:
     for first in range(40, 100, 10):
         append(session, "grows", range(first, first + 10))
     # Few endpoints stand for all that is small; positions count each of the 20, also those that were read before.
-    assert len(bow.spark.dataset("grows")) < 8
+    with bow.depot.connect(start=False) as catalog:
+        assert len(catalog.lookup("grows")) < 8 < len(bow.spark.dataset("grows")) == 20
     other.options["maxEndpointsPerTrigger"] = "5"
     assert other.look() == one.look() == list(range(40, 100))
     assert [len(batch) for batch in other.batches[-3:]] == [25, 25, 10]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.columnar.interchange.capsule import address_in
-from bowstring.errors import NotExportable
+from bowstring.errors import NotExportable, level_outside
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
@@ -89,7 +89,7 @@ def warn_of_writes(batch: Batch) -> None:
         "on the GPU; where it does not, all readers see what was written. connect(mode='copy') gives memory of "
         "its own.",
         UserWarning,
-        stacklevel=3,
+        stacklevel=level_outside(),
     )
 
 
