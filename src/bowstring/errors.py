@@ -42,10 +42,13 @@ what to do about it.
 from __future__ import annotations
 
 import errno
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+    from types import FrameType
 
 __all__ = [
     "AccessDenied",
@@ -311,3 +314,22 @@ class Truncated(InvalidData, OSError):
 def first_line(error: BaseException) -> str:
     """Return what an error of another library says, for the ``found`` of one of Bowstring's."""
     return str(error).partition("\n")[0][:300]
+
+
+def warn_caller(texts: Sequence[str], kind: type[Warning] = UserWarning) -> None:
+    """Warn of each text where the package was called: of all of them, also where warnings are errors."""
+    if texts:
+        try:
+            warnings.warn(texts[0], kind, stacklevel=_level_outside())
+        finally:
+            warn_caller(texts[1:], kind)
+
+
+def _level_outside() -> int:
+    """Return the `stacklevel`, for the function that calls this, of the first frame outside of the package."""
+    level = 1
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "bowstring":
+        frame = frame.f_back
+        level += 1
+    return level

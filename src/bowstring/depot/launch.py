@@ -11,7 +11,6 @@ import select
 import subprocess
 import sys
 import time
-import warnings
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import bowstring
@@ -25,6 +24,7 @@ from bowstring.errors import (
     DeadlineExceeded,
     RefusedError,
     UsageError,
+    warn_caller,
 )
 from bowstring.private_folders import lock, private_folder
 from bowstring.transport import encrypts
@@ -304,7 +304,7 @@ def _last_lines(path: str) -> str:
         return ""
 
 
-_STAYS: Final = "holds data, or was started by hand"
+_STAYS: Final = "holds data, is read, or was started by hand"
 _END_IT: Final = "End it first (`bowstring depot stop`), or start it so with `bowstring depot run`."
 
 
@@ -436,10 +436,9 @@ def _suits(depot: Depot, options: Options | None, tcp: str | None, *, replaces: 
             hint=_END_IT,
         ) from refused
     if replaces or depot.status().datasets:
-        warnings.warn(
+        text = (
             f"depot options come too late: the depot of this host (process {depot.pid}) runs with "
-            f"{', '.join(f'{name}={value}' for name, value in other.items())}, and {_STAYS}. {_END_IT}",
-            RuntimeWarning,
-            stacklevel=3,
+            f"{', '.join(f'{name}={value}' for name, value in other.items())}, and {_STAYS}. {_END_IT}"
         )
+        warn_caller([text], RuntimeWarning)
     return True

@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -299,7 +300,9 @@ class DepotTask:
         """
         elsewhere = own_address(self.order.driver or _driver_host(), self.order.options)
         try:
-            return depot.connect(options=self.order.options, tcp=elsewhere)
+            # Whoever began the job hears of other options, and not every task of it.
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+                return depot.connect(options=self.order.options, tcp=elsewhere)
         except (RefusedError, OSError) as error:
             if not isinstance(error, OSError) and type(error) is not RefusedError:
                 raise

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-import warnings
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bowstring.errors import warn_caller
 from bowstring.variant.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from types import FrameType
+    from collections.abc import Iterable
 
     from bowstring.memory import Device
 
-__all__ = ["Losses", "counted", "first_lost", "warn_caller"]
-
-_PACKAGE: Final = __name__.partition(".")[0]
+__all__ = ["Losses", "counted", "first_lost"]
 
 
 class _Loss(NamedTuple):
@@ -57,25 +53,6 @@ class Losses:
             for name, loss in found
         ]
         return [f"{'; '.join(lines)}. {advice}"] if lines else []
-
-
-def warn_caller(texts: Sequence[str]) -> None:
-    """Warn of each text where the package was called: of all of them, also where warnings are errors."""
-    if texts:
-        try:
-            warnings.warn(texts[0], UserWarning, stacklevel=_level_outside())
-        finally:
-            warn_caller(texts[1:])
-
-
-def _level_outside() -> int:
-    """Return the `stacklevel`, for the function that calls this, of the first frame outside of the package."""
-    level = 1
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
-        frame = frame.f_back
-        level += 1
-    return level
 
 
 def counted(device: Device, statuses: Iterable[Any], holders: Iterable[Any] = ()) -> tuple[int, int]:
