@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +20,10 @@ import pytest
 import bowstring as bow
 from bowstring.depot.launch import Paths, found_or_started
 from bowstring.depot.protocol import VERSION, Connection, Fields, Verb, pack
+from bowstring.spark.application_lease import Application
+from bowstring.spark.task import DepotTask, Order
 from bowstring.transport import Message, dial, listen
-from tests.depot.conftest import WAIT, Connect, Task, commit, runs, until
+from tests.depot.conftest import WAIT, Connect, Task, commit, runs, until, until_free
 
 START = "depot = bow.depot.connect(folder=folder)\nsay(depot.status().pid)\n"
 
@@ -65,6 +69,93 @@ def test_other_options_are_told(connect: Connect) -> None:
     with pytest.warns(RuntimeWarning, match=f"memory_budget={1 << 26}, and holds data"):
         third = connect(options={"memory_budget": 1 << 25})
     assert third.status().pid == second.status().pid
+
+
+def test_a_warning_names_the_line_that_asked(
+    connect: Connect, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the caller's, however deep in the package options are compared; tasks, of which are many, are quiet."""
+    monkeypatch.setenv("BOWSTRING_DEPOT", folder)
+    monkeypatch.setattr("bowstring.spark.task._driver_host", lambda: None)
+    commit(connect(), {"n": [1]})
+    other = bow.depot.Options(memory_budget=1 << 25)
+    application = Application("app", lambda: False)
+    for ask in (lambda: bow.depot.connect(options=other), lambda: application.catalog(other, 60.0)):
+        with pytest.warns(RuntimeWarning, match="too late") as caught:
+            ask().close()  # type: ignore[no-untyped-call]
+        assert [each.filename for each in caught] == [__file__]
+    application.end()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DepotTask(Order("app", "data", options=other))._depot().close()
+
+
+@pytest.mark.parametrize("how", ["other options", "stop"])
+def test_one_that_is_read_is_not_ended(connect: Connect, how: str) -> None:
+    """Who reads what was released reads it to the end: only then a depot without data makes room, or stops."""
+    depot = connect()
+    endpoint = commit(depot, ({"n": [number]} for number in range(300))).endpoint
+
+    def ends() -> bool:
+        if how == "stop":
+            return depot.stop(application="app")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return connect(options={"memory_budget": 1 << 25}).pid != pid
+
+    pid = depot.pid
+    with bow.connect(endpoint) as stream:
+        first = stream.read_next_batch()
+        depot.release("data")
+        assert not ends()
+        assert sum(batch.num_rows for batch in stream) == 299
+        assert first["n"].values.tolist() == [0]
+        del first
+    until_free(depot)
+    assert ends()
+
+
+def test_one_that_holds_data_takes_more_whoever_asks_it_to_end(depot: bow.depot.Depot, folder: str) -> None:
+    """Requests to end if it is empty, however many at once, keep no attempt out of a depot that is not."""
+    commit(depot, {"n": [1]})
+    over = threading.Event()
+
+    def ask() -> bool:
+        with bow.depot.connect(start=False, folder=folder) as other:
+            while not over.is_set():
+                assert not other.stop(application="none")
+        return True
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        asking = [threads.submit(ask) for _ in range(4)]
+        try:
+            for _ in range(200):
+                depot.begin(application="app", dataset="more").abort()
+        finally:
+            over.set()
+        assert all(each.result() for each in asking)
+    assert not depot.status().draining
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_who_hangs_up_leaves_none_that_neither_ends_nor_goes_on(
+    depot: bow.depot.Depot, folder: str, holds: bool
+) -> None:
+    """A depot that was asked to end if it is empty does, or takes more, though nobody waits for the answer."""
+    if holds:
+        commit(depot, {"n": [1]})
+    assert depot.pid is not None
+    pid = depot.pid
+    with dial(f"unix:{folder}/depot-{VERSION}.sock") as channel:
+        for verb, fields in ((Verb.HELLO, {"version": VERSION}), (Verb.STOP, {"if_empty": True})):
+            channel.send([Message(verb, [pack(fields)])], WAIT)
+            if verb is Verb.HELLO:
+                channel.receive(WAIT)
+    if holds:
+        assert commit(depot, {"n": [2]}, "more").num_rows == 1
+        assert runs(pid)
+    else:
+        until(lambda: not runs(pid), "it ends")
 
 
 def test_one_that_was_started_by_hand_is_not_replaced(connect: Connect, folder: str) -> None:
