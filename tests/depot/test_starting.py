@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -113,49 +112,6 @@ def test_one_that_is_read_is_not_ended(connect: Connect, how: str) -> None:
         del first
     until_free(depot)
     assert ends()
-
-
-def test_one_that_holds_data_takes_more_whoever_asks_it_to_end(depot: bow.depot.Depot, folder: str) -> None:
-    """Requests to end if it is empty, however many at once, keep no attempt out of a depot that is not."""
-    commit(depot, {"n": [1]})
-    over = threading.Event()
-
-    def ask() -> bool:
-        with bow.depot.connect(start=False, folder=folder) as other:
-            while not over.is_set():
-                assert not other.stop(application="none")
-        return True
-
-    with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        asking = [threads.submit(ask) for _ in range(4)]
-        try:
-            for _ in range(200):
-                depot.begin(application="app", dataset="more").abort()
-        finally:
-            over.set()
-        assert all(each.result() for each in asking)
-    assert not depot.status().draining
-
-
-@pytest.mark.parametrize("holds", [False, True])
-def test_who_hangs_up_leaves_none_that_neither_ends_nor_goes_on(
-    depot: bow.depot.Depot, folder: str, holds: bool
-) -> None:
-    """A depot that was asked to end if it is empty does, or takes more, though nobody waits for the answer."""
-    if holds:
-        commit(depot, {"n": [1]})
-    assert depot.pid is not None
-    pid = depot.pid
-    with dial(f"unix:{folder}/depot-{VERSION}.sock") as channel:
-        for verb, fields in ((Verb.HELLO, {"version": VERSION}), (Verb.STOP, {"if_empty": True})):
-            channel.send([Message(verb, [pack(fields)])], WAIT)
-            if verb is Verb.HELLO:
-                channel.receive(WAIT)
-    if holds:
-        assert commit(depot, {"n": [2]}, "more").num_rows == 1
-        assert runs(pid)
-    else:
-        until(lambda: not runs(pid), "it ends")
 
 
 def test_one_that_was_started_by_hand_is_not_replaced(connect: Connect, folder: str) -> None:
