@@ -43,10 +43,12 @@ from __future__ import annotations
 
 import errno
 import sys
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+import warnings
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+    from types import FrameType
 
 __all__ = [
     "AccessDenied",
@@ -309,17 +311,25 @@ class Truncated(InvalidData, OSError):
     """The bytes end too early; an ``OSError``, as from pyarrow's readers."""
 
 
-_PACKAGE: Final = __name__.partition(".")[0]
-
-
 def first_line(error: BaseException) -> str:
     """Return what an error of another library says, for the ``found`` of one of Bowstring's."""
     return str(error).partition("\n")[0][:300]
 
 
-def level_outside() -> int:
+def warn_caller(texts: Sequence[str], kind: type[Warning] = UserWarning) -> None:
+    """Warn of each text where the package was called: of all of them, also where warnings are errors."""
+    if texts:
+        try:
+            warnings.warn(texts[0], kind, stacklevel=_level_outside())
+        finally:
+            warn_caller(texts[1:], kind)
+
+
+def _level_outside() -> int:
     """Return the `stacklevel`, for the function that calls this, of the first frame outside of the package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
-        level, frame = level + 1, frame.f_back
+    level = 1
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "bowstring":
+        frame = frame.f_back
+        level += 1
     return level

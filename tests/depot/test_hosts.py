@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -212,6 +213,63 @@ def test_one_with_other_encryption_is_replaced_when_empty(connect: Connect) -> N
     assert connect(tcp=REMOTE).remote_address == opened.remote_address
     secure = connect(options={"tls": serving()}, tcp="tls://127.0.0.1:0")
     assert str(secure.remote_address).startswith("tls:")
+
+
+@pytest.mark.parametrize("asked", [{"plaintext": True}, {"tls": serving()}, {}])
+@pytest.mark.parametrize("holds", [False, True])
+def test_one_that_only_its_host_reaches_is_not_taken_for_others(
+    connect: Connect, asked: dict[str, Any], holds: bool
+) -> None:
+    """A depot that listens on loopback makes room for one that other hosts reach, or it is said why not."""
+    near = connect(tcp=REMOTE)
+    if holds:
+        commit(near, TABLE)
+    address = f"{'tls' if 'tls' in asked else 'tcp'}://{_own_address()}:0"
+    if holds or not asked:
+        with pytest.raises(bow.UsageError, match="where only this one reaches it"):
+            connect(options=asked, tcp=address)
+        assert near.pid == near.status().pid
+        return
+    far = connect(options=asked, tcp=address)
+    assert str(far.remote_address).startswith(address[:-1])
+    assert near.status().pid == far.pid
+
+
+@pytest.mark.parametrize("asked", [{"plaintext": True}, {"tls": serving()}, {"lease_seconds": 7.0}])
+def test_every_option_counts(connect: Connect, asked: dict[str, Any]) -> None:
+    """A depot that lacks any option asked for is replaced if it holds nothing, and else warned of."""
+    first = connect()
+    commit(first, TABLE)
+    [name] = asked
+    with pytest.warns(RuntimeWarning, match=f"too late.*{name}="):
+        assert connect(options=asked).pid == first.pid
+    first.release("data")
+    second = connect(options=asked)
+    assert second.pid != first.pid
+    assert connect(options=asked).pid == second.pid
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_client_and_its_attempts_are_at_one_depot(connect: Connect, used: bool, how: str) -> None:
+    """Its addresses lead to the depot that has what it committed, also where that is another than before."""
+    depot = connect(tcp=REMOTE)
+    depot.hold("held")
+    if used:
+        commit(depot, TABLE, "before")
+    pid, before = depot.status().pid, depot.addresses
+    if how == "killed":
+        os.kill(pid, signal.SIGKILL)
+    else:
+        connect().stop()
+    until(lambda: not runs(pid), "it ends")
+    committed = commit(depot, TABLE)
+    assert len(depot.addresses) == 2
+    assert not set(depot.addresses) & set(before)
+    for address in depot.addresses:
+        with bow.depot.connect(address=address) as found:
+            assert found.offered("data") == (committed,)
+            assert "held" in found.status().applications
 
 
 def _own_address() -> str:

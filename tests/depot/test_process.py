@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import importlib
 import os
@@ -16,8 +17,9 @@ import pytest
 
 import bowstring as bow
 from bowstring.depot.daemon import Depot
+from bowstring.depot.handlers import Session
 from bowstring.depot.launch import Paths
-from bowstring.depot.protocol import Connection
+from bowstring.depot.protocol import Connection, Verb
 from bowstring.transport import dial
 from bowstring.transport.listener import SocketListener
 from tests.depot.conftest import WAIT, Connect, commit, read, runs, until
@@ -133,3 +135,37 @@ def test_the_longest_name_can_be_read(depot: bow.depot.Depot) -> None:
     assert read(committed.endpoint).num_rows == 1
     with pytest.raises(bow.ProtocolError, match="1000 characters"):
         depot.begin(application="app", dataset=longest + "x")
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_it_ends_if_empty_or_takes_more(here: Depot, holds: bool) -> None:
+    """However many ask it at once to end if it is empty, it ends for good, or goes on as before."""
+    with contextlib.closing(Connection(here.paths.control, WAIT)) as client:
+        begin = {"application": "app", "dataset": "data", "partition": 0, "attempt": 0}
+        if holds:
+            client.ask(Verb.BEGIN, begin, WAIT)
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            with here.registry._lock:
+                asked = [threads.submit(here.ends_if_empty) for _ in range(4)]
+                time.sleep(0.05)
+                assert not here.draining, "nothing is decided yet"
+            assert {each.result() for each in asked} == {not holds}
+        with contextlib.closing(Connection(here.paths.control, WAIT)) as other:
+            if holds:
+                other.ask(Verb.BEGIN, begin | {"partition": 1}, WAIT)
+            else:
+                with pytest.raises(bow.RefusedError, match=r"ends.*held no data"):
+                    other.ask(Verb.BEGIN, begin, WAIT)
+
+
+def test_it_ends_though_who_asked_is_gone(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A depot that was told to end does not go on because nobody heard its answer."""
+
+    def fail(*_: Any) -> None:
+        raise bow.BrokenError("the client is gone")
+
+    with contextlib.closing(Connection(here.paths.control, WAIT)) as client:
+        monkeypatch.setattr(Session, "_answer", fail)
+        with pytest.raises(bow.BrokenError):
+            client.ask(Verb.STOP, {"if_empty": True}, WAIT)
+    until(lambda: here.stopping, "it ends")

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ import pytest
 import bowstring as bow
 from bowstring.depot.launch import Paths, found_or_started
 from bowstring.depot.protocol import VERSION, Connection, Fields, Verb, pack
+from bowstring.spark.application_lease import Application
+from bowstring.spark.task import DepotTask, Order
 from bowstring.transport import Message, dial, listen
-from tests.depot.conftest import WAIT, Connect, Task, commit, runs, until
+from tests.depot.conftest import WAIT, Connect, Task, commit, runs, until, until_free
 
 START = "depot = bow.depot.connect(folder=folder)\nsay(depot.status().pid)\n"
 
@@ -67,6 +70,50 @@ def test_other_options_are_told(connect: Connect) -> None:
         third = connect(options={"memory_budget": 1 << 25})
     assert said[0].filename.endswith("conftest.py"), "where Bowstring was called"
     assert third.status().pid == second.status().pid
+
+
+def test_a_warning_names_the_line_that_asked(
+    connect: Connect, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the caller's, however deep in the package options are compared; tasks, of which are many, are quiet."""
+    monkeypatch.setenv("BOWSTRING_DEPOT", folder)
+    monkeypatch.setattr("bowstring.spark.task._driver_host", lambda: None)
+    commit(connect(), {"n": [1]})
+    other = bow.depot.Options(memory_budget=1 << 25)
+    application = Application("app", lambda: False)
+    for ask in (lambda: bow.depot.connect(options=other), lambda: application.catalog(other, 60.0)):
+        with pytest.warns(RuntimeWarning, match="too late") as caught:
+            ask().close()  # type: ignore[no-untyped-call]
+        assert [each.filename for each in caught] == [__file__]
+    application.end()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DepotTask(Order("app", "data", options=other))._depot().close()
+
+
+@pytest.mark.parametrize("how", ["other options", "stop"])
+def test_one_that_is_read_is_not_ended(connect: Connect, how: str) -> None:
+    """Who reads what was released reads it to the end: only then a depot without data makes room, or stops."""
+    depot = connect()
+    endpoint = commit(depot, ({"n": [number]} for number in range(300))).endpoint
+
+    def ends() -> bool:
+        if how == "stop":
+            return depot.stop(application="app")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return connect(options={"memory_budget": 1 << 25}).pid != pid
+
+    pid = depot.pid
+    with bow.connect(endpoint) as stream:
+        first = stream.read_next_batch()
+        depot.release("data")
+        assert not ends()
+        assert sum(batch.num_rows for batch in stream) == 299
+        assert first["n"].values.tolist() == [0]
+        del first
+    until_free(depot)
+    assert ends()
 
 
 def test_one_that_was_started_by_hand_is_not_replaced(

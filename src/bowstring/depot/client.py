@@ -8,7 +8,6 @@ import os
 import resource
 import secrets
 import threading
-import warnings
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.closing import Closing
@@ -25,8 +24,7 @@ from bowstring.errors import (
     DeadlineExceeded,
     ForkedError,
     NotPicklable,
-    UsageError,
-    level_outside,
+    warn_caller,
 )
 from bowstring.memory.handle import this_process
 from bowstring.transport import encrypts
@@ -50,15 +48,7 @@ _ELSEWHERE_SECONDS: Final = 10.0
 
 
 class Depot(Closing):
-    """A depot, as its clients see it; from :func:`bowstring.depot.connect`. Any thread may use it.
-
-    Attributes
-    ----------
-    address
-        Where this process found it.
-    remote_address
-        Where those of other hosts do, with the token; ``None`` where it listens for them nowhere.
-    """
+    """A depot, as its clients see it; from :func:`bowstring.depot.connect`. Any thread may use it."""
 
     def __init__(self, find: Callable[[], Connection], tls: Tls | None = None) -> None:
         self._find = find
@@ -66,26 +56,27 @@ class Depot(Closing):
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._finding = threading.Lock()
-        main = find()
-        self.address = main.address
-        self.remote_address = main.remote_address
-        self._note(main)
+        self._main = find()
         self._free: Connection | None = None
+        # What a depot that takes the place of this one is told, too.
         self._held: dict[str, list[dict[str, Any]]] = {}
+        self._listens: tuple[str, bool | None] | None = None
         self._closed = False
 
     @property
     def pid(self) -> int | None:
-        """The depot's process; ``None`` where the connection is lost and nobody looked for it again."""
-        main = self._main
-        return None if main is None else main.pid
+        """The depot's process; ``None`` once this is closed."""
+        return None if self._closed else self._main.pid
 
-    def _note(self, main: Connection) -> None:
-        """Take a connection for that of this client, and note what the depot says of itself."""
-        self._main: Connection | None = main
-        self.address, self.remote_address = main.address, main.remote_address
-        self._token, self._options, self._address_space = main.token, main.options, main.address_space
-        self._kept = main.kept
+    @property
+    def address(self) -> str:
+        """Where this process found it."""
+        return self._main.address
+
+    @property
+    def remote_address(self) -> str | None:
+        """Where those of other hosts do, with the token; ``None`` where it listens for them nowhere."""
+        return self._main.remote_address
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -93,7 +84,8 @@ class Depot(Closing):
 
         In another container the socket's path may lead to another depot, which is not taken for this one.
         """
-        found = (with_token(self.address, self._token), self.remote_address)
+        main = self._main
+        found = (with_token(main.address, main.token), main.remote_address)
         return tuple(dict.fromkeys(each for each in found if each is not None))
 
     # Tasks.
@@ -166,7 +158,13 @@ class Depot(Closing):
                 raise
             else:
                 return free, answer.fields
-        fresh = self._find()
+        while True:
+            main, fresh = self._main, self._find()
+            if fresh.token == self._main.token:
+                break
+            # Another depot has come: what it is asked here and what it is told otherwise belong together.
+            fresh.close()
+            self._reconnected(main)
         try:
             answer = fresh.ask(verb, fields, seconds)
         except BaseException:
@@ -475,7 +473,7 @@ class Depot(Closing):
         DeadlineExceeded
             Its process goes on.
         """
-        if application is not None and self._options is None:
+        if application is not None and self._main.options is None:
             self.end(application)  # an earlier depot, which would end with the data of others, too
             return False
         fields = {} if application is None else {"application": application}
@@ -489,17 +487,15 @@ class Depot(Closing):
             return self._has_stopped(fields, answer)
         finally:
             if silent:
-                warnings.warn(
-                    f"no depot answers at {', '.join(silent)}: if one runs, it keeps its data for their lease",
-                    RuntimeWarning,
-                    stacklevel=level_outside(),
+                text = (
+                    f"no depot answers at {', '.join(silent)}: if one runs, it keeps its data for their lease"
                 )
+                warn_caller([text], RuntimeWarning)
 
     def _has_stopped(self, fields: dict[str, Any], answer: Fields) -> bool:
         if fields and not answer.flag("stopped"):
             return False
-        main = self._main
-        ended = main is None or main.wait_exited(_STOP_SECONDS)
+        ended = self._main.wait_exited(_STOP_SECONDS)
         self.close()
         if not ended:
             raise DeadlineExceeded(
@@ -510,31 +506,27 @@ class Depot(Closing):
         return True
 
     def _listen(self, tcp: str, *, encrypted: bool | None) -> None:
-        """Listen for other hosts where it does not yet; with encryption, or without, where that is asked."""
-        if self.remote_address is None:
-            self.remote_address = self._ask(Verb.LISTEN, {"address": tcp}).text("remote")
-        if encrypted is not None and encrypts(self.remote_address) != encrypted:
-            raise UsageError(
-                "the depot listens for other hosts already, with other encryption",
-                expected=tcp,
-                found=self.remote_address.partition("?")[0],
-            )
+        """Listen for other hosts where it does not yet, and so does each that takes its place."""
+        main, self._listens = self._main, (tcp, encrypted)
+        try:
+            main.listen(tcp, encrypted=encrypted)
+        except (BrokenError, ClosedError):  # it ended just now
+            self._reconnected(main)
 
     def _differing(self, options: Options | None) -> dict[str, Any]:
         """Return what it runs with that is not as asked, by name; an earlier depot does not say."""
-        if options is None or self._options is None:
-            return {}
-        return differing(options, self._options)
+        running = self._main.options
+        return {} if options is None or running is None else differing(options, running)
 
     def _limit(self) -> dict[str, Any]:
         """Return the bound of address space that it runs with and this process does not."""
         ours, _ = resource.getrlimit(resource.RLIMIT_AS)
-        limited = self._address_space is not None and ours == resource.RLIM_INFINITY
-        return {"RLIMIT_AS": self._address_space} if limited else {}
+        bound = self._main.address_space
+        return {} if bound is None or ours != resource.RLIM_INFINITY else {"RLIMIT_AS": bound}
 
     def _ended_if_empty(self) -> bool:
         """End it, so that another one is started, if it holds nothing and a client started it."""
-        if self._options is None or self._kept:  # an earlier depot would end with its data
+        if self._main.options is None or self._main.kept:  # an earlier depot would end with its data
             return False
         try:
             return self._stop({"if_empty": True})
@@ -546,38 +538,37 @@ class Depot(Closing):
     def _ask(self, verb: Verb, fields: dict[str, Any]) -> Fields:
         self._check()
         main = self._main
-        if main is not None:
-            try:
-                return main.ask(verb, fields, _ANSWER_SECONDS).fields
-            except (BrokenError, ClosedError):
-                # It may be another one by now: what was held is held there, too.
-                if verb is Verb.STOP:
-                    raise
+        try:
+            return main.ask(verb, fields, _ANSWER_SECONDS).fields
+        except (BrokenError, ClosedError):
+            # It may be another one by now: what was held is held there, too.
+            if verb is Verb.STOP:
+                raise
         return self._reconnected(main).ask(verb, fields, _ANSWER_SECONDS).fields
 
-    def _reconnected(self, lost: Connection | None) -> Connection:
+    def _reconnected(self, lost: Connection) -> Connection:
         """Return the connection that came after one that was lost; whoever finds that first makes it."""
         if not self._finding.acquire(timeout=_ANSWER_SECONDS):
             raise DeadlineExceeded(f"another thread looked for the depot for {_ANSWER_SECONDS:g} s")
         try:
             self._check()
-            known = self._main
-            if known is not None and known is not lost:
-                return known
-            if lost is not None:
-                lost.close()
+            if self._main is not lost:
+                return self._main
+            lost.close()
             return self._take_main(self._find())
         finally:
             self._finding.release()
 
     def _take_main(self, fresh: Connection) -> Connection:
         try:
+            if self._listens is not None:
+                fresh.listen(self._listens[0], encrypted=self._listens[1])
             for said in list(self._held.values()):
                 for fields in said:
                     fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
             with self._lock:
                 self._check()
-                self._note(fresh)
+                self._main = fresh
         except BaseException:
             fresh.close()
             raise
@@ -596,7 +587,7 @@ class Depot(Closing):
         with self._lock:
             self._closed = True
             connections = (self._main, self._free)
-            self._main = self._free = None
+            self._free = None
         for connection in connections:
             if connection is not None:
                 with contextlib.suppress(BowstringError):

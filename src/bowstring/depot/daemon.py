@@ -195,13 +195,8 @@ class Depot:
         self._wake.put(None)
 
     def ends_if_empty(self) -> bool:
-        """Take no more attempts and return true, unless data are held or written, or it stays without any."""
-        if self.kept:
-            return False
-        before, self.draining = self.draining, True
-        held = self.registry.holds_data
-        self.draining = before or not held
-        return not held
+        """Take nothing more and return true, unless data are held, written or read, or it stays without any."""
+        return not self.kept and self.registry.ends_if_empty(self.slab_pool)
 
     def status(self) -> DepotStatus:
         """Say what it holds."""

@@ -66,7 +66,7 @@ class Session:
         self.holder: Holder | None = None
         # Which slabs it would write sooner than others.
         self.mapped: frozenset[bytes] = frozenset()
-        self.after: list[Any] = []
+        self.ends_depot = False
         self._stall = channel.limits.stall_timeout
 
     def run(self) -> None:
@@ -145,9 +145,11 @@ class Session:
         except Exception as error:  # noqa: BLE001  whatever it is, the client hears of it and may go on
             self._say_no(error)
             return
-        self._answer(said, descriptors)
-        while self.after:
-            self.after.pop()()
+        try:
+            self._answer(said, descriptors)
+        finally:  # whoever asked for it may be gone
+            if self.ends_depot:
+                self.depot.stop()
 
     def _no_descriptors(self, received: Received) -> None:
         if received.attachments:
@@ -452,10 +454,9 @@ def _stop(session: Session, fields: Fields) -> Answer:
     elsewhere = depot.registry.elsewhere(application)
     if application is not None:
         depot.registry.end(application, {})
-    stops = depot.ends_if_empty() if application is not None or fields.flag("if_empty") else True
-    if stops:
-        session.after.append(depot.stop)
-    return {"stopped": stops, "elsewhere": elsewhere}, ()
+    conditional = application is not None or fields.flag("if_empty")
+    session.ends_depot = not conditional or depot.ends_if_empty()
+    return {"stopped": session.ends_depot, "elsewhere": elsewhere}, ()
 
 
 def _hello(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same

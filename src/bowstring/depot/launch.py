@@ -11,7 +11,6 @@ import select
 import subprocess
 import sys
 import time
-import warnings
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import bowstring
@@ -25,7 +24,7 @@ from bowstring.errors import (
     DeadlineExceeded,
     RefusedError,
     UsageError,
-    level_outside,
+    warn_caller,
 )
 from bowstring.private_folders import lock, private_folder
 from bowstring.transport import encrypts
@@ -306,7 +305,7 @@ def _last_lines(path: str) -> str:
 
 
 TOO_LATE: Final = "depot options come too late"
-_STAYS: Final = "holds data, or was started by hand"
+_STAYS: Final = "holds data, is read, or was started by hand"
 _END_IT: Final = "End it first (`bowstring depot stop`), or start it so with `bowstring depot run`."
 
 
@@ -437,11 +436,10 @@ def _suits(depot: Depot, options: Options | None, tcp: str | None, *, replaces: 
             found=f"process {depot.pid}: {refused.what}",
             hint=_END_IT,
         ) from refused
-    if replaces or depot._kept or depot.status().datasets:
-        warnings.warn(
+    if replaces or depot._main.kept or depot.status().datasets:
+        text = (
             f"{TOO_LATE}: the depot of this host (process {depot.pid}) runs with "
-            f"{', '.join(f'{name}={value}' for name, value in other.items())}, and {_STAYS}. {_END_IT}",
-            RuntimeWarning,
-            stacklevel=level_outside(),
+            f"{', '.join(f'{name}={value}' for name, value in other.items())}, and {_STAYS}. {_END_IT}"
         )
+        warn_caller([text], RuntimeWarning)
     return True

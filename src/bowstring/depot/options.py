@@ -172,13 +172,8 @@ def check_remote(options: Options, address: str) -> None:
 
 def differing(options: Options, running: str) -> dict[str, Any]:
     """Return what is asked for and is otherwise in a depot that runs, which says it as JSON: its values by name."""
-    found = json.loads(running)
-    return {
-        each.name: found[each.name]
-        for each in dataclasses.fields(options)
-        if each.name not in ("tls", "plaintext")
-        and getattr(options, each.name) not in (each.default, found.get(each.name))
-    }
+    asked, found, usual = (json.loads(each) for each in (options.to_json(), running, Options().to_json()))
+    return {name: found.get(name) for name in asked if asked[name] not in (usual[name], found.get(name))}
 
 
 def _config() -> type[TlsConfig]:

@@ -23,9 +23,10 @@ from bowstring.errors import (
     DeadlineExceeded,
     ProtocolError,
     RefusedError,
+    UsageError,
 )
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.transport import Message, dial
+from bowstring.transport import Message, dial, encrypts, is_loopback
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
@@ -271,6 +272,7 @@ class Connection:
             self.pid = answer.number("pid")
             self.remote_address = answer.maybe_text("remote")
             self.options = answer.maybe_text("options")
+            self.kept = answer.flag("kept")
             self.address_space = answer.maybe_number("address_space")
             self.kept = answer.flag("kept")
             # Two containers may have the same path: a depot is known by its token.
@@ -321,6 +323,28 @@ class Connection:
         except BaseException:
             close_all(descriptors)
             raise
+
+    def listen(self, tcp: str, *, encrypted: bool | None) -> None:
+        """Let the depot listen for other hosts where it does not; with encryption, or without, where that is asked.
+
+        Raises
+        ------
+        UsageError
+            It cannot, or listens already where those who `tcp` is for do not reach it.
+        """
+        if self.remote_address is None:
+            answer = self.ask(Verb.LISTEN, {"address": tcp}, CONTROL_LIMITS.connect_timeout)
+            self.remote_address = answer.fields.text("remote")
+        bare = self.remote_address.partition("?")[0]
+        near = is_loopback(bare) and not is_loopback(tcp)
+        if near or encrypted not in (None, encrypts(bare)):
+            raise UsageError(
+                "the depot listens for other hosts already, "
+                + ("where only this one reaches it" if near else "with other encryption"),
+                expected=tcp,
+                found=bare,
+                hint="Ask with depot.Options(tls=…), or (plaintext=True), once it holds no data.",
+            )
 
     def tell(self, pieces: Sequence[bytes]) -> None:
         """Send what is not answered."""

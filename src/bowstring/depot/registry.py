@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from bowstring.depot.manifest import Attempt
     from bowstring.depot.names import Announcement, Entry
+    from bowstring.depot.slab_pool import SlabPool
     from bowstring.dissociated.endpoint import Dataset
     from bowstring.server.catalogue import Publication
 
@@ -45,6 +46,7 @@ class Registry:
         self._names = Names(self._is_over)
         self._finished: dict[str, None] = {}
         self._released: dict[str, None] = {}
+        self._ends = False
 
     def application(self, name: str) -> Application:
         """Return an application, a new one where it is not known; a sign of life of it."""
@@ -87,9 +89,10 @@ class Registry:
         UsageError
             The data set belongs to another application.
         RefusedError
-            It was released for good, and this comes too late.
+            It was released for good, and this comes too late; or the depot ends.
         """
         with self._lock:
+            self._check_goes_on()
             if attempt.dataset in self._released:
                 raise RefusedError("the data set was released", found=attempt.dataset)
             application = self.application(attempt.application)
@@ -259,8 +262,11 @@ class Registry:
         ------
         UsageError
             The name is taken, or the schema is another one.
+        RefusedError
+            The depot ends.
         """
         with self._lock:
+            self._check_goes_on()
             self.application(wanted.application)
             here = self.datasets.get(wanted.part or "")
             changed, replaced = self._names.announce(wanted, {} if here is None else here.streams)
@@ -397,11 +403,21 @@ class Registry:
             entries = [each for _, each in self._names if application in (None, each.application)]
             return [address for each in entries for held in each.parts.values() for address in held]
 
-    @property
-    def holds_data(self) -> bool:
-        """Whether there are data sets, attempts or names."""
+    def ends_if_empty(self, slab_pool: SlabPool) -> bool:
+        """Take nothing more and return true, unless there are data sets, attempts, names, or readers of such."""
         with self._lock:
-            return bool(self.datasets) or any(True for _ in self._names)
+            stock = slab_pool.statistics
+            self._ends = self._ends or not (
+                self.datasets or any(True for _ in self._names) or stock.memory_data or stock.disk_data
+            )
+            return self._ends
+
+    def _check_goes_on(self) -> None:
+        if self._ends:
+            raise RefusedError(
+                "the depot ends: it was asked to, and held no data",
+                hint="Try again: another one is started in its place.",
+            )
 
     @property
     def empty(self) -> bool:

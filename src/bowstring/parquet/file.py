@@ -23,6 +23,7 @@ from bowstring.errors import (
     Unsupported,
     UsageError,
     first_line,
+    warn_caller,
 )
 from bowstring.kernels.parquet.footer import COMPRESSED
 from bowstring.kernels.parquet.pages import RAW, VALUES
@@ -48,7 +49,6 @@ from bowstring.parquet.shown import (
 from bowstring.parquet.sizes import Size, Sizes, TooLargeError
 from bowstring.parquet.source import name_of, open_source
 from bowstring.parquet.types import PLAIN, Meaning
-from bowstring.variant.losses import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

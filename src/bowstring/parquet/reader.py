@@ -21,6 +21,7 @@ from bowstring.errors import (
     ForkedError,
     InvalidData,
     UsageError,
+    warn_caller,
 )
 from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.limits import Limits, limits_or_default
@@ -32,7 +33,7 @@ from bowstring.parquet.on_device import DeviceDecoder, beside, device_decoder
 from bowstring.parquet.shredded import Columns, named_columns
 from bowstring.parquet.shredding import alike, conformed, union_schema
 from bowstring.parquet.sizes import TooLargeError
-from bowstring.variant.losses import Losses, warn_caller
+from bowstring.variant.losses import Losses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -11,11 +11,10 @@ import shlex
 import shutil
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from bowstring.errors import BowstringError, MissingDependency, UsageError, level_outside
+from bowstring.errors import BowstringError, MissingDependency, UsageError, warn_caller
 from bowstring.spark.java import find_java, use_java
 
 __all__ = [
@@ -293,12 +292,11 @@ def warn_of_memory_limit(setting: Callable[[str], str | None], *, gpus: bool = F
         return
     if gpus or any(setting(name) is not None for name in _GPUS):
         _warned.add(MEMORY_LIMIT)
-        warnings.warn(
+        text = (
             f"{MEMORY_LIMIT} bounds the address space of Python workers, and CUDA reserves more of it than "
-            f"there is memory: leave it unset where workers use GPUs.",
-            RuntimeWarning,
-            stacklevel=level_outside(),
+            f"there is memory: leave it unset where workers use GPUs."
         )
+        warn_caller([text], RuntimeWarning)
 
 
 def _is_this_python(command: str) -> bool:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bowstring.errors import level_outside
+from bowstring.errors import warn_caller
 from bowstring.variant.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from bowstring.memory import Device
 
-__all__ = ["Losses", "counted", "first_lost", "warn_caller"]
+__all__ = ["Losses", "counted", "first_lost"]
 
 
 class _Loss(NamedTuple):
@@ -54,15 +53,6 @@ class Losses:
             for name, loss in found
         ]
         return [f"{'; '.join(lines)}. {advice}"] if lines else []
-
-
-def warn_caller(texts: Sequence[str]) -> None:
-    """Warn of each text where the package was called: of all of them, also where warnings are errors."""
-    if texts:
-        try:
-            warnings.warn(texts[0], UserWarning, stacklevel=level_outside())
-        finally:
-            warn_caller(texts[1:])
 
 
 def counted(device: Device, statuses: Iterable[Any], holders: Iterable[Any] = ()) -> tuple[int, int]:

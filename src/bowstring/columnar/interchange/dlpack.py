@@ -10,13 +10,12 @@ https://dmlc.github.io/dlpack/latest/python_spec.html
 from __future__ import annotations
 
 import ctypes
-import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from bowstring.columnar.interchange.capsule import address_in
-from bowstring.errors import NotExportable, level_outside
+from bowstring.errors import NotExportable, warn_caller
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
@@ -83,14 +82,13 @@ def warn_of_writes(batch: Batch) -> None:
     if batch.device.is_host or _warned or not mapped:
         return
     _warned = True
-    warnings.warn(
+    text = (
         "an array lies over GPU memory of the producer's process, and must not be written: CuPy and torch cannot "
         "mark it read-only. Where the driver maps it read-only, a kernel that writes it ends this process's work "
         "on the GPU; where it does not, all readers see what was written. connect(mode='copy') gives memory of "
-        "its own.",
-        UserWarning,
-        stacklevel=level_outside(),
+        "its own."
     )
+    warn_caller([text])
 
 
 def device_pair(device: Device) -> tuple[int, int]:
