@@ -276,8 +276,10 @@ class Layout:
             for node in self.nodes[index : self.nodes[index].end]:
                 if node.dictionary_id is not None:
                     ids += node.dictionary_id, *self.dictionaries[node.dictionary_id].dictionary_ids
-            # It is no deeper and no wider than this one, whatever limits that was let in by.
-            limits = DEFAULT_LIMITS.replace(depth=self.depth, columns=self.num_nodes)
+            # It is no deeper and no wider than this one, whatever limits that was let in by; values of a dictionary
+            # are counted by themselves.
+            widest = max(self.num_nodes, *(each.num_nodes for each in self.dictionaries.values()), 0)
+            limits = DEFAULT_LIMITS.replace(depth=self.depth, columns=widest)
             found = self._alone[index] = self._derive(pa.schema([field]), tuple(ids), limits)
         return found
 
