@@ -94,7 +94,7 @@ def tile(kernel: Kernel, items: int, arguments: tuple[Any, ...], copies: int) ->
         elif kind.name == "columns":
             many.append(each * copies)
         elif kind.name == "child_sizes":
-            many.append(np.tile(each.reshape(by_name["fields"], rows), (1, copies)).reshape(-1))
+            many.append(np.tile(each.reshape(by_name["fields"], by_name["rows"]), (1, copies)).reshape(-1))
         elif kind.written:
             room = np.zeros(copies * step - len(each) * copies if kind.name == "out" else 0, each.dtype)
             many.append(np.append(np.tile(each, copies), room))
