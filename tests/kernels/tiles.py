@@ -100,7 +100,7 @@ def tile(kernel: Kernel, items: int, arguments: tuple[Any, ...], copies: int) ->
             many.append(np.append(np.tile(each, copies), room))
         elif kind.name.endswith(("offsets", "ends", "bases", "starts", "places")) and len(each) == own + 1:
             last = int(each[-1])
-            if "flags" in by_name and last > len(by_name.get("starts", each)):
+            if kind.name == "offsets" and "flags" in by_name and last > len(by_name["starts"]):
                 return None  # a row would have the keys of all copies
             falls = "bad" not in by_name and bool((each[1:] < each[:-1]).any())
             if falls or not 0 <= last * copies <= np.iinfo(each.dtype).max:
