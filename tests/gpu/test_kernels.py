@@ -12,6 +12,7 @@ from bowstring.kernels.signature import Kernel
 from bowstring.memory import Device, device_by_name
 from bowstring.testing import FakeDevice
 from tests.kernels.cases import CASES, cases, written
+from tests.kernels.tiles import ALONE, tiled
 
 pytest.importorskip("numba", reason="kernels are not installed")
 
@@ -38,13 +39,30 @@ def copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 def test_every_kernel_agrees_with_the_cpu(kernel: Kernel, device: Device) -> None:
     """What a kernel writes on the device is what it writes on the CPU, for right and for wrong input."""
     for items, arguments in cases(kernel):
-        on_host, on_device = copied(arguments), there(device, arguments)
-        launch(kernel, items, *on_host)
-        launch(kernel, items, *on_device)
-        for expected, found in zip(
-            written(kernel, on_host), _written_there(kernel, arguments, on_device), strict=True
-        ):
-            assert np.array_equal(device.to_host(found), expected)
+        _agrees(kernel, items, arguments, device)
+
+
+@pytest.mark.parametrize("items", [1_000, pytest.param(70_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kernel", [each for each in CASES if each.__name__ not in ALONE], ids=lambda kernel: kernel.__name__
+)
+def test_many_blocks_agree_with_the_cpu(kernel: Kernel, items: int, device: Device) -> None:
+    """So it is for items of many blocks of threads, the last of which is not full."""
+    found = tiled(kernel, items)
+    assert max(count for count, _ in found) > 500
+    for count, arguments in found:
+        assert count % 128
+        _agrees(kernel, count, arguments, device)
+
+
+def _agrees(kernel: Kernel, items: int, arguments: tuple[Any, ...], device: Device) -> None:
+    on_host, on_device = copied(arguments), there(device, arguments)
+    launch(kernel, items, *on_host)
+    launch(kernel, items, *on_device)
+    for expected, found in zip(
+        written(kernel, on_host), _written_there(kernel, arguments, on_device), strict=True
+    ):
+        assert np.array_equal(device.to_host(found), expected)
 
 
 def _written_there(kernel: Kernel, arguments: tuple[Any, ...], on_device: tuple[Any, ...]) -> list[Any]:

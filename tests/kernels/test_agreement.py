@@ -7,15 +7,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from bowstring.kernels import jit
 from bowstring.kernels.checker import check
 from bowstring.kernels.launch import launch
 from bowstring.kernels.library import Library, load
 from bowstring.kernels.signature import Kernel, Signature, kernels, match, signatures, signatures_of
 from tests.kernels.cases import CASES, cases, written
+from tests.kernels.tiles import ALONE, tile, tiled
 
 ROOT = Path(__file__).parent.parent.parent
 SIMULATION_TIMEOUT = 100
@@ -60,6 +63,31 @@ def test_interpreted_as_compiled(kernel: Kernel, way: str, monkeypatch: pytest.M
             assert np.array_equal(one, other)
             changed += not np.array_equal(old, one)
     assert changed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kernel", [each for each in CASES if each.__name__ not in ALONE], ids=lambda kernel: kernel.__name__
+)
+def test_items_may_run_in_any_order(kernel: Kernel) -> None:
+    """From the last item to the first a kernel writes the same, and within its arrays: so it may on many blocks."""
+    small = [tile(kernel, items, arguments, 3) for items, arguments in cases(kernel) if items]
+    for items, arguments in filter(None, small):
+        forwards, backwards = owned(arguments), owned(arguments)
+        signature, values = match(kernel, forwards)
+        in_range = jit.compiled(signature, checked=True)
+        in_range(0, items, *values)
+        for item in reversed(range(items)):
+            in_range(item, item + 1, *match(kernel, backwards)[1])
+        for one, other in zip(written(kernel, forwards), written(kernel, backwards), strict=True):
+            assert np.array_equal(one, other)
+    for items, arguments in (*tiled(kernel, 1_000), *tiled(kernel, 70_000)):
+        signature, values = match(kernel, arguments)
+        jit.compiled(signature, checked=True)(0, items, *values)
+
+
+def owned(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(each.copy() if isinstance(each, np.ndarray) else each for each in arguments)
 
 
 def test_simulated_as_compiled() -> None:

@@ -91,6 +91,19 @@ def test_what_a_gpu_array_can_do(fake: FakeDevice) -> None:
     assert fake.to_host(array).tolist()[:4] == [64, 1, 7, 7]
 
 
+@pytest.mark.parametrize("dtype", ["U3", "S3", "O", "M8[s]", "m8[ns]", ">i4", "g", [("a", "O")]])
+def test_dtypes_that_cupy_refuses(fake: FakeDevice, dtype: Any) -> None:
+    """Elements that CuPy has no kernels for get onto the fake device by no way either; those of structures do."""
+    array = np.zeros(2, dtype)
+    for way in (fake.xp.asarray, fake.from_host, lambda each: fake.xp.zeros(2, each.dtype)):
+        with pytest.raises(ValueError, match="Unsupported dtype"):
+            way(array)
+    with pytest.raises(ValueError, match="Unsupported dtype"):
+        fake.xp.zeros(2, np.int64).astype(dtype)
+    pairs = np.zeros(2, [("a", "i4"), ("b", "f8")])
+    assert np.array_equal(fake.to_host(fake.xp.asarray(pairs)), pairs)
+
+
 def test_host_arrays_do_not_slip_in(fake: FakeDevice) -> None:
     """Functions of the namespace take no host arrays, and no functions that a GPU would not have."""
     array = fake.xp.arange(3)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bowstring as bow
@@ -145,7 +146,7 @@ def test_files_are_not_shredded_by_unsigned_integers(nested: bool, tmp_path: Pat
     mark = {"ARROW:extension:name": "arrow.parquet.variant", "ARROW:extension:metadata": ""}
     column = pa.array([row], shredded_type(typed))
     table = pa.table([column], schema=pa.schema([pa.field("v", column.type, metadata=mark)]))
-    bow.parquet.write(table, tmp_path / "v.parquet")
+    pq.write_table(table, tmp_path / "v.parquet")  # ours widens them
     with bow.parquet.read(tmp_path / "v.parquet") as stream:
         found = stream.read_all()
     with pytest.raises(Unsupported, match="type of typed_value"):

@@ -25,6 +25,7 @@ __all__ = [
     "FakeNamespace",
     "OnlyCurrent",
     "check_current",
+    "check_dtype",
     "current",
     "unwrapped",
     "using",
@@ -105,6 +106,19 @@ def check_current(device: Any) -> None:
 ADDRESS_SHIFT = 1 << 60
 
 
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Refuse what CuPy 14 refuses: elements with references, texts, times, and big-endian numbers.
+
+    Raises
+    ------
+    ValueError
+        As CuPy's.
+    """
+    fields = dtype.names is not None and not dtype.hasobject
+    if dtype.byteorder == ">" or not (fields or dtype.char in "?bhilqBHILQefdFD" or dtype.name == "bfloat16"):
+        raise ValueError(f"Unsupported dtype {dtype}")
+
+
 class _Data:
     """The start of an array, as CuPy's ``array.data`` says it."""
 
@@ -138,6 +152,7 @@ class FakeArray:
     __hash__ = None  # type: ignore[assignment]  # as NumPy's
 
     def __init__(self, device: FakeDevice, array: np.ndarray[Any, Any]) -> None:
+        check_dtype(array.dtype)
         self.device = device
         self._array: np.ndarray[Any, Any] = array
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import json
 import os
 import subprocess
@@ -95,6 +96,9 @@ def test_a_worker_with_a_broken_context_is_replaced(tmp_path: Path) -> None:
     """Errors of CUDA stick: the worker ends with the test that broke its context, and the others go on."""
     (tmp_path / "cupy.py").write_text(CUPY)
     (tmp_path / "test_kernels.py").write_text(TESTS)
+    (tmp_path / "libcuda.so.1").symlink_to(
+        _ctypes.__file__
+    )  # any library: that one is there is all that is asked
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu: a GPU\n    slow: much\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.gpu.conftest", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -103,6 +107,7 @@ def test_a_worker_with_a_broken_context_is_replaced(tmp_path: Path) -> None:
         env={
             **os.environ,
             "BOWSTRING_TESTS_POOL": "none",
+            "LD_LIBRARY_PATH": os.pathsep.join([str(tmp_path), os.environ.get("LD_LIBRARY_PATH", "")]),
             "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "src")]),
         },
         capture_output=True,
