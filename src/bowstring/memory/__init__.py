@@ -4,7 +4,13 @@ from bowstring.memory.buffer import Buffer, wrap
 from bowstring.memory.copying import Road, Stretch, carry, road_between
 from bowstring.memory.cuda.events import EventHandle, OpenedEvent, Pending
 from bowstring.memory.cuda.ipc import lend, lendable, used_here
-from bowstring.memory.cuda.streams import NamedStream, named_streams, on_streams
+from bowstring.memory.cuda.streams import (
+    NamedStream,
+    current_streams,
+    named_streams,
+    on_streams,
+    with_current_streams,
+)
 from bowstring.memory.device import (
     CPU_DEVICE_TYPE,
     Device,
@@ -47,6 +53,7 @@ __all__ = [
     "Stretch",
     "carry",
     "cpu",
+    "current_streams",
     "default_budget",
     "default_pool",
     "device_by_id",
@@ -69,6 +76,7 @@ __all__ = [
     "unpack_handle",
     "used_here",
     "watch_forks",
+    "with_current_streams",
     "wrap",
 ]
 

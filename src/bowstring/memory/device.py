@@ -6,6 +6,7 @@ import abc
 import contextlib
 import functools
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ __all__ = [
     "cpu",
     "device_by_id",
     "device_by_name",
+    "devices_in_use",
     "find_device",
     "register_devices",
     "settle_devices",
@@ -287,6 +289,7 @@ class _Kind(NamedTuple):
 
     by_uuid: Callable[[bytes], Device]
     by_number: Callable[[int], Device]
+    in_use: Callable[[], Iterable[Device]]
 
 
 _KINDS: dict[str, _Kind] = {}
@@ -300,9 +303,10 @@ def register_devices(
     kind: str,
     by_uuid: Callable[[bytes], Device],
     by_number: Callable[[int], Device],
+    in_use: Callable[[], Iterable[Device]] = tuple,
 ) -> None:
-    """Register how devices of an Arrow device type are found: by UUID, and by number (``"cuda:1"``)."""
-    _KINDS[kind] = _Kind(by_uuid, by_number)
+    """Register how devices of an Arrow device type are found: by UUID, by number (``"cuda:1"``), those in use."""
+    _KINDS[kind] = _Kind(by_uuid, by_number, in_use)
     _NAMES[arrow_device_type] = kind
 
 
@@ -310,6 +314,19 @@ def _kind(name: str | None) -> _Kind | None:
     if name in _MODULES:
         importlib.import_module(_MODULES[name])
     return None if name is None else _KINDS.get(name)
+
+
+def devices_in_use() -> list[Device]:
+    """Return the devices on which this thread may have work, the host aside.
+
+    Examples
+    --------
+    >>> cpu() in devices_in_use()
+    False
+    """
+    if "cupy" in sys.modules:
+        _kind("cuda")
+    return [device for kind in list(_KINDS.values()) for device in kind.in_use()]
 
 
 def device_by_id(arrow_device_type: int, device_id: int) -> Device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fractions
 import heapq
 import logging
@@ -500,9 +501,12 @@ class JoinedPublication(Publication):
         """Let a reader in to all of them."""
         with self._changed:
             self.check_offered()
-            super().enter(shards)
-            for part in self._parts:
-                part.enter(shards)
+            with contextlib.ExitStack() as undo:
+                for part in self._parts:
+                    part.enter(shards)
+                    undo.callback(part.leave, completed=False, shards=shards)
+                super().enter(shards)
+                undo.pop_all()
 
     def leave(self, *, completed: bool, shards: int = 1) -> None:
         """Count a reader out of all of them."""
@@ -514,8 +518,11 @@ class JoinedPublication(Publication):
         """Keep the data of all of them for a connection that is not counted."""
         with self._changed:
             self.check_offered()
-            for part in self._parts:
-                part.look()
+            with contextlib.ExitStack() as undo:
+                for part in self._parts:
+                    part.look()
+                    undo.callback(part.look_away)
+                undo.pop_all()
 
     def look_away(self) -> None:
         """Keep them no longer for such a connection."""
