@@ -39,13 +39,16 @@ def device() -> Iterator[FakeDevice]:
 def queued_on(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the streams on which copies from and to the host are queued, as they come."""
     found: list[int] = []
-    for name in ("copy_in", "copy_out"):
 
-        def noted(*arguments: Any, copy: Callable[..., None] = getattr(device.driver, name)) -> None:
+    def noting(copy: Callable[..., None]) -> Callable[..., None]:
+        def noted(*arguments: Any) -> None:
             found.append(arguments[-1])
             copy(*arguments)
 
-        monkeypatch.setattr(device.driver, name, noted)
+        return noted
+
+    for name in ("copy_in", "copy_out"):
+        monkeypatch.setattr(device.driver, name, noting(getattr(device.driver, name)))
     return found
 
 
@@ -166,7 +169,7 @@ def test_memory_that_asyncio_read_is_freed_behind_the_current_stream(
 def test_what_is_read_ahead_is_complete_and_belongs_to_its_taker(
     serve: Callable[..., bow.Server], device: FakeDevice
 ) -> None:
-    """Of a data set that comes in any order, batches are copied when they are there, and read where they are taken."""
+    """In any order, too, batches are complete when they come, and read where they are taken."""
     server = serve("unix:", pool=Pool(cpu(), budget=64 * MIB))
     endpoints = [server.publish(name, {"n": np.arange(ROWS)}) for name in ("a", "b")]
     schema = pa.schema({"n": pa.int64()})
