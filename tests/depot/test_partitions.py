@@ -146,16 +146,3 @@ def test_a_depot_that_is_killed_in_the_middle(connect: Connect) -> None:
     assert 5 <= len(kept) < 3 * COUNT
     rows = [row for batch in kept for row in batch.to_arrow().to_pylist()]
     assert rows == whole(*range(len(kept)))
-
-
-@pytest.mark.parametrize("taken", range(3))
-def test_who_is_not_let_in_to_all_partitions_is_let_in_to_none(depot: bow.depot.Depot, taken: int) -> None:
-    """A reader that is refused because one partition has its readers keeps nobody from the others."""
-    dataset = published(depot, 3, readers=1)
-    with bow.connect(dataset.endpoints[taken]):
-        with pytest.raises(bow.UnknownTicket, match="all its readers"):
-            read(dataset)
-        others = [number for number in range(3) if number != taken]
-        assert [read(dataset.endpoints[number]).to_pylist() for number in others] == [
-            whole(number) for number in others
-        ]

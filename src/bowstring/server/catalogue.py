@@ -518,11 +518,8 @@ class JoinedPublication(Publication):
         """Keep the data of all of them for a connection that is not counted."""
         with self._changed:
             self.check_offered()
-            with contextlib.ExitStack() as undo:
-                for part in self._parts:
-                    part.look()
-                    undo.callback(part.look_away)
-                undo.pop_all()
+            for part in self._parts:
+                part.look()
 
     def look_away(self) -> None:
         """Keep them no longer for such a connection."""
