@@ -4,22 +4,18 @@ from bowstring.memory.buffer import Buffer, wrap
 from bowstring.memory.copying import Road, Stretch, carry, road_between
 from bowstring.memory.cuda.events import EventHandle, OpenedEvent, Pending
 from bowstring.memory.cuda.ipc import lend, lendable, used_here
-from bowstring.memory.cuda.streams import (
-    NamedStream,
-    current_streams,
-    named_streams,
-    on_streams,
-    with_current_streams,
-)
+from bowstring.memory.cuda.streams import NamedStream, named_streams, on_streams
 from bowstring.memory.device import (
     CPU_DEVICE_TYPE,
     Device,
     cpu,
+    current_streams,
     device_by_id,
     device_by_name,
     find_device,
     register_devices,
     settle_devices,
+    with_current_streams,
 )
 from bowstring.memory.forks import fork_sentinel, watch_forks
 from bowstring.memory.handle import Handle, KeyedHandle, LentHandle, handle_of, this_process, unpack_handle

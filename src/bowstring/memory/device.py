@@ -7,7 +7,7 @@ import contextlib
 import functools
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +27,22 @@ __all__ = [
     "CpuDevice",
     "Device",
     "cpu",
+    "current_streams",
     "device_by_id",
     "device_by_name",
     "devices_in_use",
     "find_device",
     "register_devices",
     "settle_devices",
+    "with_current_streams",
 ]
 
 CPU_DEVICE_TYPE: Final = 1  # ARROW_DEVICE_CPU of the C Device interface
+# CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+_LEGACY: Final = 1
+_PER_THREAD: Final = 2
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 class Device(abc.ABC):
@@ -327,6 +334,33 @@ def devices_in_use() -> list[Device]:
     if "cupy" in sys.modules:
         _kind("cuda")
     return [device for kind in list(_KINDS.values()) for device in kind.in_use()]
+
+
+def current_streams() -> dict[Device, NamedStream]:
+    """Return the streams on which this thread queues work now, for another thread that works on its behalf."""
+    found: dict[Device, NamedStream] = {}
+    for device in devices_in_use():
+        with contextlib.suppress(Exception):  # a GPU that failed, which data on the host need not care about
+            stream = device.current()
+            if stream is not None:
+                # The default stream of each thread is another one, and the legacy one waits for all of them.
+                legacy = stream.address == _PER_THREAD
+                found[device] = stream._replace(address=_LEGACY) if legacy else stream
+    return found
+
+
+def with_current_streams(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Return a function for another thread, whose work goes to the streams current in this one now."""
+    streams = current_streams()
+
+    def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        with contextlib.ExitStack() as blocks:
+            for device, stream in streams.items():
+                if stream.address:  # the default one is current there, too
+                    blocks.enter_context(device.on([stream]))
+            return function(*arguments, **options)
+
+    return call
 
 
 def device_by_id(arrow_device_type: int, device_id: int) -> Device:

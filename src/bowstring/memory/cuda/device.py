@@ -78,7 +78,11 @@ class CudaDevice(DriverDevice):
     @contextlib.contextmanager
     def on(self, streams: Sequence[NamedStream]) -> Iterator[None]:
         """Make the first of some streams CuPy's current one, which waits for the others."""
-        with self.use(), self.xp.cuda.ExternalStream(streams[0].address, self.ordinal):
+        stream = self.xp.cuda.ExternalStream(streams[0].address, self.ordinal)
+        stream.owner = streams[
+            0
+        ].owner  # may destroy it: it lives as long as whoever notes what is current here
+        with self.use(), stream:
             self.follow(streams)
             yield
 

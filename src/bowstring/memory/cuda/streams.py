@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bowstring.errors import UsageError
-from bowstring.memory.device import device_by_name, devices_in_use
+from bowstring.memory.device import device_by_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from bowstring.memory.device import Device
 
-__all__ = ["NamedStream", "current_streams", "named_streams", "on_streams", "with_current_streams"]
-
-# CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
-_LEGACY: Final = 1
-_PER_THREAD: Final = 2
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
+__all__ = ["NamedStream", "named_streams", "on_streams"]
 
 
 class NamedStream(NamedTuple):
@@ -88,33 +81,3 @@ def on_streams(device: Device, streams: Sequence[NamedStream]) -> contextlib.Abs
     if ordinal is not None or device.is_host:
         device = device_by_name(f"cuda:{ordinal or 0}")
     return device.on(streams)
-
-
-def current_streams() -> dict[Device, NamedStream]:
-    """Return the streams on which this thread queues work now, for another thread that works on its behalf."""
-    found: dict[Device, NamedStream] = {}
-    for device in devices_in_use():
-        with contextlib.suppress(Exception):  # a GPU that failed, which data on the host need not care about
-            stream = device.current()
-            if stream is not None:
-                # The default stream of each thread is another one, and the legacy one waits for all of them.
-                legacy = stream.address == _PER_THREAD
-                found[device] = stream._replace(address=_LEGACY) if legacy else stream
-    return found
-
-
-def with_current_streams(
-    function: Callable[_Arguments, _Result],
-) -> Callable[_Arguments, _Result]:
-    """Return a function for another thread, whose work goes to the streams current in this one now."""
-    streams = current_streams()
-
-    @functools.wraps(function)
-    def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
-        with contextlib.ExitStack() as blocks:
-            for device, stream in streams.items():
-                if stream.address:  # the default one is current there, too
-                    blocks.enter_context(device.on([stream]))
-            return function(*arguments, **options)
-
-    return call
