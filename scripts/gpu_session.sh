@@ -3,7 +3,7 @@
 # network or an environment of ours; what is worth most comes first, so that it stands whatever is cut off.
 #
 #     OUT=results BOWSTRING_COMMIT=$(git rev-parse HEAD) sh scripts/gpu_session.sh            everything
-#     OUT=results BOWSTRING_COMMIT=$(git rev-parse HEAD) sh scripts/gpu_session.sh failures   what failed before, there
+#     OUT=results BOWSTRING_COMMIT=$(git rev-parse HEAD) sh scripts/gpu_session.sh failures   what did not pass there
 #     DEVICE=fake:0 OUT=/tmp/results sh scripts/gpu_session.sh                                  a rehearsal, without a GPU
 #
 # Python must have NumPy, pyarrow, CuPy, cuda-bindings, pytest, pytest-xdist and hypothesis; kernels/_native, which git
@@ -18,8 +18,8 @@ export BOWSTRING_KERNELS="${BOWSTRING_KERNELS-library}" # nothing is compiled
 mkdir -p "$OUT" "$KEPT"
 : >"$OUT/summary.txt"
 began=$(date +%s)
-again=
-[ "${1:-}" = failures ] && again=yes
+again= only=
+if [ "${1:-}" = failures ]; then again=yes; else rm -f "$KEPT"/*.rc "$KEPT"/*.json; fi
 case $DEVICE in
 fake:*) marked='not gpu and not slow and not peers' many=2 few=2 sanitizer='' patience=${PATIENCE:-4} ;;
 *) marked='gpu and not slow' many=8 few=4 patience=${PATIENCE:-1}
@@ -38,7 +38,8 @@ step() { # step NAME SECONDS FILE COMMAND…: at most so long, its output into $
     from=$(date +%s)
     timeout -s INT -k 10 "$seconds" "$@" >>"$file" 2>&1
     rc=$?
-    [ "$rc$again" = 5yes ] && rc=0 # no test had failed
+    [ "$rc$only" = 5yes ] && rc=0 # no test had failed
+    [ -n "$only" ] || echo "$rc" >"$KEPT/$name.rc"
     echo "== $name: rc $rc after $(($(date +%s) - from)) of $seconds s"
     grep -E '^(FAILED|ERROR|DOES NOT HOLD)' "$file" | cut -c1-200 | head -n 12
     echo "$name: rc $rc after $(($(date +%s) - from)) of $seconds s: $(tail -n 1 "$file" | cut -c1-120)" >>"$OUT/summary.txt"
@@ -52,11 +53,13 @@ checks() { # checks NAME SECONDS: those of tests/gpu/session, whose figures are 
 }
 
 pytests() { # pytests NAME SECONDS ARGUMENT…
-    name=$1 seconds=$2
+    name=$1 seconds=$2 only=
     shift 2
+    # Of a step that was cut off, or never began, nobody knows what fails: it runs whole.
+    case $again$(cat "$KEPT/$name.rc" 2>/dev/null) in yes0 | yes1) only=yes ;; esac
     # shellcheck disable=SC2086  several words
     step "$name" "$seconds" "$name.txt" $before "$PYTHON" -m pytest -q --tb=short -rfE -m "$marked" --durations=5 \
-        -o cache_dir="$KEPT/$name" ${again:+--last-failed --last-failed-no-failures none} "$@"
+        -o cache_dir="$KEPT/$name" ${only:+--last-failed --last-failed-no-failures none} "$@"
 }
 
 # The driver stays initialised while this process lives, and every other one starts quicker.

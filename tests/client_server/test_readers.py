@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 
@@ -167,3 +168,20 @@ def test_readers_are_counted_each_time(server: bow.Server) -> None:
             bow.connect(endpoint)
         assert one.read_all().equals(other.read_all())
     server.wait_released("t")
+
+
+@pytest.mark.parametrize("taken", range(3))
+def test_who_is_not_let_in_to_all_parts_is_let_in_to_none(
+    serve: Callable[..., bow.Server], taken: int
+) -> None:
+    """A reader of several data sets as one that is refused by one of them takes nobody's place at the others."""
+    server = serve("unix:")
+    endpoints = [server.publish(f"{n}", pa.table({"n": [n]}), readers=1) for n in range(3)]
+    parts = [publication for publication, _ in server.offered()]
+    server.offer_joined(lambda ticket: parts if ticket == b"all" else ())
+    with bow.connect(endpoints[taken]):
+        with pytest.raises(bow.UnknownTicket, match="all its readers"):
+            read(dataclasses.replace(endpoints[0], ticket=b"all"))
+        assert [part.active for part in parts] == [int(number == taken) for number in range(3)]
+        for number in {*range(3)} - {taken}:
+            assert read(endpoints[number]).column("n").to_pylist() == [number]

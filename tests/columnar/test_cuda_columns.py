@@ -17,7 +17,7 @@ from bowstring.columnar.interchange.capsule import address_in, device_in, event_
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import Spans
 from bowstring.errors import NotExportable, ViewsAlive
-from bowstring.memory import Region, foreign_region, named_streams
+from bowstring.memory import Region, foreign_region, named_streams, with_current_streams
 from bowstring.memory.arrays import device_array
 from bowstring.memory.cuda import device as cuda
 from bowstring.memory.cuda.device import CudaDevice
@@ -153,6 +153,27 @@ def test_a_tensor_on_a_side_stream_is_read_behind_its_work(device: CudaDevice, t
         assert device_array(tensor) is not None
         assert not driver.recorded
     driver.end_work(SIDE)
+
+
+def test_work_for_a_user_goes_to_the_stream_that_was_current(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another thread does later is queued there, on a stream whose owner lives as long as it is known of."""
+    monkeypatch.setattr(cuda, "_devices", {0: device})
+    owner = cuda.load_cupy().cuda.ExternalStream(SIDE)
+    gone = weakref.ref(owner)
+    with device.on(named_streams(owner)):
+        later = with_current_streams(device.current)
+    del owner
+    assert device.current().address == STREAM
+    found = later()
+    del later
+    gc.collect()
+    assert found.address == SIDE
+    assert gone() is not None
+    del found
+    gc.collect()
+    assert gone() is None
 
 
 def test_what_torch_refuses_is_an_error_of_ours(tensor: Tensor) -> None:

@@ -19,6 +19,7 @@ from bowstring.client.preview import stream_html
 from bowstring.client.stream import Stream, StreamStatistics, copy_borrowed
 from bowstring.columnar.interchange.conversions import Converting, needed
 from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved, UsageError, without_frames
+from bowstring.memory import with_current_streams
 
 if TYPE_CHECKING:
     import ssl
@@ -454,7 +455,11 @@ def _table(batches: list[Batch], schema: pa.Schema) -> pa.Table:
 def in_thread(
     function: Callable[[], _Result], *, drop: Callable[[_Result], object] | None = None
 ) -> asyncio.Future[_Result]:
-    """Call a function in a thread of the poller's; `drop` takes a result that nobody waits for any more."""
+    """Call a function in a thread of the poller's, on the streams that are current here.
+
+    `drop` takes a result that nobody waits for any more.
+    """
+    function = with_current_streams(function)
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_Result] = loop.create_future()
     future.add_done_callback(lambda done: done.cancelled() or done.exception())  # or asyncio logs it as lost

@@ -7,7 +7,7 @@ import concurrent.futures
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from bowstring.client.endpoint_stream import EndpointStream, PartitionsStream
 from bowstring.client.grouping import Unit, apart, grouped
@@ -25,6 +25,7 @@ from bowstring.errors import (
     Unsupported,
     without_frames,
 )
+from bowstring.memory import settle_devices
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Dataset
+    from bowstring.memory.cuda.driver_device import DriverDevice
 
 __all__ = ["DatasetStream"]
 
@@ -275,6 +277,8 @@ class DatasetStream(Stream):
                     self._check_open()
                 elif batch is not None:
                     self._ask(unit_read)
+                    if not batch.device.is_host:  # the stream that is current here reads it from now on
+                        cast("DriverDevice", batch.device).current_stream()
                     return batch
                 else:
                     self._finish(unit_read)
@@ -380,7 +384,14 @@ class DatasetStream(Stream):
     def _ask(self, unit: Unit) -> None:
         stream = self._open.get(unit)
         if stream is not None:  # else all was closed just now
-            self._reading[_started(self._read, stream, unit)] = unit
+            self._reading[_started(self._read_ahead, stream, unit)] = unit
+
+    def _read_ahead(self, stream: EndpointStream, unit: Unit) -> Batch | None:
+        """Read a batch that is complete, whatever stream its taker works on: that of this thread is another one."""
+        batch = self._read(stream, unit)
+        if batch is not None:
+            settle_devices((batch.device,), stream._seconds)
+        return batch
 
     def _finish(self, unit: Unit) -> None:
         stream = self._open.pop(unit, None)

@@ -6,7 +6,8 @@ import abc
 import contextlib
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import sys
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +27,22 @@ __all__ = [
     "CpuDevice",
     "Device",
     "cpu",
+    "current_streams",
     "device_by_id",
     "device_by_name",
+    "devices_in_use",
     "find_device",
     "register_devices",
     "settle_devices",
+    "with_current_streams",
 ]
 
 CPU_DEVICE_TYPE: Final = 1  # ARROW_DEVICE_CPU of the C Device interface
+# CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+_LEGACY: Final = 1
+_PER_THREAD: Final = 2
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 class Device(abc.ABC):
@@ -287,6 +296,7 @@ class _Kind(NamedTuple):
 
     by_uuid: Callable[[bytes], Device]
     by_number: Callable[[int], Device]
+    in_use: Callable[[], Iterable[Device]]
 
 
 _KINDS: dict[str, _Kind] = {}
@@ -300,9 +310,10 @@ def register_devices(
     kind: str,
     by_uuid: Callable[[bytes], Device],
     by_number: Callable[[int], Device],
+    in_use: Callable[[], Iterable[Device]] = tuple,
 ) -> None:
-    """Register how devices of an Arrow device type are found: by UUID, and by number (``"cuda:1"``)."""
-    _KINDS[kind] = _Kind(by_uuid, by_number)
+    """Register how devices of an Arrow device type are found: by UUID, by number (``"cuda:1"``), those in use."""
+    _KINDS[kind] = _Kind(by_uuid, by_number, in_use)
     _NAMES[arrow_device_type] = kind
 
 
@@ -310,6 +321,46 @@ def _kind(name: str | None) -> _Kind | None:
     if name in _MODULES:
         importlib.import_module(_MODULES[name])
     return None if name is None else _KINDS.get(name)
+
+
+def devices_in_use() -> list[Device]:
+    """Return the devices on which this thread may have work, the host aside.
+
+    Examples
+    --------
+    >>> cpu() in devices_in_use()
+    False
+    """
+    if "cupy" in sys.modules:
+        _kind("cuda")
+    return [device for kind in list(_KINDS.values()) for device in kind.in_use()]
+
+
+def current_streams() -> dict[Device, NamedStream]:
+    """Return the streams on which this thread queues work now, for another thread that works on its behalf."""
+    found: dict[Device, NamedStream] = {}
+    for device in devices_in_use():
+        with contextlib.suppress(Exception):  # a GPU that failed, which data on the host need not care about
+            stream = device.current()
+            if stream is not None:
+                # The default stream of each thread is another one, and the legacy one waits for all of them.
+                legacy = stream.address == _PER_THREAD
+                found[device] = stream._replace(address=_LEGACY) if legacy else stream
+    return found
+
+
+def with_current_streams(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Return a function for another thread, whose work goes to the streams current in this one now."""
+    streams = current_streams()
+
+    def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        with contextlib.ExitStack() as blocks:
+            for device, stream in streams.items():
+                if stream.address:  # the default one is current there, too
+                    blocks.enter_context(device.on([stream]))
+            return function(*arguments, **options)
+
+    return call
 
 
 def device_by_id(arrow_device_type: int, device_id: int) -> Device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fractions
 import heapq
 import logging
@@ -500,9 +501,12 @@ class JoinedPublication(Publication):
         """Let a reader in to all of them."""
         with self._changed:
             self.check_offered()
-            super().enter(shards)
-            for part in self._parts:
-                part.enter(shards)
+            with contextlib.ExitStack() as undo:
+                for part in self._parts:
+                    part.enter(shards)
+                    undo.callback(part.leave, completed=False, shards=shards)
+                super().enter(shards)
+                undo.pop_all()
 
     def leave(self, *, completed: bool, shards: int = 1) -> None:
         """Count a reader out of all of them."""

@@ -223,11 +223,10 @@ class Server(Closing):
         if not replace:
             self._catalogue.check_free(name)
         seconds, in_place = self.limits.device_timeout, share == "in_place"
-        on = functools.partial(on_streams, self.pool.device, streams)
-        with on():
+        with on_streams(self.pool.device, streams):
             waits = not (in_place and streams)
             source, readers = source_of(
-                data, schema, self.pool, readers, seconds, in_place=in_place, on=on, waits=waits
+                data, schema, self.pool, readers, seconds, in_place=in_place, streams=streams, waits=waits
             )
         if separate and source.charged:
             raise UsageError(

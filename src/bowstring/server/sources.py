@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 import weakref
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from bowstring.columnar.batch import batches
 from bowstring.columnar.interchange.source import gives_batches
@@ -15,12 +16,13 @@ from bowstring.columnar.materialize import placed
 from bowstring.errors import EndOfStream, InvalidData, OutOfBudget, ProducerFailed, UnknownTicket, UsageError
 from bowstring.ipc.flatbuf.schema import check_dictionaries
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory import settle_devices
+from bowstring.memory import current_streams, on_streams, settle_devices
+from bowstring.memory.cuda.driver import Capturing
 from bowstring.server.encoder import Encoder
 from bowstring.server.materialized import MaterializedSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, MutableMapping
+    from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 
     import pyarrow as pa
 
@@ -28,13 +30,17 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.materialize import Lending
     from bowstring.dissociated.items import IpcMessage
-    from bowstring.memory import Allocator, Device, Pending, Pool, Region
+    from bowstring.memory import Allocator, Device, NamedStream, Pending, Pool, Region
+    from bowstring.memory.cuda.driver_device import DriverDevice
 
 __all__ = ["MakeRoom", "Source", "StreamingSource", "source_of"]
 
+_AGAIN_SECONDS: Final = 0.05
+
 # Waits until there may be room for so many bytes; false when there will not be.
 MakeRoom = Callable[[int], bool]
-On = Callable[[], contextlib.AbstractContextManager[None]]
+# Makes a block in which what lies on a device is copied, behind the work on it.
+On = Callable[["Device"], contextlib.AbstractContextManager[None]]
 
 
 class Source(Protocol):
@@ -99,15 +105,17 @@ def source_of(
     seconds: float = DEFAULT_LIMITS.device_timeout,
     *,
     in_place: bool = False,
-    on: On = contextlib.nullcontext,
+    streams: Sequence[NamedStream] = (),
     waits: bool = True,
 ) -> tuple[Source, int | None]:
     """Return (source, readers) for whatever a user publishes.
 
     Tables, batches and arrays become resident; readers, generators and callables are produced lazily. What can
     be read only once has one reader. `seconds` is the most that each wait for a device may take. What is produced
-    lazily is copied inside `on()`. Without `waits`, work on what is lent in place is not waited for.
+    lazily is copied on the first of `streams`, behind the others; without any, behind the stream that is current in
+    this thread. Without `waits`, work on what is lent in place is not waited for.
     """
+    on = _on(pool, streams, seconds)
     again = gives_batches(data) and not _reads_once(data)
     if in_place and (again or _reads_once(data) or (callable(data) and not _is_arrow(data))):
         raise UsageError(
@@ -145,6 +153,34 @@ def source_of(
     return MaterializedSource(*found, pool, seconds, in_place=in_place, waits=waits), readers
 
 
+def _on(pool: Pool, streams: Sequence[NamedStream], seconds: float) -> On:
+    if streams:
+        return lambda device: on_streams(pool.device if device.is_host else device, streams)
+    current = current_streams()
+
+    @contextlib.contextmanager
+    def behind(device: Device) -> Iterator[None]:
+        # The stream that is current in this thread stays so: it may be that of the user's generator.
+        stream = current.get(device)
+        if stream is not None:
+            _wait(cast("DriverDevice", device), stream.address, seconds)
+        yield
+
+    return behind
+
+
+def _wait(device: DriverDevice, stream: int, seconds: float) -> None:
+    """Wait for a stream of another thread, which may be capturing a graph on it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return device.wait_streams((stream,), max(0.0, deadline - time.monotonic()))
+        except Capturing:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_AGAIN_SECONDS)
+
+
 def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Batch]]:
     """Return a schema that can be sent, and its batches."""
     found = batches(data, schema)
@@ -174,7 +210,7 @@ class StreamingSource:
     once
         Whether it can be called only once.
     on
-        Makes a block whose work on a device is queued behind that of streams that were named.
+        Makes a block in which a batch on a device is copied, behind the work that fills it.
     """
 
     charged = True
@@ -192,7 +228,7 @@ class StreamingSource:
         seconds: float = DEFAULT_LIMITS.device_timeout,
         *,
         once: bool = False,
-        on: On = contextlib.nullcontext,
+        on: On = lambda _: contextlib.nullcontext(),
     ) -> None:
         self.schema = schema
         self._once = once
@@ -214,7 +250,7 @@ class StreamingSource:
         known: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
         with contextlib.closing(batches):
             for batch in batches:
-                with self._on():
+                with self._on(batch.device):
                     ready = _placed(batch, allocator, known, make_room, self._seconds)
                 yield from encoder.encode(ready)
                 del batch, ready  # what the reader frees must not stay alive here

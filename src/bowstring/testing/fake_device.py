@@ -245,4 +245,4 @@ def _find(uuid: bytes) -> Device:
     raise NotOnDevice("no fake device has this UUID", found=uuid.hex())
 
 
-register_devices(EXT_DEV, "fake", _find, fake_device)
+register_devices(EXT_DEV, "fake", _find, fake_device, lambda: _DEVICES)

@@ -7,6 +7,7 @@ made, others only where a check did not hold, and what may cost one of them come
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -19,6 +20,8 @@ __all__ = ["Owner", "Reader", "checks"]
 
 _NBYTES = 4 << 20
 _SMALL_ROWS = 64
+# Errors of the driver, by CuPy, cuda-bindings or us; NumPy's, under the fake device; the end of the process.
+_REFUSED = r" raised (CUDA\w+Error|DeviceError|ValueError: assignment destination is read-only)| ended"
 
 
 class Owner(Exporter):
@@ -74,6 +77,19 @@ class Pair:
         self._ends.close()
 
 
+def is_refused(said: str) -> bool:
+    """Whether what is said of a call that failed shows that the driver refused it, or that it cost the process.
+
+    Examples
+    --------
+    >>> is_refused("Reader raised CUDARuntimeError: cudaErrorIllegalAddress: an illegal memory access")
+    True
+    >>> is_refused("Reader raised AssertionError: ")
+    False
+    """
+    return re.search(_REFUSED, said) is not None
+
+
 def mapped(pair: Pair) -> tuple[bool, dict[str, Any]]:
     """What one process writes through a descriptor, the other one sees, and sees change."""
     figures = pair.hand_over(7)
@@ -84,7 +100,7 @@ def mapped(pair: Pair) -> tuple[bool, dict[str, Any]]:
 
 def reused(pair: Pair) -> tuple[bool, dict[str, Any]]:
     """Memory that was let go stays its reader's, and what is made then is other memory."""
-    pair.owner.call("fill", value=1)
+    pair.hand_over(1)
     pair.owner.call("drop")
     pair.owner.call("make", nbytes=_NBYTES, value=2)
     found = pair.reader.call("values")
@@ -128,10 +144,14 @@ def survives(pair: Pair) -> tuple[bool, dict[str, Any]]:
 
 def read_only(pair: Pair) -> tuple[bool, dict[str, Any]]:
     """A write by the reader is refused, which may cost it its context; it is said how."""
+    pair.hand_over(9)
+    if (found := pair.reader.call("values")) != [9, 9]:
+        return False, {"found": found}
     try:
         pair.reader.call("write")
     except ChildFailed as error:
-        return True, {"write": str(error).splitlines()[0]}
+        said = str(error).splitlines()[0]
+        return is_refused(said), {"write": said}
     return False, {"write": "went through"}
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import _ctypes
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
+
+from bowstring.benchmarks.processes.child import ChildFailed
+from tests.gpu.session import pair
 
 ROOT = Path(__file__).parents[3]
 STEPS = ("facts", "pair", "bandwidth", "kernels", "handovers", "growth", "memcheck")
@@ -62,9 +67,67 @@ def test_what_no_time_is_left_for_is_named(tmp_path: Path) -> None:
     assert summary(tmp_path) == dict.fromkeys(STEPS, "no time was left")
 
 
+@pytest.mark.parametrize("first", ["0", "1", "2", "124", "never began", "an earlier session"])
+def test_only_what_a_whole_run_left_failing_is_repeated_alone(tmp_path: Path, first: str) -> None:
+    """A second call repeats the failures of steps that ran to their end; steps that did not, it runs whole."""
+    (tmp_path / "kept").mkdir()
+    called, python = tmp_path / "called", tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\ncase " $* " in *" -m pytest "*) echo "$*" >>{called}; exit "$ENDS" ;; esac\nexit 0\n'
+    )
+    python.chmod(0o755)
+    runs = first.isdecimal()
+    if first == "an earlier session":
+        assert session(tmp_path, PYTHON=str(python), ENDS="0").returncode == 0
+    session(tmp_path, PYTHON=str(python), ENDS=first if runs else "0", **({} if runs else {"ALL": "1"}))
+    called.unlink(missing_ok=True)
+    again = session(tmp_path, "failures", PYTHON=str(python), ENDS="5")
+    whole = first not in ("0", "1")
+    steps = called.read_text().splitlines()
+    assert len(steps) == 4
+    assert ["--last-failed" in step for step in steps] == [not whole] * 4
+    assert again.returncode == whole
+    assert [summary(tmp_path)[name].split(" after")[0] for name in STEPS[3:]] == [f"rc {5 * whole}"] * 4
+
+
+@pytest.mark.parametrize(
+    "name", ["mapped", "reused", "handle", "two_small", "event", "survives", "read_only"]
+)
+def test_each_check_of_the_pair_holds_by_itself(name: str) -> None:
+    """On a pair of fresh processes each check holds, as behind another that did not."""
+    with contextlib.closing(pair.checks("fake:0")) as checks:
+        assert next(check for each, check in checks if each == name)()[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ("Reader raised CUDARuntimeError: cudaErrorIllegalAddress: an illegal memory access", True),
+        ("Reader raised DeviceError: cuEventQuery failed", True),
+        ("Reader ended without an answer: ", True),
+        ("Reader raised AssertionError: ", False),
+        ("Reader raised NotOnDevice: no such GPU", False),
+        ("Reader did not answer within 120 s: ", False),
+        (None, False),
+    ],
+)
+def test_a_write_is_refused_by_the_driver_alone(said: str | None, refused: bool) -> None:
+    """Whatever else keeps a reader from writing does not show that it cannot."""
+
+    def call(what: str) -> list[int]:
+        if what == "write" and said is not None:
+            raise ChildFailed(said)
+        return [9, 9]
+
+    ends = types.SimpleNamespace(hand_over=lambda _: None, reader=types.SimpleNamespace(call=call))
+    assert pair.read_only(ends)[0] is refused  # type: ignore[arg-type]
+
+
 CUPY = """
+import ctypes
 import types
 
+ctypes.CDLL = lambda name: None  # a driver, as far as it is asked for
 broken = False
 allocators = []
 
