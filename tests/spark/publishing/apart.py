@@ -41,6 +41,7 @@ def start() -> Any:
         "spark.executor.memory": "1g",
         "spark.executor.cores": "2",
         "spark.locality.wait": "0s",
+        "spark.cores.max": "4",  # the ratio is one of these: without them a job begins with the first worker
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
         **standalone.python_settings(),

@@ -306,18 +306,19 @@ def far_enough(session: Any) -> None:
 
 
 def what_cannot_work_is_said(session: Any) -> None:
-    """Too few slots for a barrier, and options for a depot that runs already: at once, and in words."""
+    """Too few slots for a barrier, and options for a depot that holds data already: at once, and in words."""
     began = time.monotonic()
     with pytest.raises(bow.UsageError, match=r"at most 2 partitions; found 5.*df.repartition\(2\)"):
         bow.spark.publish(numbers(session, 5, 100), "barrier", mode="barrier")
     assert time.monotonic() - began < 10.0
     other = bow.depot.Options(memory_budget=32 * MIB, disk_budget=0)
-    with pytest.warns(RuntimeWarning, match=f"too late.*memory_budget={64 * MIB}") as said:
-        bow.spark.publish(numbers(session, 2, 100), depot_options=other)
-    assert {each.filename for each in said} == {__file__}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        bow.spark.publish(numbers(session, 2, 100), depot_options=OPTIONS)
+    with bow.spark.publish(numbers(session, 2, 100), depot_options=OPTIONS):
+        with pytest.warns(RuntimeWarning, match=f"too late.*memory_budget={64 * MIB}") as said:
+            bow.spark.publish(numbers(session, 2, 100), depot_options=other)
+        assert {each.filename for each in said} == {__file__}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            bow.spark.publish(numbers(session, 2, 100), depot_options=OPTIONS)
 
 
 QUIET = """
@@ -343,16 +344,18 @@ spark.stop()
 
 def an_ordinary_run_is_quiet(session: Any) -> None:
     """With the documented line and pip's Java alone, PySpark's daemon prints no traceback."""
-    folder = os.path.dirname(sys.executable)
-    paths = [folder, *(each for each in os.environ["PATH"].split(":") if not Path(each, "java").exists())]
     kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    done = subprocess.run(
-        [sys.executable, "-c", QUIET],
-        env={**kept, "PATH": ":".join(paths)},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    with tempfile.TemporaryDirectory() as programs:  # those of this host but its Java
+        for program in (each for folder in os.environ["PATH"].split(":") for each in Path(folder).glob("*")):
+            if program.name != "java" and not os.path.lexists(f"{programs}/{program.name}"):
+                Path(programs, program.name).symlink_to(program)
+        done = subprocess.run(
+            [sys.executable, "-c", QUIET],
+            env={**kept, "PATH": f"{os.path.dirname(sys.executable)}:{programs}"},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Traceback" not in done.stderr, done.stderr
 
