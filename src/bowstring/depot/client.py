@@ -463,7 +463,7 @@ class Depot(Closing):
         Parameters
         ----------
         application
-            Free what belongs to this one, and end only a depot that holds nothing else.
+            Free what belongs to this one, and end only a depot that holds nothing else, and that nobody reads.
         everywhere
             Whether the depots that hold other parts of its named data sets end, too, such as those of other hosts;
             one that cannot be reached goes on until it has nothing to keep, and a warning says so.

@@ -341,8 +341,8 @@ def connect(
         Whom to trust, and what to show, at depots of ``tls:``: that of `address`, and those of other hosts that
         hold what this one is told to release.
     options
-        For a depot that is started. One that runs with others, and holds nothing, is replaced; one that holds data
-        stays, with a warning, or an error where it cannot listen at `tcp` as the options say.
+        For a depot that is started. One that runs with others, and holds nothing, is replaced; one that holds data,
+        or is read, stays, with a warning, or an error where it cannot listen at `tcp` as the options say.
     timeout
         How long all of it may take, in seconds.
 
