@@ -297,4 +297,51 @@ def read_pages(item: Any, data: Any, base: Any, floor: Any, ratio: Any, facts: A
     facts[row + STATUS] = status
 
 
-SIGNATURES = {read_pages: ("u8[], i64, i64, i64, i64[]!, i64[]!",)}
+def count_rows(_item: Any, data: Any, width: Any, values: Any, counts: Any) -> None:
+    """Count the rows that a page begins: the zeros of its repetition levels of `width` bits.
+
+    Work item: a page. Levels are runs of one level, and of levels bit by bit; those that are missing begin no row.
+    """
+    size = i64(len(data))
+    left = i64(values)
+    at = i64(0)
+    rows = i64(0)
+    while left > 0:
+        good, word, at = integer_at(data, at)
+        length = i64(word >> u64(1))
+        if not good:
+            left = i64(0)
+        elif word & u64(1) == u64(0):
+            end = at + (width + 7) // 8
+            level = i64(0)
+            while at < end and at < size:
+                level |= i64(data[at])
+                at += 1
+            length = min(length, left)
+            if level == 0 and at == end:
+                rows += length
+            left -= length
+        else:
+            # Eight levels each; one byte has at most eight.
+            groups = min(length, size - at)
+            end = min(8 * groups, left)
+            bit = 8 * at
+            level_at = i64(0)
+            while level_at < end and bit + width <= 8 * size:
+                level = i64(0)
+                last = bit + width
+                while bit < last:
+                    level |= i64(data[bit >> 3]) >> (bit & 7) & 1
+                    bit += 1
+                if level == 0:
+                    rows += 1
+                level_at += 1
+            at += groups * width
+            left -= end
+    counts[0] = rows
+
+
+SIGNATURES = {
+    read_pages: ("u8[], i64, i64, i64, i64[]!, i64[]!",),
+    count_rows: ("u8[], i64, i64, i64[]!",),
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from bowstring import variant
 from bowstring.errors import BowstringError, InvalidMetadata, Unsupported
 from bowstring.parquet.chunks import META_DATA, chunks_of, group_reader, inside
 from bowstring.parquet.file import OpenFile
+from bowstring.parquet.filters import RowFilter
 from bowstring.parquet.footer import decode_footer, encode_footer, footer_bytes, framed
 from bowstring.parquet.thrift import (
     BINARY,
@@ -347,3 +349,24 @@ def test_bounds_that_are_cut_off_never_end_the_process() -> None:
     )
     assert done.returncode == 0, (done.stdout[-200:], done.stderr[-3000:])
     assert "statistics.5 to 0" in done.stdout
+
+
+def test_bounds_that_are_cut_off_rule_out_no_rows() -> None:
+    """Statistics whose bounds have fewer bytes than a value are as if there were none, and nothing is refused."""
+    files = [(what, data) for what, data in edited(cut, 0) if what.startswith("statistics")]
+    assert len(files) > 4
+    with contextlib.closing(OpenFile(FILE)) as whole:
+        begins = [whole.row_group_begin(group) for group in range(2)]
+    for what, data in files:
+        with contextlib.closing(OpenFile(data)) as opened:
+            assert [opened.row_group_begin(group) for group in range(2)] == begins, what
+            assert opened.column_chunk(0, 0).num_values == 2
+            assert [opened.statistics(group, 0) is None for group in range(2)] == [True, False], what
+            assert RowFilter([("n", "==", 1)]).row_groups(opened) == [0]
+            assert RowFilter([("n", "==", 4)]).row_groups(opened) == [0, 1]
+            assert RowFilter([("n", "==", 9)]).row_groups(opened) == [0]
+        if not what.startswith(("statistics.1", "statistics.2")):
+            continue  # pyarrow does not read integers alone in a row group whose newer bounds are cut off
+        for number in (1, 2, 4, 9):
+            with bow.parquet.read(data, columns=["n"], filters=[("n", "==", number)]) as stream:
+                assert stream.read_all().column("n").to_pylist() == [number] * (number != 9), what

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import struct as binary
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bowstring as bow
 from bowstring.errors import InvalidData, LimitExceeded
+from bowstring.parquet.file import OpenFile
 from bowstring.parquet.footer import MAGIC, framed
 from bowstring.parquet.thrift import BINARY, I32, LIST, STRUCT, encode_integer, encode_list
 from tests.parquet.test_footer_bombs import I64, struct, structs
@@ -48,11 +52,16 @@ def file(pages: list[bytes], values: int, rows: int, codec: str | None = None, *
         *[(number, I64, len(body)) for number in (6, 7)],
         (9, I64, begin),
         *([(11, I64, 4)] if claims.get("dictionary") else []),
+        *([(12, STRUCT, claims["statistics"])] if "statistics" in claims else []),
     )
     group = struct(
         (1, LIST, structs([struct((2, I64, 4), (3, STRUCT, chunk))])), (2, I64, len(body)), (3, I64, rows)
     )
-    column = struct((1, I32, type_), (3, I32, claims.get("repetition", 0)), (4, BINARY, b"a"))
+    decimal = ((6, I32, 5), (7, I32, 0), (8, I32, 9)) if claims.get("decimal") else ()
+    width = ((2, I32, claims["width"]),) if "width" in claims else ()
+    column = struct(
+        (1, I32, type_), *width, (3, I32, claims.get("repetition", 0)), (4, BINARY, b"a"), *decimal
+    )
     footer = struct(
         (1, I32, 1),
         (2, LIST, structs([struct((4, BINARY, b"s"), (5, I32, 1)), column])),
@@ -86,9 +95,23 @@ def test_numbers_of_values_that_contradict_each_other_change_no_rows(codec: str 
                 continue
             with pytest.raises((InvalidData, LimitExceeded), match=WRONG):
                 rows_of(file(pages, claimed, rows, codec), window_bytes=window)
-    for claimed, rows in ((1, 1), (1, 2), (5, 2), (7, 2), (1 << 40, 2), (6, 3), (6, 7)):
+    for claimed in (1, 5):
+        assert rows_of(file([lists], claimed, 2, codec, repetition=2)) == [[0, 1, 2], [3, 4, 5]]
+    for claimed, rows in ((1, 1), (5, 1), (5, 3), (0, 2), (7, 2), (1 << 40, 2), (6, 3), (6, 7)):
         with pytest.raises((InvalidData, LimitExceeded), match=WRONG):
             rows_of(file([lists], claimed, rows, codec, repetition=2))
+    # The second list goes on in the second page, which pyarrow leaves out where the footer counts fewer values.
+    runs = (b"\x02\0\x04\1", b"\x06\1"), (b"\x02\0\x04\1", b"\x06\1"), (b"\x06\1", b"\x06\1")
+    first, second, rest = (
+        page(b"".join(len(each).to_bytes(4, "little") + each for each in levels) + NUMBERS[:24], 3, codec)
+        for levels in runs
+    )
+    whole = [[0, 1, 2], [0, 1, 2, 0, 1, 2]]
+    for claimed in (7, 8, 9):
+        assert rows_of(file([first, second, rest], claimed, 2, codec, repetition=2)) == whole
+    for claimed in (1, 3, 4, 6, 10):
+        with pytest.raises(InvalidData, match=WRONG):
+            rows_of(file([first, second, rest], claimed, 2, codec, repetition=2))
     for wrong in (0, 5, 7, MOST):
         with pytest.raises((InvalidData, LimitExceeded), match=WRONG):
             rows_of(file([page(NUMBERS, wrong, codec)], 6, 6, codec))
@@ -156,3 +179,77 @@ def test_lists_that_claim_to_be_many_rows_are_bounded() -> None:
     data = file([page(run, 1 << 28)], 1 << 28, 1 << 28, repetition=2)
     with pytest.raises(LimitExceeded, match="row group 0, column a"):
         rows_of(data)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_lists_that_pyarrow_writes_are_read_whatever_the_limits(version: str) -> None:
+    """Nulls, empty lists and short ones are read under limits that all of their values in one row would exceed."""
+    rng, rows = np.random.default_rng(4), 30_000
+    sizes = rng.choice([0, 1, 1, 2], rows, p=[0.3, 0.3, 0.3, 0.1])
+    numbers = pa.array(rng.integers(0, 1000, sizes.sum()))
+    text = pa.array(["x" * 20, "y", None]).take(pa.array(rng.integers(0, 3, sizes.sum())))
+    nulls = pa.array(rng.random(rows) < 0.2)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    outer = pa.array(np.arange(rows + 1), pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, numbers, mask=nulls)
+    table = pa.table(
+        {
+            "nulls": pa.nulls(rows, pa.list_(pa.decimal128(38, 2))),
+            "empty": pa.array([[]] * rows, pa.list_(pa.int64())),
+            "ones": pa.ListArray.from_arrays(outer, pa.array(np.zeros(rows, np.int64))),
+            "numbers": lists,
+            "text": pa.ListArray.from_arrays(offsets, text, mask=nulls),
+            "nested": pa.ListArray.from_arrays(outer, lists),
+            "struct": pa.StructArray.from_arrays([lists, pa.array(np.arange(rows) % 9)], ["l", "n"]),
+        }
+    )
+    for codec, encoded in itertools.product(("none", "zstd"), (True, False)):
+        sink = pa.BufferOutputStream()
+        pq.write_table(
+            table,
+            sink,
+            compression=codec,
+            use_dictionary=encoded,
+            data_page_size=1 << 12,
+            data_page_version=version,
+        )
+        for window in (1, 1 << 28):
+            bounds = {"decompression_floor": 160_000, "decompression_ratio": 1, "window_bytes": window}
+            limits = bow.DEFAULT_LIMITS.replace(**bounds)
+            for name in table.column_names:
+                with bow.parquet.read(sink.getvalue(), columns=[name], limits=limits) as stream:
+                    assert stream.read_all().equals(table.select([name])), (name, codec, encoded)
+
+
+@pytest.mark.parametrize(
+    "rest", [b"\x18\xff\xff\x7f" + b"a" * 20, b"\0" * 40, b"\xff" * 40, b"\x15", b"\x2c\x15\x0c"], ids=str
+)
+def test_what_comes_after_the_last_value_is_not_read(rest: bytes) -> None:
+    """Bytes of a chunk after its pages that are no page, or only the beginning of one, change nothing."""
+    assert rows_of(file([page(NUMBERS, 6) + rest], 6, 6)) == list(range(6))
+    assert rows_of(file([page(LISTS + NUMBERS, 6) + rest], 6, 2, repetition=2)) == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_rows_that_are_missing_are_counted_from_the_beginning() -> None:
+    """An error says how many rows the footer and the columns have, also where they were read for a second time."""
+    long = b"".join((40).to_bytes(4, "little") + value.to_bytes(40, "big") for value in range(3))
+    data = file([page(long, 3), page(long, 3)], 3, 6, type=6, decimal=True)
+    for window in (1, 1 << 20):
+        with pytest.raises(InvalidData, match=r"(?s)6 rows.*3 rows"):
+            rows_of(data, window_bytes=window)
+    whole = file([page(long, 3), page(long, 3)], 6, 6, type=6, decimal=True)
+    assert list(map(int, rows_of(whole, window_bytes=1))) == [0, 1, 2, 0, 1, 2]
+
+
+def test_truncated_bounds_of_binary_rule_out_no_rows() -> None:
+    """Bounds of fixed-width values that are cut off, as the format allows, are as if there were none."""
+    values = [bytes([value]) * 128 for value in b"abc"]
+    for numbers, size in itertools.product(((1, 2), (5, 6), (1, 2, 5, 6)), (0, 1, 64, 127)):
+        bounds = struct(*[(number, BINARY, b"a" * size) for number in numbers])
+        data = file([page(b"".join(values), 3)], 3, 3, type=7, width=128, statistics=bounds)
+        assert rows_of(data) == values
+        for value in values:
+            with bow.parquet.read(data, filters=[("a", "==", value)]) as stream:
+                assert stream.read_all().column("a").to_pylist() == [value]
+        with contextlib.closing(OpenFile(data)) as opened:
+            assert (opened.row_group_begin(0), opened.statistics(0, 0)) == (4, None)

@@ -142,6 +142,11 @@ class Chunks:
         flags = np.bitwise_or.reduce(self.facts[:, chosen, kernel.FLAGS], axis=0) & kernel.ENCRYPTED
         return [leaf for leaf, flag in zip(chosen, flags.tolist(), strict=True) if flag]
 
+    def short_bounds(self, leaf: int) -> Any:
+        """Return for each row group whether bounds have fewer bytes than a value: pyarrow ends at them."""
+        bound = self.facts[:, leaf, kernel.BOUND]
+        return (bound >= 0) & (bound < self._widths[leaf])
+
     def check(self, schema: Any, leaves: Collection[int]) -> None:
         """Raise an error for column chunks that pyarrow must not be asked about; none of them is encrypted.
 
@@ -155,8 +160,8 @@ class Chunks:
         Raises
         ------
         InvalidMetadata
-            A chunk has another physical type than its column, histograms for other levels, bytes of text where
-            there is no text, or bounds that are shorter than its values.
+            A chunk has another physical type than its column, histograms for other levels, or bytes of text where
+            there is no text.
         """
         for leaf in leaves:
             column = schema.column(leaf)
@@ -169,9 +174,7 @@ class Chunks:
             wrong[:, 1:] &= found[:, 1:] > 0
             text = (facts[:, kernel.TEXT_BYTES] != -1) & (column.physical_type != "BYTE_ARRAY")
             missing = facts[:, kernel.FLAGS] & kernel.HAS_METADATA == 0
-            bound = facts[:, kernel.BOUND]
-            short = (bound >= 0) & (bound < self._widths[leaf]) & (column.physical_type != "BYTE_ARRAY")
-            bad = wrong.any(axis=1) | text | missing | short
+            bad = wrong.any(axis=1) | text | missing
             if bad.any():
                 group = int(bad.argmax())
                 where = f"row group {group}, column {column.path}"
@@ -190,14 +193,6 @@ class Chunks:
                         expected="BYTE_ARRAY",
                         found=column.physical_type,
                         where=where,
-                    )
-                if short[group]:
-                    raise InvalidMetadata(
-                        "the statistics of a column chunk are cut off",
-                        expected=f"{self._widths[leaf]} bytes",
-                        found=bound[group],
-                        where=where,
-                        hint="Without filters the column is read.",
                     )
                 level = 1 if wrong[group, 1] else 2
                 raise InvalidMetadata(

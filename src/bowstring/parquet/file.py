@@ -38,6 +38,7 @@ from bowstring.parquet.columns import (
     variants_of,
 )
 from bowstring.parquet.footer import AROUND, Footer, decode_footer, footer_bytes
+from bowstring.parquet.pages import begins_of
 from bowstring.parquet.physical import as_type
 from bowstring.parquet.shown import (
     meant_elements,
@@ -174,10 +175,7 @@ class OpenFile:
 
     def row_group_begin(self, index: int) -> int:
         """Return where the pages of a row group begin, in bytes."""
-        column = self.column_chunk(index, 0)
-        dictionary = column.dictionary_page_offset
-        first = int(column.data_page_offset)
-        return first if dictionary is None else min(int(dictionary), first)
+        return int(begins_of(self.chunks.facts[index, 0]))
 
     def column_chunk(self, group: int, leaf: int) -> Any:
         """Return what pyarrow says about a column chunk; errors as :meth:`check_chunks`."""
@@ -187,11 +185,13 @@ class OpenFile:
     def statistics(self, group: int, leaf: int) -> Any:
         """Return the statistics of a column chunk by pyarrow, ``None`` where there are none.
 
-        They are of no use, and pyarrow must not be asked, where it is shown another physical type. Errors as
-        :meth:`check_chunks`.
+        They are of no use, and pyarrow must not be asked, where it is shown another physical type, or where bounds
+        have fewer bytes than a value. Errors as :meth:`check_chunks`.
         """
         chunk = self.column_chunk(group, leaf)
         if chunk.physical_type != self.metadata.schema.column(leaf).physical_type:
+            return None
+        if self.chunks.short_bounds(leaf)[group]:
             return None
         return chunk.statistics if chunk.is_stats_set else None
 
@@ -374,15 +374,14 @@ class OpenFile:
             else:
                 _check_rows(expected, done, selection, where)
                 return
-            expected -= done
+            found = 0
             try:
                 for table in self._pieces(self._wide_metadata, groups, selection, rows, threads=threads):
-                    if done < table.num_rows:
-                        left = table.slice(done)
+                    left = table.slice(min(max(done - found, 0), table.num_rows))
+                    if left.num_rows:
                         yield from _batches(left, selection, left.num_rows)
-                        expected -= left.num_rows
-                    done = max(done - table.num_rows, 0)
-                _check_rows(expected, 0, selection, where)
+                    found += table.num_rows
+                _check_rows(expected, found, selection, where)
             except BowstringError:
                 raise
             except _OF_PYARROW as second:

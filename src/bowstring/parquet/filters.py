@@ -13,6 +13,7 @@ import operator
 import threading
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -126,10 +127,20 @@ class RowFilter:
             wanted = possible(self._condition, file.schema)
             if wanted is not None:
                 plain = [column for column in compared if not isinstance(column, Reference)]
-                file.check_chunks({leaf for column in plain for leaf in leaves_of(file.leaf_paths, column)})
+                leaves = {leaf for column in plain for leaf in leaves_of(file.leaf_paths, column)}
+                file.check_chunks(leaves)
+                # Where bounds are shorter than values, as of text that was cut off, statistics rule out nothing.
+                kept = {
+                    group
+                    for leaf in leaves
+                    for group in np.flatnonzero(file.chunks.short_bounds(leaf)).tolist()
+                }
+                asked = [group for group in groups if group not in kept]
                 options = ds.ParquetReadOptions(coerce_int96_timestamp_unit=file.int96)
-                fragment = ds.ParquetFileFormat(read_options=options).make_fragment(file.statistics_source)
-                groups = [int(group.id) for group in fragment.subset(wanted, schema=file.schema).row_groups]
+                form = ds.ParquetFileFormat(read_options=options)
+                fragment = form.make_fragment(file.statistics_source, row_groups=asked)
+                found = fragment.subset(wanted, schema=file.schema).row_groups if asked else []
+                groups = sorted({*kept, *(int(group.id) for group in found)})
             typed = {name: typed_of(file, each) for name, each in self._references.items()}
             if not any(typed.values()):
                 return groups

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import InvalidMetadata, LimitExceeded
+from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated
 from bowstring.kernels.launch import launch
 from bowstring.kernels.parquet import footer
 from bowstring.kernels.parquet import pages as kernel
+from bowstring.parquet.chunks import inside
+from bowstring.parquet.thrift import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +35,8 @@ _LONGEST: Final = 16 << 20
 # Of a value of a dictionary, pyarrow keeps where it is, and how long.
 _ENTRY: Final = 16
 _MOST: Final = 1 << 31
+CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+_RLE: Final = 3
 
 
 def pages_of(source: Any, chunks: Any, wanted: Any, limits: Limits) -> Any:
@@ -41,10 +45,7 @@ def pages_of(source: Any, chunks: Any, wanted: Any, limits: Limits) -> Any:
     `chunks` are facts of the footer, `wanted` how many values each should have; only headers are looked at.
     """
     facts = np.zeros((len(chunks), int(kernel.FACTS)), np.int64)
-    begins, dictionaries = chunks[:, footer.DATA_PAGE], chunks[:, footer.DICTIONARY_PAGE]
-    begins = np.where((dictionaries > 0) & (dictionaries < begins), dictionaries, begins)
-    # Numbers beyond any file would wrap around.
-    facts[:, kernel.AT] = np.clip(begins, 0, 1 << 60)
+    facts[:, kernel.AT] = begins_of(chunks)
     facts[:, kernel.END] = facts[:, kernel.AT] + np.clip(chunks[:, footer.COMPRESSED], 0, 1 << 60)
     facts[:, kernel.WANTED] = wanted
     facts[:, kernel.STATUS] = kernel.MORE
@@ -60,6 +61,14 @@ def pages_of(source: Any, chunks: Any, wanted: Any, limits: Limits) -> Any:
     return facts
 
 
+def begins_of(chunks: Any) -> Any:
+    """Return where the first page of each column chunk begins."""
+    begins, dictionaries = chunks[..., footer.DATA_PAGE], chunks[..., footer.DICTIONARY_PAGE]
+    begins = np.where((dictionaries > 0) & (dictionaries < begins), dictionaries, begins)
+    # Numbers beyond any file would wrap around.
+    return np.clip(begins, 0, 1 << 60)
+
+
 def _read_on(source: Any, bounds: tuple[int, int], facts: Any, room: Any) -> None:
     """Read a chunk page by page."""
     size = window = _WINDOW if isinstance(source, _LOCAL) else _FAR
@@ -72,18 +81,73 @@ def _read_on(source: Any, bounds: tuple[int, int], facts: Any, room: Any) -> Non
         if facts[kernel.AT] > at:
             size = window
         elif len(data) < size or size >= _LONGEST:
-            facts[kernel.STATUS] = kernel.MALFORMED
+            # Nobody reads what comes after the last value.
+            is_whole = facts[kernel.VALUES] >= facts[kernel.WANTED]
+            facts[kernel.STATUS] = kernel.OK if is_whole else kernel.MALFORMED
         else:
             size *= 4
 
 
-def check_pages(facts: Any, chunks: Any, widths: Any, names: Sequence[str], limits: Limits) -> None:
+def rows_of(source: Any, chunk: Any, facts: Any, levels: int) -> int:
+    """Return how many rows a chunk of lists has by its repetition levels, of which `levels` is the highest.
+
+    -1 where they cannot be read, or where pyarrow would not read all pages, as the footer counts too few values.
+    """
+    at, codec = int(begins_of(chunk)), int(chunk[footer.CODEC])
+    rows, values = np.zeros(1, np.int64), 0
+    found = 0
+    try:
+        while values < chunk[footer.VALUES]:
+            header, at = _header(source, at)
+            kind, raw, packed = (int(header.get(number, 0)) for number in (1, 2, 3))
+            inner = header["data"]
+            count = int(inner.get(1, 0)) if kind in (0, 3) else 0
+            if count and kind == 3:
+                data = source.read_at(min(int(inner.get(6, 0)), packed), at)
+            elif count:
+                if inner.get(4) != _RLE or (codec and codec not in CODECS):
+                    return -1
+                data = source.read_at(packed, at)
+                data = pa.Codec(CODECS[codec]).decompress(data, raw, asbytes=True) if codec else data
+                data = data[4 : 4 + int.from_bytes(data[:4], "little")]
+            if count and data:
+                launch(kernel.count_rows, 1, np.frombuffer(data, np.uint8), levels.bit_length(), count, rows)
+                found += int(rows[0])
+            values += count
+            at += packed
+    except (InvalidMetadata, Truncated, pa.ArrowException, OSError):
+        return -1
+    return found if values == facts[kernel.VALUES] else -1
+
+
+def _header(source: Any, at: int) -> tuple[dict[Any, Any], int]:
+    """Return the numbers of the header of a page, as ``"data"`` those for its kind, and where it ends."""
+    for size in (_WINDOW, _LONGEST):
+        reader = Reader(source.read_at(size, at), int(kernel.DEPTH))
+        try:
+            fields = reader.struct()
+        except Truncated:
+            if size == _LONGEST:
+                raise
+            continue
+        inner = inside(fields, 5) or inside(fields, 8) or []
+        header: dict[Any, Any] = {each.id: each.value for each in fields}
+        header["data"] = {each.id: each.value for each in inner}
+        return header, at + reader.position
+    raise Truncated("a page has no header", where=f"byte {at}")
+
+
+def check_pages(
+    facts: Any, chunks: Any, is_exact: Any, widths: Any, names: Sequence[str], limits: Limits
+) -> None:
     """Raise an error where pages contradict the footer, or are larger than what may be decompressed.
 
     Parameters
     ----------
     facts, chunks, names
         The facts of the pages, those of the footer, and what errors call each chunk.
+    is_exact
+        Whether they must not have more values than wanted.
     widths
         The least bytes of a value of a dictionary.
     limits
@@ -101,7 +165,8 @@ def check_pages(facts: Any, chunks: Any, widths: Any, names: Sequence[str], limi
     if large.any():
         chunk = int(large.argmax())
         _raise_too_large(facts[chunk, kernel.LARGEST], limits.decompression_floor, names[chunk])
-    wrong = (facts[:, kernel.STATUS] != kernel.OK) | (found != wanted) | (chunks[:, footer.VALUES] > wanted)
+    wrong = (facts[:, kernel.STATUS] != kernel.OK) | (found < wanted) | (chunks[:, footer.VALUES] > wanted)
+    wrong |= is_exact & (found > wanted)
     if wrong.any():
         chunk = int(wrong.argmax())
         damaged = facts[chunk, kernel.STATUS] != kernel.OK and found[chunk] < wanted[chunk]

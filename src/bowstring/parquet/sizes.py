@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import LimitExceeded
+from bowstring.errors import InvalidMetadata, LimitExceeded
 from bowstring.kernels.launch import launch
 from bowstring.kernels.parquet import footer as kernel
 from bowstring.kernels.parquet import pages
 from bowstring.parquet.logical import PHYSICAL, WIDTHS
-from bowstring.parquet.pages import check_pages, pages_of
+from bowstring.parquet.pages import CODECS, check_pages, pages_of, rows_of
 from bowstring.parquet.types import logical_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Size", "Sizes", "TooLargeError"]
 
-_CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _DICTIONARY: Final = 1 << 2 | 1 << 8
 _PREFIXES: Final = 1 << 7
 # Of each value: an offset, its validity, and the levels that pyarrow keeps while it reads.
@@ -105,10 +104,12 @@ class Sizes:
         self._widths = [_width(node.element) for node in nodes]
         self._paths = [".".join(node.path) for node in nodes]
         self._least = np.array([_least(node.element) for node in nodes], np.int64)
-        self._is_repeated = np.zeros(len(nodes), np.bool_)
+        # The highest repetition level of each column of values.
+        self._levels = np.zeros(len(nodes), np.int64)
         for node in footer.nodes():
             if node.element.repetition == _REPEATED:
-                self._is_repeated[node.first_leaf : node.end_leaf] = True
+                self._levels[node.first_leaf : node.end_leaf] += 1
+        self._rows: dict[tuple[int, int], int] = {}
         self._texts: dict[tuple[int, int], _Text] = {}
         self._chosen: dict[tuple[int, ...], tuple[Any, Any, list[int]]] = {}
 
@@ -126,10 +127,21 @@ class Sizes:
             return np.zeros((0, int(pages.FACTS)), np.int64)
         # Each row has a value or the level of a null, and of a repeated column at least one.
         lists = np.maximum(chunks[:, kernel.VALUES], rows)
-        wanted = np.where(self._is_repeated[chosen], lists, rows)
+        is_flat = self._levels[chosen] == 0
+        wanted = np.where(is_flat, rows, lists)
         facts = pages_of(self._source, chunks, wanted, self._limits)
         names = [f"row group {group}, column {self._paths[leaf]}" for leaf in leaves]
-        check_pages(facts, chunks, self._least[chosen], names, self._limits)
+        check_pages(facts, chunks, is_flat, self._least[chosen], names, self._limits)
+        # Early writers of C++ did not count nulls. Of lists, only levels say whether pyarrow then reads all values.
+        for place in np.flatnonzero(~is_flat & (facts[:, pages.VALUES] != chunks[:, kernel.VALUES])).tolist():
+            found = self._rows_of(group, leaves[place], facts[place])
+            if found != rows:
+                raise InvalidMetadata(
+                    "the pages of a column chunk have another number of values than the footer says",
+                    expected=f"{int(chunks[place, kernel.VALUES])} values in {rows} rows",
+                    found=f"{int(facts[place, pages.VALUES])} values in {found if found >= 0 else 'other'} rows",
+                    where=names[place],
+                )
         return facts
 
     def of(self, group: int, rows: int, leaves: tuple[int, ...], facts: Any | None) -> Size:
@@ -157,10 +169,11 @@ class Sizes:
         counts = values[fixed_places].astype(np.float64)
         likely = most = float((counts * (widths + _BESIDE)).sum())
         row = float((np.maximum(counts / max(rows, 1), 1.0) * (widths + _BESIDE)).sum())
-        # All values of a list's chunk may be in one row: how many rows there are, its levels say.
-        large = np.where(self._is_repeated[np.array(leaves, np.int64)[fixed_places]], counts, 1.0) * widths
-        for place in np.flatnonzero(large > self._limits.decompression_floor).tolist():
-            self._check(group, leaves[int(fixed_places[place])], float(large[place]))
+        large = np.where(self._levels[np.array(leaves, np.int64)[fixed_places]] > 0, counts, 1.0) * widths
+        for each in np.flatnonzero(large > self._limits.decompression_floor).tolist():
+            place, width = int(fixed_places[each]), float(widths[each])
+            found = None if facts is None else facts[place]
+            self._check(group, leaves[place], rows, int(values[place]), _Text(width, width), found)
         for place in texts:
             leaf, count, nbytes = leaves[place], int(values[place]), int(raw[place])
             text = self._text(
@@ -170,14 +183,29 @@ class Sizes:
             likely += count * _BESIDE + (nbytes if is_encoded else count * text.likely)
             most += count * _BESIDE + (nbytes if is_encoded else count * text.longest)
             row += max(count / max(rows, 1), 1.0) * (text.longest + _BESIDE)
-            self._check(group, leaf, text.longest + count * text.likely * bool(self._is_repeated[leaf]))
+            self._check(group, leaf, rows, count, text, None if facts is None else facts[place])
         budget = max(self._limits.window_bytes // 4, _MIB)
         return Size(int(likely), int(most), max(int(budget / max(row, 1.0)), 1))
 
-    def _check(self, group: int, leaf: int, nbytes: float) -> None:
+    def _rows_of(self, group: int, leaf: int, facts: Any) -> int:
+        """Return how many rows a chunk of lists has by its levels, as :func:`bowstring.parquet.pages.rows_of`."""
+        if (group, leaf) not in self._rows:
+            found = rows_of(self._source, self._facts[group, leaf], facts, int(self._levels[leaf]))
+            self._rows[group, leaf] = found
+        return self._rows[group, leaf]
+
+    def _check(self, group: int, leaf: int, rows: int, count: int, text: _Text, facts: Any | None) -> None:
         """Raise an error where a row may have more bytes than the bounds on what is decompressed."""
         compressed = max(int(self._facts[group, leaf, kernel.COMPRESSED]), 0)
         most = max(self._limits.decompression_floor, int(self._limits.decompression_ratio * compressed))
+        # All values of a chunk may be in one row, but one for each of the others.
+        others = max(count - 1, 0) if self._levels[leaf] else 0
+        if others and text.longest + others * text.likely > most:
+            others = max(count - rows, 0)
+            if facts is not None and text.longest + others * text.likely <= most:
+                # What the footer says of rows is believed where the levels say so, too.
+                others = max(others, count - max(self._rows_of(group, leaf, facts), 1))
+        nbytes = text.longest + others * text.likely
         if nbytes > most:
             raise LimitExceeded(
                 "a row of a Parquet file may be too large when it is decoded",
@@ -214,11 +242,11 @@ class Sizes:
         at, raw, packed = facts[[pages.DICTIONARY_AT, pages.DICTIONARY_RAW, pages.DICTIONARY_PACKED]].tolist()
         if not at:  # pyarrow says what is wrong with it
             return average, average
-        if codec and codec not in _CODECS:
+        if codec and codec not in CODECS:
             return average, float(raw)
         data = self._source.read_at(packed, at)
         try:
-            plain = pa.Codec(_CODECS[codec]).decompress(data, raw) if codec else data
+            plain = pa.Codec(CODECS[codec]).decompress(data, raw) if codec else data
         except (pa.ArrowException, OSError):
             return average, float(raw)
         counts = np.zeros(2, np.int64)
