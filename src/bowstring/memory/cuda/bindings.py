@@ -318,7 +318,7 @@ class CudaDriver:
 
     def stream_device(self, ordinal: int, stream: int) -> int:
         with self._current(ordinal):
-            # A context, and from CUDA 12.5 on a green one beside it.
+            # Version 2 of the call returns a green context beside it.
             found = self._done("cuStreamGetCtx", self._api.cuStreamGetCtx(stream))
             self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(_first(found)))
             try:

@@ -86,9 +86,8 @@ def on_streams(device: Device, streams: Sequence[NamedStream]) -> contextlib.Abs
     ordinal = next((each for each in numbers if isinstance(each, int) and each >= 0), None)
     if ordinal is not None or device.is_host:
         device = device_by_name(f"cuda:{ordinal or 0}")
-    if (
-        ordinal is None and address > _LAST_DEFAULT
-    ):  # its object does not say where it is, or is only an address
+    # The object does not say where the stream is, or there is none but an address.
+    if ordinal is None and address > _LAST_DEFAULT:
         known = cast("DriverDevice", device)
         found = known.driver.stream_device(known.ordinal, address)
         device = device if found == known.ordinal else device_by_id(device.arrow_device_type, found)
