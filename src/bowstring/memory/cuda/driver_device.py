@@ -268,7 +268,7 @@ class DriverDevice(Device):
         """Return what keeps the owner of memory for an array: while that lives, the current stream may read it."""
         if os.getpid() != self._pid:
             return owner  # nothing is queued in a child that was forked
-        return owner, self._seen.hand_out(self.current())
+        return owner, self.handed_out()
 
     def handed_out(self) -> tuple[object, Finalizer]:
         """Return the name of the current stream, and what keeps it one that may read memory."""
