@@ -54,7 +54,12 @@ def device() -> Iterator[FakeDevice]:
     device = fake_device(0)
     yield device
     mappings().trim()
-    until(lambda: opened(device) == 0)
+    until(lambda: _swept(device) == 0)
+
+
+def _swept(device: FakeDevice) -> int:
+    device.sweep()
+    return opened(device)
 
 
 @pytest.fixture

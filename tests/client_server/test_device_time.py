@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ from bowstring.columnar.compact import compacted
 from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.errors import DeviceError, ProtocolError
 from bowstring.limits import Limits
-from bowstring.memory import Pool, Region, cpu, named_streams
+from bowstring.memory import NamedStream, Pool, Region, cpu, named_streams
 from bowstring.server import materialized
 from bowstring.testing import FakeDevice, fake_device
 from tests.client_server.conftest import until
@@ -197,6 +198,94 @@ def test_streams_that_were_current_are_waited_for(
         until(lambda: not held(server))
         assert not device.driver.is_idle(9)
         other.end()
+
+
+@pytest.mark.filterwarnings("ignore:an array lies over GPU memory")
+@pytest.mark.parametrize(
+    "hand_out",
+    [
+        lambda batch: batch["n"].values,
+        lambda batch: batch.__arrow_c_device_array__(),
+        lambda batch: batch["n"].__dlpack__(stream=6, max_version=(1, 0)),
+    ],
+)
+def test_streams_that_memory_was_handed_to_are_waited_for(
+    serve: Callable[..., bow.Server],
+    device: FakeDevice,
+    busy: Callable[..., Busy],
+    hand_out: Callable[[bow.Batch], Any],
+) -> None:
+    """Without streams named, memory is freed when those are done, too, that it was handed to after it was taken."""
+    server, endpoint = offered(serve, device)
+    with bow.connect(endpoint) as stream:
+        with device.on(named_streams(5)):
+            [batch] = stream
+        with device.on(named_streams(6)):
+            taken = hand_out(batch)
+        mine = busy(6)
+        del batch, taken
+        gc.collect()
+        until(lambda: mine.waited)
+        time.sleep(0.1)
+        assert held(server)
+        mine.end()
+        until(lambda: not held(server))
+
+
+class Owner:
+    """An object of another library that destroys its stream when it goes."""
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_streams_go_with_what_was_taken_on_them(
+    serve: Callable[..., bow.Server], device: FakeDevice, closes: bool
+) -> None:
+    """A connection keeps none of the streams whose batches are freed, before it is closed and after."""
+    server = serve("unix:", pool=Pool(device, budget=64 * MIB))
+    endpoint = server.publish("t", [{"n": np.arange(100)} for _ in range(50)], readers=1)
+    alive: list[weakref.ref[Owner]] = []
+    with bow.connect(endpoint) as stream:
+        batches = []
+        for number in range(50):
+            owner = Owner()
+            alive.append(weakref.ref(owner))
+            with device.on([NamedStream(100 + number, owner)]):
+                batches.append(stream.read_next_batch())
+        del owner
+        assert list(stream) == []
+        gc.collect()
+        assert all(each() is not None for each in alive)
+        if closes:
+            stream.close()
+        batches.clear()
+        gc.collect()
+        until(lambda: not held(server))
+        until(lambda: not any(each() is not None for each in alive))
+
+
+@pytest.mark.parametrize("call", ["event_record", "event_done", "stream_capturing"])
+@pytest.mark.parametrize("named", [5, None])
+def test_a_refusal_of_the_driver_frees_nothing(
+    serve: Callable[..., bow.Server],
+    device: FakeDevice,
+    busy: Callable[..., Busy],
+    call: str,
+    named: int | None,
+) -> None:
+    """Where a stream cannot be waited for at one time it is asked again, and its work is waited for."""
+    server, endpoint = offered(serve, device)
+    with bow.connect(endpoint, cuda_stream=named) as stream:
+        with device.on(named_streams(5)):
+            [batch] = stream
+        work = busy(5)
+        device.driver.fail_next(call)
+        del batch
+        gc.collect()
+        until(lambda: call not in device.driver._failures and work.waited)
+        time.sleep(0.1)
+        assert held(server)
+        work.end()
+        until(lambda: not held(server))
 
 
 def test_a_stream_that_fails_says_nothing_about_its_work(
@@ -485,6 +574,7 @@ def test_warm_memory_of_a_device_that_fails(device: FakeDevice, monkeypatch: pyt
     def fails(*_: int) -> None:
         raise DeviceError("cuEventQuery failed")
 
+    device.note_stream(0, None)
     monkeypatch.setattr(device.driver, "event_done", fails)
     with pytest.raises(DeviceError):
         pool.region(MIB)

@@ -52,7 +52,8 @@ def test_batches_are_taken_where_they_lie(device: FakeDevice) -> None:
 def test_batches_of_the_host_are_taken_too(device: FakeDevice) -> None:
     """A stream may say the host for some of its batches."""
     mixed = [Batch.from_arrow(TABLES[0]), on(device)[1]]
-    _, taken = batches(Producer(SCHEMA, mixed))
+    producer = Producer(SCHEMA, mixed)
+    _, taken = batches(producer)
     first, second = taken
     assert (first.device.name, second.device.name) == ("cpu", "fake:1")
     assert [first.to_arrow(), second.to_arrow()] == TABLES[:2]
@@ -83,7 +84,8 @@ def test_memory_goes_back_batch_by_batch(device: FakeDevice) -> None:
 )
 def test_a_failure_is_no_end(device: FakeDevice, fail: str, said: str) -> None:
     """A producer that fails after some batches is an error with its words, and never a shorter table."""
-    _, taken = batches(Producer(SCHEMA, on(device), fail))
+    producer = Producer(SCHEMA, on(device), fail)
+    _, taken = batches(producer)
     got = [next(taken) for _ in TABLES]
     with pytest.raises(DeviceError, match=rf"batch.*{said} \(5\)"):
         next(taken)
@@ -93,7 +95,8 @@ def test_a_failure_is_no_end(device: FakeDevice, fail: str, said: str) -> None:
 def test_a_schema_that_cannot_be_had_is_an_error(device: FakeDevice) -> None:
     """A producer that fails at once, a stream that is no record batches, or that was released: each is said."""
     with pytest.raises(DeviceError, match=r"schema.*on fire"):
-        batches(Producer(SCHEMA, on(device), "schema"))
+        batches(failing := Producer(SCHEMA, on(device), "schema"))
+    assert failing.given == 0
     producer = Producer(SCHEMA, ())
     producer.release()
     with pytest.raises(UsageError, match="released"):
@@ -104,7 +107,8 @@ def test_a_schema_that_cannot_be_had_is_an_error(device: FakeDevice) -> None:
 def test_a_batch_that_is_not_what_the_schema_says_is_an_error(where: str) -> None:
     """A producer whose later batch has other columns than its schema: an error of ours, wherever the batch is."""
     other = Batch.from_arrow(pa.record_batch({"x": pa.array([[1]]), "y": [2]})).to_device(where)
-    _, taken = batches(Producer(SCHEMA, [*on(fake_device(1))[:1], other]))
+    producer = Producer(SCHEMA, [*on(fake_device(1))[:1], other])
+    _, taken = batches(producer)
     assert next(taken).to_arrow().equals(TABLES[0])
     with pytest.raises(UsageError):
         next(taken)

@@ -150,6 +150,13 @@ class Api(types.SimpleNamespace):
     def do_cuStreamIsCapturing(self, stream: int) -> Any:
         return bindings.CUstreamCaptureStatus(int(self.fake.stream_capturing(0, stream)))
 
+    def do_cuStreamGetCtx(self, stream: int) -> str:
+        assert self.current
+        return f"context {self.fake.stream_device(int(self.current[-1][-1]), stream)}"
+
+    def do_cuCtxGetDevice(self) -> Any:
+        return bindings.CUdevice(int(self.current[-1][-1]))
+
     def do_cuPointerGetAttributes(self, count: int, wanted: list[Any], address: int) -> list[Any]:
         assert self.current
         found = self.fake.pointer_attributes(0, address)

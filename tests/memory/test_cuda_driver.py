@@ -137,14 +137,24 @@ def test_errors_name_the_call_and_the_status(gpu: CudaDevice, api: Api) -> None:
 
 
 def test_only_making_memory_is_out_of_budget(gpu: CudaDevice, api: Api) -> None:
-    """Without room for anything else the driver refuses, and needs none of it to unmap what is swept."""
+    """Without room for anything else the driver refuses; memory stays until nothing is known to read it."""
     slab = gpu.make_slab(MIB)
     api.refuse["cuCtxPushCurrent"] = bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
     with pytest.raises(DeviceError, match="cuCtxPushCurrent"):
         gpu.synchronize()
     del slab
     gpu.sweep()
+    assert api.fake.held == (0, 1, 1)
+    del api.refuse["cuCtxPushCurrent"]
+    gpu.sweep()
     assert api.fake.held == (0, 0, 0)
+
+
+def test_the_driver_knows_where_a_stream_is(gpu: CudaDevice, api: Api) -> None:
+    """The device of a stream is that of its context, whichever is asked, and no context stays current."""
+    api.fake.stream_devices = {4096: 1}
+    assert [gpu.driver.stream_device(0, each) for each in (4096, 8192)] == [1, 0]
+    assert api.current == []
 
 
 def test_a_capture_is_no_failure(gpu: CudaDevice, api: Api) -> None:

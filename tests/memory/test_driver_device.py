@@ -379,7 +379,7 @@ def test_what_ended_is_given_up_with_a_device_that_failed(device: FakeDevice, dr
     held = driver.held
     slab = device.make_slab(MIB)
     del slab
-    driver.fail_next("event_done")
+    driver.fail_next("event_done", DeviceError("failed", found="CUDA_ERROR_ILLEGAL_ADDRESS (700)"))
     device.sweep()
     assert driver.held == held
 

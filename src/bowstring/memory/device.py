@@ -191,8 +191,16 @@ class Device(abc.ABC):
         """
         raise NotOnDevice("the device has no events", found=f"{self.name}, event {handle:#x}")
 
-    def order_for(self, stream: int | None) -> None:
+    def handed_out(self) -> tuple[object, object] | None:
+        """Return a name of the current stream, and what keeps it one that may read memory; the host has none."""
+        return None
+
+    def order_for(self, stream: int | None) -> object:
         """Let another stream, by its number in DLPack, wait for what is queued on the current one.
+
+        Returns
+        -------
+        What keeps it one that may read memory.
 
         Raises
         ------
@@ -201,6 +209,7 @@ class Device(abc.ABC):
         """
         if stream is not None:
             raise NotExportable("the device has no streams", found=stream, where=self.name)
+        return None
 
 
 class _Writable:

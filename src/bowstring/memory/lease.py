@@ -12,6 +12,7 @@ from bowstring.errors import ClosedError, ViewsAlive
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from bowstring.memory.device import Device
     from bowstring.memory.region import Region
 
 __all__ = ["Export", "Finalizer", "Lease"]
@@ -81,7 +82,7 @@ class Lease:
     ('batch 7', True)
     """
 
-    __slots__ = ("__weakref__", "_end", "_export", "_regions", "released")
+    __slots__ = ("__weakref__", "_end", "_export", "_readers", "_regions", "released")
 
     def __init__(
         self, regions: Iterable[Region | Lease | Export], queue: _Queue | None = None, note: object = None
@@ -89,6 +90,7 @@ class Lease:
         self._regions: tuple[Region | Lease | Export, ...] = tuple(regions)
         self._end = None if queue is None else Finalizer(queue.put, note)
         self._export: weakref.ref[Export] | None = None
+        self._readers: dict[object, object] = {}
         self.released = False
 
     def export(self) -> Export:
@@ -106,6 +108,12 @@ class Lease:
         if self.released:
             raise ClosedError("the batch was released", hint="Copy what you need before release().")
         return token
+
+    def read_on(self, device: Device) -> None:
+        """Count the current stream of a device as one that may read the memory until the lease ends."""
+        found = device.handed_out()
+        if found is not None:
+            self._readers.setdefault(*found)
 
     @property
     def borrowed(self) -> bool:
@@ -136,6 +144,7 @@ class Lease:
                 hint="Delete the arrays, Arrow buffers and tables made from it, or let it be collected.",
             )
         self._regions = ()
+        self._readers = {}
         if self._end is not None:
             self._end.now()
             self._end = None

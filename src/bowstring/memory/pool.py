@@ -13,6 +13,7 @@ import dataclasses
 import math
 import os
 import threading
+import time
 import weakref
 from numbers import Real
 from pathlib import Path
@@ -247,8 +248,21 @@ class Pool:
                     self._reused -= 1
                     self._idle.append(slab)
                     return False
-            self.device.rest(DEFAULT_LIMITS.device_timeout)
+            self._wait_out(DEFAULT_LIMITS.device_timeout)
         return True
+
+    def _wait_out(self, seconds: float) -> None:
+        """Wait until no stream reads memory of the device, captures included: those are told at once."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                self.device.rest(max(0.0, deadline - time.monotonic()))
+            except Capturing:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PATIENCE)
+            else:
+                return
 
     def allocator(self, expected: int = 0, *, prepare: bool = True) -> Allocator:
         """Return an allocator with regions of its own; `expected` bytes fit into one. `prepare` as for `region`."""

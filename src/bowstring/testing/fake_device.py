@@ -135,7 +135,9 @@ class FakeDevice(DriverDevice):
         """Return a fake array over device memory."""
         if address < ADDRESS_SHIFT:
             raise NotOnDevice("host memory was used as device memory", expected=self.name)
-        return FakeArray(self, cpu().array(address - ADDRESS_SHIFT, nbytes, owner, writable=writable))
+        return FakeArray(
+            self, cpu().array(address - ADDRESS_SHIFT, nbytes, self.lend(owner), writable=writable)
+        )
 
     def allocate(self, nbytes: int, kind: Kind = "malloc") -> FakeArray:
         """Return bytes that another library allocated, as CuPy does: freed with the last array over them.

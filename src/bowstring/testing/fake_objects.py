@@ -286,11 +286,14 @@ class FakeEvents:
     misused : list of str
         What a driver leaves undefined and was done: an event recorded anew, or destroyed, that others have open;
         and captures that were ended.
+    stream_devices : dict of int to int
+        The devices of streams; of others, whichever is asked.
     """
 
     def __init__(self) -> None:
         self.waits: collections.deque[tuple[int, int]] = collections.deque(maxlen=100)
         self.misused: list[str] = []
+        self.stream_devices: dict[int, int] = {}
         self._lock = threading.RLock()
         self._event_numbers = itertools.count(_FIRST_EVENT)
         self._events: dict[int, _Event] = {}
@@ -335,6 +338,10 @@ class FakeEvents:
 
     def beside_captures(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()  # this driver has no modes of threads
+
+    def stream_device(self, ordinal: int, stream: int) -> int:
+        self._call("stream_device")
+        return self.stream_devices.get(stream, ordinal)
 
     def stream_capturing(self, ordinal: int, stream: int) -> bool:
         self._call("stream_capturing")

@@ -135,7 +135,6 @@ class Connection:
         self._notes = RingingQueue()
         self._reading: list[Callable[[], None]] = []  # rings for what reads, where threads are shared
         self._named = bool(streams)
-        self._streams = {each.address: each.owner for each in streams}
         self._protocol = protocol = ReaderProtocol(
             limits,
             extended=self.extended,
@@ -159,7 +158,8 @@ class Connection:
         self._device = DeviceHandshake(self._assembler, protocol, streams, limits.device_timeout)
         self._batches: collections.deque[Assembled] = collections.deque()
         self._handles = BorrowedHandles(self._assembler, self.changed, protocol, self._wires[-1], limits)
-        self._sender = ControlSender(self, protocol, self._wires, self._notes, self._streams)
+        named = {each.address: each.owner for each in streams}
+        self._sender = ControlSender(self, protocol, self._wires, self._notes, named)
         watch_forks(self._sender)
         watch_end(self)
         self._shares_threads = dialled is not None
@@ -507,9 +507,8 @@ class Connection:
             return found
 
     def _deliver(self, assembled: Assembled) -> None:
-        current = None if self._named else assembled.batch.device.current()
-        if current is not None:
-            self._streams[current.address] = current.owner
+        if not self._named:
+            assembled.batch.lease.read_on(assembled.batch.device)
         self._sender.counts_are_old()
         self._protocol.deliver(assembled.cost, assembled.credit, until_delivered=assembled.until_delivered)
         if self._protocol.has_news and not (self._takes_more and not assembled.until_delivered):

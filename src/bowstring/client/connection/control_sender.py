@@ -70,7 +70,7 @@ class ControlSender:
     notes
         Where finalizers put leases that ended, and others commands.
     streams
-        Where work on batches of a device is queued, by address; more may come. By default wherever any was.
+        Where work on batches of a device is queued, by address. By default wherever any was.
     """
 
     def __init__(
@@ -291,9 +291,7 @@ class ControlSender:
             # In a thread of its own: a kernel may run for minutes, and the producer's questions must be answered.
             ended, self._busy, self._settling = self._busy, [], True
             try:
-                run_in_thread(
-                    settle, ended, dict(self._streams), self._notes, name="bowstring-client-settler"
-                )
+                run_in_thread(settle, ended, self._streams, self._notes, name="bowstring-client-settler")
             except NO_THREAD:  # the process ends, or has too many: later, then
                 self._busy, self._settling = ended, False
 

@@ -14,7 +14,7 @@ from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, without
 from bowstring.ipc.body.check_scalar import check_offsets
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import OpenedEvent, find_device, mappings
-from bowstring.memory.cuda.driver import Capturing
+from bowstring.memory.cuda.driver import Capturing, no_such_stream, nothing_runs
 
 if TYPE_CHECKING:
     import queue
@@ -162,7 +162,7 @@ def settle(ended: Sequence[Lent], streams: Mapping[int, object], notes: queue.Si
     ended
         Leases of memory on devices.
     streams
-        What to wait for, by address; what keeps them alive. Without any, for all that were used with the devices.
+        What to wait for, by address; what keeps them alive. Without any, all that may read the devices' memory.
     notes
         Where they go, as one :class:`Settled`.
     """
@@ -194,22 +194,25 @@ def closed(devices: Iterable[Device], seconds: float) -> bool:
     return True
 
 
-def _wait(device: DriverDevice, streams: Iterable[int]) -> None:
+def _wait(device: DriverDevice, streams: Mapping[int, object]) -> None:
+    """Wait until nothing reads; a stream that cannot be waited for now is asked again, as it may work on."""
     while True:
         try:
             if streams:
                 device.wait_streams(streams, math.inf)
             else:
                 device.rest(math.inf)
-        except Capturing:
-            time.sleep(_AGAIN_SECONDS)
-            continue
-        except Exception:  # noqa: BLE001  a stream that cannot be waited for says nothing about its work
-            if streams:
-                streams = ()
-                continue
-            # A device that failed does nothing any more, so its memory is free.
-        return
+        except Exception as error:  # noqa: BLE001  whatever it is, it is no end of the work
+            if nothing_runs(error):
+                return
+            if no_such_stream(error) and streams:  # one of them: all others, then
+                for stream in streams.items():
+                    device.note_stream(*stream)
+                streams = {}
+            else:
+                time.sleep(_AGAIN_SECONDS)
+        else:
+            return
 
 
 _SAY_SECONDS: Final = 0.5

@@ -61,12 +61,12 @@ class _Versioned(ctypes.Structure):
 
 
 class _Elsewhere:
-    """Memory of any device as NumPy can name it, without reading it; it keeps an array there alive."""
+    """Memory of any device as NumPy can name it, without reading it; it keeps alive what it is given."""
 
-    __slots__ = ("__array_interface__", "array")
+    __slots__ = ("__array_interface__", "kept")
 
-    def __init__(self, array: Any, *, read_only: bool) -> None:
-        self.array = array
+    def __init__(self, kept: object, array: Any, *, read_only: bool) -> None:
+        self.kept = kept
         self.__array_interface__ = {
             "shape": array.shape,
             "typestr": array.dtype.str,
@@ -149,8 +149,8 @@ def dlpack_capsule(
     else:
         with device.use():
             lent = array.copy() if copied else array
-        device.order_for(stream)
-        named = np.asarray(_Elsewhere(lent, read_only=not copied))
+        reader = device.order_for(stream)
+        named = np.asarray(_Elsewhere((lent, reader), lent, read_only=not copied))
     capsule = _numpy_capsule(named, max_version if versioned else None)
     tensor = _write_device(capsule, wanted, copied=copied)
     if wanted != _HOST and not array.size:

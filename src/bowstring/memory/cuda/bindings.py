@@ -316,6 +316,16 @@ class CudaDriver:
             return True
         return bool(int(self._done("cuStreamIsCapturing", answer)))
 
+    def stream_device(self, ordinal: int, stream: int) -> int:
+        with self._current(ordinal):
+            # Version 2 of the call returns a green context beside it.
+            found = self._done("cuStreamGetCtx", self._api.cuStreamGetCtx(stream))
+            self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(_first(found)))
+            try:
+                return int(self._done("cuCtxGetDevice", self._api.cuCtxGetDevice()))
+            finally:
+                self._done("cuCtxPopCurrent", self._api.cuCtxPopCurrent())
+
     @contextlib.contextmanager
     def beside_captures(self) -> Iterator[None]:
         exchange = self._api.cuThreadExchangeStreamCaptureMode
@@ -366,6 +376,10 @@ class CudaDriver:
     def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
         with self._current(ordinal):
             self._done("cuStreamWaitEvent", self._api.cuStreamWaitEvent(stream, event, 0))
+
+
+def _first(found: Any) -> Any:
+    return found[0] if isinstance(found, tuple) else found
 
 
 def _bytes_of(handle: Any) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import DeadlineExceeded, DeviceError, without_frames
-from bowstring.memory.cuda.driver import Capturing
+from bowstring.memory.cuda.driver import nothing_runs
 from bowstring.memory.lease import Finalizer
 
 if TYPE_CHECKING:
@@ -193,14 +193,11 @@ class DeferredCalls:
                 calls.append(self._calls.popleft())
         try:
             self._synchronize()
-        except Capturing:
-            self._calls.extend(calls)  # it cannot be waited for now, and the memory may be read still
-            raise
-        except DeviceError:
-            _make(calls)  # a device that failed reads nothing any more
-            raise
-        except BaseException:
-            self._calls.extend(calls)
+        except BaseException as error:
+            if nothing_runs(error):
+                _make(calls)
+            else:
+                self._calls.extend(calls)  # the memory may be read still
             raise
         _make(calls)
 

@@ -56,7 +56,7 @@ class CudaDevice(DriverDevice):
         with cupy.cuda.Device(self.ordinal):
             if not nbytes:
                 return cupy.empty(0, np.uint8)
-            memory = cupy.cuda.UnownedMemory(address, nbytes, owner, self.ordinal)
+            memory = cupy.cuda.UnownedMemory(address, nbytes, self.lend(owner), self.ordinal)
             return cupy.ndarray((nbytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
     @functools.cached_property

@@ -20,6 +20,8 @@ __all__ = [
     "PointerAttributes",
     "hidden_gpu",
     "no_gpu",
+    "no_such_stream",
+    "nothing_runs",
     "status_of",
     "uuid_text",
     "why_no_start",
@@ -28,6 +30,21 @@ __all__ = [
 
 class Capturing(DeviceError):
     """A stream cannot be waited for now, because a graph is being captured on it. It works on."""
+
+
+# Of DEINITIALIZED, ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE, and what a kernel that failed leaves to its context.
+_ENDED: Final = frozenset({4, 214, 220, 700, 702, 709, 710, *range(714, 720)})
+_NO_HANDLE: Final = 400  # INVALID_HANDLE
+
+
+def nothing_runs(error: BaseException) -> bool:
+    """Whether an error says that a device does nothing any more; after any other it may read memory still."""
+    return isinstance(error, DeviceError) and status_of(error) in _ENDED
+
+
+def no_such_stream(error: BaseException) -> bool:
+    """Whether an error says that a stream was destroyed, or is another device's."""
+    return isinstance(error, DeviceError) and status_of(error) == _NO_HANDLE
 
 
 class PointerAttributes(NamedTuple):
@@ -135,7 +152,7 @@ class Driver(Protocol):
     def synchronize(self, ordinal: int) -> None:
         """Wait for all work of this process on a device (``cuCtxSynchronize`` in its primary context).
 
-        Raises :class:`Capturing` where it cannot be waited for; any other error says that nothing runs any more.
+        Raises :class:`Capturing` where it cannot be waited for; see `nothing_runs` for what other errors say.
         """
 
     def memory_info(self, ordinal: int) -> tuple[int, int]:
@@ -176,6 +193,9 @@ class Driver(Protocol):
 
         What is recorded on such a stream becomes a part of the graph, or ends the capture.
         """
+
+    def stream_device(self, ordinal: int, stream: int) -> int:
+        """Return the device of a stream that was made, asked in the context of any (``cuStreamGetCtx``)."""
 
     def event_create(self, ordinal: int, *, shared: bool = False) -> int:
         """Return the handle of a new event that takes no times (``cuEventCreate``).

@@ -9,7 +9,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import (
     DeadlineExceeded,
@@ -20,10 +20,10 @@ from bowstring.errors import (
 )
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.deferred import DeferredCalls, Mapped
-from bowstring.memory.cuda.driver import Capturing
+from bowstring.memory.cuda.driver import Capturing, no_such_stream
 from bowstring.memory.cuda.events import Events, RecordedEvent
 from bowstring.memory.cuda.ipc import OpenHandles
-from bowstring.memory.cuda.streams import NamedStream
+from bowstring.memory.cuda.streams import NamedStream, SeenStreams
 from bowstring.memory.device import Device
 from bowstring.memory.handle import LentHandle
 from bowstring.memory.slab import Slab, close_descriptor, identity_of
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bowstring.memory.cuda.driver import Driver
+    from bowstring.memory.lease import Finalizer
 
 __all__ = ["DriverDevice"]
 
@@ -41,6 +42,7 @@ _LONGEST_PAUSE: Final = 5e-4
 # Streams in DLPack: https://dmlc.github.io/dlpack/latest/python_spec.html
 _NO_STREAM: Final = -1
 _DEFAULT_STREAM: Final = 1
+_MANY: Final = 16
 # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 _LEGACY: Final = 1
 _PER_THREAD: Final = 2
@@ -88,7 +90,7 @@ class DriverDevice(Device):
         self._pid = os.getpid()
         self._events = Events(driver, ordinal)
         self._shared_events = Events(driver, ordinal, shared=True)
-        self._seen: dict[int, weakref.ref[Any]] = {}
+        self._seen = SeenStreams()
 
     def make_slab(self, nbytes: int) -> Slab:
         """Allocate memory that other processes can map, if the device exports any.
@@ -194,6 +196,10 @@ class DriverDevice(Device):
             # A device that failed has nothing left to wait for; its memory is gone with it.
             with contextlib.suppress(DeviceError, DeadlineExceeded):
                 self._deferred.wait(seconds)
+        if len(self._seen) > _MANY:  # nobody waits for some of them
+            for address in {each.address for each in self._seen.now()}:
+                with contextlib.suppress(DeviceError, DeadlineExceeded):
+                    self.wait_streams((address,), 0.0)
         self._events.drop_idle()
         self._shared_events.drop_idle()
 
@@ -250,16 +256,24 @@ class DriverDevice(Device):
 
     def current_stream(self) -> int:
         """Return the address of the current stream, which is waited for from now on before memory is used again."""
-        address, owner = self.current()
-        self.note_stream(address, owner)
-        return address
+        stream = self.current()
+        self.note_stream(*stream)
+        return stream.address
 
     def note_stream(self, address: int, owner: object) -> None:
-        """Take note of a stream that may read memory of ours, until its owner, which may destroy it, is gone."""
-        known = self._seen.get(address)
-        if known is None or known() is None:
-            with contextlib.suppress(TypeError):  # an owner that has no weak references
-                self._seen[address] = weakref.ref(owner)
+        """Take note of a stream that may read memory, and keep its owner alive until it is done."""
+        self._seen.note(NamedStream(address, owner))
+
+    def lend(self, owner: object) -> object:
+        """Return what keeps the owner of memory for an array: while that lives, the current stream may read it."""
+        if os.getpid() != self._pid:
+            return owner  # nothing is queued in a child that was forked
+        return owner, self.handed_out()
+
+    def handed_out(self) -> tuple[object, Finalizer]:
+        """Return the name of the current stream, and what keeps it one that may read memory."""
+        address, owner = self.current()
+        return (self.name, address, id(owner)), self._seen.hand_out(NamedStream(address, owner))
 
     def follow(self, streams: Sequence[NamedStream]) -> None:
         """Let the first of some streams wait for the others."""
@@ -270,21 +284,30 @@ class DriverDevice(Device):
             self.wait_event(mark.handle, first.address)
 
     def rest(self, seconds: float) -> None:
-        """Wait until every stream that was noted, and is there still, has done what is queued on it now."""
-        noted = [address for address, owner in list(self._seen.items()) if owner() is not None]
-        marks, failed = list[RecordedEvent](), None
-        for address in noted or [_LEGACY]:
+        """Wait until every stream that was noted has done what is queued on it now.
+
+        Raises
+        ------
+        DeadlineExceeded
+            They have not after `seconds`.
+        DeviceError
+            A stream cannot be waited for now: unless :func:`nothing_runs`, it may read memory still.
+        """
+        seen = self._seen.now()
+        marks = list[RecordedEvent]()
+        # The default stream of each thread is another one, and the legacy one waits for all of them.
+        addresses = {_LEGACY if each.address == _PER_THREAD else each.address for each in seen}
+        for address in sorted(addresses - {_LEGACY}):
             try:
-                # The default stream of each thread is another one, and the legacy one waits for all of them.
-                marks += self.marks((_LEGACY if address == _PER_THREAD else address,))
-            except Capturing:
-                raise
-            except DeviceError as error:  # a stream that was destroyed, or the device itself
-                self._seen.pop(address, None)
-                failed = error
-        if failed is not None and not marks:
-            raise failed
+                marks += self.marks((address,))
+            except DeviceError as error:
+                if not no_such_stream(error):
+                    raise
+                addresses.add(_LEGACY)  # what was queued on it may go on, and no call names it any more
+        if _LEGACY in addresses or not addresses:
+            marks += self.marks((_LEGACY,))
         self.wait_marks(marks, seconds)
+        self._seen.forget(seen)
 
     def marks(self, streams: Iterable[int]) -> list[RecordedEvent]:
         """Return an event behind all that is queued on each of some streams now.
@@ -311,7 +334,10 @@ class DriverDevice(Device):
         DeadlineExceeded
             They have not after `seconds`.
         """
-        self.wait_marks(self.marks(streams), seconds)
+        addresses = set(streams)
+        seen = [each for each in self._seen.now() if each.address in addresses - {_PER_THREAD}]
+        self.wait_marks(self.marks(addresses), seconds)
+        self._seen.forget(seen)
 
     def wait_marks(self, marks: Iterable[RecordedEvent], seconds: float) -> None:
         """Wait for some events; polls, since a driver's wait cannot be ended."""
@@ -406,8 +432,12 @@ class DriverDevice(Device):
     def record(self, *, shared: bool = False) -> RecordedEvent:
         """Return an event after all work of the current stream; other processes can open a `shared` one."""
         self._check_process()
-        stream = self.current_stream()
-        return self._shared_events.record(stream) if shared else self._events.record(stream)
+        if shared:
+            return self._shared_events.record(self.current_stream())
+        event = self._events.record(self.current_stream())
+        # Whoever gets it with memory reads that on this stream, or on one that waits for it.
+        event.reader = self._seen.hand_out(self.current())
+        return event
 
     def open_event(self, token: bytes) -> Mapped:
         """Return another process's event; :meth:`sweep` destroys it once nothing refers to it."""
@@ -422,14 +452,21 @@ class DriverDevice(Device):
         stream = self.current_stream() if stream is None else stream
         self.driver.stream_wait_event(self.ordinal, stream, handle)
 
-    def order_for(self, stream: int | None) -> None:
-        """Let a stream wait for the current one: -1 is none, ``None`` the default one, as in DLPack."""
+    def order_for(self, stream: int | None) -> Finalizer | None:
+        """Let a stream wait for the current one: -1 is none, ``None`` the default one, as in DLPack.
+
+        While what is returned lives, memory that was handed to the stream may be read there.
+        """
         if stream == _NO_STREAM:
-            return
+            return None
         if stream is not None and (stream == 0 or stream < _NO_STREAM):
             raise NotExportable("no stream has this number in DLPack", found=stream, hint="0 is ambiguous.")
+        address, current = stream or _DEFAULT_STREAM, self.current()
         event = self.record()
-        self.driver.stream_wait_event(self.ordinal, stream or _DEFAULT_STREAM, event.handle)
+        # DLPack names no owner; often it is ours.
+        reader = self._seen.hand_out(current if current.address == address else NamedStream(address, None))
+        self.driver.stream_wait_event(self.ordinal, address, event.handle)
+        return reader
 
 
 def _why_not(handle: LentHandle) -> str:

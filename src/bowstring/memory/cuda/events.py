@@ -45,12 +45,15 @@ class RecordedEvent:
     ----------
     address : int
         Where the handle is stored, as the C Device interface wants it (``cudaEvent_t*``). Valid while this lives.
+    reader : object
+        What keeps its stream one that may read memory, where it was handed out with some.
     """
 
-    __slots__ = ("_cell", "_end", "address")
+    __slots__ = ("_cell", "_end", "address", "reader")
 
     def __init__(self, handle: int, idle: collections.deque[int]) -> None:
         self._cell = ctypes.c_uint64(handle)
+        self.reader: object = None
         self.address = ctypes.addressof(self._cell)
         self._end = Finalizer(idle.append, handle)
 

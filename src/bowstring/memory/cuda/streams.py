@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from bowstring.errors import UsageError
-from bowstring.memory.device import device_by_name
+from bowstring.memory.device import device_by_id, device_by_name
+from bowstring.memory.lease import Finalizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bowstring.memory.cuda.driver_device import DriverDevice
     from bowstring.memory.device import Device
 
-__all__ = ["NamedStream", "named_streams", "on_streams"]
+__all__ = ["NamedStream", "Seen", "SeenStreams", "named_streams", "on_streams"]
+
+_LAST_DEFAULT: Final = 2  # 0, 1 and 2 are default streams of whatever device is current
 
 
 class NamedStream(NamedTuple):
@@ -69,15 +75,95 @@ def on_streams(device: Device, streams: Sequence[NamedStream]) -> contextlib.Abs
     Parameters
     ----------
     device
-        The device of streams that do not say theirs; of the host, the first GPU.
+        The device of default streams that do not say theirs; of the host, the first GPU.
     streams
         Without any, the block changes nothing.
     """
     if not streams:
         return contextlib.nullcontext()
-    owner = streams[0].owner
+    address, owner = streams[0]
     numbers = (getattr(owner, name, None) for name in ("device_id", "device_index"))  # of CuPy, of torch
     ordinal = next((each for each in numbers if isinstance(each, int) and each >= 0), None)
     if ordinal is not None or device.is_host:
         device = device_by_name(f"cuda:{ordinal or 0}")
+    # The object does not say where the stream is, or there is none but an address.
+    if ordinal is None and address > _LAST_DEFAULT:
+        known = cast("DriverDevice", device)
+        found = known.driver.stream_device(known.ordinal, address)
+        device = device if found == known.ordinal else device_by_id(device.arrow_device_type, found)
     return device.on(streams)
+
+
+class _Reader:
+    """A stream that may read memory, and how often that was noted."""
+
+    __slots__ = ("ended", "handed", "notes", "stream")
+
+    def __init__(self, stream: NamedStream) -> None:
+        self.stream = stream
+        self.notes = self.handed = 0
+        self.ended: collections.deque[None] = collections.deque()
+
+    @property
+    def holds(self) -> bool:
+        """Whether something that was handed out on it is alive."""
+        return self.handed > len(self.ended)
+
+
+class Seen(NamedTuple):
+    """A stream as it was seen at one moment, before an event was recorded on it."""
+
+    reader: _Reader
+    notes: int
+    holds: bool
+
+    @property
+    def address(self) -> int:
+        """The address of the stream."""
+        return self.reader.stream.address
+
+
+class SeenStreams:
+    """The streams that may read memory of one device.
+
+    What was handed out on a stream is read by what is queued there while it is alive, and that goes on when it is
+    gone, and when the stream is. So each is kept alive until an event is done that was recorded behind all that.
+    """
+
+    def __init__(self) -> None:
+        # Reentrant: the collector may run anything inside it.
+        self._lock = threading.RLock()
+        self._readers: dict[tuple[int, int], _Reader] = {}
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def note(self, stream: NamedStream) -> _Reader:
+        """Take note of a stream on which something is queued now."""
+        with self._lock:
+            # One address may have owners that destroy it, and others that do not.
+            reader = self._readers.setdefault((stream.address, id(stream.owner)), _Reader(stream))
+            reader.notes += 1
+            return reader
+
+    def hand_out(self, stream: NamedStream) -> Finalizer:
+        """Take note of a stream that may read as long as what is returned is alive."""
+        with self._lock:
+            reader = self.note(stream)
+            reader.handed += 1
+            while reader.ended:
+                reader.ended.pop()
+                reader.handed -= 1
+        return Finalizer(reader.ended.append, None)
+
+    def now(self) -> list[Seen]:
+        """Return all, to be forgotten when they have come to events that are recorded from now on."""
+        with self._lock:
+            return [Seen(each, each.notes, each.holds) for each in list(self._readers.values())]
+
+    def forget(self, done: Iterable[Seen]) -> None:
+        """Forget streams that have come to their events, unless they were noted again or can be used still."""
+        with self._lock:
+            for reader, notes, holds in done:
+                if not holds and reader.notes == notes:
+                    self._readers.pop((reader.stream.address, id(reader.stream.owner)), None)
