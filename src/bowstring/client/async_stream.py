@@ -19,7 +19,7 @@ from bowstring.client.preview import stream_html
 from bowstring.client.stream import Stream, StreamStatistics, copy_borrowed
 from bowstring.columnar.interchange.conversions import Converting, needed
 from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved, UsageError, without_frames
-from bowstring.memory import with_current_streams
+from bowstring.memory.device import with_current_streams
 
 if TYPE_CHECKING:
     import ssl

@@ -9,13 +9,11 @@ from bowstring.memory.device import (
     CPU_DEVICE_TYPE,
     Device,
     cpu,
-    current_streams,
     device_by_id,
     device_by_name,
     find_device,
     register_devices,
     settle_devices,
-    with_current_streams,
 )
 from bowstring.memory.forks import fork_sentinel, watch_forks
 from bowstring.memory.handle import Handle, KeyedHandle, LentHandle, handle_of, this_process, unpack_handle
@@ -49,7 +47,6 @@ __all__ = [
     "Stretch",
     "carry",
     "cpu",
-    "current_streams",
     "default_budget",
     "default_pool",
     "device_by_id",
@@ -72,7 +69,6 @@ __all__ = [
     "unpack_handle",
     "used_here",
     "watch_forks",
-    "with_current_streams",
     "wrap",
 ]
 

@@ -16,8 +16,9 @@ from bowstring.columnar.materialize import placed
 from bowstring.errors import EndOfStream, InvalidData, OutOfBudget, ProducerFailed, UnknownTicket, UsageError
 from bowstring.ipc.flatbuf.schema import check_dictionaries
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory import current_streams, on_streams, settle_devices
+from bowstring.memory import on_streams, settle_devices
 from bowstring.memory.cuda.driver import Capturing
+from bowstring.memory.device import current_streams
 from bowstring.server.encoder import Encoder
 from bowstring.server.materialized import MaterializedSource
 
