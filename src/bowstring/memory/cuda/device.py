@@ -77,7 +77,9 @@ class CudaDevice(DriverDevice):
     @contextlib.contextmanager
     def on(self, streams: Sequence[NamedStream]) -> Iterator[None]:
         """Make the first of some streams CuPy's current one, which waits for the others."""
-        with self.use(), self.xp.cuda.ExternalStream(streams[0].address, self.ordinal):
+        external = self.xp.cuda.ExternalStream(streams[0].address, self.ordinal)
+        external.named = streams[0]  # which owns the stream, and lives as long as what is handed out on it
+        with self.use(), external:
             self.follow(streams)
             yield
 
