@@ -16,7 +16,7 @@ from bowstring.columnar.interchange import dlpack
 from bowstring.columnar.interchange.capsule import address_in, device_in, event_in
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import Spans
-from bowstring.errors import NotExportable, ViewsAlive
+from bowstring.errors import DeadlineExceeded, NotExportable, ViewsAlive
 from bowstring.memory import Region, foreign_region, named_streams
 from bowstring.memory.arrays import device_array
 from bowstring.memory.cuda import device as cuda
@@ -183,6 +183,34 @@ def test_what_torch_refuses_is_an_error_of_ours(tensor: Tensor) -> None:
     with pytest.raises(NotExportable, match="detach"):
         device_array(tensor)
     assert device_array(np.arange(3)) is None
+
+
+def test_a_stream_lives_as_long_as_what_was_handed_out_on_it(device: CudaDevice) -> None:
+    """The object that a user named is kept, and not only its address, until its stream reads nothing."""
+
+    class Owner:
+        ptr = SIDE
+
+    driver = device.driver
+    assert isinstance(driver, Driver)
+    stream = Owner()
+    alive = weakref.ref(stream)
+    with device.on(named_streams(stream)):
+        array = batch_on(device).to_cupy()
+    del stream
+    device.rest(1.0)
+    gc.collect()
+    assert alive() is not None
+    del array
+    gc.collect()
+    driver.begin_work(SIDE)
+    with pytest.raises(DeadlineExceeded):
+        device.rest(0.0)
+    driver.end_work(SIDE)
+    assert alive() is not None
+    device.rest(1.0)
+    gc.collect()
+    assert alive() is None
 
 
 def test_arrays_of_mapped_memory_warn_once(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:

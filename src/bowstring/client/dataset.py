@@ -7,7 +7,7 @@ import concurrent.futures
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bowstring.client.endpoint_stream import EndpointStream, PartitionsStream
 from bowstring.client.grouping import Unit, apart, grouped
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Dataset
-    from bowstring.memory.cuda.driver_device import DriverDevice
 
 __all__ = ["DatasetStream"]
 
@@ -278,7 +277,7 @@ class DatasetStream(Stream):
                 elif batch is not None:
                     self._ask(unit_read)
                     if not batch.device.is_host:  # the stream that is current here reads it from now on
-                        cast("DriverDevice", batch.device).current_stream()
+                        batch.lease.read_on(batch.device)
                     return batch
                 else:
                     self._finish(unit_read)

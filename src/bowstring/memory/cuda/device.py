@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -78,11 +77,9 @@ class CudaDevice(DriverDevice):
     @contextlib.contextmanager
     def on(self, streams: Sequence[NamedStream]) -> Iterator[None]:
         """Make the first of some streams CuPy's current one, which waits for the others."""
-        stream = self.xp.cuda.ExternalStream(streams[0].address, self.ordinal)
-        stream.owner = streams[
-            0
-        ].owner  # may destroy it: it lives as long as whoever notes what is current here
-        with self.use(), stream:
+        external = self.xp.cuda.ExternalStream(streams[0].address, self.ordinal)
+        external.named = streams[0]  # which owns the stream, and lives as long as what is handed out on it
+        with self.use(), external:
             self.follow(streams)
             yield
 
@@ -215,17 +212,4 @@ def _names(driver: Driver) -> list[str]:
     ]
 
 
-def _in_use() -> list[CudaDevice]:
-    """Return the GPUs that this process has used, and CuPy's current one."""
-    cupy = sys.modules.get("cupy")
-    if cupy is None:
-        return []
-    with contextlib.suppress(Exception):  # no GPU, or one that failed
-        from cuda.bindings import driver
-
-        if not int(driver.cuCtxGetCurrent()[0]):  # else nobody uses CUDA, and this must not begin it
-            cuda_device(cupy.cuda.Device().id)
-    return list(_devices.values()) if _devices and _first_process() == os.getpid() else []
-
-
-register_devices(CUDA_DEVICE_TYPE, "cuda", find_cuda_device, cuda_device, _in_use)
+register_devices(CUDA_DEVICE_TYPE, "cuda", find_cuda_device, cuda_device)
