@@ -268,7 +268,7 @@ def small_partitions_are_joined(session: Any) -> None:
     ):
         assert stream.read_all()["id"].to_pylist() == list(range(199_999, -1, -1))
     for large in (
-        session.range(0, 4_000_000, 1, 8).selectExpr("id", "id + 1 as y"),
+        session.range(0, 3_000_000, 1, 8).selectExpr("id", "id + 1 as y"),
         small.mapInArrow(lambda batches: batches, "id bigint, x double").coalesce(40),
     ):
         with bow.spark.publish(large) as published:
