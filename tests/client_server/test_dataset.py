@@ -258,7 +258,7 @@ def test_a_data_set_on_a_device_has_one_budget(
     no_leaks: None, monkeypatch: pytest.MonkeyPatch, codec: str | None
 ) -> None:
     """The batches of all endpoints lie in one pool of the device, whose budget holds for them together."""
-    monkeypatch.setattr("bowstring.memory.pool.default_budget", lambda device=None: 4 << 20)
+    monkeypatch.setattr("bowstring.memory.pool.default_budget", lambda device=None: (8 if codec else 4) << 20)
     table = pa.table({"n": pa.array(range(100_000), pa.int64())})
     messages = messages_of(table, options={"compression": codec})
     with contextlib.ExitStack() as ends:

@@ -173,6 +173,7 @@ def test_work_for_a_user_goes_to_the_stream_that_was_current(
     assert found.address == SIDE
     assert gone() is not None
     del found
+    device.rest(1.0)  # which what was queued on it may need until then
     gc.collect()
     assert gone() is None
 

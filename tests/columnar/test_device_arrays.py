@@ -22,7 +22,6 @@ ARRAYS: dict[str, np.ndarray] = {
     "h": np.linspace(0, 1, 8, dtype=np.float16),
     "u": np.arange(8, dtype=np.uint64),
     "b": np.array([True, False, True, True, False, False, False, True]),
-    "t": np.arange(8).astype("datetime64[us]"),
 }
 
 
@@ -38,7 +37,7 @@ def there(device: FakeDevice, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def test_columns_are_the_arrays(device: FakeDevice) -> None:
-    """Every type that NumPy and Arrow share is taken where it lies, with its values; only Booleans are copied."""
+    """Every type that CuPy and Arrow share is taken where it lies, with its values; only Booleans are copied."""
     arrays = there(device, ARRAYS)
     device.statistics.reset()
     batch = Batch.from_arrow(arrays)

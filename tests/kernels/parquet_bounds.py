@@ -41,8 +41,13 @@ def wild_arguments(
         bounds = [i64(rng.integers(0, 200)) for _ in range(3)]
         return given, *bounds, guarded(facts.reshape(-1)), guarded(room)
 
+    def levels(rng: np.random.Generator) -> tuple[Any, ...]:
+        numbers = i64(rng.integers(0, 12)), i64(rng.integers(0, 1000))
+        return wild(rng, np.uint8, int(rng.integers(0, 60))), *numbers, guarded(np.zeros(1, np.int64))
+
     return {
         pages.read_pages: headers,
+        pages.count_rows: levels,
         footer.read_footer: make,
         footer.longest_value: lambda rng: (wild(rng, np.uint8, 60), guarded(np.zeros(2, np.int64))),
     }

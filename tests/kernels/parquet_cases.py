@@ -115,8 +115,23 @@ def headers(rng: np.random.Generator) -> Iterator[Case]:
         yield case(bytes(damaged), 0, 150)
 
 
+def levels(rng: np.random.Generator) -> Iterator[Case]:
+    for width in (1, 2, 9):
+        for data in (
+            b"\x14\x00\x00",
+            b"\x15\x00\x00\x06\x01\x00\x05\xaa\x55\x0f",
+            b"\x03\xf0",
+            b"",
+            b"\xff" * 3,
+            rng.bytes(60),
+        ):
+            for values in (0, 7, 100):
+                yield 1, (np.frombuffer(data, np.uint8), width, values, np.zeros(1, np.int64))
+
+
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     footer.read_footer: footers,
     footer.longest_value: dictionaries,
     pages.read_pages: headers,
+    pages.count_rows: levels,
 }

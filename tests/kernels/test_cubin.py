@@ -15,6 +15,7 @@ from bowstring.kernels import archive, validity
 from bowstring.kernels.cubin import Cubin, assemble, compile_text, driver_of, load_cubin
 from bowstring.kernels.cuda import parameter_words
 from bowstring.kernels.library import NotUsable
+from bowstring.kernels.parquet.pages import read_pages
 from bowstring.kernels.signature import Signature, signatures, signatures_of
 from bowstring.kernels.vortex import gather
 from tests.kernels.fake_cupy import OnDevice
@@ -64,7 +65,8 @@ def test_every_signature_compiles_for_gpus(signature: Signature) -> None:
         print(f"{signature}, sm_{capability[0]}{capability[1]}: {registers(cubin)} registers,", end=" ")
         print(f"{spilled(cubin)} bytes spilled, {len(cubin.code)} bytes of code")
         assert spilled(cubin) <= MOST_SPILLED_BYTES
-        assert registers(cubin) <= MOST_REGISTERS
+        # The fields of a page's header are held at once, by the one work item of a chunk.
+        assert registers(cubin) <= MOST_REGISTERS + 8 * (signature.kernel is read_pages)
 
 
 use_of = runpy.run_path(f"{Path(__file__).parents[2]}/scripts/report_kernels.py")["use_of"]

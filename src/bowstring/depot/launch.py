@@ -369,7 +369,7 @@ def connect(
     >>> import tempfile, bowstring as bow
     >>> with tempfile.TemporaryDirectory() as folder, bow.depot.connect(folder=folder) as depot:
     ...     held = depot.status().applications
-    ...     depot.stop()
+    ...     _ = depot.stop()
     >>> held
     ()
     """

@@ -285,7 +285,7 @@ def dataset(name: str, *, address: str | None = None, tls: TlsConfig | None = No
     >>> with tempfile.TemporaryDirectory() as folder, bow.depot.connect(folder=folder) as depot:
     ...     depot.announce("none", bow.Dataset((), pa.schema([("a", pa.int8())])), application="app")
     ...     found = bow.spark.dataset("none", address=depot.address)
-    ...     depot.stop()
+    ...     _ = depot.stop()
     True
     >>> found.schema.names
     ['a']

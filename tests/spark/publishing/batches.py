@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Observation
-from pyspark.sql.functions import count, pandas_udf
 
 import bowstring as bow
 from bowstring.spark.driver import sized_batches
@@ -46,6 +44,9 @@ def rows_decide(session: Any) -> None:
     """Short rows of fixed width are not measured, long ones and those of any length are bounded by 8 MiB, and a
     plan with functions of Python's, a setting of the user's and an unbounded number of rows keep Spark's bound.
     """
+    from pyspark.sql.functions import pandas_udf
+
+    _mean.__annotations__ = {"values": importlib.import_module("pandas").Series, "return": float}
     numbers = session.range(0, 30_000, 1, 1)
     session.udf.register("plus", pandas_udf(lambda s: s + 1, "long"))
     numbers.createOrReplaceTempView("numbers")
@@ -85,11 +86,8 @@ def rows_decide(session: Any) -> None:
     session.catalog.clearCache()
 
 
-def _mean(values: pd.Series) -> float:
+def _mean(values: Any) -> float:
     return float(values.mean())
-
-
-_mean.__annotations__ = {"values": pd.Series, "return": float}
 
 
 def other_queries_keep_their_settings(session: Any) -> None:
@@ -131,6 +129,9 @@ def what_a_session_has_holds(session: Any) -> None:
     """Views, functions, variables, the current database, observations, groups and tags of jobs hold for what is
     published of them.
     """
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import count
+
     context = session.sparkContext
     session.sql("CREATE DATABASE IF NOT EXISTS other")
     session.sql("USE other")

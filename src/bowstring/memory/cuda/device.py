@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -212,4 +213,17 @@ def _names(driver: Driver) -> list[str]:
     ]
 
 
-register_devices(CUDA_DEVICE_TYPE, "cuda", find_cuda_device, cuda_device)
+def _in_use() -> list[CudaDevice]:
+    """Return the GPUs that this process has used, and CuPy's current one."""
+    cupy = sys.modules.get("cupy")
+    if cupy is None:
+        return []
+    with contextlib.suppress(Exception):  # no GPU, or one that failed
+        from cuda.bindings import driver
+
+        if not int(driver.cuCtxGetCurrent()[0]):  # else nobody uses CUDA, and this must not begin it
+            cuda_device(cupy.cuda.Device().id)
+    return list(_devices.values()) if _devices and _first_process() == os.getpid() else []
+
+
+register_devices(CUDA_DEVICE_TYPE, "cuda", find_cuda_device, cuda_device, _in_use)

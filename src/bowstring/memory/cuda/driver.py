@@ -32,8 +32,9 @@ class Capturing(DeviceError):
     """A stream cannot be waited for now, because a graph is being captured on it. It works on."""
 
 
-# Of DEINITIALIZED, ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE, and what a kernel that failed leaves to its context.
-_ENDED: Final = frozenset({4, 214, 220, 700, 702, 709, 710, *range(714, 720)})
+# Of DEINITIALIZED, DEVICE_UNAVAILABLE (of a context that was there), ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE, and
+# what a kernel that failed leaves to its context.
+_ENDED: Final = frozenset({4, 46, 214, 220, 700, 702, 709, 710, *range(714, 720)})
 _NO_HANDLE: Final = 400  # INVALID_HANDLE
 
 
