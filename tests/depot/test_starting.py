@@ -28,15 +28,19 @@ from tests.depot.conftest import WAIT, Connect, Task, commit, runs, until, until
 START = "depot = bow.depot.connect(folder=folder)\nsay(depot.status().pid)\n"
 
 
-def test_many_starters_get_one(connect: Connect, task: Callable[..., Task]) -> None:
-    """Twenty threads and four processes that need a depot at once start one."""
+def test_many_starters_get_one(folder: str, task: Callable[..., Task]) -> None:
+    """Twenty threads and four processes that need the same depot at once start one."""
+
+    def started(_: int) -> int:
+        with bow.depot.connect(folder=folder) as depot:
+            return int(depot.status().pid or 0)
+
     tasks = [task('say("ready")\n' + START) for _ in range(4)]
     for each in tasks:
         each.hear()
         each.go_on()
     with concurrent.futures.ThreadPoolExecutor(20) as threads:
-        found = {depot.status().pid for depot in threads.map(lambda _: connect(), range(20))}
-    found |= {int(each.hear()) for each in tasks}
+        found = {*threads.map(started, range(20)), *(int(each.hear()) for each in tasks)}
     assert len(found) == 1
     assert runs(found.pop())
 
