@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.validity import set_bits_of
 from bowstring.kernels.words import load_word, store_word
 
 # A plan: its head,
@@ -78,11 +79,6 @@ POINTER = u64(8)
 MOST_SLOTS = i64(2**31 - 1)
 MOST_BITS = i64(2**61)
 ALIGNED = i64(63)
-WORD = i64(8)
-EACH_TWO = u64(0x5555555555555555)
-EACH_FOUR = u64(0x3333333333333333)
-EACH_EIGHT = u64(0x0F0F0F0F0F0F0F0F)
-EACH_BYTE = u64(0x0101010101010101)
 
 
 def offset_at(memory: Any, at: Any, bits: Any) -> Any:
@@ -122,11 +118,7 @@ def set_bits(memory: Any, bit: Any, count: Any) -> Any:
     total = i64(0)
     at = i64(0)
     while at < count:
-        word = bits_at(memory, bit + at, min(count - at, i64(64)))
-        word = word - ((word >> 1) & EACH_TWO)
-        word = (word & EACH_FOUR) + ((word >> 2) & EACH_FOUR)
-        word = (word + (word >> 4)) & EACH_EIGHT
-        total += i64((word * EACH_BYTE) >> 56)
+        total += set_bits_of(bits_at(memory, bit + at, min(count - at, i64(64))))
         at += 64
     return total
 
