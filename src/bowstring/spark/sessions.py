@@ -17,18 +17,12 @@ from typing import Any, Final
 from bowstring.errors import BowstringError, MissingDependency, UsageError, warn_caller
 from bowstring.spark.java import find_java, use_java
 
-__all__ = [
-    "given_settings",
-    "java_runs",
-    "pyspark_sql",
-    "read_properties",
-    "session",
-    "session_config",
-    "warn_of_memory_limit",
-]
-
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_SHORT: Final = {
+_PAIR: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_CONF: Final = ("-c", "--conf")
+_FILE: Final = "--properties-file"
+# Options of spark-submit that are settings.
+_SETTINGS: Final = {
     "--master": "spark.master",
     "--name": "spark.app.name",
     "--driver-java-options": "spark.driver.extraJavaOptions",
@@ -36,36 +30,42 @@ _SHORT: Final = {
 
 
 def given_settings() -> dict[str, str]:
-    """Return the settings that hold for a session started now, those of the running Java machine first.
+    """Return the settings that hold for a session started now: of the Java that runs, else where Spark reads them.
 
-    Before one runs they are read where Spark would: ``conf/spark-defaults.conf`` of ``SPARK_CONF_DIR`` or
-    ``SPARK_HOME``, and ``PYSPARK_SUBMIT_ARGS``.
+    That is ``spark-defaults.conf`` of ``SPARK_CONF_DIR`` or ``SPARK_HOME``, and ``PYSPARK_SUBMIT_ARGS``.
     """
-    running = _of_java()
-    if running is not None:
-        return running
-    found: dict[str, str] = {}
-    arguments = _arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    for path in arguments.get("--properties-file") or _defaults_files():
-        found.update(_file(path))
-    for pair in arguments.get("--conf", []):
-        name, _, value = pair.partition("=")
-        found[name] = value
-    for option, name in _SHORT.items():
-        for value in arguments.get(option, []):
-            found[name] = value
-    return found
+    if java_runs():
+        pyspark: Any = importlib.import_module("pyspark")
+        if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started Java, and this process
+            pyspark.SparkContext._ensure_initialized()
+        if pyspark.SparkContext._jvm is not None:
+            return dict(pyspark.SparkConf().getAll())
+    files, pairs, named = [], [], []
+    with contextlib.suppress(ValueError):  # Spark says what is wrong with it
+        words = iter(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
+        for word in words:
+            option, equals, value = word.partition("=")
+            if option not in (*_CONF, _FILE, *_SETTINGS):
+                continue
+            value = value if equals else next(words, "")
+            if option == _FILE:
+                files.append(value)
+            elif option in _CONF:
+                pairs.append((value.partition("=")[0], value.partition("=")[2]))
+            else:
+                named.append((_SETTINGS[option], value))
+    settings = {}
+    for path in files or _defaults_files():
+        with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
+            settings |= read_properties(file.read())
+    return {name: value for name, value in settings.items() if name.startswith("spark.")} | dict(
+        pairs + named
+    )
 
 
 def read_properties(text: str) -> dict[str, str]:
-    r"""Return the settings in the text of a Java properties file.
-
-    Examples
-    --------
-    >>> read_properties("# a\nspark.master  local[2]\nspark.a=b c\\\n  d\nspark.e : f\n")
-    {'spark.master': 'local[2]', 'spark.a': 'b cd', 'spark.e': 'f'}
-    """
-    found = {}
+    """Return the settings in the text of a Java properties file."""
+    settings = {}
     lines = iter(text.splitlines())
     for line in lines:
         whole = line.lstrip(" \t\f")
@@ -73,81 +73,33 @@ def read_properties(text: str) -> dict[str, str]:
             continue
         while (len(whole) - len(whole.rstrip("\\"))) % 2:
             whole = whole[:-1] + next(lines, "").lstrip(" \t\f")
-        name, value = re.fullmatch(
-            r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", whole, re.DOTALL
-        ).groups()  # type: ignore[union-attr]
-        found[_plain(name)] = _plain(value).strip()
-    return found
+        name, value = _PAIR.fullmatch(whole).groups()  # type: ignore[union-attr]  # it matches any text
+        settings[_unescaped(name)] = _unescaped(value).strip()
+    return settings
 
 
-def _plain(text: str) -> str:
-    def unescaped(match: re.Match[str]) -> str:
-        code = match.group(1)
+def _unescaped(text: str) -> str:
+    def letter(match: re.Match[str]) -> str:
+        code = match[1]
         return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
 
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", unescaped, text)
-
-
-def _file(path: str) -> Mapping[str, str]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return {
-                name: value
-                for name, value in read_properties(file.read()).items()
-                if name.startswith("spark.")
-            }
-    except (OSError, UnicodeDecodeError):
-        return {}  # Spark says what is wrong with it
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", letter, text)
 
 
 def _defaults_files() -> list[str]:
     folder = os.environ.get("SPARK_CONF_DIR")
-    if not folder:
-        home = os.environ.get("SPARK_HOME")
-        if not home:
-            found = importlib.util.find_spec("pyspark")
-            places = (found.submodule_search_locations if found else None) or []
-            if not places:
-                return []
-            home = places[0]
-        folder = os.path.join(home, "conf")
-    return [os.path.join(folder, "spark-defaults.conf")]
-
-
-def _arguments(text: str) -> dict[str, list[str]]:
-    """Return the values of the options of spark-submit that carry settings."""
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        return {}  # Spark says what is wrong with it
-    names = {"-c": "--conf", **{name: name for name in ("--conf", "--properties-file", *_SHORT)}}
-    found: dict[str, list[str]] = {}
-    rest = iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        if name in names:
-            found.setdefault(names[name], []).append(value if equals else next(rest, ""))
-    return found
+    if folder:
+        return [os.path.join(folder, "spark-defaults.conf")]
+    pyspark = importlib.util.find_spec("pyspark")
+    homes = [os.environ.get("SPARK_HOME"), *((pyspark and pyspark.submodule_search_locations) or ())]
+    return [os.path.join(home, "conf", "spark-defaults.conf") for home in homes if home][:1]
 
 
 def java_runs() -> bool:
     """Whether this process has a Java machine already: its own, or that of the spark-submit that started it."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return True
     context = sys.modules.get("pyspark.core.context")
-    return context is not None and context.SparkContext._gateway is not None
-
-
-def _of_java() -> dict[str, str] | None:
-    """Return the settings of the Java machine of this process, None where none was started."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ and "pyspark.core.context" not in sys.modules:
-        return None
-    context: Any = importlib.import_module("pyspark").SparkContext
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started it, and this process
-        context._ensure_initialized()
-    if context._jvm is None:
-        return None
-    return dict(importlib.import_module("pyspark").SparkConf().getAll())
+    started = context is not None and context.SparkContext._gateway is not None
+    return started or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 _LOCAL: Final = re.compile(r"local(\[|-cluster\[|$)")
@@ -200,18 +152,18 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
     if not (os.environ.get("JAVA_HOME") or shutil.which("java") or java_runs()):
         with contextlib.suppress(BowstringError):  # Spark says that there is none
             use_java()
-    return _config(given)
+    return _config({**given_settings(), **(given or {})})
 
 
-def _config(given: Mapping[str, str] | None = None, *, this_python: bool = False) -> dict[str, str]:
-    """Return the settings; `this_python` says that workers will be this Python whatever the environment says."""
-    known = {**given_settings(), **(given or {})}
+def _config(known: Mapping[str, str], *, this_python: bool = False) -> dict[str, str]:
+    """Return the settings that are ours; `this_python` says that workers will be this Python in any case."""
     chosen = {} if "UCX_ERROR_SIGNALS" in os.environ else {_NO_SIGNALS: ""}
-    if _is_local(known.get("spark.master", "local[*]")):
-        if not os.environ.get("PYSPARK_PYTHON"):
+    if _LOCAL.match(known.get("spark.master", "local[*]")):
+        named = os.environ.get("PYSPARK_PYTHON")
+        if not named:
             chosen["spark.pyspark.python"] = sys.executable
         if known.get("spark.pyspark.python", sys.executable) == sys.executable and (
-            this_python or _is_this_python(os.environ.get("PYSPARK_PYTHON", "python3"))
+            this_python or _is_this_python(named or "python3")
         ):
             chosen["spark.python.daemon.module"] = _DAEMON
         if not sys.stderr.isatty():
@@ -270,7 +222,7 @@ def session(
             )
         known = {"spark.app.name": "bowstring", "spark.master": "local[*]", **given_settings(), **asked}
         ours = not os.environ.get("PYSPARK_PYTHON")
-        chosen = {**_config(known, this_python=ours), **known}
+        chosen = _config(known, this_python=ours) | known
         with _environment(chosen):
             builder = sql.SparkSession.builder
             for name, value in chosen.items():
@@ -278,16 +230,51 @@ def session(
             return builder.getOrCreate()
 
 
-def warn_of_memory_limit(setting: Callable[[str], str | None], *, gpus: bool = False) -> None:
-    """Warn, once, of a bound on the address space of Python workers that shall use GPUs.
+def _completed(existing: Any, asked: Mapping[str, str]) -> Any:
+    for name, value in asked.items():
+        known = existing.conf.get(name, None)
+        if known == value:
+            continue
+        if not existing.conf.isModifiable(name):
+            raise UsageError(
+                "the session is there already, and this setting is made when one starts",
+                expected=value,
+                found=known,
+                where=name,
+                hint="Stop that session first.",
+            )
+        existing.conf.set(name, value)
+    return existing
 
-    Parameters
-    ----------
-    setting
-        Returns the value of one: to ask Java for all of them takes longer than all else that publishing asks it.
-    gpus
-        Whether they do, whatever the settings say.
-    """
+
+@contextlib.contextmanager
+def _environment(config: Mapping[str, str]) -> Iterator[None]:
+    """What Spark reads of this process's environment while it starts; put back afterwards."""
+    made: dict[str, str] = {}
+    if not java_runs():
+        java = find_java(config.get(_JAVA_OPTIONS, ""))
+        if java.home is not None:
+            made["JAVA_HOME"] = java.home
+    if "spark.pyspark.python" in config:  # which PySpark reads when it is started by spark-submit only
+        made["PYSPARK_PYTHON"] = config["spark.pyspark.python"]
+    addressed = {"spark.driver.host", "spark.driver.bindAddress"} & config.keys()
+    if _LOCAL.match(config["spark.master"]) and not addressed and not os.environ.get("SPARK_LOCAL_IP"):
+        made["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if config.get(_NO_SIGNALS) == "":
+        made["UCX_ERROR_SIGNALS"] = os.environ.get("UCX_ERROR_SIGNALS", "")
+    before = {name: os.environ[name] for name in made if name in os.environ}
+    os.environ.update(made)
+    try:
+        yield
+    finally:
+        for name in made:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+def warn_of_memory_limit(setting: Callable[[str], str | None], *, gpus: bool = False) -> None:
+    """Warn, once, of a bound on the address space of Python workers that use GPUs."""
+    # One setting after the other: to ask Java for all of them takes longer than all else that publishing asks it.
     if setting(MEMORY_LIMIT) is None or MEMORY_LIMIT in _warned:
         return
     if gpus or any(setting(name) is not None for name in _GPUS):
@@ -301,18 +288,11 @@ def warn_of_memory_limit(setting: Callable[[str], str | None], *, gpus: bool = F
 
 def _is_this_python(command: str) -> bool:
     """Whether a command is the Python of this process, environment and all."""
-    found = shutil.which(command)
-    return found is not None and os.path.abspath(found) in (sys.executable, _other_name(sys.executable))
-
-
-def _other_name(python: str) -> str:
     # An environment has its interpreter by two names.
-    folder, name = os.path.split(python)
-    return os.path.join(folder, "python" if name == "python3" else "python3")
-
-
-def _is_local(master: str) -> bool:
-    return _LOCAL.match(master) is not None
+    folder, name = os.path.split(sys.executable)
+    other = os.path.join(folder, "python" if name == "python3" else "python3")
+    path = shutil.which(command)
+    return path is not None and os.path.abspath(path) in (sys.executable, other)
 
 
 def pyspark_sql() -> Any:
@@ -331,46 +311,3 @@ def _default_session(sql: Any) -> Any:
     made = getattr(sql.SparkSession, "_instantiatedSession", None)
     context = getattr(made, "_sc", None)
     return made if context is not None and context._jsc is not None else None
-
-
-def _completed(existing: Any, asked: Mapping[str, str]) -> Any:
-    for name, value in asked.items():
-        if existing.conf.get(name, None) == value:
-            continue
-        if not existing.conf.isModifiable(name):
-            raise UsageError(
-                "the session is there already, and this setting is made when one starts",
-                expected=value,
-                found=existing.conf.get(name, None),
-                where=name,
-                hint="Stop that session first.",
-            )
-        existing.conf.set(name, value)
-    return existing
-
-
-@contextlib.contextmanager
-def _environment(config: Mapping[str, str]) -> Iterator[None]:
-    """What Spark reads of this process's environment while it starts; put back afterwards."""
-    made: dict[str, str] = {}
-    if not java_runs():
-        java = find_java(config.get(_JAVA_OPTIONS, ""))
-        if java.home is not None:
-            made["JAVA_HOME"] = java.home
-    if "spark.pyspark.python" in config:  # which PySpark reads when it is started by spark-submit only
-        made["PYSPARK_PYTHON"] = config["spark.pyspark.python"]
-    addressed = "spark.driver.host" in config or "spark.driver.bindAddress" in config
-    if _is_local(config["spark.master"]) and not addressed and not os.environ.get("SPARK_LOCAL_IP"):
-        made["SPARK_LOCAL_IP"] = "127.0.0.1"
-    if config.get(_NO_SIGNALS) == "":
-        made.setdefault("UCX_ERROR_SIGNALS", os.environ.get("UCX_ERROR_SIGNALS", ""))
-    before = {name: os.environ.get(name) for name in made}
-    os.environ.update(made)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
