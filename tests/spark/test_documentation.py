@@ -10,7 +10,8 @@ import pytest
 
 from bowstring import variant
 from bowstring.errors import Unsupported
-from bowstring.spark.type_mapping import column_form, is_marked
+from bowstring.spark.batches import column_form
+from bowstring.spark.types import is_marked
 from tests.conformance.intervals import DAY_TIME, MONTHS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "spark" / "types.md").read_text(encoding="utf-8")

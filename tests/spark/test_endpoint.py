@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BrokenError, ProducerFailed, UnknownTicket, UsageError
+from bowstring.spark.batches import Normaliser
 from bowstring.spark.offsets import Listing
-from bowstring.spark.options import ReadOptions
-from bowstring.spark.types import Normaliser, read_endpoint
+from bowstring.spark.options import ReadOptions, read_endpoint
 from tests.client_server.conftest import until
 
 TABLE = pa.table(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowstring.spark import input_batches
-from bowstring.spark.input_batches import incoming, joined
-from bowstring.spark.type_mapping import marked
+from bowstring.spark import batches as spark_batches
+from bowstring.spark.batches import incoming, joined
+from bowstring.spark.types import marked
 
 
 def batches_of(rows: list[int]) -> list[pa.RecordBatch]:
@@ -26,7 +26,7 @@ def test_small_batches_are_joined(rows: list[int], least: int) -> None:
     """The same rows come in order, none empty, large batches as they were, and no two small ones in a row."""
     source = batches_of(rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(input_batches, "_BATCH_BYTES", least)
+        patch.setattr(spark_batches, "_BATCH_BYTES", least)
         found = list(joined(source))
     assert [n for batch in found for n in batch["n"].to_pylist()] == list(range(sum(rows)))
     assert all(batch.num_rows for batch in found)
@@ -44,7 +44,7 @@ def test_a_large_batch_goes_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             taken.append(batch)
             yield batch
 
-    monkeypatch.setattr(input_batches, "_BATCH_BYTES", 8)
+    monkeypatch.setattr(spark_batches, "_BATCH_BYTES", 8)
     next(joined(arriving()))  # type: ignore[arg-type]
     assert len(taken) == 1
 

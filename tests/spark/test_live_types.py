@@ -12,10 +12,8 @@ import pytest
 
 import bowstring as bow
 from bowstring.errors import Unsupported
-from bowstring.spark.input_batches import FromSpark
-from bowstring.spark.schemas import published_schema, task_schema
-from bowstring.spark.type_mapping import column_form
-from bowstring.spark.types import to_spark_schema
+from bowstring.spark.batches import FromSpark, column_form, published_schema, to_spark_schema
+from bowstring.spark.types import task_schema
 from bowstring.testing.arrays import array_of
 from bowstring.testing.strategies import LEAF_TYPES
 from tests.spark.live import MARKS, batches_of, live_session

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.errors import InvalidData, LimitExceeded, Unsupported
-from bowstring.spark.type_mapping import column_form
-from bowstring.spark.types import Normaliser
+from bowstring.spark.batches import Normaliser, column_form
 from bowstring.testing.arrays import array_of
 from bowstring.testing.strategies import record_batches
 from tests.conformance.arrow_types import chains

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.errors import InvalidData, Unsupported, UsageError
-from bowstring.spark.input_batches import FromSpark, from_spark, shared
-from bowstring.spark.type_mapping import marked
-from bowstring.spark.types import Normaliser
+from bowstring.spark.batches import FromSpark, Normaliser
+from bowstring.spark.conversions import shared
+from bowstring.spark.types import marked
 from tests.spark.values import normalise
 
 SPARK = marked(b"variant")
@@ -77,7 +77,7 @@ def test_there_and_back(rows: list[Any], nest: list[str], dictionary: bool, star
     for how in nest:
         array = nested(array, how, nullable=True)
     batch = pa.record_batch({"v": array}).slice(start)
-    ours = from_spark(batch, dictionary=dictionary)
+    ours = FromSpark(batch.schema, dictionary=dictionary)(batch)
     ours.validate(full=True)
     assert leaves(pa.record_batch({"v": array}).column("v")) == rows
     field = ours.schema.field("v")
@@ -105,7 +105,7 @@ def _rows(array: pa.Array) -> list[Any]:
 def test_values_are_not_copied(rows: list[Any]) -> None:
     """Both ways, the bytes of the values, and towards Arrow those of distinct metadata, stay where they are."""
     batch = pa.record_batch({"v": as_spark_writes(rows)})
-    ours = from_spark(batch, dictionary=False)
+    ours = FromSpark(batch.schema, dictionary=False)(batch)
     for name in ("value", "metadata"):
         before, after = (each.column("v").field(name).buffers()[2] for each in (batch, ours))
         assert before is None or before.address == after.address
@@ -162,7 +162,8 @@ def test_bowstring_reads_what_comes_from_spark() -> None:
             strict=True,
         )
     ]
-    ours = from_spark(pa.record_batch({"v": as_spark_writes(rows)}))
+    batch = pa.record_batch({"v": as_spark_writes(rows)})
+    ours = FromSpark(batch.schema)(batch)
     from bowstring.columnar.batch import Batch
 
     found = variant.get(Batch.from_arrow(ours)["v"], "$.a", pa.int64())

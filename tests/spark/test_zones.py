@@ -13,11 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.spark.input_batches import from_spark
-from bowstring.spark.zones import arrow_zone
+from bowstring.spark.batches import FromSpark
+from bowstring.spark.types import arrow_zone
 from tests.spark.live import MARKS, live_session
 
 AT = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+
+
+def from_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of Spark's as it is published."""
+    return FromSpark(batch.schema)(batch)
 
 
 def batch_in(zone: str) -> pa.RecordBatch:

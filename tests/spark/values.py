@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bowstring.spark.types import Normaliser
+from bowstring.spark.batches import Normaliser
 
 __all__ = ["normalise", "plain"]
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bowstring.spark.tickets import Ticket
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["Application", "addresses_elsewhere", "addresses_of", "application_of"]
-
 _LOOK: Final = 0.5
 _RENEWALS: Final = 4
 _MOST_GIVEN_UP: Final = 16

@@ -16,11 +16,10 @@ from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, Usag
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, cpu
 from bowstring.server import Server
-from bowstring.spark.coalescing import has_stages
+from bowstring.spark.batches import incoming, published_schema
 from bowstring.spark.driver import sized_batches
-from bowstring.spark.input_batches import incoming
+from bowstring.spark.frames import has_stages, with_plain_names
 from bowstring.spark.refusals import reason
-from bowstring.spark.schemas import published_schema, with_plain_names
 from bowstring.spark.task import device_of, own_address
 from bowstring.spark.tickets import COLUMNS, Control, PublishedDataset, Ticket, dataset_of
 from bowstring.transport import Message, dial, listen
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
     from bowstring.spark.task import Order
     from bowstring.transport import Channel
-
-__all__ = ["StayingTask", "publish_in_tasks"]
 
 _LOOK_SECONDS: Final = 0.2
 _SEND_SECONDS: Final = 10.0

@@ -11,21 +11,6 @@ import pyarrow.compute as pc
 
 from bowstring.errors import InvalidData, LimitExceeded, Unsupported
 
-__all__ = [
-    "AS_LIST",
-    "TooLong",
-    "cast_to",
-    "decode",
-    "decode_runs",
-    "to_list",
-    "to_map",
-    "to_micros",
-    "to_struct",
-    "to_time",
-    "to_variant",
-    "without_nulls",
-]
-
 Convert = Callable[[Any], Any]
 _MOST: Final = (1 << 31) - 1
 _DAY: Final = 86_400_000_000_000
@@ -209,13 +194,7 @@ def _check_hidden(child: Any, parent: Any, path: str) -> None:
 
 
 def without_nulls(array: Any) -> Any:
-    """Return an array whose nulls, which something else hides, count as values.
-
-    Examples
-    --------
-    >>> without_nulls(pa.array([1, None], pa.int8())).null_count
-    0
-    """
+    """Return an array whose nulls, which something else hides, count as values."""
     type_ = array.type
     if pa.types.is_null(type_):
         return array
@@ -299,3 +278,74 @@ AS_LIST: Final[dict[int, Convert]] = {
     pa.lib.Type_LIST_VIEW: _from_view,
     pa.lib.Type_LARGE_LIST_VIEW: _from_view,
 }
+
+
+_SAMPLE: Final = 512
+
+
+class SharedMetadata:
+    """Encodes the metadata of a column, batch after batch: a dictionary that stays the same is the same object."""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+
+    def __call__(self, array: Any) -> Any:
+        made = shared(array)
+        if self._last is not None and made.dictionary.equals(self._last):
+            made = pa.DictionaryArray.from_arrays(made.indices, self._last, safe=False)
+        self._last = made.dictionary
+        return made
+
+
+def shared(array: Any) -> Any:
+    """Return bytes dictionary-encoded, if that pays; else each row has its own entry, and nothing is copied.
+
+    Rows that are null have some index: what lies above them is null, too.
+    """
+    rows = len(array)
+    if not rows:
+        return pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), array)
+    if _is_one(array):
+        first = pc.index(pc.is_valid(array), pa.scalar(value=True)).as_py() if array.null_count else 0
+        return pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(rows, np.int32)), pa.array([array[first].as_py()], array.type), safe=False
+        )
+    if not _repeats(array):
+        entries = without_nulls(array) if array.null_count else array
+        return pa.DictionaryArray.from_arrays(pa.array(np.arange(rows, dtype=np.int32)), entries, safe=False)
+    made = array.dictionary_encode()
+    if not made.null_count:
+        return made
+    if not len(made.dictionary):
+        return pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(rows, np.int32)), pa.array([b""], array.type), safe=False
+        )
+    return pa.DictionaryArray.from_arrays(made.indices.fill_null(0), made.dictionary)
+
+
+def _is_one(array: Any) -> bool:
+    """Whether all rows that are not null hold the same bytes; looks at memory at the speed of memory."""
+    wide = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+    raw = array.buffers()
+    offsets = np.frombuffer(raw[1], wide)[array.offset : array.offset + len(array) + 1]
+    lengths = np.diff(offsets)
+    valid = len(array) - array.null_count
+    total = int(offsets[-1]) - int(offsets[0])
+    if not valid or not total or raw[2] is None:
+        return False
+    length, rest = divmod(total, valid)
+    # With nulls: a length for each row that is not null, and none for the others.
+    if rest or np.count_nonzero(lengths == length) != valid or np.count_nonzero(lengths) != valid:
+        return False
+    data = raw[2].slice(int(offsets[0]), total)
+    return bool(data.slice(0, total - length).equals(data.slice(length)))
+
+
+def _repeats(array: Any) -> bool:
+    """Whether rows repeat, by a look at some that lie apart and at some that lie together."""
+    rows = len(array)
+    if rows < _SAMPLE:
+        return True
+    apart = np.linspace(0, rows - 1, _SAMPLE, dtype=np.int64)
+    sample = array.take(pa.array(apart))
+    return bool(2 * pc.count_distinct(sample).as_py() <= _SAMPLE)

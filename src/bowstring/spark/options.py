@@ -1,4 +1,4 @@
-"""The options of ``format("bowstring")`` for reading: which endpoints, which columns."""
+"""Reading for ``format("bowstring")``: its options, which endpoints they mean, and the batches of one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import importlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -18,9 +18,8 @@ from bowstring.client.stream import chosen_columns
 from bowstring.columnar.validation import Validated, checked_choice
 from bowstring.dissociated.endpoint import Dataset, Endpoint, is_flight
 from bowstring.errors import UnknownTicket, Unsupported, UsageError, did_you_mean
+from bowstring.spark.batches import Normaliser
 from bowstring.spark.offsets import Listing
-
-__all__ = ["ReadOptions", "known_options"]
 
 _SOURCES: Final = ("path", "uri", "url", "dataset", "name")
 _OTHERS: Final = (
@@ -192,6 +191,12 @@ class ReadOptions:
         schema = self._known().schema
         return schema if self.columns is None else chosen_columns(schema, self.columns)
 
+    def read(self, endpoint: Endpoint, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of one endpoint in the schema that Spark expects."""
+        return read_endpoint(
+            endpoint, target, columns=self.columns, truncate=self.truncate, validate=self.validate
+        )
+
     def _known(self) -> Dataset:
         if self.dataset is not None:
             return Dataset.from_json(self.dataset)
@@ -252,3 +257,85 @@ def _count(text: str | None) -> int | None:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise UsageError("the option maxEndpointsPerTrigger is a number above 0", found=text)
     return int(text)
+
+
+_OTHER: Final = "Read the data set anew: its schema is not the one that the data frame was made with."
+
+
+def read_endpoint(
+    endpoint: Endpoint,
+    target: pa.Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    truncate: bool = False,
+    validate: Validated = "structure",
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the batches of an endpoint as Spark takes them; a batch without rows is left out.
+
+    `target` has some of its columns, by their names in any case, in Spark's order.
+    """
+    with connect(endpoint, columns=columns, validate=validate) as stream:
+        # Not by a second connection: it would count as another reader, and what is made as it is read is read once.
+        yield from _batches(stream, _pruned(stream.schema.names, target.names), target, truncate)
+
+
+def _pruned(there: list[str], wanted: list[str]) -> list[str] | None:
+    """Return what columns are called that Spark wants; None where they are all, in order, or one is not there."""
+    if there == wanted or not wanted or len(set(there)) < len(there):
+        return None
+    by_case: dict[str, list[str]] = {}
+    for name in there:
+        by_case.setdefault(name.lower(), []).append(name)
+    columns = []
+    for name in wanted:
+        candidates = [name] if name in there else by_case.get(name.lower(), [])
+        if len(candidates) != 1:
+            return None
+        columns += candidates
+    return columns if len(set(columns)) == len(columns) else None
+
+
+def _batches(
+    stream: Any, pruned: list[str] | None, target: pa.Schema, truncate: bool
+) -> Iterator[pa.RecordBatch]:
+    schema = stream.schema if pruned is None else pa.schema([stream.schema.field(name) for name in pruned])
+    normaliser = Normaliser(schema, truncate=truncate)
+    _check(distinct_names(normaliser.schema), target)
+    for batch in stream:
+        for part in normaliser.batches(batch if pruned is None else batch.select(pruned)):
+            if part.num_rows:
+                yield _labelled(part, target)
+
+
+def distinct_names(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose repeated names have their position behind them: Spark reads no names twice."""
+    taken, fields = set(schema.names), []
+    seen: set[str] = set()
+    for index, field in enumerate(schema):
+        name = field.name
+        if name in seen:
+            name = f"{name}_{index}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+        seen.add(name)
+        fields.append(field.with_name(name))
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _labelled(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the schema that Spark compares: columns may be nullable there that have no nulls."""
+    if not batch.num_columns or batch.schema.equals(target):
+        return batch
+    return pa.RecordBatch.from_arrays(batch.columns, schema=target)
+
+
+def _check(found: pa.Schema, target: pa.Schema) -> None:
+    same = len(found) == len(target) and all(
+        ours.name.lower() == theirs.name.lower()
+        and ours.type == theirs.type
+        and (theirs.nullable or not ours.nullable)
+        for ours, theirs in zip(found, target, strict=True)
+    )
+    if not same:
+        raise UsageError("the data set has another schema", expected=target, found=found, hint=_OTHER)

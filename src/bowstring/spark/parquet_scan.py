@@ -16,23 +16,12 @@ from bowstring.errors import InvalidData, Unsupported
 from bowstring.parquet.file import OpenFile
 from bowstring.parquet.source import file_system
 from bowstring.spark.task import DepotTask, running_task
+from bowstring.spark.types import TAKEN_AS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from bowstring.spark.task import Order
-
-__all__ = [
-    "Piece",
-    "Scan",
-    "ScanTask",
-    "as_spark",
-    "check_file",
-    "is_same",
-    "pieces_of",
-    "scan_of",
-    "zones_of",
-]
 
 _PARQUET: Final = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 _USUAL: Final = {
@@ -294,19 +283,6 @@ _LEGACY: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyI
 _FIRST_PLAIN: Final = b"3.1.0"
 _YEAR_1: Final = -62_135_596_800_000_000
 _YEAR_10000: Final = 253_402_300_800_000_000
-# The same numbers in a wider type, or the same bytes behind other offsets.
-_WIDER: Final = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.large_string(): pa.string(),
-    pa.string_view(): pa.string(),
-    pa.large_binary(): pa.binary(),
-    pa.binary_view(): pa.binary(),
-    pa.time64("us"): pa.time64("ns"),
-    pa.date64(): pa.date32(),
-}
 
 
 def check_file(file: OpenFile, names: list[str], wanted: pa.Schema, where: str) -> None:
@@ -401,9 +377,10 @@ def is_same(found: pa.DataType, wanted: pa.DataType, *, instants: bool = False) 
         return is_same(found.key_type, wanted.key_type) and is_same(found.item_type, wanted.item_type)
     if _is_list(found) and pa.types.is_list(wanted):
         return is_same(found.value_type, wanted.value_type)
-    if pa.types.is_fixed_size_binary(found):
-        return bool(wanted == pa.binary())
-    return bool(found == wanted or _WIDER.get(found) == wanted)
+    if pa.types.is_time(found):
+        return bool(found in (wanted, pa.time64("us")) and wanted == pa.time64("ns"))
+    # The same numbers in a wider type, or the same bytes behind other offsets.
+    return bool(found == wanted or TAKEN_AS.get(found.id) == wanted)
 
 
 def _check_years(array: Any, where: str) -> None:

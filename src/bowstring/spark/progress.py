@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from bowstring.spark.driver import Driver
 
-__all__ = ["Progress", "reporter"]
-
 # Short ones end before anybody reads it.
 _FIRST_SECONDS: Final = 1.0
 

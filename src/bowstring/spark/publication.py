@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bowstring.depot import Depot
     from bowstring.dissociated.endpoint import Dataset
 
-__all__ = ["Job", "Keep", "Publication"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Keep:

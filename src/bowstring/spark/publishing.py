@@ -12,21 +12,16 @@ from bowstring.errors import BowstringError, BrokenError, MissingDependency, Usa
 from bowstring.server.arguments import check_offer
 from bowstring.spark.application_lease import application_of
 from bowstring.spark.barrier import publish_in_tasks
-from bowstring.spark.coalescing import coalesced
+from bowstring.spark.batches import published_schema
 from bowstring.spark.driver import driver_of
+from bowstring.spark.frames import coalesced, frame_of, with_lists_of_vectors, with_plain_names
 from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of
 from bowstring.spark.progress import reporter
 from bowstring.spark.publication import Job, Keep, Publication
 from bowstring.spark.refusals import forbidden, lacking
-from bowstring.spark.schemas import (
-    check_columns,
-    frame_of,
-    published_schema,
-    with_lists_of_vectors,
-    with_plain_names,
-)
 from bowstring.spark.sessions import MEMORY_LIMIT, warn_of_memory_limit
 from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, StopTask, data_set_id
+from bowstring.spark.types import check_columns
 from bowstring.spark.waiting import no_room, watched
 
 if TYPE_CHECKING:
@@ -37,8 +32,6 @@ if TYPE_CHECKING:
     from bowstring.spark.progress import Progress
     from bowstring.spark.tickets import PublishedDataset
     from bowstring.transport.certificates import TlsConfig
-
-__all__ = ["dataset", "drop", "publish", "stop_depots"]
 
 
 def publish(

@@ -7,8 +7,6 @@ from typing import Final
 
 from bowstring.errors import BowstringError, MissingDependency, Unsupported
 
-__all__ = ["forbidden", "lacking", "no_depot", "reason"]
-
 _NO_DEPOT: Final = "a task could neither find nor start a depot on its host"
 _OURS: Final = "bowstring.errors."
 _MOST: Final = 500

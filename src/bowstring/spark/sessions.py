@@ -54,7 +54,7 @@ def given_settings() -> dict[str, str]:
                 pairs.append((value.partition("=")[0], value.partition("=")[2]))
             else:
                 named.append((_SETTINGS[option], value))
-    settings = {}
+    settings: dict[str, str] = {}
     for path in files or _defaults_files():
         with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
             settings |= read_properties(file.read())

@@ -9,12 +9,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
+from bowstring.spark.batches import published_schema, to_spark_schema
 from bowstring.spark.offsets import START, Listing, Position, between, latest, wanted
-from bowstring.spark.options import ReadOptions
-from bowstring.spark.schemas import published_schema, task_schema
-from bowstring.spark.types import distinct_names, read_endpoint, to_spark_schema
-
-__all__ = ["BowstringDataSource", "BowstringReader", "BowstringStreamReader"]
+from bowstring.spark.options import ReadOptions, distinct_names
+from bowstring.spark.types import task_schema
 
 
 def _available_now() -> Any:
@@ -72,17 +70,9 @@ class BowstringReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one endpoint."""
-        if (
-            partition is None or partition.value is None
-        ):  # Spark 4.1's, and later ones', for no partitions at all
+        if partition is None or partition.value is None:  # Spark's own, for no partitions at all
             return iter(())
-        return read_endpoint(
-            partition.value,
-            self._target,
-            columns=self._options.columns,
-            truncate=self._options.truncate,
-            validate=self._options.validate,
-        )
+        return self._options.read(partition.value, self._target)
 
 
 class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: ignore[misc]
@@ -124,10 +114,4 @@ class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: 
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one endpoint."""
-        return read_endpoint(
-            partition.value,
-            self._target,
-            columns=self._options.columns,
-            truncate=self._options.truncate,
-            validate=self._options.validate,
-        )
+        return self._options.read(partition.value, self._target)

@@ -21,7 +21,7 @@ from bowstring.depot.launch import TOO_LATE
 from bowstring.errors import BowstringError, NotOnDevice, RefusedError, UsageError
 from bowstring.memory import device_by_name
 from bowstring.memory.handle import start_time
-from bowstring.spark.input_batches import incoming
+from bowstring.spark.batches import incoming
 from bowstring.spark.refusals import no_depot
 from bowstring.spark.tickets import Ticket
 from bowstring.transport.tcp import spelled
@@ -33,22 +33,6 @@ if TYPE_CHECKING:
 
     from bowstring.depot import Depot, Options
     from bowstring.memory import Device
-
-__all__ = [
-    "LEASE_SECONDS",
-    "DepotTask",
-    "Order",
-    "StopTask",
-    "data_set_id",
-    "driver_identity",
-    "executor_pid",
-    "freeze_imports",
-    "lasting_pid",
-    "own_address",
-    "running_task",
-    "task_address",
-    "task_device",
-]
 
 # Spark sets it for workers that get more than one task.
 _USED_AGAIN: Final = "SPARK_REUSE_WORKER"

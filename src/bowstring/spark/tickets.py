@@ -18,8 +18,6 @@ from bowstring.errors import InvalidData, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["COLUMNS", "Control", "PublishedDataset", "Ticket", "dataset_of"]
-
 COLUMNS: Final = (
     "partition int, endpoint string, schema binary, num_rows bigint, num_batches bigint, nbytes bigint, "
     "depot string, remote_depot string"

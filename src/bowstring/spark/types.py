@@ -1,144 +1,222 @@
-"""Batches in the types that Spark takes (``docs/spark/types.md`` has the table), and an endpoint read as those."""
+"""The table of types between Arrow and Spark, and schemas from one to the other, before any task runs."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
-from collections.abc import Generator, Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
 
-from bowstring.client import connect
-from bowstring.columnar.validation import Validated
-from bowstring.dissociated.endpoint import Endpoint
-from bowstring.errors import InvalidData, UsageError
-from bowstring.spark.conversions import TooLong
-from bowstring.spark.type_mapping import column_form, is_marked
+from bowstring.columnar.marks import NAME_KEY, VARIANT_NAMES
+from bowstring.columnar.nodes import storage_type
+from bowstring.errors import Unsupported
+from bowstring.variant.spark_casts import SHORT_ZONES
 
-__all__ = ["Normaliser", "distinct_names", "read_endpoint", "to_spark_schema"]
+_ID: Final = pa.lib
+# A type of Spark's, the Arrow type of its batches, and other Arrow types that become it (docs/spark/types.md).
+_TABLE: Final[tuple[tuple[str, pa.DataType, tuple[int, ...]], ...]] = (
+    ("NullType", pa.null(), ()),
+    ("BooleanType", pa.bool_(), ()),
+    ("ByteType", pa.int8(), ()),
+    ("ShortType", pa.int16(), (_ID.Type_UINT8,)),
+    ("IntegerType", pa.int32(), (_ID.Type_UINT16,)),
+    ("LongType", pa.int64(), (_ID.Type_UINT32,)),
+    ("FloatType", pa.float32(), (_ID.Type_HALF_FLOAT,)),
+    ("DoubleType", pa.float64(), ()),
+    ("StringType", pa.string(), (_ID.Type_LARGE_STRING, _ID.Type_STRING_VIEW)),
+    ("BinaryType", pa.binary(), (_ID.Type_LARGE_BINARY, _ID.Type_BINARY_VIEW, _ID.Type_FIXED_SIZE_BINARY)),
+    ("DateType", pa.date32(), (_ID.Type_DATE64,)),
+    ("TimeType", pa.time64("ns"), (_ID.Type_TIME32,)),
+    ("TimestampNTZType", pa.timestamp("us"), ()),
+    ("DayTimeIntervalType", pa.duration("us"), ()),
+)
+TAKEN_AS: Final[dict[int, pa.DataType]] = {
+    id_: arrow for _, arrow, others in _TABLE for id_ in (arrow.id, *others)
+} | {_ID.Type_UINT64: pa.decimal128(20, 0)}
+"""What Spark takes an Arrow type as, by the type's id, where its parameters do not matter."""
+_OF_SPARK: Final = {spark: arrow for spark, arrow, _ in _TABLE} | {
+    "CharType": pa.string(),
+    "VarcharType": pa.string(),
+    "CalendarIntervalType": pa.month_day_nano_interval(),
+}
+_OF_ARROW: Final = {arrow.id: spark for spark, arrow, _ in _TABLE}
+_CHILDREN: Final = {
+    b"variant": ("metadata", "value"),
+    b"geometry": ("wkb", "srid"),
+    b"geography": ("wkb", "srid"),
+}
+NOTES: Final = b"SPARK::metadata::json"
+"""Where Spark keeps the metadata of a column in an Arrow field."""
 
 
-class Normaliser:
-    """Makes batches of one schema as Spark takes them.
+def extension_name(field: pa.Field) -> str | None:
+    """Return the name of a field's extension type, from its type or from its metadata."""
+    if isinstance(field.type, pa.BaseExtensionType):
+        return str(field.type.extension_name)
+    name = (field.metadata or {}).get(NAME_KEY)
+    return None if name is None else name.decode(errors="replace")
 
-    Parameters
-    ----------
-    schema
-        The schema of the batches.
-    truncate
-        Whether nanoseconds may be cut, downwards, to the microseconds that Spark has. Otherwise a value with
-        nanoseconds is an error.
 
-    Attributes
-    ----------
-    schema
-        What Spark checks against: names, types and nullability.
+def is_variant(field: pa.Field) -> bool:
+    """Whether a field is a Variant, marked by Arrow or by Spark."""
+    storage = storage_type(field.type)
+    marked_by_arrow = pa.types.is_struct(storage) and extension_name(field) in VARIANT_NAMES
+    return marked_by_arrow or is_marked(storage, b"variant")
 
-    Raises
-    ------
-    Unsupported
-        Spark has nothing for a type.
 
-    Examples
-    --------
-    >>> normaliser = Normaliser(pa.schema([("a", pa.uint8())]))
-    >>> normaliser(pa.record_batch({"a": pa.array([1, None], pa.uint8())})).column("a")
-    <pyarrow.lib.Int16Array object at ...>
-    [
-      1,
-      null
-    ]
+def is_marked(type_: pa.DataType, *marks: bytes) -> bool:
+    """Whether a type is a struct that Spark marked, as ``variant``, ``geometry`` or ``geography``."""
+    if not pa.types.is_struct(type_):
+        return False
+    fields = {field.name: field for field in type_}
+    return any(
+        len(fields) == type_.num_fields == 2
+        and set(_CHILDREN[mark]) == set(fields)
+        and (fields[_CHILDREN[mark][0]].metadata or {}).get(mark) == b"true"
+        for mark in marks
+    )
+
+
+def marked(mark: bytes, binary: pa.DataType | None = None) -> pa.DataType:
+    """Return Spark's struct of a Variant (``b"variant"``), value first."""
+    binary = binary or pa.binary()
+    bearer, other = _CHILDREN[mark]
+    return pa.struct(
+        [
+            pa.field(other, binary, nullable=False),
+            pa.field(bearer, binary, nullable=False, metadata={mark: b"true"}),
+        ]
+    )
+
+
+# ZoneOffset.of, with a digit less where Spark before 3.0 took one less.
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?|:(\d))?", re.ASCII)
+_SHORT: Final = {**SHORT_ZONES, "EST": "-05:00", "HST": "-10:00", "MST": "-07:00", "UT": "UTC", "Z": "UTC"}
+
+
+@functools.cache
+def arrow_zone(zone: str) -> str:
+    """Return a time zone of a session as Arrow has it: a name of the time zone database, or ``+hh:mm``.
+
+    Arrow has no offsets with seconds; such a zone becomes UTC, as instants stay the same in any zone.
     """
-
-    schema: pa.Schema
-
-    def __init__(self, schema: pa.Schema, *, truncate: bool = False) -> None:
-        self._source = schema
-        self._forms = [column_form(field, truncate=truncate) for field in schema]
-        self.schema = pa.schema([form.field for form in self._forms])
-
-    def __call__(self, batch: Any) -> pa.RecordBatch:
-        """Return a batch of the same rows.
-
-        Raises
-        ------
-        UsageError
-            The batch has another schema.
-        Unsupported
-            A value does not fit into Spark's type, or has nanoseconds.
-        InvalidData
-            A null where the schema allows none.
-        LimitExceeded
-            The rows do not fit into one batch with Spark's 32-bit offsets: :meth:`batches` makes several.
-        """
-        source = batch if isinstance(batch, pa.RecordBatch) else batch.to_arrow()
-        if not source.schema.equals(self._source):
-            raise UsageError("a batch has another schema", expected=self._source, found=source.schema)
-        columns = []
-        for form, column in zip(self._forms, source.columns, strict=True):
-            made = column if form.convert is None else form.convert(column)
-            if not form.field.nullable and made.null_count:
-                raise InvalidData("a null where the schema allows none", where=form.field.name)
-            columns.append(made)
-        if not columns:
-            return _without_columns(source.num_rows)
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def batches(self, batch: Any) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a batch in as many batches as Spark's 32-bit offsets need, mostly one."""
-        source = batch if isinstance(batch, pa.RecordBatch) else batch.to_arrow()
-        try:
-            made = self(source)
-        except TooLong:
-            half = source.num_rows // 2
-            if not half:
-                raise
-            yield from self.batches(source.slice(0, half))
-            yield from self.batches(source.slice(half))
-        else:
-            yield made
+    match = _OFFSET.fullmatch(zone)
+    if match is None:
+        return _SHORT.get(zone, zone)
+    sign, hours, minutes, seconds, minute = match.groups()
+    hours, minutes = int(hours), int(minutes or minute or 0)
+    if int(seconds or 0) or not (hours or minutes):
+        return "UTC"
+    return f"{sign}{hours:02}:{minutes:02}"
 
 
-def to_spark_schema(schema: pa.Schema) -> Any:
-    """Return the ``StructType`` that Spark gives to batches of a schema.
+def check_columns(source: Any) -> None:
+    """Refuse a data frame, or a ``StructType``, without columns: Spark tells tasks nothing of its rows."""
+    if not (source.columns if hasattr(source, "columns") else source.names):
+        raise Unsupported("rows without columns do not travel from Spark", hint="Give them a column.")
 
-    Raises
-    ------
-    Unsupported
-        Spark has nothing for a type; the message names it, and the place.
-    MissingDependency
-        The extra ``[spark]`` is not installed.
+
+def task_schema(source: Any) -> pa.Schema:
+    """Return the schema of the batches that ``mapInArrow`` hands to tasks, of a data frame or a ``StructType``.
+
+    A data frame says the session's time zone, and whether strings and binary are large.
     """
-    from bowstring.spark.sessions import pyspark_sql
-
-    pyspark_sql()
-    made = _Made(importlib.import_module("pyspark.sql.types"))
-    return made.struct([column_form(field).field for field in schema])
-
-
-def _without_columns(rows: int) -> pa.RecordBatch:
-    empty = pa.StructArray.from_buffers(pa.struct([]), rows, [None], children=[])
-    return pa.RecordBatch.from_struct_array(empty)
+    session = getattr(source, "sparkSession", None)
+    if session is None:
+        return pa.schema(_FromStruct("UTC", large=False).fields(source, ""))
+    large = session.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
+    made = _FromStruct(session.conf.get("spark.sql.session.timeZone"), large=large)
+    return pa.schema(made.fields(source.schema, ""))
 
 
-class _Made:
-    """Spark's types for those that `column_form` gives."""
+class _FromStruct:
+    """Arrow's types for Spark's."""
 
-    def __init__(self, types: Any) -> None:
-        self._types = types
+    def __init__(self, zone: str, *, large: bool) -> None:
+        binary = pa.large_binary() if large else pa.binary()
+        self._binary = binary
+        self._types = _OF_SPARK | {
+            "TimestampType": pa.timestamp("us", zone),
+            "BinaryType": binary,
+            "VariantType": marked(b"variant", binary),
+        }
+        if large:
+            self._types |= dict.fromkeys(("StringType", "CharType", "VarcharType"), pa.large_string())
+
+    def fields(self, struct: Any, path: str) -> list[pa.Field]:
+        return [
+            self._field(
+                field.name,
+                self._type(field.dataType, f"{path}{field.name}"),
+                field.nullable,
+                {NOTES: json.dumps(field.metadata)} if field.metadata else None,
+            )
+            for field in struct.fields
+        ]
+
+    def _field(self, name: str, type_: pa.DataType, nullable: bool, metadata: Any = None) -> pa.Field:
+        # Spark's array() has elements of type void that are never null; pyarrow has no such fields.
+        return pa.field(name, type_, nullable or pa.types.is_null(type_), metadata)
+
+    def _type(self, spark: Any, path: str) -> pa.DataType:
+        name = type(spark).__name__
+        if name in self._types:
+            return self._types[name]
+        if name == "DecimalType":
+            return pa.decimal128(spark.precision, spark.scale)
+        if name == "ArrayType":
+            inner = self._type(spark.elementType, f"{path}.element")
+            return pa.list_(self._field("element", inner, spark.containsNull))
+        if name == "MapType":
+            key = self._type(spark.keyType, f"{path}.key")
+            if pa.types.is_null(key):  # map(): Arrow's keys are never null, and all values of this type are
+                raise Unsupported(
+                    "a map whose keys have no type",
+                    found=spark.simpleString(),
+                    where=path,
+                    hint="Cast it: cast(map() as map<string, string>).",
+                )
+            value = self._type(spark.valueType, f"{path}.value")
+            return pa.map_(key, self._field("value", value, spark.valueContainsNull))
+        if name == "StructType":
+            return pa.struct(self.fields(spark, f"{path}."))
+        if name in ("GeometryType", "GeographyType"):
+            marks = {name.removesuffix("Type").lower(): "true", "srid": str(spark.srid)}
+            srid = pa.field("srid", pa.int32(), nullable=False)
+            return pa.struct([srid, pa.field("wkb", self._binary, nullable=False, metadata=marks)])
+        if hasattr(spark, "sqlType"):
+            return self._type(spark.sqlType(), path)
+        raise Unsupported("the type does not travel from Spark as Arrow", found=spark, where=path)
+
+
+class ToStruct:
+    """Spark's types for Arrow's, of fields that are as Spark takes them."""
+
+    def __init__(self) -> None:
+        self._types: Any = importlib.import_module("pyspark.sql.types")
 
     def struct(self, fields: Iterable[pa.Field]) -> Any:
+        """Return the ``StructType`` of some fields."""
         made = [
-            self._types.StructField(field.name, self._type(field.type), field.nullable, _metadata(field))
+            self._types.StructField(field.name, self._type(field.type), field.nullable, _notes(field))
             for field in fields
         ]
         return self._types.StructType(made)
 
     def _type(self, type_: pa.DataType) -> Any:
         types = self._types
+        if is_marked(type_, b"variant"):
+            return types.VariantType()
+        for mark, name in ((b"geometry", "GeometryType"), (b"geography", "GeographyType")):
+            if is_marked(type_, mark):
+                srid = int(type_.field("wkb").metadata.get(b"srid", b"-1"))
+                return getattr(types, name)("ANY" if srid == -1 else srid)
         if pa.types.is_struct(type_):
-            return self._marked(type_) or self.struct(type_)
+            return self.struct(type_)
         if pa.types.is_list(type_):
             items = type_.value_field
             return types.ArrayType(self._type(items.type), items.nullable)
@@ -147,152 +225,54 @@ class _Made:
             return types.MapType(self._type(type_.key_type), self._type(items.type), items.nullable)
         if pa.types.is_decimal(type_):
             return types.DecimalType(type_.precision, type_.scale)
-        if pa.types.is_timestamp(type_):
-            return types.TimestampType() if type_.tz else types.TimestampNTZType()
-        return getattr(types, _NAMES[type_.id])()
-
-    def _marked(self, type_: pa.DataType) -> Any:
-        if is_marked(type_, b"variant"):
-            return self._types.VariantType()
-        for mark, name in ((b"geometry", "GeometryType"), (b"geography", "GeographyType")):
-            if is_marked(type_, mark):
-                srid = int(type_.field("wkb").metadata.get(b"srid", b"-1"))
-                return getattr(self._types, name)("ANY" if srid == -1 else srid)
-        return None
+        zoned = pa.types.is_timestamp(type_) and type_.tz is not None
+        return types.TimestampType() if zoned else getattr(types, _OF_ARROW[type_.id])()
 
 
-def _metadata(field: pa.Field) -> Any:
-    kept = (field.metadata or {}).get(b"SPARK::metadata::json")
+def _notes(field: pa.Field) -> Any:
+    kept = (field.metadata or {}).get(NOTES)
     try:
-        found = json.loads(kept) if kept else {}
+        notes = json.loads(kept) if kept else {}
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return notes if isinstance(notes, dict) else {}
 
 
-_NAMES: Final = {
-    pa.lib.Type_NA: "NullType",
-    pa.lib.Type_BOOL: "BooleanType",
-    pa.lib.Type_INT8: "ByteType",
-    pa.lib.Type_INT16: "ShortType",
-    pa.lib.Type_INT32: "IntegerType",
-    pa.lib.Type_INT64: "LongType",
-    pa.lib.Type_FLOAT: "FloatType",
-    pa.lib.Type_DOUBLE: "DoubleType",
-    pa.lib.Type_STRING: "StringType",
-    pa.lib.Type_BINARY: "BinaryType",
-    pa.lib.Type_DATE32: "DateType",
-    pa.lib.Type_TIME64: "TimeType",
-    pa.lib.Type_DURATION: "DayTimeIntervalType",
-}
+_MOST_TOLD: Final = 8
 
 
-_OTHER: Final = "Read the data set anew: its schema is not the one that the data frame was made with."
+def differences(known: pa.Schema, planned: pa.Schema) -> tuple[str, str] | None:
+    """Return the columns in which a planned schema is another one, as they are known and as planned; None for none.
 
-
-def read_endpoint(
-    endpoint: Endpoint,
-    target: pa.Schema,
-    *,
-    columns: Sequence[str] | None = None,
-    truncate: bool = False,
-    validate: Validated = "structure",
-) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the batches of an endpoint as Spark takes them; a batch without rows is left out.
-
-    Parameters
-    ----------
-    endpoint
-        What is read, once, from its beginning to its end.
-    target
-        The schema that Spark expects: some of the columns, by their names in any case, in its own order.
-    columns, truncate, validate
-        As the options.
-
-    Raises
-    ------
-    UsageError
-        The endpoint has another schema.
-    BrokenError, DeadlineExceeded, RefusedError
-        Its producer is gone, does not answer, or says no.
-
-    Examples
-    --------
-    >>> import bowstring as bow
-    >>> with bow.Server() as server:
-    ...     endpoint = server.publish("t", pa.table({"a": pa.array([1, 2], pa.uint8())}))
-    ...     [batch] = read_endpoint(endpoint, pa.schema([("a", pa.int16())]))
-    >>> batch.column("a").to_pylist()
-    [1, 2]
+    What a plan of a data source cannot know is no difference: the session's time zone, and how large offsets are.
     """
-    with connect(endpoint, columns=columns, validate=validate) as stream:
-        # Not by a second connection: it would count as another reader, and what is made as it is read is read once.
-        yield from _batches(stream, _pruned(stream.schema.names, target.names), target, truncate)
-
-
-def _pruned(there: list[str], wanted: list[str]) -> list[str] | None:
-    """Return what columns are called that Spark wants; None where they are all, in order, or one is not there."""
-    if there == wanted or not wanted or len(set(there)) < len(there):
-        return None
-    by_case: dict[str, list[str]] = {}
-    for name in there:
-        by_case.setdefault(name.lower(), []).append(name)
-    columns = []
-    for name in wanted:
-        candidates = [name] if name in there else by_case.get(name.lower(), [])
-        if len(candidates) != 1:
+    before, after = list(known), list(planned)
+    if known.names == planned.names:
+        pairs = zip(before, after, strict=True)
+        other = [(one, two) for one, two in pairs if _as_planned(one.type) != _as_planned(two.type)]
+        if not other:
             return None
-        columns += candidates
-    return columns if len(set(columns)) == len(columns) else None
+        before, after = [one for one, _ in other], [two for _, two in other]
+    return _listed(before), _listed(after)
 
 
-def _batches(
-    stream: Any, pruned: list[str] | None, target: pa.Schema, truncate: bool
-) -> Iterator[pa.RecordBatch]:
-    schema = stream.schema if pruned is None else pa.schema([stream.schema.field(name) for name in pruned])
-    normaliser = Normaliser(schema, truncate=truncate)
-    _check(distinct_names(normaliser.schema), target)
-    for batch in stream:
-        for part in normaliser.batches(batch if pruned is None else batch.select(pruned)):
-            if part.num_rows:
-                yield _labelled(part, target)
+def _listed(fields: list[pa.Field]) -> str:
+    names = [f"{field.name} {field.type}" for field in fields[:_MOST_TOLD]]
+    return ", ".join(names + ["…"] * (len(fields) > _MOST_TOLD))
 
 
-def distinct_names(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose repeated names have their position behind them: Spark reads no names twice.
-
-    Examples
-    --------
-    >>> distinct_names(pa.schema([("x", pa.int8()), ("y", pa.int8()), ("x", pa.int8())])).names
-    ['x', 'y', 'x_2']
-    """
-    taken, fields = set(schema.names), []
-    seen: set[str] = set()
-    for index, field in enumerate(schema):
-        name = field.name
-        if name in seen:
-            name = f"{name}_{index}"
-            while name in taken:
-                name += "_"
-            taken.add(name)
-        seen.add(name)
-        fields.append(field.with_name(name))
-    return pa.schema(fields, metadata=schema.metadata)
-
-
-def _labelled(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with the schema that Spark compares: columns may be nullable there that have no nulls."""
-    if not batch.num_columns or batch.schema.equals(target):
-        return batch
-    return pa.RecordBatch.from_arrays(batch.columns, schema=target)
-
-
-def _check(found: pa.Schema, target: pa.Schema) -> None:
-    same = len(found) == len(target) and all(
-        ours.name.lower() == theirs.name.lower()
-        and ours.type == theirs.type
-        and (theirs.nullable or not ours.nullable)
-        for ours, theirs in zip(found, target, strict=True)
-    )
-    if not same:
-        raise UsageError("the data set has another schema", expected=target, found=found, hint=_OTHER)
+def _as_planned(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp(type_.unit, "UTC")
+    if pa.types.is_large_string(type_) or pa.types.is_large_binary(type_):
+        return TAKEN_AS[type_.id]
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_as_planned(field.type)) for field in type_.fields])
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_as_planned(type_.value_type)))
+    if pa.types.is_map(type_):
+        key, value = _as_planned(type_.key_type), _as_planned(type_.item_type)
+        return pa.map_(type_.key_field.with_type(key), type_.item_field.with_type(value))
+    if pa.types.is_dictionary(type_):
+        return pa.dictionary(type_.index_type, _as_planned(type_.value_type))
+    return type_

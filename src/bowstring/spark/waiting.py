@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from bowstring.spark.driver import Driver, TaskCount
     from bowstring.spark.task import Order
 
-__all__ = ["label", "no_room", "watched"]
-
 _LOG: Final = logging.getLogger("bowstring.spark")
 _LOOK: Final = 0.3
 _SHOWN: Final = 5

@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Be the daemon."""

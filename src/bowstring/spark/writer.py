@@ -24,7 +24,6 @@ from bowstring.errors import (
 )
 from bowstring.spark.application_lease import addresses_elsewhere, addresses_of
 from bowstring.spark.options import NO_TABLES, known_options
-from bowstring.spark.schemas import differences
 from bowstring.spark.task import (
     LEASE_SECONDS,
     WAIT_SECONDS,
@@ -37,6 +36,7 @@ from bowstring.spark.task import (
     running_task,
 )
 from bowstring.spark.tickets import Ticket, dataset_of
+from bowstring.spark.types import differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.dissociated.endpoint import Dataset
-
-__all__ = ["DatasetStreamWriter", "DatasetWriter", "Written"]
 
 _OPTIONS: Final = ("name", "path", "readers", "lease_seconds", "ttl", "wait_for_room", "depot_options")
 _BATCH: Final = "streaming.sql.batchId"

@@ -1,7 +1,8 @@
-"""Small partitions: how many tasks a publication takes, where joining partitions leaves their order alone."""
+"""What is published of a data frame: its columns, and how many tasks it takes where its partitions are small."""
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.errors import UsageError
@@ -9,7 +10,50 @@ from bowstring.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["coalesced", "has_stages"]
+
+def frame_of(source: Any) -> Any:
+    """Return the data frame of Spark that a data frame or series of pandas-on-Spark is, without its index."""
+    if not hasattr(source, "mapInArrow") and type(source).__module__.startswith("pyspark.pandas"):
+        frame = source if hasattr(source, "to_spark") else source.to_frame()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the index is lost is what the documentation says
+            return frame.to_spark()
+    return source
+
+
+def with_lists_of_vectors(df: Any) -> Any:
+    """Return a data frame whose columns of ML vectors, dense and sparse, are ``array<double>``.
+
+    Vectors within structs and lists stay what Spark stores them as: a struct of type, size, indices and values.
+    """
+    vectors = [type(field.dataType).__name__ == "VectorUDT" for field in df.schema.fields]
+    if not any(vectors):
+        return df
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.sql.functions import when
+
+    plain, names = with_plain_names(df)
+    columns = [
+        # vector_to_array takes no null.
+        when(plain[name].isNotNull(), vector_to_array(plain[name])).alias(name) if is_vector else plain[name]
+        for name, is_vector in zip(plain.columns, vectors, strict=True)
+    ]
+    made = plain.select(*columns)
+    return made if names is None else made.toDF(*names)
+
+
+def with_plain_names(df: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """Return a data frame whose columns ``mapInArrow`` finds by their names, and the names that they had.
+
+    Spark looks for ``a.b`` in a struct, and finds two columns where a name is repeated. There, columns are renamed
+    by their position; ``None`` where nothing was renamed.
+    """
+    names = tuple(df.columns)
+    found = {name.lower() for name in names}
+    if len(found) == len(names) and not any("." in name or "`" in name for name in names):
+        return df, None
+    return df.toDF(*(f"c{index}" for index in range(len(names)))), names
+
 
 # Partitions of this many bytes and more are left as they are.
 _ENOUGH: Final = 1 << 20
@@ -38,19 +82,8 @@ _UNKNOWN: Final = frozenset(
 def coalesced(df: Any, how: Any) -> Any:
     """Return a data frame whose small partitions are joined, in their order; or as it is.
 
-    Parameters
-    ----------
-    df
-        What is published.
-    how
-        ``"auto"``: partitions that Spark estimates below 1 MiB are joined, to no fewer than two for each core,
-        where the result has the same order of rows or no order at all. A number: at most so many partitions, as
-        ``df.coalesce`` makes them. ``None``: as it is.
-
-    Raises
-    ------
-    UsageError
-        `how` is something else.
+    With ``"auto"`` partitions that Spark estimates below 1 MiB are, to no fewer than two for each core, where the
+    result has the same order of rows or no order at all; a number is at most so many partitions.
     """
     if how is None:
         return df
