@@ -38,6 +38,10 @@ class Context:
         """Return which attempt."""
         return self._numbers[1]
 
+    def attemptNumber(self) -> int:  # noqa: N802  Spark's name
+        """Return how many attempts at the partition were before."""
+        return 0
+
     def getLocalProperty(self, name: str) -> Any:  # noqa: N802  Spark's name
         """Return what the driver says of the query."""
         return self._properties.get(name)

@@ -231,12 +231,9 @@ class ScanTask:
         """Publish one piece, and give back one ticket."""
         for _ in numbers:
             pass  # a worker that leaves something of its input unread is not used again
-        context = running_task()
-        partition = context.partitionId()
+        partition = running_task().partitionId()
         if self.order.only is None or partition in self.order.only:
-            task = DepotTask(self.order)
-            piece = self.pieces[partition]
-            yield task.publish(self.read(piece), partition, context.taskAttemptId()).as_batch()
+            yield DepotTask(self.order).ticket(self.read(self.pieces[partition])).as_batch()
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """Read a piece, as Spark would give it.

@@ -17,7 +17,7 @@ from bowstring.spark.task import Order
 from bowstring.spark.tickets import COLUMNS, Control, PublishedDataset, Ticket, dataset_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     import pyarrow as pa
 
@@ -27,24 +27,73 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Keep:
-    """How long a data set is kept, and under which name.
+    """How long a data set is kept, and under which name."""
 
-    Attributes
-    ----------
-    name
-        What it is called; ``None`` for one that is freed with its handle.
-    replace
-        Whether the name may mean something already.
-    ttl
-        After how many seconds it is freed; ``None`` for as long as the application.
-    stay
-        For how many seconds it is kept after the end of the application.
-    """
-
+    # None for one that is freed with its handle.
     name: str | None = None
+    # Whether the name may mean something already.
     replace: bool = True
+    # After how many seconds it is freed; None for as long as the application.
     ttl: float | None = None
+    # For how many seconds it is kept after the end of the application.
     stay: float = 0.0
+
+
+def commit(
+    tickets: Collection[Ticket],
+    empty: pa.Schema,
+    order: Order,
+    keep: Keep,
+    depots: Iterable[Depot],
+    catalog: Depot | None,
+    *,
+    whole: bool = True,
+    **announced: Any,
+) -> tuple[Dataset, bool]:
+    """Make a data set of what tasks wrote, and let its name mean it; whether what was announced is new.
+
+    What other attempts left at the `depots` is freed. With `whole` all streams must be there still.
+    """
+    made = dataset_of(tickets, empty, name=keep.name, id=order.dataset, application=order.application)
+    # Before anybody hears of them: a micro-batch that was announced is not tried again.
+    grows = keep.name if announced.get("append") and keep.ttl is None else None
+    kept = settle(order.dataset, made, depots, ttl=keep.ttl, name=grows)
+    if whole and kept < len(made.endpoints):
+        raise BrokenError(
+            "a depot ended, or the data set was overwritten, before it was committed",
+            expected=f"{len(made.endpoints)} streams",
+            found=f"{kept} streams",
+            hint="Publish or write it again.",
+        )
+    new = catalog is None or catalog.announce(
+        keep.name,
+        made,
+        application=order.application,
+        part=order.dataset,
+        depots=addresses_elsewhere(tickets, catalog),
+        ttl=keep.ttl,
+        **announced,
+    )
+    return made, new
+
+
+def settle(
+    dataset: str, made: Dataset, depots: Iterable[Depot], *, ttl: float | None = None, name: str | None = None
+) -> int:
+    """Keep what a data set names, free what else its tasks wrote, and return how many streams are kept."""
+    kept = 0
+    for held in depots:
+        # What all its readers have read by now is gone, and need not be there.
+        with contextlib.suppress(UnknownTicket):
+            kept += held.settle(dataset, made.endpoints, ttl=ttl, name=name)
+    return kept
+
+
+def give_up(dataset: str, depots: Iterable[Depot]) -> None:
+    """Free what tasks wrote for a job that failed, and what they write yet."""
+    for held in depots:
+        with contextlib.suppress(BowstringError):
+            held.release(dataset, final=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,64 +132,37 @@ class Publication:
         A fresh one was read by nobody yet, and must be whole.
         """
         self._tickets |= {ticket.partition: ticket for ticket in tickets}
-        order = self._order
-        found = dataset_of(
-            self._tickets.values(),
+        order, keep = self._order, self._keep
+        every = self._tickets.values()
+        self._depots = self._application.hold(order.dataset, every, order.lease_seconds, keep.stay)
+        named = keep.name is not None
+        made, _ = commit(
+            every,
             self._job.schema,
-            name=self._keep.name,
-            id=order.dataset,
-            application=order.application,
+            order,
+            keep,
+            self._depots,
+            self._application.catalog(order.options, order.lease_seconds) if named else None,
+            whole=fresh or order.readers is None,
+            new=fresh and not keep.replace,
+            version=order.dataset,  # partitions that were lost and are published again hold the same rows
         )
-        self._depots = self._application.hold(
-            order.dataset, self._tickets.values(), order.lease_seconds, self._keep.stay
-        )
-        kept = 0
-        for held in self._depots:
-            # What all its readers have read by now is gone, and need not be there.
-            with contextlib.suppress(UnknownTicket):
-                kept += held.settle(order.dataset, found.endpoints, ttl=self._keep.ttl)
-        if kept < len(found.endpoints) and (fresh or order.readers is None):
-            raise BrokenError(
-                "a depot ended and took streams of the data set with it",
-                expected=f"{len(found.endpoints)} streams",
-                found=f"{kept} streams",
-                hint="Publish it again.",
-            )
-        if self._keep.name is not None:
-            self._announce(self._keep.name, found, new=fresh and not self._keep.replace)
-        elif fresh:
+        if fresh and not named:
             # All handles of it refer to this object, and nothing else does.
             weakref.finalize(self, self._application.forget, order.dataset, self._depots).atexit = False
         control = Control(
             self._release, self._wait_released, self._republish if recoverable else None, self._state
         )
         return PublishedDataset(
-            found.endpoints, found.schema, found.num_rows, found.nbytes, found.metadata, control
+            made.endpoints, made.schema, made.num_rows, made.nbytes, made.metadata, control
         )
 
     def abandon(self) -> None:
         """Free what tasks committed for a job that failed: where this process can reach it now, elsewhere later."""
         self._application.given_up.append(self._order.dataset)
         with contextlib.suppress(BowstringError), depot.connect(start=False) as here:
-            here.release(self._order.dataset, final=True)
-        for held in self._application.depots:
-            with contextlib.suppress(BowstringError):
-                held.release(self._order.dataset, final=True)
-
-    def _announce(self, name: str, found: Dataset, *, new: bool) -> None:
-        """Let the name mean this data set from now on: what it meant before is freed at this moment."""
-        order = self._order
-        catalog = self._application.catalog(order.options, order.lease_seconds)
-        catalog.announce(
-            name,
-            found,
-            application=order.application,
-            new=new,
-            part=order.dataset,
-            depots=addresses_elsewhere(self._tickets.values(), catalog),
-            ttl=self._keep.ttl,
-            version=order.dataset,  # partitions that were lost and are published again hold the same rows
-        )
+            give_up(self._order.dataset, (here,))
+        give_up(self._order.dataset, self._application.depots)
 
     def _release(self) -> None:
         self._released = True

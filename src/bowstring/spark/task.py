@@ -230,11 +230,14 @@ class DepotTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Publish the batches of one partition, and give back one ticket."""
+        if self.order.only is None or running_task().partitionId() in self.order.only:
+            yield self.ticket(batches).as_batch()
+
+    def ticket(self, batches: Iterable[pa.RecordBatch]) -> Ticket:
+        """Publish some batches as the partition of the task that calls."""
         context = running_task()
-        partition = context.partitionId()
-        if self.order.only is None or partition in self.order.only:
-            wait = self.order.wait * (_AGAIN if context.attemptNumber() else 1.0)
-            yield self.publish(batches, partition, context.taskAttemptId(), wait).as_batch()
+        wait = self.order.wait * (_AGAIN if context.attemptNumber() else 1.0)
+        return self.publish(batches, context.partitionId(), context.taskAttemptId(), wait)
 
     def publish(
         self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int, wait: float | None = None

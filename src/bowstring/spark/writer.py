@@ -22,8 +22,9 @@ from bowstring.errors import (
     UnknownTicket,
     UsageError,
 )
-from bowstring.spark.application_lease import addresses_elsewhere, addresses_of
+from bowstring.spark.application_lease import addresses_of
 from bowstring.spark.options import NO_TABLES, known_options
+from bowstring.spark.publication import Keep, commit, give_up, settle
 from bowstring.spark.task import (
     LEASE_SECONDS,
     WAIT_SECONDS,
@@ -33,9 +34,8 @@ from bowstring.spark.task import (
     driver_identity,
     executor_pid,
     lasting_pid,
-    running_task,
 )
-from bowstring.spark.tickets import Ticket, dataset_of
+from bowstring.spark.tickets import Ticket
 from bowstring.spark.types import differences
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.dissociated.endpoint import Dataset
 
 _OPTIONS: Final = ("name", "path", "readers", "lease_seconds", "ttl", "wait_for_room", "depot_options")
 _BATCH: Final = "streaming.sql.batchId"
@@ -64,26 +63,13 @@ class Written(WriterCommitMessage):  # type: ignore[misc]  # PySpark has no type
 class _Target:
     """Where a data frame goes: a name in the depot, and how long it stays there.
 
-    Attributes
-    ----------
-    name
-        The name.
-    schema
-        The schema of a data set without rows.
-    application
-        Spark's driver, which holds the lease: it has an executor's life, and more.
-    readers, lease_seconds, ttl, wait, options
-        As for :func:`bowstring.spark.publish`.
+    The lease is Spark's driver's, as the application that `order` names: it has an executor's life, and more.
     """
 
-    name: str
+    keep: Keep
+    # The schema of a data set without rows.
     schema: pa.Schema
-    application: str
-    readers: int | None
-    lease_seconds: float
-    ttl: float | None
-    wait: float
-    options: depot.Options | None
+    order: Order
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: pa.Schema, *, stream: bool = False) -> _Target:
@@ -107,16 +93,16 @@ class _Target:
         readers = _number(given, "readers", None)
         if readers is not None and (readers < 1 or readers != int(readers)):
             raise UsageError("a data set needs a reader", found=f"readers={given['readers']}")
-        return cls(
-            name,
-            schema,
+        given_options = given.get("depot_options")
+        order = Order(
             _driver(),
+            "",
             None if readers is None else int(readers),
             _number(given, "lease_seconds", LEASE_SECONDS) or 0.0,
-            _number(given, "ttl", None),
-            _number(given, "wait_for_room", WAIT_SECONDS) or 0.0,
-            depot.Options.from_json(given["depot_options"]) if "depot_options" in given else None,
+            options=None if given_options is None else depot.Options.from_json(given_options),
+            wait=_number(given, "wait_for_room", WAIT_SECONDS) or 0.0,
         )
+        return cls(Keep(name, ttl=_number(given, "ttl", None)), schema, order)
 
     def check(self, *, append: bool) -> None:
         """Refuse another application's name, and to append another schema; in the driver, before any task."""
@@ -126,12 +112,12 @@ class _Target:
             # Started by a task, it would have the limits of that (spark.executor.pyspark.memory).
             self.connect() as catalog,
         ):
-            catalog.check_name(self.name, application=self.application)
+            catalog.check_name(self.name, application=self.order.application)
             if not append:
                 return
             known = catalog.lookup(self.name)
             # One without rows was made of a guess, as this schema is one: its first rows say what it is.
-            if not known.endpoints or known.metadata.get("application") != self.application:
+            if not known.endpoints or known.metadata.get("application") != self.order.application:
                 return
             found = differences(known.schema, self.schema)
             if found is not None:
@@ -143,75 +129,44 @@ class _Target:
                     hint="Give the data frame those columns, or write it under another name or with overwrite.",
                 )
 
-    def data_set(self, *parts: str) -> str:
-        """Return the name of a data set in the depot; the user's name may hold anything."""
-        return data_set_id(self.name, *parts)
-
-    def order(self, dataset: str) -> Order:
-        return Order(
-            self.application,
-            dataset,
-            self.readers,
-            self.lease_seconds,
-            options=self.options,
-            wait=self.wait,
-        )
+    @property
+    def name(self) -> str:
+        return self.keep.name or ""
 
     def connect(self, addresses: tuple[str, ...] | None = None) -> depot.Depot:
         """Find the depot of these addresses; by default that of this host, which is started where there is none."""
-        tls = None if self.options is None else self.options.tls
+        options = self.order.options
+        tls = None if options is None else options.tls
         if addresses is None:
-            return depot.connect(options=self.options, tls=tls)
+            return depot.connect(options=options, tls=tls)
         return depot.connect(address=addresses, tls=tls)
 
     def write(self, batches: Iterable[pa.RecordBatch], dataset: str, query: str = "") -> Written:
-        context = running_task()
-        task = DepotTask(self.order(dataset))
-        return Written(task.publish(batches, context.partitionId(), context.taskAttemptId()), dataset, query)
+        task = DepotTask(dataclasses.replace(self.order, dataset=dataset))
+        return Written(task.ticket(batches), dataset, query)
 
     def commit(
         self, messages: Iterable[Any], dataset: str, *, append: bool, batch: int | None = None
     ) -> None:
         """Make a data set of what the tasks wrote, and enter it under its name."""
-        tickets = _tickets(messages)
-        found = dataset_of(tickets, self.schema, name=self.name, id=dataset, application=self.application)
-        # They must be there still before anybody hears of them: a batch that was announced is not tried again.
-        kept = self._settle(tickets, dataset, found, grows=append)
-        if kept < len(found.endpoints):
-            raise BrokenError(
-                "a depot ended, or the data set was overwritten, before it was committed",
-                expected=f"{len(found.endpoints)} streams",
-                found=f"{kept} streams",
-            )
-        with self.connect() as catalog:
-            catalog.hold(self.application, self.lease_seconds, watch_pid=lasting_pid(self.application))
-            new = catalog.announce(
-                self.name,
-                found,
-                application=self.application,
-                append=append,
-                batch=batch,
-                part=dataset,
-                depots=addresses_elsewhere(tickets, catalog),
-                ttl=self.ttl,
+        tickets, order = _tickets(messages), dataclasses.replace(self.order, dataset=dataset)
+        with contextlib.ExitStack() as ends:
+            depots = [ends.enter_context(self.connect(each)) for each in addresses_of(tickets)]
+            catalog = ends.enter_context(self.connect())
+            lasting = lasting_pid(order.application)
+            catalog.hold(order.application, order.lease_seconds, watch_pid=lasting)
+            _, new = commit(
+                tickets, self.schema, order, self.keep, depots, catalog, append=append, batch=batch
             )
             if not new:
                 # The first commit of this batch stands, and what came now is freed.
-                self._settle(tickets, dataset, catalog.lookup(self.name))
-
-    def _settle(self, tickets: Iterable[Ticket], dataset: str, found: Dataset, *, grows: bool = False) -> int:
-        """Keep what a data set names, free what else its tasks wrote, and return how many streams are kept."""
-        kept, name = 0, self.name if grows and self.ttl is None else None
-        for addresses in addresses_of(tickets):
-            with contextlib.suppress(UnknownTicket), self.connect(addresses) as held:
-                kept += held.settle(dataset, found.endpoints, ttl=self.ttl, name=name)
-        return kept
+                settle(dataset, catalog.lookup(self.name), depots, ttl=self.keep.ttl)
 
     def abort(self, messages: Iterable[Any], dataset: str) -> None:
         """Free what tasks wrote for a job that failed, and what they write yet."""
         for addresses in addresses_of(_tickets(messages)):
             with contextlib.suppress(BowstringError), self.connect(addresses) as held:
-                held.release(dataset, final=True)
+                give_up(dataset, (held,))
 
 
 def _number(given: Mapping[str, str], name: str, default: float | None) -> float | None:
@@ -262,7 +217,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has
         self._target = _Target.of(options, schema)
         self._overwrite = overwrite
         self._target.check(append=not overwrite)
-        self._dataset = self._target.data_set(secrets.token_hex(8))
+        self._dataset = data_set_id(self._target.name, secrets.token_hex(8))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition; in a task."""
@@ -298,7 +253,7 @@ class DatasetStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  #
         context = TaskContext.get()
         # The run, too: a batch that was aborted is released for good, and tried again by another run of the query.
         query, run, batch = (str(context.getLocalProperty(each)) for each in (_QUERY, _RUN, _BATCH))
-        return self._target.write(iterator, self._target.data_set(query, run, batch), query)
+        return self._target.write(iterator, data_set_id(self._target.name, query, run, batch), query)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803  Spark's name
         """Add a micro-batch; one that was added before is not added again."""
