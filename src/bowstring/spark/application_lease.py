@@ -34,18 +34,6 @@ class Application:
 
     A thread looks whether Spark was stopped, and says to all depots then that the application has ended. When the
     driver's process dies, its connections tell.
-
-    Parameters
-    ----------
-    name
-        The identity of the application.
-    ended
-        Tells whether Spark was stopped.
-
-    Attributes
-    ----------
-    given_up
-        The last data sets of jobs that failed: there may be streams of them on hosts that nobody told of.
     """
 
     def __init__(self, name: str, ended: Callable[[], bool]) -> None:
@@ -75,17 +63,7 @@ class Application:
     def hold(
         self, dataset: str, tickets: Iterable[Ticket], lease_seconds: float, stay: float
     ) -> list[depot.Depot]:
-        """Hold the lease at the depots of a data set; return them.
-
-        Parameters
-        ----------
-        dataset, tickets
-            What was published.
-        lease_seconds
-            How long a depot that loses sight of this process keeps the data.
-        stay
-            How long it stays after the application has ended.
-        """
+        """Hold the lease at the depots of a data set; return them."""
         found = []
         for addresses in addresses_of(tickets):
             found.append(self._depot(addresses))

@@ -41,24 +41,15 @@ _NAME: Final = "partition"
 
 @dataclasses.dataclass(frozen=True)
 class StayingTask:
-    """Publishes a partition from the task's own memory; Spark calls it with the partition's batches.
-
-    Attributes
-    ----------
-    order
-        What every task is told.
-    driver, token
-        Where the driver's process waits, and the secret that it knows its tasks by.
-    device
-        Where the data are put (:func:`bowstring.spark.publish`).
-    names
-        The names of the columns, where Spark was given others.
-    """
+    """Publishes a partition from the task's own memory; Spark calls it with the partition's batches."""
 
     order: Order
+    # Where the driver's process waits, and the secret that it knows its tasks by.
     driver: str
     token: str = dataclasses.field(repr=False)
+    # Where the data are put (:func:`bowstring.spark.publish`).
     device: str | None = None
+    # The names of the columns, where Spark was given others.
     names: tuple[str, ...] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -141,11 +132,6 @@ def publish_in_tasks(
     """Publish a data frame from tasks that all run at once and stay until they are read.
 
     Returns when all of them offer their part.
-
-    Raises
-    ------
-    BowstringError
-        A task failed, or Spark has too few slots to run them all at once.
     """
     meeting = _Meeting(df, order, profile, device)
     try:
@@ -166,11 +152,6 @@ def _check_slots(df: Any, profile: Any) -> None:
     """Refuse a data frame that has more partitions than Spark has slots: it would try for ten minutes.
 
     Spark itself looks where the number of partitions is known when earlier stages have run, and not before.
-
-    Raises
-    ------
-    UsageError
-        It has.
     """
     if profile is not None or not hasattr(df, "_jdf"):
         return
@@ -200,20 +181,12 @@ def _slots(df: Any) -> int:
 
 @dataclasses.dataclass
 class _Guest:
-    """A task that stays.
-
-    Attributes
-    ----------
-    ticket
-        What it offers.
-    attempt
-        The attempt at the stage that it belongs to: Spark runs all tasks of one, or none.
-    channel
-        It stays as long as this is open.
-    """
+    """A task that stays."""
 
     ticket: Ticket
+    # The attempt at the stage that it belongs to: Spark runs all tasks of one, or none.
     attempt: int
+    # It stays as long as this is open.
     channel: Channel
 
 

@@ -35,20 +35,12 @@ class TaskCount(abc.ABC):
 
 
 class Driver(abc.ABC):
-    """A session of Spark, as a publication needs it.
-
-    Attributes
-    ----------
-    session
-        The session.
-    key
-        Tells apart what this process calls an application.
-    shared
-        Whether executors also work for others than this process: their life says nothing about its data then.
-    """
+    """A session of Spark, as a publication needs it."""
 
     session: Any
+    # Tells apart what this process calls an application.
     key: str
+    # Whether executors also work for others than this process: their life says nothing about its data then.
     shared: bool
 
     @abc.abstractmethod
@@ -77,13 +69,7 @@ class Driver(abc.ABC):
         return found
 
     def only_classic(self, what: str) -> None:
-        """Refuse what needs a driver in this process.
-
-        Raises
-        ------
-        Unsupported
-            It is elsewhere.
-        """
+        """Refuse what needs a driver in this process."""
         if self.shared:
             raise Unsupported(
                 f"{what} needs Spark's driver in this process",

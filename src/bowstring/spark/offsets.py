@@ -20,17 +20,11 @@ _HOW: Final = (
 
 
 class Position(NamedTuple):
-    """How far a stream has read.
+    """How far a stream has read."""
 
-    Attributes
-    ----------
-    version
-        Which data set; empty where nothing was read.
-    endpoints
-        How many of its endpoints.
-    """
-
+    # Which data set; empty where nothing was read.
     version: str
+    # How many of its endpoints.
     endpoints: int
 
     def to_offset(self) -> dict[str, Any]:
@@ -39,18 +33,7 @@ class Position(NamedTuple):
 
     @classmethod
     def of_offset(cls, offset: Any) -> Position:
-        """Return the position that an offset of a checkpoint means.
-
-        Raises
-        ------
-        UsageError
-            It was written by another version of Bowstring, or by something else.
-
-        Examples
-        --------
-        >>> Position.of_offset({"version": "a1", "endpoints": 3})
-        Position(version='a1', endpoints=3)
-        """
+        """Return the position that an offset of a checkpoint means."""
         found = offset if isinstance(offset, dict) else {}
         version, endpoints = found.get("version"), found.get("endpoints")
         if not isinstance(version, str) or type(endpoints) is not int or endpoints < 0:
@@ -69,25 +52,16 @@ START: Final = Position("", 0)
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """The endpoints of a data set at one moment.
-
-    Attributes
-    ----------
-    endpoints
-        In the order of the data; more may follow.
-    version
-        What the depot calls the data set that a name means; ``None`` where endpoints were listed, and are their own
-        identity.
-    where
-        The data set, for messages.
-    named
-        How many endpoints the name has, of which `endpoints` are those that were asked for, one for many small ones
-        maybe; ``None`` where they are all.
-    """
+    """The endpoints of a data set at one moment."""
 
     endpoints: tuple[Endpoint, ...]
+    # What the depot calls the data set that a name means; ``None`` where endpoints were listed, and are their own
+    # identity.
     version: str | None = None
+    # The data set, for messages.
     where: str = "the list of endpoints"
+    # How many endpoints the name has, of which `endpoints` are those that were asked for, one for many small ones
+    # maybe; ``None`` where they are all.
     named: int | None = None
 
     @property
@@ -108,24 +82,7 @@ class Listing:
 
 
 def latest(listing: Listing, start: Position, most: int | None, *, reread: bool) -> Position:
-    """Return up to where a stream can read.
-
-    Parameters
-    ----------
-    listing
-        What there is.
-    start
-        Where the stream is.
-    most
-        How many endpoints it takes at once; ``None`` for all.
-    reread
-        Whether a data set that replaced the one that was read is read from its beginning.
-
-    Raises
-    ------
-    UsageError
-        What was read was replaced.
-    """
+    """Return up to where a stream can read."""
     begin, there = _begin(listing, start, reread), listing.count
     return listing.position(there if most is None else min(there, begin + most))
 
@@ -140,11 +97,6 @@ def between(listing: Listing, start: Position, end: Position, *, reread: bool) -
 
     With `reread` there are none where the data set of `end` was replaced, too: all of the new one is read next.
     A listing of a name was asked for just these (:func:`wanted`).
-
-    Raises
-    ------
-    UsageError
-        What was read, or what is to be read, was replaced.
     """
     if not listing.holds(end):
         if not reread:

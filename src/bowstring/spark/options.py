@@ -38,18 +38,7 @@ NO_TABLES: Final = (
 
 
 def known_options(options: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
-    """Return options by their names in lower case.
-
-    Raises
-    ------
-    UsageError
-        One of them is not known.
-
-    Examples
-    --------
-    >>> known_options({"Name": "trips"}, ["name", "readers"])
-    {'name': 'trips'}
-    """
+    """Return options by their names in lower case."""
     given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS}
     unknown = sorted(set(given) - set(known))
     if "provider" in unknown:  # which the catalog adds, and hides all others
@@ -66,59 +55,34 @@ def known_options(options: Mapping[str, str], known: Collection[str]) -> dict[st
 
 @dataclasses.dataclass(frozen=True)
 class ReadOptions:
-    """What ``spark.read.format("bowstring")`` was told.
+    """What ``spark.read.format("bowstring")`` was told."""
 
-    Attributes
-    ----------
-    uris
-        What endpoints print, one for each line of the option ``path`` (what ``load`` is given; without a colon, or
-        behind ``depot:``, it is the name), ``uri`` or ``url``. Only the last one's value is hidden in Spark's plans
-        (``spark.sql.redaction.options.regex``).
-    ticket
-        The data set, where the one URI does not say it.
-    dataset
-        A data set as ``Dataset.to_json`` writes it.
-    name
-        The name under which a depot announces a data set.
-    depot
-        Which depot; that of this host by default.
-    columns
-        The columns wanted, as a list in JSON or between commas; None for all.
-    truncate
-        Whether nanoseconds are cut to microseconds.
-    most
-        How many endpoints a stream takes at once; None for all.
-    reread
-        Whether a stream reads a data set anew that replaced the one that it has read.
-    validate
-        What is checked of batches; only their structure by default, also between hosts.
-    """
-
+    # What endpoints print, one for each line of the option ``path`` (what ``load`` is given; without a colon, or
+    # behind ``depot:``, it is the name), ``uri`` or ``url``. Only the last one's value is hidden in Spark's plans
+    # (``spark.sql.redaction.options.regex``).
     uris: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    # The data set, where the one URI does not say it.
     ticket: str | None = None
+    # A data set as ``Dataset.to_json`` writes it.
     dataset: str | None = dataclasses.field(default=None, repr=False)
+    # The name under which a depot announces a data set.
     name: str | None = None
+    # Which depot; that of this host by default.
     depot: str | None = dataclasses.field(default=None, repr=False)
+    # The columns wanted, as a list in JSON or between commas; None for all.
     columns: tuple[str, ...] | None = None
+    # Whether nanoseconds are cut to microseconds.
     truncate: bool = False
+    # How many endpoints a stream takes at once; None for all.
     most: int | None = None
+    # Whether a stream reads a data set anew that replaced the one that it has read.
     reread: bool = False
+    # What is checked of batches; only their structure by default, also between hosts.
     validate: Validated = "structure"
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
-        """Read the options.
-
-        Raises
-        ------
-        UsageError
-            An option is not known or wrong, or it is not one source that they name.
-
-        Examples
-        --------
-        >>> ReadOptions.of({"name": "trips", "columns": "id, fare"}).columns
-        ('id', 'fare')
-        """
+        """Read the options."""
         given = known_options(options, (*_SOURCES, *_OTHERS))
         for option in ("path", "uri", "url"):
             text = given.get(option, "")
@@ -152,17 +116,7 @@ class ReadOptions:
         )
 
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Return the endpoints there are now, in order.
-
-        Raises
-        ------
-        UsageError
-            A URI is not one of an endpoint.
-        UnknownTicket
-            The depot knows no data set of the name.
-        BrokenError
-            There is no depot.
-        """
+        """Return the endpoints there are now, in order."""
         if self.uris:
             return tuple(Endpoint.parse(uri, self.ticket) for uri in self.uris)
         return self._known().endpoints
@@ -171,11 +125,6 @@ class ReadOptions:
         """Return the endpoints there are now, for a stream: each of one version, also where a URI has a name.
 
         Of a name of the depot, those from one position to another, and how many there are.
-
-        Raises
-        ------
-        BowstringError
-            As for :meth:`endpoints`; a server cannot be asked what its names stand for.
         """
         if self.name is None:
             return Listing(_of_versions(self.endpoints()))

@@ -39,28 +39,16 @@ _HINT: Final = "publish(…, scan='spark') lets Spark read the files, whatever t
 
 @dataclasses.dataclass(frozen=True)
 class Scan:
-    """What a plan reads.
+    """What a plan reads."""
 
-    Attributes
-    ----------
-    files
-        URIs of the files, in Spark's order.
-    columns
-        Columns of the files, in the order of the data frame, and what it calls them.
-    """
-
+    # URIs of the files, in Spark's order.
     files: tuple[str, ...]
+    # Columns of the files, in the order of the data frame, and what it calls them.
     columns: tuple[tuple[str, str], ...]
 
 
 def scan_of(df: Any) -> Scan:
-    """Return what a data frame reads, if it is columns of Parquet files and nothing else.
-
-    Raises
-    ------
-    Unsupported
-        Spark would do more than read; says what.
-    """
+    """Return what a data frame reads, if it is columns of Parquet files and nothing else."""
     # Before the plan, in which Spark computes them of what the files hold.
     special = [
         f"{field.name} {field.dataType.simpleString()}"
@@ -148,21 +136,12 @@ _BATCH_ROWS: Final = 128 * 1024
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A part of a Parquet file: the row groups that begin in a range of its bytes.
-
-    Attributes
-    ----------
-    uri
-        The file.
-    begin, end
-        The range, in bytes.
-    size
-        How large the file was when it was cut, in bytes.
-    """
+    """A part of a Parquet file: the row groups that begin in a range of its bytes."""
 
     uri: str
     begin: int
     end: int
+    # How large the file was when it was cut, in bytes.
     size: int
 
 
@@ -170,13 +149,6 @@ def pieces_of(files: Iterable[str], least: int) -> list[Piece]:
     """Cut files into pieces of at most 128 MiB, and into at least so many pieces as there are cores to read them.
 
     Files of no bytes have no rows, for Spark neither.
-
-    Raises
-    ------
-    FileNotFoundError
-        A file is not there.
-    Unsupported
-        pyarrow cannot open what a URI names.
     """
     known = [(uri, _size(uri)) for uri in files]
     total = sum(size for _, size in known)
@@ -208,23 +180,14 @@ def _opened(uri: str) -> tuple[Any, str]:
 
 @dataclasses.dataclass(frozen=True)
 class ScanTask:
-    """Publishes a piece of a Parquet file; Spark calls it with a partition of a range, whose rows mean nothing.
-
-    Attributes
-    ----------
-    order
-        What every task is told.
-    pieces
-        One for each partition.
-    columns
-        Names in the files, and names in the data set.
-    schema
-        What Spark would give; the files must hold it.
-    """
+    """Publishes a piece of a Parquet file; Spark calls it with a partition of a range, whose rows mean nothing."""
 
     order: Order
+    # One for each partition.
     pieces: Sequence[Piece]
+    # Names in the files, and names in the data set.
     columns: tuple[tuple[str, str], ...]
+    # What Spark would give; the files must hold it.
     schema: pa.Schema
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -236,13 +199,7 @@ class ScanTask:
             yield DepotTask(self.order).ticket(self.read(self.pieces[partition])).as_batch()
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """Read a piece, as Spark would give it.
-
-        Raises
-        ------
-        InvalidData
-            The file holds other types than Spark says, or has changed.
-        """
+        """Read a piece, as Spark would give it."""
         filesystem, path = _opened(piece.uri)
         with filesystem.open_input_file(path) as source:
             if source.size() != piece.size:
@@ -283,13 +240,7 @@ _YEAR_10000: Final = 253_402_300_800_000_000
 
 
 def check_file(file: OpenFile, names: list[str], wanted: pa.Schema, where: str) -> None:
-    """Refuse a file in which Spark might find other columns, or other days, than pyarrow does.
-
-    Raises
-    ------
-    InvalidData
-        Says why.
-    """
+    """Refuse a file in which Spark might find other columns, or other days, than pyarrow does."""
     found = [name.lower() for name in file.schema.names]
     for name in names:
         # Spark finds names whatever their case, gives nulls where there is none, and refuses two: not we.
@@ -314,24 +265,7 @@ def zones_of(file: OpenFile) -> frozenset[str]:
 
 
 def as_spark(array: Any, field: pa.Field, where: str, *, instants: bool = False) -> Any:
-    """Return a column in Spark's type.
-
-    Parameters
-    ----------
-    array
-        What the file holds.
-    field
-        What Spark gives.
-    where
-        The file, for errors.
-    instants
-        Whether the column is one of INT96, whose times are instants.
-
-    Raises
-    ------
-    InvalidData
-        The file holds another type, which Spark might read in its own way.
-    """
+    """Return a column in Spark's type."""
     if array.type == field.type and not instants:
         return array
     try:
@@ -353,13 +287,7 @@ def as_spark(array: Any, field: pa.Field, where: str, *, instants: bool = False)
 
 
 def is_same(found: pa.DataType, wanted: pa.DataType, *, instants: bool = False) -> bool:
-    """Whether a cast from one type to the other gives what Spark gives.
-
-    Examples
-    --------
-    >>> is_same(pa.uint8(), pa.int16()), is_same(pa.int64(), pa.int32())
-    (True, False)
-    """
+    """Whether a cast from one type to the other gives what Spark gives."""
     if pa.types.is_dictionary(found):
         return is_same(found.value_type, wanted, instants=instants)
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):

@@ -52,18 +52,7 @@ class Progress:
 
 
 def reporter(progress: Any, driver: Driver) -> Callable[[Progress], object] | None:
-    """Return what is told of the progress; ``None`` for nobody.
-
-    Parameters
-    ----------
-    progress
-        A function; or whether a line is shown on the terminal. ``None``: where there is one, and Spark shows none.
-
-    Raises
-    ------
-    UsageError
-        It is something else.
-    """
+    """Return what is told of the progress; ``None`` for nobody."""
     if progress is None:
         own = driver.setting("spark.ui.showConsoleProgress") == "true"
         progress = sys.stderr.isatty() and not own

@@ -66,7 +66,7 @@ def commit(
             hint="Publish or write it again.",
         )
     new = catalog is None or catalog.announce(
-        keep.name,
+        keep.name or "",
         made,
         application=order.application,
         part=order.dataset,

@@ -19,15 +19,7 @@ _INSTEAD: Final = (
 
 
 def reason(error: BaseException | None) -> str:
-    r"""Return what was wrong with a job: the last error of ours that its message holds, or its beginning.
-
-    Examples
-    --------
-    >>> reason(
-    ...     RuntimeError("Job aborted ...\nTraceback ...\nbowstring.errors.OutOfBudget: no room\n\tat java")
-    ... )
-    'OutOfBudget: no room'
-    """
+    """Return what was wrong with a job: the last error of ours that its message holds, or its beginning."""
     text = "nothing" if error is None else str(error).strip()
     ours = [line.strip() for line in text.splitlines() if line.strip().startswith(_OURS)]
     return (ours[-1].removeprefix(_OURS) if ours else text)[:_MOST]

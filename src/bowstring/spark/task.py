@@ -47,11 +47,6 @@ def freeze_imports() -> bool:
     of its first task is done and all is imported, and only in a worker that gets another task; nowhere else does
     Bowstring touch the collector. What is garbage already is collected before, for it would stay for good. So do
     cycles that the first task still needs, those of no other task: what it costs is bounded, and never grows.
-
-    Examples
-    --------
-    >>> freeze_imports()  # this process is no worker of Spark's
-    False
     """
     if not os.environ.get(_USED_AGAIN):
         return False
@@ -61,13 +56,7 @@ def freeze_imports() -> bool:
 
 
 def running_task() -> Any:
-    """Return the context of the task of Spark that calls.
-
-    Raises
-    ------
-    UsageError
-        This is not a task of Spark.
-    """
+    """Return the context of the task of Spark that calls."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -174,58 +163,37 @@ _freed: Final[set[tuple[int | None, str]]] = set()
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """What every task of a publication is told. It pickles.
+    """What every task of a publication is told. It pickles."""
 
-    Attributes
-    ----------
-    application
-        Who holds the lease.
-    dataset
-        The data set, by a name that is never used again.
-    readers
-        How many readers read each stream before it is freed; ``None`` for any number.
-    lease_seconds
-        How long a depot keeps the data after it has lost sight of the application.
-    only
-        The partitions wanted; ``None`` for all.
-    options
-        What a depot is started with, where there is none yet.
-    driver
-        Where Spark's driver is, if there are readers or drivers on other hosts; by default the executor knows.
-    given_up
-        Data sets of jobs that failed, which the driver could not free on hosts that it does not know: each task
-        does so where it runs.
-    wait
-        How long a task waits for room in a depot, in seconds.
-    shared
-        Whether the executors also work for others, so that their life says nothing about the application's.
-    """
-
+    # Who holds the lease.
     application: str
+    # The data set, by a name that is never used again.
     dataset: str
+    # How many readers read each stream before it is freed; ``None`` for any number.
     readers: int | None = None
+    # How long a depot keeps the data after it has lost sight of the application.
     lease_seconds: float = LEASE_SECONDS
+    # The partitions wanted; ``None`` for all.
     only: frozenset[int] | None = None
+    # What a depot is started with, where there is none yet.
     options: Options | None = None
+    # Where Spark's driver is, if there are readers or drivers on other hosts; by default the executor knows.
     driver: str | None = None
+    # Data sets of jobs that failed, which the driver could not free on hosts that it does not know: each task does
+    # so where it runs.
     given_up: tuple[str, ...] = ()
+    # How long a task waits for room in a depot, in seconds.
     wait: float = WAIT_SECONDS
+    # Whether the executors also work for others, so that their life says nothing about the application's.
     shared: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class DepotTask:
-    """Publishes a partition through the depot of its host; Spark calls it with the partition's batches.
-
-    Attributes
-    ----------
-    order
-        What every task is told.
-    names
-        The names of the columns, where Spark was given others; ``None`` for those that Spark has.
-    """
+    """Publishes a partition through the depot of its host; Spark calls it with the partition's batches."""
 
     order: Order
+    # The names of the columns, where Spark was given others; ``None`` for those that Spark has.
     names: tuple[str, ...] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -279,13 +247,7 @@ class DepotTask:
             )
 
     def _depot(self) -> Depot:
-        """Find the depot of this host, or start it.
-
-        Raises
-        ------
-        Unsupported
-            This task may not start one.
-        """
+        """Find the depot of this host, or start it."""
         elsewhere = own_address(self.order.driver or _driver_host(), self.order.options)
         try:
             with warnings.catch_warnings():
@@ -357,13 +319,7 @@ def lasting_pid(application: str) -> int | None:
 
 
 def data_set_id(name: str, *parts: str) -> str:
-    """Return what a depot calls a data set: the beginning of the name, for people, and what is never used again.
-
-    Examples
-    --------
-    >>> data_set_id("trips #2", "0a1b2c3d")
-    'trips%20%232#0a1b2c3d'
-    """
+    """Return what a depot calls a data set: the beginning of the name, for people, and what is never used again."""
     return "#".join([quote(name[:_MOST_OF_NAME], safe=""), *parts])
 
 
@@ -389,18 +345,7 @@ def _line_to_java() -> tuple[int | None, int]:
 
 
 def own_address(driver: str | None, options: depot.Options | None = None) -> str | None:
-    """Return an address of this host at which the driver's host, and others, reach it; of ``tls:`` if they say so.
-
-    Raises
-    ------
-    OSError
-        The driver's host is not known here, or there is no way to it.
-
-    Examples
-    --------
-    >>> own_address("127.0.0.1")
-    'tcp://127.0.0.1:0'
-    """
+    """Return an address of this host at which the driver's host and others reach it, of ``tls:`` by the options."""
     if driver is None:
         return None
     found = socket.getaddrinfo(driver.strip("[]"), _ANY_PORT, type=socket.SOCK_DGRAM)

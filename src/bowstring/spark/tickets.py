@@ -38,30 +38,20 @@ _ARROW: Final = pa.schema(
 
 @dataclasses.dataclass(frozen=True)
 class Ticket:
-    """One stream of a data set, as its task says it.
+    """One stream of a data set, as its task says it."""
 
-    Attributes
-    ----------
-    partition
-        Which part of the data frame it is.
-    endpoint
-        Where it can be read; empty for a part without rows, which has no stream.
-    schema
-        The schema of the stream, as Arrow IPC encapsulates it; empty for a part without rows.
-    num_rows, num_batches, nbytes
-        What it holds.
-    depot, remote_depot
-        The control addresses of the depot that keeps it, on its host and from others, with its token; empty without
-        one.
-    """
-
+    # Which part of the data frame it is.
     partition: int
     # Addresses hold tokens.
+    # Where it can be read; empty for a part without rows, which has no stream.
     endpoint: str = dataclasses.field(default="", repr=False)
+    # The schema of the stream, as Arrow IPC encapsulates it; empty for a part without rows.
     schema: bytes = dataclasses.field(default=b"", repr=False)
     num_rows: int = 0
     num_batches: int = 0
     nbytes: int = 0
+    # The control addresses of the depot that keeps it, on its host and from others, with its token; empty without
+    # one.
     depot: str = dataclasses.field(default="", repr=False)
     remote_depot: str = dataclasses.field(default="", repr=False)
 
@@ -77,22 +67,7 @@ class Ticket:
 
 
 def dataset_of(tickets: Iterable[Ticket], empty: pa.Schema, **metadata: Any) -> Dataset:
-    """Return the data set that some tickets are, in the order of the partitions.
-
-    Parameters
-    ----------
-    tickets
-        One of each partition.
-    empty
-        The schema of a data set without rows, of which no task has seen a batch.
-    **metadata
-        What else the data set shall say of itself.
-
-    Raises
-    ------
-    InvalidData
-        A partition came twice, or two of them have different schemas.
-    """
+    """Return the data set that some tickets are, in the order of the partitions."""
     ordered = sorted(tickets, key=lambda ticket: ticket.partition)
     twice = [part for part, times in collections.Counter(t.partition for t in ordered).items() if times > 1]
     if twice:
@@ -125,23 +100,15 @@ def dataset_of(tickets: Iterable[Ticket], empty: pa.Schema, **metadata: Any) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Control:
-    """What the driver can do with what it published; it stays in its process.
+    """What the driver can do with what it published; it stays in its process."""
 
-    Attributes
-    ----------
-    release
-        Lets go of everything.
-    wait_released
-        Waits, at most so many seconds, until all of it was read and freed.
-    republish
-        Publishes some partitions again, and returns the data set; ``None`` where Spark cannot make them again.
-    state
-        Says what has become of it; ``None`` where nobody can know.
-    """
-
+    # Lets go of everything.
     release: Callable[[], None]
+    # Waits, at most so many seconds, until all of it was read and freed.
     wait_released: Callable[[float | None], None]
+    # Publishes some partitions again, and returns the data set; ``None`` where Spark cannot make them again.
     republish: Callable[[frozenset[int] | None], PublishedDataset] | None = None
+    # Says what has become of it; ``None`` where nobody can know.
     state: Callable[[], str] | None = None
 
 

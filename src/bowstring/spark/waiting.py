@@ -37,13 +37,7 @@ _NEARLY_FULL: Final = 0.5
 
 
 def label(dataset: str) -> str:
-    """Return what the user calls a data set of the depot.
-
-    Examples
-    --------
-    >>> label("trips%20%232#0a1b2c3d"), label("#0a1b2c3d")
-    ("'trips #2'", 'one without a name')
-    """
+    """Return what the user calls a data set of the depot."""
     name, mark, _ = dataset.partition("#")
     if not mark:
         return repr(dataset)

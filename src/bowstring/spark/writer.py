@@ -194,24 +194,7 @@ def _driver() -> str:
 
 
 class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has no types
-    """Writes a data frame to the depot under a name (``df.write.format("bowstring")``).
-
-    Parameters
-    ----------
-    options
-        ``path``, which is what ``save`` is given: the name; ``readers``, ``lease_seconds``, ``ttl``,
-        ``wait_for_room`` and ``depot_options`` (:meth:`bowstring.depot.Options.to_json`) as for
-        :func:`bowstring.spark.publish`.
-    schema
-        The schema of the data set, as Bowstring has it.
-    overwrite
-        Whether the name's data set is replaced; else partitions are added to it.
-
-    Raises
-    ------
-    UsageError
-        An option is missing or wrong, or what is appended has another schema than what is there.
-    """
+    """Writes a data frame to the depot under a name (``df.write.format("bowstring")``)."""
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool) -> None:
         self._target = _Target.of(options, schema)
@@ -233,15 +216,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has
 
 
 class DatasetStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # PySpark has no types
-    """Adds each micro-batch of a streaming query to a data set in the depot, once (``writeStream``).
-
-    Parameters
-    ----------
-    options, schema
-        As for :class:`DatasetWriter`; ``name`` is another word for ``path``.
-    overwrite
-        Whether each micro-batch replaces all before it, as those of the output mode ``complete`` do.
-    """
+    """Adds each micro-batch of a streaming query to a data set in the depot, once (``writeStream``)."""
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool = False) -> None:
         self._target = _Target.of(options, schema, stream=True)
