@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import math
 import re
@@ -22,51 +21,48 @@ _DESCRIPTION: Final = "spark.job.description"
 _ANY_PORT: Final = 9
 
 
-class TaskCount(abc.ABC):
-    """Counts the tasks of the jobs of a publication, until it is closed."""
+class Driver:
+    """A session of Spark, as a publication needs it; its driver is in this process."""
 
-    @abc.abstractmethod
-    def count(self) -> tuple[int, int]:
-        """Return how many tasks have ended, and how many are known; from any thread."""
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Count no more jobs of this thread."""
-
-
-class Driver(abc.ABC):
-    """A session of Spark, as a publication needs it."""
-
-    session: Any
-    # Tells apart what this process calls an application.
-    key: str
     # Whether executors also work for others than this process: their life says nothing about its data then.
-    shared: bool
+    shared = False
 
-    @abc.abstractmethod
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self._context = session.sparkContext
+        # Tells apart what this process calls an application.
+        self.key = f"{self._context.applicationId}-{self._context.startTime}"
+
     def ended(self) -> bool:
         """Whether the session, or Spark, was stopped."""
+        return self._context._jsc is None
 
-    @abc.abstractmethod
     def application(self) -> str:
         """Return what tasks and depots call the application."""
+        try:
+            pid = int(self._context._jvm.java.lang.ProcessHandle.current().pid())
+        except Exception:  # noqa: BLE001  whatever a gateway to Java raises that is not one
+            return self.key
+        return driver_identity(pid)
 
-    @abc.abstractmethod
     def host(self) -> str | None:
         """Return where tasks find the way to this process's host; ``None`` where they run on this host."""
+        if self._context.master.partition("[")[0] == "local":
+            return None
+        return self.setting("spark.driver.host") or "127.0.0.1"
 
-    @abc.abstractmethod
     def task_count(self, tag: str) -> TaskCount:
         """Count the tasks of the jobs that this thread runs from now on."""
+        return TaskCount(self._context, tag)
 
-    @abc.abstractmethod
     def described(self, text: str) -> contextlib.AbstractContextManager[None]:
         """Let the jobs of this thread have a description, where they have none, in a ``with`` block."""
+        return _local_property(self._context, _DESCRIPTION, text)
 
     def setting(self, name: str) -> str | None:
         """Return a setting of the session; ``None`` where it is not set."""
-        found: str | None = self.session.conf.get(name, None)
-        return found
+        value: str | None = self.session.conf.get(name, None)
+        return value
 
     def only_classic(self, what: str) -> None:
         """Refuse what needs a driver in this process."""
@@ -78,42 +74,9 @@ class Driver(abc.ABC):
             )
 
 
-def driver_of(session: Any) -> Driver:
-    """Return the driver of a session."""
-    return _InProcess(session) if hasattr(session, "sparkContext") else _Connect(session)
-
-
-class _InProcess(Driver):
-    shared = False
-
-    def __init__(self, session: Any) -> None:
-        self.session = session
-        self._context = session.sparkContext
-        self.key = f"{self._context.applicationId}-{self._context.startTime}"
-
-    def ended(self) -> bool:
-        return self._context._jsc is None
-
-    def application(self) -> str:
-        try:
-            pid = int(self._context._jvm.java.lang.ProcessHandle.current().pid())
-        except Exception:  # noqa: BLE001  whatever a gateway to Java raises that is not one
-            return self.key
-        return driver_identity(pid)
-
-    def host(self) -> str | None:
-        if self._context.master.partition("[")[0] == "local":
-            return None
-        return self.setting("spark.driver.host") or "127.0.0.1"
-
-    def task_count(self, tag: str) -> TaskCount:
-        return _TaggedTasks(self._context, tag)
-
-    def described(self, text: str) -> contextlib.AbstractContextManager[None]:
-        return _local_property(self._context, _DESCRIPTION, text)
-
-
 class _Connect(Driver):
+    """A session of Spark Connect, whose driver is a server's."""
+
     shared = True
 
     def __init__(self, session: Any) -> None:
@@ -139,6 +102,11 @@ class _Connect(Driver):
 
     def described(self, text: str) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002  there are none
         return contextlib.nullcontext()
+
+
+def driver_of(session: Any) -> Driver:
+    """Return the driver of a session."""
+    return Driver(session) if hasattr(session, "sparkContext") else _Connect(session)
 
 
 @contextlib.contextmanager
@@ -210,29 +178,33 @@ def _has_functions(df: Any) -> bool:
     return bool(plan.containsPattern(patterns.PYTHON_UDF()) or _FUNCTIONS.search(plan.toString()))
 
 
-class _TaggedTasks(TaskCount):
+class TaskCount:
+    """Counts the tasks of the jobs of a publication, until it is closed."""
+
     def __init__(self, context: Any, tag: str) -> None:
         self._context = context
         self._tag = tag
         context.addJobTag(tag)
 
     def count(self) -> tuple[int, int]:
+        """Return how many tasks have ended, and how many are known; from any thread."""
         tracker = self._context.statusTracker()
         done = known = 0
         for job in self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag):
             info = tracker.getJobInfo(job)
             for stage in () if info is None else info.stageIds:
-                found = tracker.getStageInfo(stage)
-                if found is not None:
-                    done, known = done + found.numCompletedTasks, known + found.numTasks
+                status = tracker.getStageInfo(stage)
+                if status is not None:
+                    done, known = done + status.numCompletedTasks, known + status.numTasks
         return done, known
 
     def close(self) -> None:
+        """Count no more jobs of this thread."""
         self._context.removeJobTag(self._tag)
 
 
 class _ReportedTasks(TaskCount):
-    """What a server of Spark Connect reports of the operations of a session: what it said last."""
+    """Counts what a server of Spark Connect last reported of the operations of a session."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -240,9 +212,9 @@ class _ReportedTasks(TaskCount):
         session.registerProgressHandler(self._take)
 
     def _take(self, stages: Any = (), **_: Any) -> None:
-        found = list(stages or ())
-        if found:
-            self._last = sum(s.num_completed_tasks for s in found), sum(s.num_tasks for s in found)
+        known = list(stages or ())
+        if known:
+            self._last = sum(s.num_completed_tasks for s in known), sum(s.num_tasks for s in known)
 
     def count(self) -> tuple[int, int]:
         return self._last

@@ -18,22 +18,18 @@ from bowstring.errors import InvalidData, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-COLUMNS: Final = (
-    "partition int, endpoint string, schema binary, num_rows bigint, num_batches bigint, nbytes bigint, "
-    "depot string, remote_depot string"
+_FIELDS: Final = (
+    ("partition", "int", pa.int32()),
+    ("endpoint", "string", pa.string()),
+    ("schema", "binary", pa.binary()),
+    ("num_rows", "bigint", pa.int64()),
+    ("num_batches", "bigint", pa.int64()),
+    ("nbytes", "bigint", pa.int64()),
+    ("depot", "string", pa.string()),
+    ("remote_depot", "string", pa.string()),
 )
-_ARROW: Final = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("endpoint", pa.string()),
-        ("schema", pa.binary()),
-        ("num_rows", pa.int64()),
-        ("num_batches", pa.int64()),
-        ("nbytes", pa.int64()),
-        ("depot", pa.string()),
-        ("remote_depot", pa.string()),
-    ]
-)
+COLUMNS: Final = ", ".join(f"{name} {spark}" for name, spark, _ in _FIELDS)
+_ARROW: Final = pa.schema([(name, arrow) for name, _, arrow in _FIELDS])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +38,7 @@ class Ticket:
 
     # Which part of the data frame it is.
     partition: int
-    # Addresses hold tokens.
-    # Where it can be read; empty for a part without rows, which has no stream.
+    # Where it can be read, tokens included; empty for a part without rows, which has no stream.
     endpoint: str = dataclasses.field(default="", repr=False)
     # The schema of the stream, as Arrow IPC encapsulates it; empty for a part without rows.
     schema: bytes = dataclasses.field(default=b"", repr=False)
