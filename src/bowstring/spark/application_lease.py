@@ -64,13 +64,13 @@ class Application:
         self, dataset: str, tickets: Iterable[Ticket], lease_seconds: float, stay: float
     ) -> list[depot.Depot]:
         """Hold the lease at the depots of a data set; return them."""
-        found = []
+        depots = []
         for addresses in addresses_of(tickets):
-            found.append(self._depot(addresses))
+            depots.append(self._depot(addresses))
             with self._lock:
                 self._stays.setdefault(token_of(addresses[0]), {})[dataset] = stay
-            self._hold(found[-1], addresses, lease_seconds)
-        return found
+            self._hold(depots[-1], addresses, lease_seconds)
+        return depots
 
     def _hold(self, held: depot.Depot, addresses: tuple[str, ...], lease_seconds: float) -> None:
         with self._lock:
@@ -183,8 +183,8 @@ class Application:
 
 def addresses_of(tickets: Iterable[Ticket]) -> list[tuple[str, ...]]:
     """Return where the depots are found that keep some streams: of each its addresses, of its own host first."""
-    found = {ticket.depot: tuple(filter(None, (ticket.depot, ticket.remote_depot))) for ticket in tickets}
-    return [addresses for own, addresses in sorted(found.items()) if own]
+    depots = {ticket.depot: tuple(filter(None, (ticket.depot, ticket.remote_depot))) for ticket in tickets}
+    return [addresses for own, addresses in sorted(depots.items()) if own]
 
 
 def addresses_elsewhere(tickets: Iterable[Ticket], catalog: depot.Depot) -> list[str]:

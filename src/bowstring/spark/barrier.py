@@ -139,13 +139,11 @@ def publish_in_tasks(
     except BaseException:
         meeting.end()
         raise
-    found = dataset_of(
+    made = dataset_of(
         tickets, published_schema(df), name=name, id=order.dataset, application=order.application
     )
     control = Control(meeting.end, meeting.wait_released)
-    return PublishedDataset(
-        found.endpoints, found.schema, found.num_rows, found.nbytes, found.metadata, control
-    )
+    return PublishedDataset(made.endpoints, made.schema, made.num_rows, made.nbytes, made.metadata, control)
 
 
 def _check_slots(df: Any, profile: Any) -> None:

@@ -49,8 +49,8 @@ def with_plain_names(df: Any) -> tuple[Any, tuple[str, ...] | None]:
     by their position; ``None`` where nothing was renamed.
     """
     names = tuple(df.columns)
-    found = {name.lower() for name in names}
-    if len(found) == len(names) and not any("." in name or "`" in name for name in names):
+    distinct = {name.lower() for name in names}
+    if len(distinct) == len(names) and not any("." in name or "`" in name for name in names):
         return df, None
     return df.toDF(*(f"c{index}" for index in range(len(names)))), names
 

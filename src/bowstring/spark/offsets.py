@@ -34,8 +34,8 @@ class Position(NamedTuple):
     @classmethod
     def of_offset(cls, offset: Any) -> Position:
         """Return the position that an offset of a checkpoint means."""
-        found = offset if isinstance(offset, dict) else {}
-        version, endpoints = found.get("version"), found.get("endpoints")
+        fields = offset if isinstance(offset, dict) else {}
+        version, endpoints = fields.get("version"), fields.get("endpoints")
         if not isinstance(version, str) or type(endpoints) is not int or endpoints < 0:
             raise UsageError(
                 "the checkpoint does not say which data set the stream has read",
@@ -116,11 +116,11 @@ def _begin(listing: Listing, start: Position, reread: bool) -> int:
 
 
 def _replaced(listing: Listing, position: Position, what: str) -> UsageError:
-    found = listing.position(listing.count)
+    now = listing.position(listing.count)
     return UsageError(
         f"{listing.where} {what}",
         expected=f"version {position.version}, at least {position.endpoints} endpoints",
-        found=f"version {found.version}, {found.endpoints} endpoints" if found.version else "no endpoints",
+        found=f"version {now.version}, {now.endpoints} endpoints" if now.version else "no endpoints",
         hint=_HOW,
     )
 

@@ -150,8 +150,8 @@ class ReadOptions:
         if self.dataset is not None:
             return Dataset.from_json(self.dataset)
         with self._depot() as depot:
-            found: Dataset = depot.lookup(self.name)
-            return found
+            dataset: Dataset = depot.lookup(self.name)
+            return dataset
 
     def _depot(self) -> Any:
         return importlib.import_module("bowstring.depot").connect(address=self.depot, start=False)

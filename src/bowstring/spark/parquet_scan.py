@@ -163,10 +163,10 @@ def pieces_of(files: Iterable[str], least: int) -> list[Piece]:
 
 def _size(uri: str) -> int:
     filesystem, path = _opened(uri)
-    found = filesystem.get_file_info(path)
-    if found.type != pyarrow.fs.FileType.File:
+    info = filesystem.get_file_info(path)
+    if info.type != pyarrow.fs.FileType.File:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), uri)
-    size: int = found.size
+    size: int = info.size
     return size
 
 
@@ -241,10 +241,10 @@ _YEAR_10000: Final = 253_402_300_800_000_000
 
 def check_file(file: OpenFile, names: list[str], wanted: pa.Schema, where: str) -> None:
     """Refuse a file in which Spark might find other columns, or other days, than pyarrow does."""
-    found = [name.lower() for name in file.schema.names]
+    names_there = [name.lower() for name in file.schema.names]
     for name in names:
         # Spark finds names whatever their case, gives nulls where there is none, and refuses two: not we.
-        if name not in file.schema.names or found.count(name.lower()) != 1:
+        if name not in file.schema.names or names_there.count(name.lower()) != 1:
             raise InvalidData("a Parquet file lacks a column, or has it twice", expected=name, where=where)
     notes = file.metadata.metadata or {}
     version = notes.get(_VERSION)

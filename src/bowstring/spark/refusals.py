@@ -27,13 +27,13 @@ def reason(error: BaseException | None) -> str:
 
 def lacking(error: BaseException) -> MissingDependency | None:
     """Return the error for tasks whose Python has not what publishing takes; ``None`` for any other error."""
-    found = _NO_MODULE.search(str(error))
-    if found is None:
+    module = _NO_MODULE.search(str(error))
+    if module is None:
         return None
     return MissingDependency(
-        f"the Python of Spark's workers has no {found[1]}",
+        f"the Python of Spark's workers has no {module[1]}",
         expected="the same packages as in the driver, on every executor",
-        found=found[0],
+        found=module[0],
         hint="Where tasks run on this host, set PYSPARK_PYTHON to this program's Python before the session starts "
         "(or use bow.spark.session()); on a cluster, install bowstring on every executor, or ship an environment "
         "with --archives (venv-pack), or with spark.addArtifacts on a server of Spark Connect.",
@@ -50,10 +50,10 @@ def forbidden(error: BaseException) -> BowstringError | None:
     told = reason(error)
     if _NO_DEPOT not in told:
         return None
-    found = told.partition("; found ")[2].partition(_INSTEAD[:20])[0].strip(" .;")
+    why = told.partition("; found ")[2].partition(_INSTEAD[:20])[0].strip(" .;")
     return Unsupported(
         "this cluster does not let tasks keep data in shared memory",
         expected="a depot, a process of Bowstring, on the host of each executor",
-        found=found or told,
+        found=why or told,
         hint=_INSTEAD,
     )

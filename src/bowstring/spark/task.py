@@ -78,15 +78,15 @@ def task_address(resource: str = "gpu") -> str:
         The task was given none.
     """
     context = running_task()
-    found = context.resources().get(resource)
-    if found is None or not found.addresses:
+    given = context.resources().get(resource)
+    if given is None or not given.addresses:
         raise NotOnDevice(
             f"Spark gave this task no {resource}",
             found=", ".join(sorted(context.resources())) or "no resources at all",
             hint=f"Set spark.executor.resource.{resource}.amount and spark.task.resource.{resource}.amount, "
             "or give a resource profile.",
         )
-    return str(found.addresses[0])
+    return str(given.addresses[0])
 
 
 def task_device(kind: str = "cuda", resource: str = "gpu") -> Device:
@@ -348,10 +348,10 @@ def own_address(driver: str | None, options: depot.Options | None = None) -> str
     """Return an address of this host at which the driver's host and others reach it, of ``tls:`` by the options."""
     if driver is None:
         return None
-    found = socket.getaddrinfo(driver.strip("[]"), _ANY_PORT, type=socket.SOCK_DGRAM)
+    places = socket.getaddrinfo(driver.strip("[]"), _ANY_PORT, type=socket.SOCK_DGRAM)
     failure: OSError | None = None
     scheme = "tls" if options is not None and options.tls is not None else "tcp"
-    for family, kind, _, _, place in sorted(found, key=lambda each: each[0] != socket.AF_INET):
+    for family, kind, _, _, place in sorted(places, key=lambda each: each[0] != socket.AF_INET):
         with socket.socket(family, kind) as probe:
             try:
                 # Nothing is sent: the system says which of its addresses it would send from.
@@ -371,10 +371,10 @@ def _driver_host() -> str | None:
     """Return where Spark's driver is, as the executor of this task knows it; ``None`` where that is the driver."""
     java = executor_pid()
     try:
-        found = _DRIVER.search(Path(f"/proc/{java}/cmdline").read_text())
+        match = _DRIVER.search(Path(f"/proc/{java}/cmdline").read_text())
     except OSError:
         return None
-    return None if found is None else found[1]
+    return None if match is None else match[1]
 
 
 def _local_folder() -> str | None:

@@ -72,12 +72,14 @@ def dataset_of(tickets: Iterable[Ticket], empty: pa.Schema, **metadata: Any) -> 
     if present:
         schema = pa.ipc.read_schema(pa.py_buffer(present[0].schema))
         for ticket in present:
-            found = pa.ipc.read_schema(pa.py_buffer(ticket.schema))
-            if not found.equals(schema, check_metadata=True):
+            if ticket.schema == present[0].schema:
+                continue
+            other = pa.ipc.read_schema(pa.py_buffer(ticket.schema))
+            if not other.equals(schema, check_metadata=True):
                 raise InvalidData(
                     "the partitions of the data set have different schemas",
                     expected=schema.to_string(),
-                    found=found.to_string(),
+                    found=other.to_string(),
                     where=f"partition {ticket.partition}",
                 )
     return Dataset(

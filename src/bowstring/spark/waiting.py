@@ -106,11 +106,11 @@ class _Watch:
         known = {each.addresses[0]: each for each in self._application.depots}
         if self._here is not None:
             known.setdefault(self._here.addresses[0], self._here)
-        found = []
+        statuses = []
         for each in known.values():
             with contextlib.suppress(BowstringError):
-                found.append(each.status())
-        return found
+                statuses.append(each.status())
+        return statuses
 
     def run(self) -> None:
         """Warn when tasks of the job begin to wait for room, and report how far it is."""

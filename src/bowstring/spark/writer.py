@@ -119,12 +119,12 @@ class _Target:
             # One without rows was made of a guess, as this schema is one: its first rows say what it is.
             if not known.endpoints or known.metadata.get("application") != self.order.application:
                 return
-            found = differences(known.schema, self.schema)
-            if found is not None:
+            columns = differences(known.schema, self.schema)
+            if columns is not None:
                 raise UsageError(
                     "what is appended has another schema",
-                    expected=found[0],
-                    found=found[1],
+                    expected=columns[0],
+                    found=columns[1],
                     where=f"the data set {self.name!r}",
                     hint="Give the data frame those columns, or write it under another name or with overwrite.",
                 )
@@ -171,12 +171,12 @@ class _Target:
 
 def _number(given: Mapping[str, str], name: str, default: float | None) -> float | None:
     try:
-        found = default if name not in given else float(given[name])
+        number = default if name not in given else float(given[name])
     except ValueError:
-        found = -1.0
-    if found is not None and not 0 <= found < float("inf"):
+        number = -1.0
+    if number is not None and not 0 <= number < float("inf"):
         raise UsageError(f"the option {name} is not a number above 0", found=given[name])
-    return found
+    return number
 
 
 def _key(query: str, batch: int) -> int:
