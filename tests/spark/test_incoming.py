@@ -75,3 +75,19 @@ def test_columns_get_their_names_back() -> None:
     assert schema is not None
     assert schema.names == batch.schema.names == ["a.b", "a.b"]
     assert [column.to_pylist() for column in batch.columns] == [[1, 1], ["a", "a"]]
+
+
+def test_null_shapes_hold_no_null_where_none_may_be() -> None:
+    """Spark leaves the children of a null GEOMETRY null; readers get children without nulls, as the schema says."""
+    fields = [
+        pa.field("srid", pa.int32(), nullable=False),
+        pa.field("wkb", pa.binary(), nullable=False, metadata={"geometry": "true", "srid": "4326"}),
+    ]
+    children = [pa.array([4326, None], pa.int32()), pa.array([b"\x01", None], pa.binary())]
+    bitmap = pa.array([True, False]).buffers()[1]
+    shapes = pa.Array.from_buffers(pa.struct(fields), 2, [bitmap], children=children)
+    schema, present = incoming([pa.record_batch({"g": shapes})])
+    [batch] = present
+    assert batch.schema == schema
+    assert batch["g"].to_pylist() == [{"srid": 4326, "wkb": b"\x01"}, None]
+    assert [batch["g"].field(name).null_count for name in ("srid", "wkb")] == [0, 0]
