@@ -77,6 +77,8 @@ class Layout:
         and for bytes and children.
     longest : int
         Node lengths up to this cannot overflow when they are turned into bytes.
+    exporting : tuple or None
+        Kept for :mod:`bowstring.columnar.interchange.export`: the last variadic counts, and what it made for them.
 
     Examples
     --------
@@ -125,6 +127,7 @@ class Layout:
     ) -> None:
         self.schema = schema
         self._alone: dict[int, Layout] = {}
+        self.exporting: tuple[tuple[int, ...], Any] | None = None
         self.has_vague_types = walk is not None and walk.has_vague_types
         self.dictionary_ids = () if walk is None else tuple(walk.dictionary_ids)
         self.dictionaries = {} if walk is None else _of_dictionaries(walk, {} if made is None else made)
