@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -134,13 +134,15 @@ class Layout:
         if walk is not None:
             self._tabulate_nodes(walk)
 
-    def __getattr__(self, name: str) -> Any:
-        """Make the tables that an attribute is one of, when it is first asked for: most readers need few."""
-        make = _MADE_BY.get(name)
-        if make is None:
-            raise AttributeError(f"a layout has no {name}")
-        make(self)
-        return self.__dict__[name]
+    if not TYPE_CHECKING:  # mypy knows the attributes above, and would take any other for one
+
+        def __getattr__(self, name: str) -> Any:
+            """Make the tables that an attribute is one of, when it is first asked for: most readers need few."""
+            make = _MADE_BY.get(name)
+            if make is None:
+                raise AttributeError(f"a layout has no {name}")
+            make(self)
+            return self.__dict__[name]
 
     @classmethod
     def of(
