@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.ipc import batch as kernel
-from bowstring.kernels.ipc.schema import walk_schema
 from bowstring.kernels.signature import Kernel
 from bowstring.kernels.types import i64
-from tests.kernels.ipc_cases import SCHEMAS, batches, to_import, to_walk, to_write
+from tests.kernels.ipc_cases import batches, to_import, to_write
 
 WRITING = [to_write(batch, room=6000) for batch in batches()]
 IMPORTING = [to_import(batch) for batch in batches()]
-WALKING = [to_walk(schema) for schema in SCHEMAS]
 
 
 def wild_arguments(
@@ -55,17 +53,4 @@ def wild_arguments(
         at = i64(address + rng.choice([0, 0, 0, 0, 0, 8]))
         return guarded(words.view(np.uint8)[:size]), at, guarded(plan), i64(rows), *copies
 
-    def walk(rng: np.random.Generator) -> tuple[Any, ...]:
-        data, table, *_, room, ids, state = WALKING[rng.integers(len(WALKING))]
-        size = len(data) - max(0, int(rng.integers(-200, 200)))
-        data = data.copy()
-        for at in rng.integers(0, len(data), rng.integers(0, 4)):
-            data[at] = rng.choice([data[at] ^ 4, 0, 1, 127, 255])
-        if rng.random() < 0.2:
-            data = rng.integers(0, 256, len(data), np.uint8)
-        at = i64(table if rng.random() < 0.9 else rng.integers(-8, len(data) + 8))
-        rooms = [guarded(each[: rng.integers(len(each) + 1)].copy()) for each in (room, ids)]
-        most = i64(rng.choice([1 << 16, 3])), i64(rng.choice([64, 3]))
-        return guarded(data[: max(size, 0)]), at, *most, *rooms, guarded(state.copy())
-
-    return {kernel.write_batch: write, kernel.import_batch: take, walk_schema: walk}
+    return {kernel.write_batch: write, kernel.import_batch: take}

@@ -15,12 +15,9 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.interchange.capsule import address_in
 from bowstring.columnar.layout import Layout
-from bowstring.ipc.flatbuf.message import decode_message
-from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
 from bowstring.kernels.ipc import batch as kernel
-from bowstring.kernels.ipc import schema as schema_kernel
 from bowstring.kernels.signature import Kernel
 
 Case = tuple[int, tuple[Any, ...]]
@@ -151,43 +148,7 @@ def written(rng: np.random.Generator) -> Iterator[Case]:
         yield 1, arguments
 
 
-SCHEMAS = [
-    pa.schema([]),
-    TABLE.schema.with_metadata({"key": "value"}),
-    pa.schema(
-        [
-            pa.field("größe", pa.timestamp("us", "Europe/Berlin"), metadata={"unit": "m"}),
-            pa.field("d", pa.dictionary(pa.int8(), pa.list_(pa.dictionary(pa.int32(), pa.string())))),
-            pa.field("u", pa.dense_union([pa.field("x", pa.binary(3)), pa.field("y", pa.int8())])),
-            pa.field("l", pa.list_(pa.list_(pa.int8(), 2))),
-        ]
-    ),
-]
-
-
-def to_walk(schema: pa.Schema, levels: int = 8) -> tuple[Any, ...]:
-    """Return the arguments that walk the message of a schema."""
-    ids = tuple(range(5, 5 + len(Layout.of(schema).dictionary_ids)))
-    data = encode_schema(schema, ids)
-    room, numbers = np.zeros(levels * int(schema_kernel.FRAME), np.int64), np.zeros(8, np.int64)
-    state = np.zeros(int(schema_kernel.STATE), np.int64)
-    table = decode_message(data).header
-    return np.frombuffer(data, np.uint8), table, 1 << 16, 64, room, numbers, state
-
-
-def walked(rng: np.random.Generator) -> Iterator[Case]:
-    for schema in SCHEMAS:
-        yield 1, to_walk(schema)
-        yield 1, to_walk(schema, levels=2)
-        for _ in range(8):
-            data, *rest = to_walk(schema)
-            data = data.copy()
-            data[rng.integers(rest[0], len(data))] = rng.choice([0, 1, 4, 127, 255])
-            yield 1, (data, *rest)
-
-
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     kernel.import_batch: imported,
     kernel.write_batch: written,
-    schema_kernel.walk_schema: walked,
 }
