@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import os
+import struct
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -28,10 +29,10 @@ import numpy as np
 from bowstring.errors import MissingDependency, UsageError
 from bowstring.kernels import library
 from bowstring.kernels.signature import Kernel, Parameter, Signature, signatures_of
-from bowstring.kernels.threads import run_ranges
-from bowstring.kernels.types import i64
+from bowstring.kernels.threads import SMALL_BYTES, run_ranges
+from bowstring.kernels.types import f32, f64, i64, u64
 
-__all__ = ["ALL_MEMORY", "Runner", "bound", "interpret", "is_ready", "run", "runner", "way"]
+__all__ = ["ALL_MEMORY", "Runner", "bound", "interpret", "is_ready", "run", "run_at_once", "runner", "way"]
 
 VARIABLE: Final = "BOWSTRING_KERNELS"
 
@@ -40,10 +41,11 @@ ALL_MEMORY: Final = 0, 1 << 62
 
 _WAYS: Final = ("", "library", "jit", "checked", "interpret")
 
-# Takes the number of items, and the arguments.
-Runner = Callable[[int, tuple[Any, ...]], None]
+# Takes the number of items, and the arguments; returns whether they are such as it takes.
+Runner = Callable[[int, tuple[Any, ...]], bool]
 
 _runners: dict[tuple[str, Signature], Runner] = {}
+_calls: dict[tuple[Kernel, str], tuple[Runner, ...]] = {}
 
 
 def run(signature: Signature, items: int, arguments: tuple[Any, ...]) -> None:
@@ -55,7 +57,31 @@ def run(signature: Signature, items: int, arguments: tuple[Any, ...]) -> None:
     found = _runners.get((chosen, signature))
     if found is None:
         found = _runners[chosen, signature] = runner(chosen, signature)
-    found(items, arguments)
+    if not found(items, arguments):
+        raise AssertionError(f"{signature} does not take what was matched with it")
+
+
+def run_at_once(kernel: Kernel, items: int, arguments: tuple[Any, ...]) -> bool:
+    """Run a kernel of the library on arrays of the host; return whether it was run.
+
+    Where it was not, there is no library, something is out of the ordinary, or wrong: :func:`run` is for these.
+    """
+    key = kernel, os.environ.get(VARIABLE, "")
+    calls = _calls.get(key)
+    if calls is None:
+        calls = _calls[key] = _calls_of(kernel) if key[1] in ("", "library") else ()
+    for call in calls:  # noqa: SIM110  a generator takes longer
+        if call(items, arguments):
+            return True
+    return False
+
+
+def _calls_of(kernel: Kernel) -> tuple[Runner, ...]:
+    loaded = library.load()
+    if not isinstance(loaded, library.Library):
+        return ()
+    functions = [(each, loaded.function(each)) for each in signatures_of(kernel)]
+    return tuple(_runner_of_function(each, function) for each, function in functions if function is not None)
 
 
 def way() -> str:
@@ -148,18 +174,58 @@ def _warn(reason: str) -> None:
 
 
 def _runner_of_function(signature: Signature, function: Callable[..., int]) -> Runner:
-    """Return what calls a function of the library, which lets go of the interpreter lock."""
-    block_of = library.block_of(signature.parameters)
-    arrays = tuple(place for place, each in enumerate(signature.parameters) if each.array)
+    """Return what calls a function of the library, which lets go of the interpreter lock.
 
-    def run(items: int, arguments: tuple[Any, ...]) -> None:
-        block = block_of(arguments)
+    Small launches take little longer than its loop: it checks the arguments while it packs them.
+    """
+    pack = library.words_of(signature.parameters).pack
+    # Integers of Python are as wide as words are, and its floats too; what is narrower has been converted.
+    exact = {"f": (float, np.float64, np.float32)} | dict.fromkeys("iu", ())
+    wanted = [
+        (p.array, exact[p.scalar[0]] if p.type in (f32, f64, i64, u64) else (p.type,), p.dtype, p.flags)
+        for p in signature.parameters
+    ]
+    array_type, address_of, read, offset = (
+        np.ndarray,
+        library.address_of,
+        library.READ_WORD,
+        library.ADDRESS_AT,
+    )
 
-        def work(start: int, stop: int) -> None:
-            if status := function(start, stop, block):
-                raise AssertionError(f"{signature} ended with status {status}")
+    def call(start: int, stop: int, block: bytes) -> None:
+        if status := function(start, stop, block):
+            raise AssertionError(f"{signature} ended with status {status}")
 
-        run_ranges(work, items, sum([arguments[place].nbytes for place in arrays]))
+    def run(items: int, arguments: tuple[Any, ...]) -> bool:
+        if items <= 0 or len(arguments) != len(wanted):
+            return False
+        words: list[Any] = []
+        nbytes = 0
+        for (is_array, types, dtype, flags), argument in zip(wanted, arguments, strict=True):
+            if not is_array:
+                if types and type(argument) not in types:
+                    return False
+                words.append(argument)
+            elif (
+                type(argument) is array_type
+                and argument.dtype == dtype
+                and argument.ndim == 1
+                and argument.flags.num & flags == flags
+            ):
+                words.append(read(id(argument) + offset).value if offset else address_of(argument))
+                words.append(argument.size)
+                nbytes += argument.nbytes
+            else:
+                return False
+        try:
+            block = pack(*words)
+        except (struct.error, OverflowError, TypeError):  # no such number: the signature says so
+            return False
+        if items < 2 or nbytes < SMALL_BYTES:
+            call(0, items, block)
+        else:
+            run_ranges(functools.partial(call, block=block), items, nbytes)
+        return True
 
     return run
 
@@ -169,9 +235,10 @@ def _runner_of_loop(signature: Signature, *, checked: bool = False, why: str = "
 
     loop = compiled(signature, checked=checked, why=why)
 
-    def run(items: int, arguments: tuple[Any, ...]) -> None:
+    def run(items: int, arguments: tuple[Any, ...]) -> bool:
         views = tuple(map(_declared, signature.parameters, arguments))
         run_ranges(lambda start, stop: loop(start, stop, *views), items, sum(each.nbytes for each in views))
+        return True
 
     return run
 

@@ -142,6 +142,8 @@ def launch(kernel: Kernel, items: int, *arguments: Any) -> None:
     >>> words.view(np.uint8).tolist()
     [1, 0, 1, 0, 0, 0, 0, 0]
     """
+    if host.run_at_once(kernel, items, arguments):
+        return
     place = find_place(arguments)
     if callable(place):
         arguments, _ = place(arguments)
@@ -179,7 +181,7 @@ def launch_shared(kernel: Kernel, rows: int, *arguments: Any) -> None:
     >>> out.tobytes()
     b'ow'
     """
-    log = 0 if find_place(arguments) == "host" else _SHARED_LOG
+    log = 0 if type(arguments[0]) is np.ndarray or find_place(arguments) == "host" else _SHARED_LOG
     launch(kernel, rows << log, log, *arguments)
 
 

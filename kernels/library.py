@@ -6,7 +6,7 @@ sources is not used. On x86-64 it holds each kernel once per level of the instru
 processors that are asked for the next page of memory (:mod:`bowstring.kernels.prefetch`).
 
 A compiled loop takes the first item, the end of the items, and a block of words: address and size of each array,
-and each number in a word of its own (:func:`block_of`). It is called in numba's convention: two pointers come
+and each number in a word of its own (:func:`words_of`). It is called in numba's convention: two pointers come
 before, for a result, which nothing reads, and for an exception, which there is none of; the status is returned.
 Kernels hold no locks and allocate nothing, so a process may fork while one runs, and its children use the same
 pages. The library is never unloaded.
@@ -30,15 +30,16 @@ import numpy as np
 from bowstring.kernels.signature import Parameter, Signature
 
 __all__ = [
+    "ADDRESS_AT",
     "FOLDER",
     "FULL_STAMP",
     "LEVELS",
     "NAME",
+    "READ_WORD",
     "SOURCES",
     "Library",
     "NotUsable",
     "address_of",
-    "block_of",
     "compiled_sources",
     "level_of",
     "load",
@@ -144,34 +145,6 @@ def words_of(parameters: tuple[Parameter, ...]) -> struct.Struct:
     return struct.Struct("=" + "".join(each))
 
 
-def block_of(parameters: tuple[Parameter, ...]) -> Callable[[tuple[Any, ...]], bytes]:
-    """Return what makes the words of a call from its arguments; the arguments must outlive the call.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.signature import signatures_of
-    >>> from bowstring.kernels.validity import pack_flags
-    >>> parameters = signatures_of(pack_flags)[0].parameters
-    >>> block = block_of(parameters)
-    >>> len(block(tuple(np.zeros(1, each.dtype) if each.array else 0 for each in parameters))) % 8
-    0
-    """
-    pack = words_of(parameters).pack
-    arrays = tuple(p.array for p in parameters)
-    address = address_of
-
-    def block(arguments: tuple[Any, ...]) -> bytes:
-        values: list[Any] = []
-        for is_array, argument in zip(arrays, arguments, strict=True):
-            if is_array:
-                values += address(argument), argument.size
-            else:
-                values.append(argument)
-        return pack(*values)
-
-    return block
-
-
 def _found_offset() -> int | None:
     """Return where an array object holds the address of its data, which is part of NumPy's binary interface."""
     arrays = [np.zeros(count, np.uint8) for count in (1, 7, 4096)]
@@ -181,16 +154,15 @@ def _found_offset() -> int | None:
     return None
 
 
-def _make_address() -> Callable[[Any], int]:
-    """Return a function for the address of an array: asking NumPy takes ten times as long as a small launch may."""
-    offset = _found_offset()
-    if offset is None:
-        return lambda array: int(array.__array_interface__["data"][0])
-    read = ctypes.c_uint64.from_address
-    return lambda array: read(id(array) + offset).value
+ADDRESS_AT: Final = _found_offset()
+READ_WORD: Final = ctypes.c_uint64.from_address
 
 
-address_of: Final = _make_address()
+def address_of(array: Any) -> int:
+    """Return the address of an array: asking NumPy takes ten times as long as a small launch may."""
+    if ADDRESS_AT is None:
+        return int(array.__array_interface__["data"][0])
+    return READ_WORD(id(array) + ADDRESS_AT).value
 
 
 @functools.cache

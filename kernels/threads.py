@@ -19,12 +19,12 @@ from typing import Any, Final, TypeVar
 
 from bowstring.errors import UsageError
 
-__all__ = ["in_threads", "run_ranges", "thread_count"]
+__all__ = ["SMALL_BYTES", "in_threads", "run_ranges", "thread_count"]
 
 VARIABLE = "BOWSTRING_THREADS"
 
 # Less than this takes about as long as waking a thread.
-_SMALL_BYTES: Final = 1 << 18
+SMALL_BYTES: Final = 1 << 18
 # More ranges than threads, so that uneven work evens out.
 _RANGES_PER_THREAD: Final = 4
 
@@ -98,7 +98,7 @@ def run_ranges(work: Callable[[int, int], None], items: int, nbytes: int) -> Non
     >>> run_ranges(lambda start, stop: print(start, stop), 10, nbytes=80)
     0 10
     """
-    threads = 1 if nbytes < _SMALL_BYTES or items < 2 else thread_count()
+    threads = 1 if nbytes < SMALL_BYTES or items < 2 else thread_count()
     if threads == 1:
         work(0, items)
         return

@@ -72,34 +72,37 @@ def slices(draw: st.DrawFn) -> pa.RecordBatch:
     return whole.slice(start, length)
 
 
-def stream_of(batches: list[object], schema: pa.Schema) -> bytes:
+def stream_of(batches: list[object], schema: pa.Schema, compression: str | None = None) -> bytes:
     sink = io.BytesIO()
-    with bow.ipc.new_stream(sink, schema) as writer:
+    options = bow.ipc.IpcWriteOptions(compression=compression)
+    with bow.ipc.new_stream(sink, schema, options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return sink.getvalue()
 
 
-def in_both_ways(batches: list[object], schema: pa.Schema) -> tuple[bytes, bytes]:
+def in_both_ways(
+    batches: list[object], schema: pa.Schema, compression: str | None = None
+) -> tuple[bytes, bytes]:
     """Return a stream that was written by kernels, and in Python."""
-    compiled = stream_of(batches, schema)
+    compiled = stream_of(batches, schema, compression)
     with pytest.MonkeyPatch.context() as context:
         context.setenv("BOWSTRING_KERNELS", "interpret")
         bound.cache_clear()
         assert [bound(each) for each in KERNELS] == [None, None]
     try:
-        return compiled, stream_of(batches, schema)
+        return compiled, stream_of(batches, schema, compression)
     finally:
         bound.cache_clear()
 
 
 @settings(max_examples=150)
-@given(slices(), st.integers(0, 20))
-def test_both_write_the_same_bytes(batch: pa.RecordBatch, start: int) -> None:
+@given(slices(), st.integers(0, 20), st.sampled_from([None, "lz4", "zstd"]))
+def test_both_write_the_same_bytes(batch: pa.RecordBatch, start: int, compression: str | None) -> None:
     """Slices of pyarrow's, Batches of them and slices of these are written byte for byte alike, and read back."""
     ours = bow.Batch.from_arrow(batch)
     written = [batch, ours, ours.slice(min(start, len(ours)))]
-    compiled, plain = in_both_ways(written, batch.schema)
+    compiled, plain = in_both_ways(written, batch.schema, compression)
     assert compiled == plain
     with pa.ipc.open_stream(compiled) as reader:
         for expected, found in zip(written, reader, strict=True):
@@ -120,8 +123,9 @@ def test_what_is_taken_over_is_what_was_given(batch: pa.RecordBatch) -> None:
     assert taken.num_rows == len(batch)
 
 
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("rows", [1, 8_191, 8_192, 100_000])
-def test_bodies_of_all_sizes_are_alike(rows: int) -> None:
+def test_bodies_of_all_sizes_are_alike(rows: int, compression: str | None) -> None:
     """A body is written the same whether it is joined with its metadata or goes from where it lies."""
     values = pa.array(range(rows + 3))
     table = pa.table(
@@ -132,7 +136,7 @@ def test_bodies_of_all_sizes_are_alike(rows: int) -> None:
         }
     )
     (batch,) = table.combine_chunks().slice(3).to_batches()
-    compiled, plain = in_both_ways([batch, batch.slice(1)], batch.schema)
+    compiled, plain = in_both_ways([batch, batch.slice(1)], batch.schema, compression)
     assert compiled == plain
 
 

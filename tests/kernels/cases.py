@@ -21,6 +21,7 @@ from tests.kernels import (
     ipc_cases,
     json_cases,
     parquet_cases,
+    schema_cases,
     shredded_cases,
     variant_cases,
     variant_cast_cases,
@@ -336,4 +337,4 @@ CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
 }
 CASES |= json_cases.CASES | variant_cases.CASES | variant_cast_cases.CASES | variant_text_cases.CASES
 CASES |= shredded_cases.CASES | vortex_cases.CASES | geo_cases.CASES | parquet_cases.CASES
-CASES |= ipc_cases.CASES
+CASES |= ipc_cases.CASES | schema_cases.CASES

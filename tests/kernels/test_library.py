@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.kernels import library
-from bowstring.kernels.library import block_of, level_of
+from bowstring.kernels import host, library
+from bowstring.kernels.library import level_of
 from bowstring.kernels.signature import kernels, parse, signatures
 from bowstring.kernels.types import SCALARS
 
@@ -110,16 +110,46 @@ def extremes(scalar: str) -> list[Any]:
     return [kind(each) for each in (np.iinfo(kind).min, 0, 1, np.iinfo(kind).max)]
 
 
+def block_of(kernel: Any, spelling: str, *arguments: Any) -> bytes | None:
+    """Return the block that a kernel of one signature is called with; None where it is not."""
+    blocks: list[bytes] = []
+
+    def note(start: int, stop: int, block: bytes) -> int:
+        assert (start, stop) == (0, 1)
+        blocks.append(block)
+        return 0
+
+    is_run = host._runner_of_function(parse(kernel, spelling), note)(1, arguments)
+    assert is_run == bool(blocks)
+    return blocks[0] if blocks else None
+
+
 @pytest.mark.parametrize("scalar", sorted(SCALARS))
 def test_a_block_holds_the_bits_of_numbers(scalar: str) -> None:
     """A number lies at the beginning of its word, bit by bit, extremes included."""
 
     def kernel(i: Any, number: Any) -> None: ...
 
-    block = block_of(parse(kernel, scalar).parameters)
     for value in extremes(scalar):
-        assert np.frombuffer(block((value,)), SCALARS[scalar])[0] == value
-        assert len(block((value,))) == 8
+        block = block_of(kernel, scalar, value)
+        assert block is not None
+        assert np.frombuffer(block, SCALARS[scalar])[0] == value
+        assert len(block) == 8
+
+
+@pytest.mark.parametrize("scalar", sorted(SCALARS))
+def test_nothing_is_called_with_what_is_no_such_number(scalar: str) -> None:
+    """A number that its word cannot hold, or that is none, is left to what names it."""
+
+    def kernel(i: Any, number: Any) -> None: ...
+
+    wrong: list[Any] = ["1", None, np.zeros(1, SCALARS[scalar])]
+    if scalar[0] != "f":
+        wrong += [1.0, 1 << 70, -(1 << 70)]
+    if scalar not in ("i64", "u64", "f32", "f64"):
+        wrong += [1, np.int64(1)]
+    for value in wrong:
+        assert block_of(kernel, scalar, value) is None
 
 
 @given(sizes=st.lists(st.integers(0, 9), min_size=3, max_size=3), start=st.integers(0, 5))
@@ -128,10 +158,11 @@ def test_a_block_holds_addresses_and_sizes(sizes: list[int], start: int) -> None
 
     def kernel(i: Any, left: Any, right: Any, out: Any) -> None: ...
 
-    block = block_of(parse(kernel, "u8[], i64[], u16[]!").parameters)
-    arrays = [np.zeros(20, kind)[start : start + size] for kind, size in zip("Blh", sizes, strict=True)]
+    arrays = [np.zeros(20, kind)[start : start + size] for kind, size in zip("BlH", sizes, strict=True)]
     arrays[0].flags.writeable = False
-    words = np.frombuffer(block(tuple(arrays)), np.uint64)
+    block = block_of(kernel, "u8[], i64[], u16[]!", *arrays)
+    assert block is not None
+    words = np.frombuffer(block, np.uint64)
     assert words.tolist() == [word for each in arrays for word in (each.ctypes.data, each.size)]
 
 

@@ -164,8 +164,7 @@ class _Walk:
             self._describe(message, header, self._layout, facts)
 
     def _take_schema(self, message: Message, facts: Facts) -> None:
-        schema, ids, endianness = decode_schema(message, DEFAULT_LIMITS)
-        self._layout = Layout.of(schema, ids)
+        schema, _, endianness, self._layout = decode_schema(message, DEFAULT_LIMITS)
         self._schema = schema_facts(schema)
         self._metadata = metadata_facts(schema.metadata or {})
         facts |= {"metadata_version": message.version.name, "endianness": endianness}

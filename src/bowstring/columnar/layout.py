@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ __all__ = ["Kind", "Layout", "Node", "Offsets"]
 
 _DATA, _VALIDITY = Kind.DATA, Kind.VALIDITY
 _OVERFLOW: Final = (1 << 63) - 128
+_ANY: Final = 1 << 62
 
 Indices = npt.NDArray[np.int64]
 
@@ -76,6 +77,8 @@ class Layout:
         and for bytes and children.
     longest : int
         Node lengths up to this cannot overflow when they are turned into bytes.
+    exporting : tuple or None
+        Kept for :mod:`bowstring.columnar.interchange.export`: the last variadic counts, and what it made for them.
 
     Examples
     --------
@@ -87,24 +90,59 @@ class Layout:
     ['VALIDITY', 'OFFSETS32', 'BYTES']
     """
 
-    def __init__(self, schema: pa.Schema, walk: Walk, made: dict[Walk, Layout] | None = None) -> None:
+    nodes: tuple[Node, ...]
+    columns: tuple[int, ...]
+    num_nodes: int
+    depth: int
+    is_flat: bool
+    run_ends: tuple[int, ...]
+    variadic_nodes: tuple[int, ...]
+    column_nodes: Indices
+    num_buffers: int
+    longest: int
+    buffer_kinds: npt.NDArray[np.uint8]
+    buffer_nodes: Indices
+    buffer_bits: Indices
+    buffer_end_bits: Indices
+    validity_buffers: Indices
+    validity_nodes: Indices
+    validity_at: slice | Indices
+    validity_of: slice | Indices
+    absent_length: Indices
+    offsets: tuple[Offsets, ...]
+    offset_groups: tuple[OffsetGroup, ...]
+    bitmapless: Indices
+    null_nodes: Indices
+    never_null: Indices
+    bounded_children: Indices
+    bounding_parents: Indices
+    bounding_factors: Indices
+    _column_ids: tuple[tuple[int, ...], ...]
+    _first_buffers: Indices
+    _positions: Indices
+    _widest: int
+
+    def __init__(
+        self, schema: pa.Schema, walk: Walk | None = None, made: dict[Walk, Layout] | None = None
+    ) -> None:
         self.schema = schema
-        self.nodes = tuple(walk.nodes)
-        self.columns = tuple(walk.columns)
-        self.num_nodes = len(self.nodes)
-        self.depth = walk.depth
-        self.dictionary_ids = tuple(walk.dictionary_ids)
-        self.dictionaries = _of_dictionaries(walk, {} if made is None else made)
-        self._column_ids = tuple(walk.column_ids)
-        self.is_flat = self.num_nodes == len(self.columns)
-        self.has_vague_types = walk.has_vague_types
-        self.run_ends = tuple(walk.run_ends)
-        self.variadic_nodes = tuple(walk.variadic_nodes)
-        self.column_nodes = _frozen(walk.columns)
         self._alone: dict[int, Layout] = {}
-        self._tabulate_buffers()
-        self._tabulate_offsets()
-        self._tabulate_children()
+        self.exporting: tuple[tuple[int, ...], Any] | None = None
+        self.has_vague_types = walk is not None and walk.has_vague_types
+        self.dictionary_ids = () if walk is None else tuple(walk.dictionary_ids)
+        self.dictionaries = {} if walk is None else _of_dictionaries(walk, {} if made is None else made)
+        if walk is not None:
+            self._tabulate_nodes(walk)
+
+    if not TYPE_CHECKING:  # mypy knows the attributes above, and would take any other for one
+
+        def __getattr__(self, name: str) -> Any:
+            """Make the tables that an attribute is one of, when it is first asked for: most readers need few."""
+            make = _MADE_BY.get(name)
+            if make is None:
+                raise AttributeError(f"a layout has no {name}")
+            make(self)
+            return self.__dict__[name]
 
     @classmethod
     def of(
@@ -143,12 +181,26 @@ class Layout:
         ((0,), 7)
         """
         ids = None if dictionary_ids is None else tuple(dictionary_ids)
-        layout = _recent_layout(schema, ids)
+        key = _key_of(schema)
+        layout = _recent_layout(key, schema, ids)
         if layout is None:
             layout = cls._derive(schema, ids, limits)
-            _remember(schema, ids, layout)
+            _remember(key, layout, layout.num_nodes)
         elif layout.depth > limits.depth or layout.num_nodes > limits.columns:
             return cls._derive(schema, ids, limits)
+        return layout
+
+    @classmethod
+    def of_plain(cls, schema: pa.Schema, num_fields: int) -> Layout:
+        """Return the layout of a schema of known types without dictionaries and extension types.
+
+        Its nodes, at most `num_fields`, are derived when they are first asked for.
+        """
+        key = _key_of(schema)
+        layout = _recent_layout(key, schema, ())
+        if layout is None:
+            layout = cls(schema)
+            _remember(key, layout, num_fields)
         return layout
 
     @classmethod
@@ -293,6 +345,20 @@ class Layout:
     def __repr__(self) -> str:
         return f"<Layout of {len(self.columns)} columns, {self.num_nodes} nodes, {self.num_buffers} buffers>"
 
+    def _tabulate_nodes(self, walk: Walk | None = None) -> None:
+        if walk is None:
+            limits = DEFAULT_LIMITS.replace(depth=_ANY, columns=_ANY)  # it was let in by others
+            walk = Walk(self.schema, iter(()), limits, 1)
+        self.nodes = tuple(walk.nodes)
+        self.columns = tuple(walk.columns)
+        self.num_nodes = len(self.nodes)
+        self.depth = walk.depth
+        self._column_ids = tuple(walk.column_ids)
+        self.is_flat = self.num_nodes == len(self.columns)
+        self.run_ends = tuple(walk.run_ends)
+        self.variadic_nodes = tuple(walk.variadic_nodes)
+        self.column_nodes = _frozen(walk.columns)
+
     def _tabulate_buffers(self) -> None:
         firsts = [node.first_buffer for node in self.nodes]
         kinds = bytes(itertools.chain.from_iterable([node.buffer_kinds for node in self.nodes]))
@@ -309,6 +375,8 @@ class Layout:
             table.flags.writeable = False
         self._widest = int(self.buffer_bits.max(initial=0))
         self.longest = (1 << 62) // (self._widest + 1)
+
+    def _tabulate_validity(self) -> None:
         is_validity = self.buffer_kinds == _VALIDITY
         self.validity_buffers = is_validity.nonzero()[0]
         self.validity_nodes = self.buffer_nodes[self.validity_buffers]
@@ -376,22 +444,63 @@ def _ranges(spans: Sequence[tuple[int, int]]) -> Indices:
     return np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in spans])
 
 
-# The layouts that were derived last: streams of one schema follow each other.
+# What makes attributes of a layout that are not there yet.
+_MADE_BY: Final[dict[str, Callable[[Layout], None]]] = {
+    name: make
+    for make, names in (
+        (
+            Layout._tabulate_nodes,
+            "nodes columns num_nodes depth _column_ids is_flat run_ends variadic_nodes column_nodes",
+        ),
+        (
+            Layout._tabulate_buffers,
+            "num_buffers longest _widest _first_buffers _positions buffer_kinds buffer_nodes buffer_bits",
+        ),
+        (Layout._tabulate_buffers, "buffer_end_bits"),
+        (
+            Layout._tabulate_validity,
+            "validity_buffers validity_nodes validity_at validity_of absent_length",
+        ),
+        (Layout._tabulate_offsets, "offsets offset_groups"),
+        (
+            Layout._tabulate_children,
+            "bitmapless null_nodes never_null bounded_children bounding_parents bounding_factors",
+        ),
+    )
+    for name in names.split()
+}
+
+# The layouts that were derived last: streams of one schema follow each other. Few of wide schemas are kept.
 _MOST_RECENT: Final = 32
-_recent: list[tuple[pa.Schema, tuple[int, ...] | None, Layout]] = []
+_MOST_FIELDS: Final = 1 << 15
+_recent: list[tuple[tuple[int, str], Layout, int]] = []
 
 
-def _recent_layout(schema: pa.Schema, ids: tuple[int, ...] | None) -> Layout | None:
-    # A list scanned by pyarrow's own comparison: it caches a fingerprint (0.2 us), hash() costs 0.3 us a field.
-    for known, known_ids, layout in tuple(_recent):
-        if known_ids == ids and known.equals(schema, check_metadata=True) and _really_equal(layout, schema):
-            return layout
+def _key_of(schema: pa.Schema) -> tuple[int, str]:
+    """Return what tells most schemas apart in a microsecond, where hash() takes 0.3 for each field."""
+    count = len(schema)
+    return count, schema.field(count - 1).name if count else ""
+
+
+def _recent_layout(key: tuple[int, str], schema: pa.Schema, ids: tuple[int, ...] | None) -> Layout | None:
+    for known, layout, _ in tuple(_recent):
+        if known == key and layout.schema.equals(schema, check_metadata=True):
+            known_ids = layout.dictionary_ids
+            wanted = tuple(range(len(known_ids))) if ids is None else ids
+            if known_ids == wanted and _really_equal(layout, schema):
+                return layout
     return None
 
 
-def _remember(schema: pa.Schema, ids: tuple[int, ...] | None, layout: Layout) -> None:
-    _recent.insert(0, (schema, ids, layout))
-    del _recent[_MOST_RECENT:]
+def _remember(key: tuple[int, str], layout: Layout, num_fields: int) -> None:
+    kept, total = 1, num_fields
+    for _, _, fields in _recent[: _MOST_RECENT - 1]:
+        total += fields
+        if total > _MOST_FIELDS:
+            break
+        kept += 1
+    _recent.insert(0, (key, layout, num_fields))
+    del _recent[kept:]
 
 
 def _really_equal(layout: Layout, schema: pa.Schema) -> bool:

@@ -150,6 +150,7 @@ _PHYSICAL: dict[int, tuple[tuple[Kind, ...], int]] = {
     **{id_: (kinds, 0) for id_, kinds in _KINDS.items()},
     **{id_: (_FIXED_WIDTH, width) for id_, width in _WIDTHS.items()},
 }
+_VIEWED = frozenset((pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW))
 DICTIONARY = pa.lib.Type_DICTIONARY
 _NESTED = frozenset(
     (
@@ -239,7 +240,7 @@ def storage_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _physical(type_: pa.DataType, path: tuple[str, ...]) -> tuple[tuple[Kind, ...], int]:
-    """Return the buffers of a storage type, and the bits per value of its DATA buffer (else 0).
+    """Return the buffers of a type with a size of its own, and the bits per value of its DATA buffer (else 0).
 
     Raises
     ------
@@ -248,9 +249,6 @@ def _physical(type_: pa.DataType, path: tuple[str, ...]) -> tuple[tuple[Kind, ..
     InvalidMetadata
         A size that is part of the type is negative: pyarrow takes it.
     """
-    known = _PHYSICAL.get(type_.id)
-    if known is not None:
-        return known
     if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
         _check_size("a list", type_.list_size, path)
         return _FIXED_SIZE_LIST, 0
@@ -310,7 +308,8 @@ class Walk:
     def _visit(self, field: pa.Field, parents: tuple[str, ...], parent: int, column: int, depth: int) -> None:
         index = len(self.nodes)
         path = (*parents, field.name)
-        self._bound(depth, index, path)
+        if depth > self.depth or index >= self._limits.columns:
+            self._bound(depth, index, path)
         type_ = field.type
         if isinstance(type_, pa.BaseExtensionType):
             type_ = storage_type(type_)
@@ -321,16 +320,17 @@ class Walk:
         if type_.id == DICTIONARY:
             dictionary_id, dictionary_type = self._dictionary(type_, path, depth)
             type_ = type_.index_type
-        kinds, width = _physical(type_, path)
+        id_ = type_.id
+        kinds, width = _PHYSICAL.get(id_) or _physical(type_, path)
         node = Node(
             path, type_, parent, column, self._buffers, kinds, width, field.nullable, (), index + 1,
             dictionary_id, dictionary_type,
         )  # fmt: skip
         self.nodes.append(node)
         self._buffers += len(kinds)
-        if node.variadic:
+        if id_ in _VIEWED:
             self.variadic_nodes.append(index)
-        if type_.id in _NESTED:
+        elif id_ in _NESTED:
             self._descend(node, index, depth)
 
     def _descend(self, node: Node, index: int, depth: int) -> None:

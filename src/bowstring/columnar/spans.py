@@ -213,10 +213,14 @@ def _gathered(
 
 def joint_lease(buffers: Iterable[Buffer | None]) -> Lease:
     """Return a lease over some buffers: their memory, and the leases that they have already."""
-    present = [buffer for buffer in buffers if buffer is not None]
-    leases = {id(buffer.lease): buffer.lease for buffer in present if buffer.lease is not None}
-    regions = {id(buffer.region): buffer.region for buffer in present}
-    return Lease([*regions.values(), *(lease.export() for lease in leases.values())])
+    leases: dict[int, Lease] = {}
+    regions: dict[int, Region] = {}
+    for buffer in buffers:
+        if buffer is not None:
+            regions[id(buffer.region)] = buffer.region
+            if buffer.lease is not None:
+                leases[id(buffer.lease)] = buffer.lease
+    return Lease([*regions.values(), *map(Lease.export, leases.values())])
 
 
 def buffer_of(array: Any, device: Device) -> Buffer:

@@ -187,7 +187,7 @@ class Rebuilder:
         decoded = decode_schema(message, self._limits)
         if decoded.endianness != "little":
             raise Unsupported("big-endian bodies")
-        self._layout = Layout.of(decoded.schema, decoded.dictionary_ids, limits=self._limits)
+        self._layout = decoded.layout
         self._memo.expect(self._layout)
         self.schema = decoded.schema
 

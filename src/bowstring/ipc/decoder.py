@@ -23,7 +23,6 @@ from bowstring.ipc.flatbuf.message import (
     decode_record_batch,
     without_bitmaps_of_4,
 )
-from bowstring.ipc.flatbuf.schema import in_native_order
 from bowstring.ipc.options import Alignment, IpcReadOptions
 from bowstring.memory import Device, device_by_name
 
@@ -207,11 +206,12 @@ class Decoder:
         self._is_big_endian = decoded.endianness == "big"
         if self._is_big_endian and not options.ensure_native_endian:
             raise Unsupported("batches in a foreign byte order", hint="Leave ensure_native_endian=True.")
-        schema = in_native_order(decoded.schema) if self._is_big_endian else decoded.schema
-        whole = Layout.of(schema, decoded.dictionary_ids, limits=limits)
+        whole = decoded.layout
         self._selection = Selection(whole, options.included_fields) if options.included_fields else None
         self.layout = whole if self._selection is None else self._selection.layout
-        self.schema = schema if self._selection is None else self.layout.schema
+        # Schemas that are equal to pyarrow may differ, so it is the one that came.
+        of_all = whole.schema if self._is_big_endian else decoded.schema
+        self.schema = of_all if self._selection is None else self.layout.schema
         self._ids = whole.dictionaries.keys()
         self._memo = DictionaryMemo(self.layout) if memo is None else memo
         self._options = options

@@ -379,7 +379,7 @@ def _first_schema(source: Source, end: int, limits: Limits) -> DecodedSchema | N
 
 def _compare(footer: DecodedSchema, stream: DecodedSchema | None) -> None:
     """Refuse a footer that says other columns than the stream; their metadata may differ."""
-    if stream is None or (footer.schema.equals(stream.schema) and footer[1:] == stream[1:]):
+    if stream is None or (footer.schema.equals(stream.schema) and footer[1:3] == stream[1:3]):
         return
     here, there = ([f"{each.endianness}-endian", *map(str, each.schema)] for each in (stream, footer))
     differ = (pair for pair in itertools.zip_longest(here, there) if pair[0] != pair[1])

@@ -14,7 +14,13 @@ from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.flatbuf import message as wire
 from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion
 from bowstring.ipc.flatbuf.reader import KeyValueMetadata
-from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema, encode_schema, endianness_of
+from bowstring.ipc.flatbuf.schema import (
+    DecodedSchema,
+    decode_schema,
+    encode_schema,
+    endianness_of,
+    in_native_order,
+)
 from bowstring.ipc.framing import frame, read_metadata
 from bowstring.ipc.options import IpcReadOptions
 from bowstring.ipc.source import Source, open_source
@@ -391,5 +397,7 @@ def _message(source: Any, limits: Limits) -> Message:
 
 def _decoder(layout: Layout, memo: DictionaryMemo, limits: Limits) -> Decoder:
     endianness = endianness_of(layout.schema)
-    decoded = DecodedSchema(layout.schema, layout.dictionary_ids, endianness)
+    schema, ids = layout.schema, layout.dictionary_ids
+    native = layout if endianness == "little" else Layout.of(in_native_order(schema), ids, limits=limits)
+    decoded = DecodedSchema(schema, ids, endianness, native)
     return Decoder(decoded, IpcReadOptions(), limits, memo)

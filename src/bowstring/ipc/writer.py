@@ -64,10 +64,10 @@ class RecordBatchWriter(FileWriter):
         check_dictionaries(self.layout)
         self._schema_message = encode_schema(schema, version=version)
         self._template = Template(self.layout, version)
-        is_plain = (
-            self._codec is None and version is MetadataVersion.V5 and not self._options.use_legacy_format
-        )
-        self._encoder = BatchEncoder.of(self._template) if is_plain else None
+        self._encoder = None
+        if version is MetadataVersion.V5 and not self._options.use_legacy_format:
+            use_threads = self._options.use_threads
+            self._encoder = BatchEncoder.of(self._template, self._codec, use_threads=use_threads)
         self._value_templates = {
             id_: Template(values, version) for id_, values in self.layout.dictionaries.items()
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -253,18 +254,32 @@ class _Wanted(NamedTuple):
     path: Path
     type: pa.DataType
     target: Target
+    number: Number | None
+    """What the walk itself reads there."""
 
 
 def _wanted(path: str | Sequence[AnyStep], type_: Any, cast: str, limits: Limits) -> _Wanted:
-    head, *rest = divided(parse_path(path))
     type_ = type_named(type_)
+    is_flat = isinstance(type_, pa.DataType) and not type_.num_fields
+    if is_flat and isinstance(path, str) and "*" not in path and not isinstance(type_, pa.BaseExtensionType):
+        return _settled(path, type_, cast)
+    return _derived(path, type_, cast, limits)
+
+
+@functools.lru_cache(256)
+def _settled(path: str, type_: pa.DataType, cast: str) -> _Wanted:
+    return _derived(path, type_, cast, DEFAULT_LIMITS)  # which bound types that hold others
+
+
+def _derived(path: str | Sequence[AnyStep], type_: Any, cast: str, limits: Limits) -> _Wanted:
+    head, *rest = divided(parse_path(path))
     target = _target(cast, type_, limits)
     for inside in reversed(rest):
         type_ = pa.list_(type_)
         target = Elements(target, path=inside)
     if rest:
         _target(cast, type_, limits)  # not too deep
-    return _Wanted(head, type_, target)
+    return _Wanted(head, type_, target, inline_number(target))
 
 
 def _batch_of(
@@ -279,7 +294,7 @@ def _batch_of(
 ) -> Batch:
     """Return the values at paths as columns, each with its statuses behind it where `status` gives these a name."""
     wanted = {name: _wanted(path, type_, cast, limits) for name, (path, type_) in pairs.items()}
-    paths = [(each.path, inline_number(each.target)) for each in wanted.values()]
+    paths = [(each.path, each.number) for each in wanted.values()]
     found = one_column(column, "variant")
     check_mark(found, plain=plain)
     parts = _shredded_parts if is_shredded(found) else _parts

@@ -41,7 +41,8 @@ class Losses:
 
     def warn(self, advice: str) -> None:
         """Warn of the losses counted so far, if any, and reset them."""
-        warn_caller(self.texts(advice))
+        if self._by_name:
+            warn_caller(self.texts(advice))
 
     def texts(self, advice: str) -> list[str]:
         """Return the text of a warning of the losses counted so far, if any, and reset them."""

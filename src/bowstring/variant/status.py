@@ -126,23 +126,29 @@ def batch_of(columns: Sequence[Gathered], opened: VariantColumn) -> Batch:
     source = opened.column.batch.dictionaries
     known: dict[int, Dictionary] = {}
     made: dict[int, Dictionary] = {}
-    ids = []
-    for each in (each for column in columns for each in column.dictionaries):
-        if isinstance(each, int):
-            known[each] = source[each]
-            ids.append(each)
-        else:
-            new = max(source, default=-1) + 1 + len(made)
-            ids.append(made.setdefault(id(each), Dictionary(new, each)).id)
-    layout = Layout.of(pa.schema([column.field for column in columns]), ids)
+    fields: list[pa.Field] = []
+    ids: list[int] = []
+    nodes: list[tuple[int, int]] = []
+    buffers: list[Buffer | None] = []
+    counts: list[int] = []
+    for column in columns:
+        fields.append(column.field)
+        nodes += column.nodes
+        buffers += column.buffers
+        counts += column.variadic_counts
+        for each in column.dictionaries:
+            if isinstance(each, int):
+                known[each] = source[each]
+                ids.append(each)
+            else:
+                new = max(source, default=-1) + 1 + len(made)
+                dictionary = made.setdefault(id(each), Dictionary(new, each))
+                known[dictionary.id] = dictionary
+                ids.append(dictionary.id)
+    table = np.array(nodes, np.int64).reshape(-1, 2)
+    device = opened.column.device
     return Batch.from_parts(
-        layout,
-        opened.rows,
-        np.array([node for column in columns for node in column.nodes], np.int64).reshape(-1, 2),
-        [buffer for column in columns for buffer in column.buffers],
-        [count for column in columns for count in column.variadic_counts],
-        {**known, **{each.id: each for each in made.values()}},
-        device=opened.column.device,
+        Layout.of(pa.schema(fields), ids), opened.rows, table, buffers, counts, known, device=device
     )
 
 

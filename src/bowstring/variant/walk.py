@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -161,6 +162,23 @@ class _Walk(NamedTuple):
         return self.statuses[begin : begin + self.rows]
 
 
+class _Settled(NamedTuple):
+    """The tree of some paths, and its tables in the order in which a walk takes them."""
+
+    tree: Tree
+    has_root: bool
+    tables: tuple[np.ndarray[Any, Any], ...]
+
+
+@functools.lru_cache(64)
+def _settled(wanted: tuple[tuple[Path, Number | None], ...]) -> _Settled:
+    tree = Tree(wanted)
+    numbers = (np.array(each, np.int64) for each in (tree.operands, tree.indices, tree.families))
+    kinds, columns = np.array(tree.kinds, np.uint8), np.array(tree.columns, np.int64)
+    meanings = np.frombuffer(b"".join(tree.meanings), np.uint16)
+    return _Settled(tree, tree.has_root, (*tree.texts(), *numbers, kinds, columns, meanings))
+
+
 def _walk(
     device: Device,
     validity: Any,
@@ -168,24 +186,16 @@ def _walk(
     dictionary: MetadataDictionary,
     wanted: Sequence[tuple[Path, Number | None]],
 ) -> _Walk:
-    tree, xp, rows = Tree(wanted), device.xp, len(dictionary.indices)
+    settled = _settled(tuple(wanted))
+    tree, xp, rows = settled.tree, device.xp, len(dictionary.indices)
     stride = -(-rows // _ALIGNED) * _ALIGNED
     count = len(tree.kinds)
-    names = [xp.asarray(each) for each in tree.texts()]
+    texts, ends, operands, indices, families, kinds, columns, meanings = map(xp.asarray, settled.tables)
+    names = texts, ends
     found = dictionary.starts, dictionary.stops, dictionary.data, dictionary.marks
-    operands = xp.asarray(np.array(tree.operands, np.int64))
     ids = xp.empty(len(dictionary.marks) * count, np.int64)
-    indices = xp.asarray(np.array(tree.indices, np.int64))
     launch(find_names, len(ids), *found, *names, operands, indices, ids)
-    families, kinds, columns, meanings = (
-        xp.asarray(each)
-        for each in (
-            np.array(tree.families, np.int64),
-            np.array(tree.kinds, np.uint8),
-            np.array(tree.columns, np.int64) * stride,
-            np.frombuffer(b"".join(tree.meanings), np.uint16),
-        )
-    )
+    columns = columns * stride
     walk = _Walk(
         tree,
         rows,
@@ -198,7 +208,7 @@ def _walk(
     shape = block, rows, stride
     written = walk.columns[0], walk.statuses, *(walk.columns[width] for width in (1, 2, 4, 8))
     chosen, items = xp.empty(0, np.int64), rows
-    if not tree.has_root:
+    if not settled.has_root:
         left = xp.zeros(rows, np.uint8)
         launch(
             read_plain,

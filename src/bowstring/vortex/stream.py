@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from bowstring.memory import Buffer
 
 __all__ = ["VortexStream", "open_stream"]
+
+_MOST_KEPT = 1 << 14
+"""Bytes of a type that is kept, decoded, for other streams of it."""
 
 
 def open_stream(
@@ -106,8 +110,9 @@ class VortexStream(Closing):
                 raise InvalidMetadata(
                     "a stream of Vortex begins with its type", expected="DTYPE", found=message.kind.name
                 )
-            self.dtype: DType = _dtype(body, limits)
-            self.schema: pa.Schema = to_schema(self.dtype)
+            self.dtype: DType
+            self.schema: pa.Schema
+            self.dtype, self.schema = _typed(body, limits)
         except BaseException:
             self.close()
             raise
@@ -183,7 +188,7 @@ class VortexStream(Closing):
 
     def _check_other(self, message: Message, body: Buffer) -> None:
         """Refuse what is neither a batch nor the same type again, as of streams one behind the other."""
-        if message.kind is MessageKind.DTYPE and _dtype(body, self._limits) == self.dtype:
+        if message.kind is MessageKind.DTYPE and _typed(body, self._limits)[0] == self.dtype:
             return
         raise InvalidMetadata(
             "a stream of Vortex holds arrays of one type only",
@@ -193,11 +198,21 @@ class VortexStream(Closing):
         )
 
 
-def _dtype(body: Buffer, limits: Limits) -> DType:
+def _typed(body: Buffer, limits: Limits) -> tuple[DType, pa.Schema]:
+    """Return the type in a body, and its schema: many streams have one, so that few and short ones are kept."""
     if body.nbytes > limits.metadata_bytes:
         raise InvalidMetadata(
             "the type of a stream is too large",
             expected=f"at most {limits.metadata_bytes}",
             found=body.nbytes,
         )
-    return decode_dtype(bytes(body.to_host()), limits)
+    data = bytes(body.to_host())
+    return (_decode_kept if len(data) <= _MOST_KEPT else _decode)(data, limits)
+
+
+def _decode(data: bytes, limits: Limits) -> tuple[DType, pa.Schema]:
+    dtype = decode_dtype(data, limits)
+    return dtype, to_schema(dtype)
+
+
+_decode_kept = functools.lru_cache(64)(_decode)

@@ -289,7 +289,7 @@ class Assembler:
         if decoded.endianness != "little":
             raise Unsupported("big-endian bodies")
         self.schema = decoded.schema
-        self._layout = Layout.of(decoded.schema, decoded.dictionary_ids, limits=self._limits)
+        self._layout = decoded.layout
         self._memo.expect(self._layout)
         self._together = Together(self._layout, self._memo)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import ctypes
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,9 +109,12 @@ class _Plan:
         self.variadic = np.flatnonzero(~fixed)
 
 
-@functools.lru_cache(maxsize=64)
 def _plan(layout: Layout, counts: tuple[int, ...]) -> _Plan:
-    return _Plan(layout, counts)
+    known = layout.exporting
+    if known is None or known[0] != counts:
+        known = layout.exporting = counts, _Plan(layout, counts)
+    plan: _Plan = known[1]
+    return plan
 
 
 class _Block:

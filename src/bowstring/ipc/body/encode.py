@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.ipc.body.pack import host_pieces
-from bowstring.ipc.framing import frame
+from bowstring.ipc.compression.codec import all_compressed
+from bowstring.ipc.framing import ALIGNMENT, frame
 from bowstring.kernels.host import ALL_MEMORY, bound
 from bowstring.kernels.ipc import batch as kernel
 from bowstring.kernels.library import address_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
     from bowstring.ipc.flatbuf.template import Template
@@ -28,6 +30,8 @@ SMALL_BODY: Final = 1 << 16
 _SMALL_BUFFER: Final = 1 << 13
 """So are those of many buffers of this size."""
 _MOST_JOINED: Final = 1 << 20
+_WORTH_THREADS: Final = {"lz4": 1 << 20, "zstd": 1 << 18}
+"""Bytes of which several threads compress a part each: waking them takes as long as LZ4 does for less."""
 _DONE, _GROW, _STATE = int(kernel.DONE), int(kernel.GROW), int(kernel.STATE)
 
 
@@ -48,27 +52,38 @@ class BatchEncoder:
         Of a layout with a plan.
     call
         The kernel, bound.
+    codec, use_threads
+        What compresses the buffers, and whether by several threads.
     """
 
-    def __init__(self, template: Template, call: Callable[..., None]) -> None:
-        metadata, places = template.form()
+    def __init__(
+        self, template: Template, call: Callable[..., None], codec: pa.Codec | None, *, use_threads: bool
+    ) -> None:
+        metadata, places = template.form(None if codec is None else codec.name)
         layout = template.layout
         assert layout.plan is not None
         self._call = call
+        self._codec = codec
+        self._use_threads = use_threads
         self._head = np.frombuffer(frame(metadata), np.uint8)
         self._places = np.array(places, np.int64) + len(frame(b"", alignment=8))
         tables = layout.plan, self._head, self._places
         self._plan, self._template, self._places_at = [(address_of(each), each.size) for each in tables]
         self._sizes = int(kernel.ROOM) * layout.num_nodes, int(kernel.SPAN) * layout.num_buffers
-        self._most = max(SMALL_BODY, min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED))
-        self._size = len(self._head) + self._most
+        joined = max(SMALL_BODY, min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED))
+        self._size = len(self._head) + joined
+        self._most = joined if codec is None else -1
         self._kept: list[npt.NDArray[np.uint8]] = []
 
     @classmethod
-    def of(cls, template: Template) -> BatchEncoder | None:
+    def of(
+        cls, template: Template, codec: pa.Codec | None = None, *, use_threads: bool = True
+    ) -> BatchEncoder | None:
         """Return an encoder; None where no library is used, or the layout has no plan."""
         call = bound(kernel.write_batch)
-        return None if call is None or template.layout.plan is None else cls(template, call)
+        if call is None or template.layout.plan is None:
+            return None
+        return cls(template, call, codec, use_threads=use_threads)
 
     def encode(self, batch: Batch) -> Encoded | None:
         """Return the message of a batch of the layout; None where it must go the general way."""
@@ -116,6 +131,8 @@ class BatchEncoder:
         if status != _DONE:
             return None
         head = self._head.size
+        if self._codec is not None:
+            return self._compressed(batch, out, room[num_room:-_STATE].reshape(-1, 3))
         if 2 * size < out.size:
             # Sinks may keep what they are given: copies of little, so that the room can be used again.
             self._kept.append(out)
@@ -123,6 +140,39 @@ class BatchEncoder:
         if begins >= 0:
             pieces = [out[:size].data] if begins == head else [out[:head].data, out[begins:size].data]
             return Encoded(pieces, head, body)
-        regions_of = [region.array(0, region.nbytes, batch.owner()).data for region in spans.regions]
-        pieces = host_pieces([*regions_of, out.data], room[num_room:-_STATE].reshape(-1, 3))
+        pieces = host_pieces(_regions_of(batch, out), room[num_room:-_STATE].reshape(-1, 3))
         return Encoded([out[:head].data, *pieces], head, body)
+
+    def _compressed(self, batch: Batch, out: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> Encoded:
+        """Return the message in `out` with the buffers at these spans, each of them compressed."""
+        assert self._codec is not None
+        regions = _regions_of(batch, out)
+        rows = spans.tolist()
+        buffers = [regions[region][start : start + nbytes] for region, start, nbytes in rows if nbytes]
+        in_threads = (
+            self._use_threads and sum([nbytes for *_, nbytes in rows]) >= _WORTH_THREADS[self._codec.name]
+        )
+        framed = iter(all_compressed(buffers, self._codec, use_threads=in_threads))
+        pieces: list[Any] = [b""]
+        table: list[int] = []
+        body = 0
+        for _, _, nbytes in rows:
+            stored = 0
+            if nbytes:
+                prefix, data = next(framed)
+                stored = len(prefix) + memoryview(data).nbytes
+                pieces += prefix, data, bytes(-stored % ALIGNMENT)
+            table += body, stored
+            body += stored + -stored % ALIGNMENT
+        head = out[: self._head.size].copy()
+        length_at, _, buffers_at, _ = self._places.tolist()
+        head[length_at : length_at + 8] = np.frombuffer(np.int64(body).tobytes(), np.uint8)
+        head[buffers_at : buffers_at + 8 * len(table)] = np.array(table, np.int64).view(np.uint8)
+        pieces[0] = head.data
+        self._kept.append(out)
+        return Encoded([b"".join(pieces)] if body <= _MOST_JOINED else pieces, head.size, body)
+
+
+def _regions_of(batch: Batch, out: npt.NDArray[np.uint8]) -> list[memoryview]:
+    owner = batch.owner()
+    return [*[region.array(0, region.nbytes, owner).data for region in batch.spans.regions], out.data]

@@ -11,6 +11,7 @@ import functools
 import struct
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.layout import Layout
@@ -18,6 +19,9 @@ from bowstring.errors import BowstringError, InvalidMetadata, LimitExceeded, Uns
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.message import Message, MessageKind, MetadataVersion, decode_message
 from bowstring.ipc.flatbuf.reader import Tables, follow
+from bowstring.kernels.host import bound
+from bowstring.kernels.ipc import schema as kernel
+from bowstring.kernels.library import address_of
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -33,9 +37,11 @@ __all__ = [
     "in_native_order",
 ]
 
-# Schemas that were decoded before: of at most this many bytes each, and this many.
-_MOST_KEPT: Final = 1 << 18
-_KEPT: Final = 64
+# Messages of at most this many bytes are kept, 64 and 4 of them.
+_SMALL: Final = 1 << 14
+_LARGE: Final = 1 << 18
+_MOST_LEVELS: Final = 64
+_MOST_WORD: Final = 1 << 62
 _EXTENSION: Final = b"ARROW:extension:name"
 _CONTINUATION = 0xFFFFFFFF
 _PREFIX = struct.Struct("<II")
@@ -58,11 +64,14 @@ class DecodedSchema(NamedTuple):
         One per dictionary-encoded field, pre-order, as :meth:`Layout.of` takes them.
     endianness : {"little", "big"}
         Byte order of the bodies that follow; metadata are always little-endian.
+    layout : Layout
+        Of the schema in this machine's byte order, with these ids.
     """
 
     schema: pa.Schema
     dictionary_ids: tuple[int, ...]
     endianness: Literal["little", "big"]
+    layout: Layout
 
 
 def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedSchema:
@@ -84,8 +93,10 @@ def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedS
     if message.body_length:
         raise InvalidMetadata("a schema message has a body", found=f"{message.body_length} bytes")
     # Many streams have one schema. What an extension is called is another matter: its type may get registered.
-    may_be_kept = len(message.data) <= _MOST_KEPT and _EXTENSION not in message.data
-    decode = _decode_kept if may_be_kept else _decode_message
+    size = len(message.data)
+    decode: Callable[[bytes, int, Limits], DecodedSchema] = _decode_small if size <= _SMALL else _decode_large
+    if size > _LARGE or _EXTENSION in message.data:
+        decode = _decode_message
     return decode(message.data, message.header, limits)
 
 
@@ -120,21 +131,54 @@ def decode_schema_of_footer(data: bytes, table: int, limits: Limits = DEFAULT_LI
 
 
 def _decode(data: bytes, table: int, limits: Limits, read: Callable[[bytes], pa.Schema]) -> DecodedSchema:
-    walk = _Walk(data, table, limits)
-    ids = tuple(entry.id for entry in walk.dictionaries)
+    walked = _walked(data, table, limits)
+    if walked is None:  # what is wrong, if anything is, is found here
+        walk = _Walk(data, table, limits)
+        walked = tuple(entry.id for entry in walk.dictionaries), walk.endianness, 0
+    ids, order, num_fields = walked
     schema = _verified(data, read)
-    try:
-        Layout.of(schema, ids, limits=limits)
-    except UnicodeDecodeError as error:
-        raise InvalidMetadata("a field's name is not UTF-8") from error
-    return DecodedSchema(schema, ids, "big" if walk.endianness else "little")
+    native = in_native_order(schema) if order else schema
+    if num_fields and _EXTENSION not in data:
+        layout = Layout.of_plain(native, num_fields)
+    else:
+        try:
+            layout = Layout.of(native, ids, limits=limits)
+        except UnicodeDecodeError as error:
+            raise InvalidMetadata("a field's name is not UTF-8") from error
+    return DecodedSchema(schema, ids, "big" if order else "little", layout)
+
+
+def _walked(data: bytes, table: int, limits: Limits) -> tuple[tuple[int, ...], int, int] | None:
+    """Return the dictionaries' ids, the byte order, and the number of fields if all surely have a plain layout.
+
+    None where there is no library of kernels, or something is out of the ordinary.
+    """
+    call = bound(kernel.walk_schema)
+    if call is None:
+        return None
+    levels, num_ids = int(kernel.FRAME) * min(limits.depth, _MOST_LEVELS), len(data) >> 4
+    room = np.empty(levels + num_ids + int(kernel.STATE), np.int64)
+    at = address_of(room)
+    ids_at = at + 8 * levels
+    state_at = ids_at + 8 * num_ids
+    flatbuffer = np.frombuffer(data, np.uint8)
+    bounds = min(limits.columns, _MOST_WORD), min(limits.depth, _MOST_WORD)
+    call(
+        address_of(flatbuffer), len(data), table, *bounds, at, levels, ids_at, num_ids, state_at, kernel.STATE
+    )
+    status, order, found, fields = room[levels + num_ids :].tolist()
+    if status != kernel.DONE:
+        return None
+    return tuple(room[levels : levels + found].tolist()), order, fields
 
 
 def _decode_message(data: bytes, table: int, limits: Limits) -> DecodedSchema:
     return _decode(data, table, limits, _read_message)
 
 
-_decode_kept = functools.lru_cache(_KEPT)(_decode_message)
+# Schemas are of peers: few are kept, and few bytes in all.
+_decode_small = functools.lru_cache(64)(_decode_message)
+_decode_large = functools.lru_cache(4)(_decode_message)
 
 
 def encode_schema(

@@ -70,9 +70,9 @@ class Template:
         self._buffers_nbytes = _PAIR_BYTES * self._num_buffers
         self._num_views = len(layout.variadic_nodes)
 
-    def form(self) -> tuple[bytes, list[int]]:
+    def form(self, compression: str | None = None) -> tuple[bytes, list[int]]:
         """Return the metadata of a batch, and where body length, rows, buffers and nodes stand; there are nodes."""
-        pieces = self._simplest
+        pieces = self._simple(compression)
         sizes = _INT64.size, _INT64.size, self._buffers_nbytes
         places = [len(pieces[0])]
         for size, piece in zip(sizes, pieces[1:], strict=True):
@@ -200,7 +200,11 @@ class Template:
 
     @functools.cached_property
     def _simplest(self) -> tuple[bytes, bytes, bytes, bytes]:
-        before, between, _, to_buffers, to_nodes, _, after = self._pieces(self._num_buffers)
+        return self._simple(None)
+
+    def _simple(self, compression: str | None) -> tuple[bytes, bytes, bytes, bytes]:
+        pieces = self._pieces(self._num_buffers, False, None, compression)
+        before, between, _, to_buffers, to_nodes, _, after = pieces
         return before, between, to_buffers, to_nodes + after  # nothing is behind nodes, where there are any
 
     def _pieces(self, num_buffers: int, *rest: Any) -> list[bytes]:

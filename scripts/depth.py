@@ -1,0 +1,239 @@
+"""Print how many functions of Bowstring some calls enter: ``python scripts/depth.py [--list NAME]``.
+
+Each call is made three times, and the last is counted by ``sys.setprofile``: the functions that were entered, each
+once; how often they were in all; and the files that they are in. ``--list`` prints those of one row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple, Self
+
+import pyarrow as pa
+
+import bowstring as bow
+
+_PACKAGE: Final = str(Path(bow.__file__).resolve().parent)
+_KERNELS: Final = str(Path(_PACKAGE, "kernels").resolve())
+_WARM: Final = 2
+_ROWS: Final = 1000
+
+
+class Depth(NamedTuple):
+    """What one call entered: functions, how often in all, and their files."""
+
+    functions: int
+    calls: int
+    files: int
+
+
+def depth_of(entered: collections.Counter[CodeType]) -> Depth:
+    """Return the counts of some functions.
+
+    Examples
+    --------
+    >>> depth_of(collections.Counter([depth_of.__code__] * 3))
+    Depth(functions=1, calls=3, files=1)
+    """
+    return Depth(len(entered), entered.total(), len({code.co_filename for code in entered}))
+
+
+def is_ours(code: CodeType) -> bool:
+    """Whether a function is one of the package.
+
+    Examples
+    --------
+    >>> is_ours(bow.connect.__code__), is_ours(is_ours.__code__)
+    (True, False)
+    """
+    return code.co_filename.startswith((_PACKAGE, _KERNELS))
+
+
+class Counter:
+    """Counts what is entered in this thread, and in those that begin while it is in use."""
+
+    def __init__(self) -> None:
+        self.here: collections.Counter[CodeType] = collections.Counter()
+        self.elsewhere: collections.Counter[CodeType] = collections.Counter()
+        self._thread = threading.get_ident()
+        self._is_counting = False
+
+    def __enter__(self) -> Self:
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        if self._is_counting and event == "call" and is_ours(frame.f_code):
+            is_here = threading.get_ident() == self._thread
+            (self.here if is_here else self.elsewhere)[frame.f_code] += 1
+
+    def count(self, call: Callable[[], Any]) -> None:
+        """Make a call some times, and count the last."""
+        for _ in range(_WARM):
+            call()
+        self._is_counting = True
+        try:
+            call()
+        finally:
+            self._is_counting = False
+
+
+def table() -> pa.Table:
+    """Return eight columns of numbers, flags and text."""
+    rows = range(_ROWS)
+    columns: dict[str, Any] = {
+        "integers": pa.array(rows),
+        "some": pa.array([row if row % 5 else None for row in rows]),
+        "floats": pa.array([row / 2 for row in rows]),
+        "short": pa.array([row % 9 for row in rows], pa.int16()),
+        "flags": pa.array([row % 3 == 0 for row in rows]),
+        "days": pa.array(rows, pa.date32()),
+        "text": pa.array([f"text {row % 7}" for row in rows]),
+        "binary": pa.array([b"x" * (row % 4) for row in rows]),
+    }
+    return pa.table(columns)
+
+
+def _stream(compression: str | None) -> bytes:
+    sink = io.BytesIO()
+    with bow.ipc.new_stream(
+        sink, table().schema, options=bow.ipc.IpcWriteOptions(compression=compression)
+    ) as writer:
+        writer.write_table(table())
+    return sink.getvalue()
+
+
+Case = Callable[[], contextlib.AbstractContextManager[Callable[[], Any]]]
+
+
+@contextlib.contextmanager
+def publishing() -> Iterator[Callable[[], Any]]:
+    """Publish a table."""
+    data = table()
+    with bow.Server() as server:
+        yield lambda: server.publish("depth", data, replace=True)
+
+
+@contextlib.contextmanager
+def connecting() -> Iterator[Callable[[], Any]]:
+    """Connect, and read the first batch."""
+    with bow.Server() as server:
+        endpoint = server.publish("depth", table(), readers=None)
+
+        def read() -> Any:
+            with bow.connect(endpoint) as stream:
+                return stream.read_next_batch()
+
+        yield read
+
+
+@contextlib.contextmanager
+def exporting() -> Iterator[Callable[[], Any]]:
+    """Make a batch of eight columns pyarrow's."""
+    (batch,) = table().to_batches()
+    yield bow.Batch.from_arrow(batch).to_arrow
+
+
+@contextlib.contextmanager
+def opening() -> Iterator[Callable[[], Any]]:
+    """Open a stream of a schema that was not seen."""
+    number = iter(range(100))
+
+    def fresh() -> bytes:
+        sink = pa.BufferOutputStream()
+        fields = [pa.field(f"{field.name} {next(number)}", field.type) for field in table().schema]
+        pa.ipc.new_stream(sink, pa.schema(fields)).close()
+        return sink.getvalue().to_pybytes()
+
+    streams = iter([fresh() for _ in range(_WARM + 1)])
+    yield lambda: bow.ipc.open_stream(next(streams)).schema.names
+
+
+@contextlib.contextmanager
+def writing(compression: str | None = None) -> Iterator[Callable[[], Any]]:
+    """Write one batch to a stream."""
+    (batch,) = table().to_batches()
+    ours = bow.Batch.from_arrow(batch)
+    options = bow.ipc.IpcWriteOptions(compression=compression)
+    with bow.ipc.new_stream(io.BytesIO(), batch.schema, options=options) as writer:
+        yield lambda: writer.write_batch(ours)
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[Callable[[], Any]]:
+    """Open a stream of LZ4 bodies, and read its first batch."""
+    data = _stream("lz4")
+    yield lambda: bow.ipc.open_stream(data).read_next_batch()
+
+
+@contextlib.contextmanager
+def getting() -> Iterator[Callable[[], Any]]:
+    """Get a path of a column of Variants."""
+    column = bow.variant.from_json([f'{{"user": {{"id": {row}}}}}' for row in range(100)])
+    yield lambda: bow.variant.get(column, "$.user.id", pa.int64())
+
+
+@contextlib.contextmanager
+def decoding() -> Iterator[Callable[[], Any]]:
+    """Read a Vortex stream of eight columns to Arrow."""
+    sink = io.BytesIO()
+    with bow.vortex.new_stream(sink, table().schema) as writer:
+        writer.write_table(table())
+    data = sink.getvalue()
+    yield lambda: [batch.to_arrow() for batch in bow.vortex.open_stream(data)]
+
+
+CASES: Final[dict[str, Case]] = {
+    "publish": publishing,
+    "connect and read_next_batch": connecting,
+    "to_arrow of 8 columns": exporting,
+    "open a schema of 8 columns": opening,
+    "write a batch": writing,
+    "write a batch, LZ4": lambda: writing("lz4"),
+    "read a batch, LZ4, opening included": reading,
+    "variant.get": getting,
+    "Vortex stream of 8 columns to Arrow": decoding,
+}
+
+
+def measured(name: str) -> Counter:
+    """Return what one of the cases entered."""
+    with Counter() as counter, CASES[name]() as call:
+        counter.count(call)
+    return counter
+
+
+def main() -> None:
+    """Print a table, or the functions of one row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--list", choices=list(CASES), help="print the functions of this row")
+    chosen = parser.parse_args().list
+    print("| call | functions | calls | files | in other threads |\n|---|---|---|---|---|")
+    for name in [chosen] if chosen else CASES:
+        counter = measured(name)
+        here, elsewhere = depth_of(counter.here), depth_of(counter.elsewhere)
+        print(f"| {name} | {here.functions} | {here.calls} | {here.files} | {elsewhere.functions} |")
+        if chosen:
+            order = sorted(
+                counter.here.items(), key=lambda each: (each[0].co_filename, each[0].co_firstlineno)
+            )
+            for code, count in order:
+                where = code.co_filename.rpartition("bowstring/")[2]
+                print(f"{count:6} {where}:{code.co_firstlineno} {code.co_qualname}")
+
+
+if __name__ == "__main__":
+    main()
