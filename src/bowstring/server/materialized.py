@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.materialize import Lender, placed_compact, wholly_lent
@@ -16,7 +16,7 @@ from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.server.encoder import Encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MaterializedSource"]
 
+_Answer = TypeVar("_Answer")
 _MOST_SELECTIONS: Final = 16
 # Bitmaps of a shard that begins at such a row are views, and need not be moved by bits.
 _ALIGNED_ROWS: Final = 64
@@ -125,6 +126,8 @@ class MaterializedSource:
         self.lending = lending
         self.pending = pending
         self._items: collections.OrderedDict[tuple[Any, ...], list[IpcMessage]] = collections.OrderedDict()
+        # What readers are sent first, by columns and what else it depends on.
+        self._answers: collections.OrderedDict[tuple[Any, ...], Any] = collections.OrderedDict()
         self._on_host = on_host
         self._lock = threading.RLock()
         self._released = False
@@ -210,6 +213,19 @@ class MaterializedSource:
         """Return the messages of a stream of all columns with bodies of pointers, the schema first."""
         return self._encoded(None, pointers=True)
 
+    def answer(
+        self, columns: tuple[str, ...] | None, kind: Any, make: Callable[[Sequence[IpcMessage]], _Answer]
+    ) -> _Answer:
+        """Return what `make` makes of the messages of these columns, once for all readers of a kind."""
+        with self._lock:
+            items = self._encoded(columns, pointers=True)
+            known = (columns, kind) in self._answers
+            found: _Answer = self._answers.pop((columns, kind)) if known else make(items)
+            self._answers[columns, kind] = found
+            while len(self._answers) > _MOST_SELECTIONS:
+                self._answers.popitem(last=False)
+            return found
+
     def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> list[IpcMessage]:
         key = (columns, pointers)
         with self._lock:
@@ -237,6 +253,7 @@ class MaterializedSource:
             self._allocator = None
             self._batches = []
             self._items.clear()
+            self._answers.clear()
             self.pending = None
         for shard in shards.values():
             shard.release()
