@@ -61,7 +61,7 @@ class Draft:
         ViewsAlive
             A writable array is still alive.
         """
-        if any(writer() is not None for writer in self.writers):
+        if self.writers and any(writer() is not None for writer in self.writers):
             raise ViewsAlive(
                 "a writable view of the memory is alive",
                 hint="Leave the `with buffer.writable()` block and drop its slices before publishing.",

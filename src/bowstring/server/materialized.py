@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import operator
 import threading
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
@@ -11,7 +12,7 @@ from bowstring.columnar.materialize import Lender, placed_compact, wholly_lent
 from bowstring.dissociated.items import regions_of
 from bowstring.errors import UnknownTicket, UsageError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory import Pending, default_pool, settle_devices
+from bowstring.memory import Pending, cpu, default_pool, settle_devices
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.server.encoder import Encoder
 
@@ -31,6 +32,7 @@ __all__ = ["MaterializedSource"]
 
 _Answer = TypeVar("_Answer")
 _MOST_SELECTIONS: Final = 16
+_DEVICE: Final = operator.attrgetter("device")
 # Bitmaps of a shard that begins at such a row are views, and need not be moved by bits.
 _ALIGNED_ROWS: Final = 64
 _ROWS_WORTH_ALIGNING: Final = 16 * _ALIGNED_ROWS
@@ -66,7 +68,7 @@ class MaterializedSource:
         ]
         lending = None if lender is None else lender.result(placed, pool.device)
         # What is lent was maybe made compact just now, by work that was queued on its own device.
-        devices = (pool.device, *(batch.device for batch in compact if in_place))
+        devices = [pool.device, *(map(_DEVICE, compact) if in_place else ())]
         pending = None if waits or lending is None or not lending.nbytes else _pending(devices)
         if pending is None:
             settle_devices(devices, seconds)
@@ -131,10 +133,14 @@ class MaterializedSource:
         self._on_host = on_host
         self._lock = threading.RLock()
         self._released = False
-        self.devices = tuple({batch.device for batch in self._batches if not batch.device.is_host})
-        self.num_rows: int | None = sum(batch.num_rows for batch in self._batches)
+        self.devices = tuple(set(map(_DEVICE, self._batches)) - {cpu()})
+        rows = nbytes = 0
+        for batch in self._batches:
+            rows += batch.num_rows
+            nbytes += batch.nbytes
+        self.num_rows: int | None = rows
         self.num_batches: int | None = len(self._batches)
-        self.nbytes: int | None = sum(batch.nbytes for batch in self._batches)
+        self.nbytes: int | None = nbytes
 
     def items(
         self,
@@ -275,18 +281,22 @@ def _pending(devices: Iterable[Device]) -> Pending | None:
 def _ready(source: Iterable[Batch], seconds: float) -> Iterator[Batch]:
     """Yield batches when what was queued on them is done: they are read on another stream, maybe."""
     for batch in source:
-        settle_devices((batch.device,), seconds)
+        if not batch.device.is_host:
+            settle_devices((batch.device,), seconds)
         yield batch
 
 
 def _room(batches: list[Batch], device: Device) -> int:
     """Return how many bytes compact batches take at most, so that they can lie in one region."""
-    dictionaries = {id(each): each.values for batch in batches for each in batch.dictionaries.values()}
-    return sum(_room_of(batch, device) for batch in (*batches, *dictionaries.values()))
-
-
-def _room_of(batch: Batch, device: Device) -> int:
-    moving = batch.spans.table[:, 2]
-    if batch.device is device and any(region.lent for region in batch.spans.regions):
-        moving = moving[~batch.spans.lent]
-    return int(moving.sum()) + max(device.alignment, batch.device.alignment) * len(moving)
+    dictionaries: dict[int, Batch] = {}
+    for batch in batches:
+        for each in batch.dictionaries.values():
+            dictionaries[id(each)] = each.values
+    nbytes = 0
+    for batch in (*batches, *dictionaries.values()):
+        spans = batch.spans
+        moving = spans.table[:, 2]
+        if batch.device is device and not device.is_host and any(region.lent for region in spans.regions):
+            moving = moving[~spans.lent]
+        nbytes += int(moving.sum()) + max(device.alignment, batch.device.alignment) * len(moving)
+    return nbytes

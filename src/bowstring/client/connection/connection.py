@@ -386,7 +386,8 @@ class Connection:
         """
         self.check_process()
         with self.changed:
-            self._wait(lambda: self.opened, self.limits.connect_timeout)
+            if self.closed or not self.opened:
+                self._wait(lambda: self.opened, self.limits.connect_timeout)
             return self._assembler.schema
 
     @property
