@@ -17,7 +17,7 @@ import bowstring as bow
 
 PACKAGE = f"{Path(bow.__file__).parent}/"
 KERNELS = f"{(Path(bow.__file__).parent / 'kernels').resolve()}/"
-# DESIGN.md wants 60, 110, 70 and 25. What is left of a reader's are dialling, mapping, metadata and threads.
+# Wanted are 60, 110, 70 and 25. What is left of a reader's are dialling, mapping, metadata and threads.
 MOST = {"publish": 135, "reader": 262, "server": 76, "to_arrow": 25}
 
 
