@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bowstring.dissociated.items import used_regions
 from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.tags import Control, Want, is_pointers
 from bowstring.dissociated.wire import (
@@ -209,7 +210,8 @@ class Answer(NamedTuple):
         left, sent = MOST_BYTES - sum(len(piece) for each in outgoing for piece in each.pieces), 0
         for item in items:
             left -= len(item.metadata) + (0 if item.spans is None else item.spans.nbytes) + _BESIDE
-            if left < 0 or any(region.uuid not in known for region in item.regions):
+            used = () if item.spans is None else used_regions(item.spans)
+            if left < 0 or any(item.regions[index].uuid not in known for index in used):
                 break
             outgoing += protocol.send(item)
             sent += 1

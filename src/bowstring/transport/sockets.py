@@ -194,10 +194,9 @@ class StreamChannel(InUse, Channel):
         return received
 
     def peek(self, idle: float, room: int) -> bytes:
-        """Return what has come and was not received yet, waiting for at most `idle` seconds for anything to come.
+        """Return what has come, after at most `idle` seconds, and `room` bytes at most; it stays, to be received.
 
-        Nothing is received, nor looked at: the bytes stay, for `take` or `receive`. They are empty where nothing
-        came, and where it is for `receive` to say what is wrong. At most so many are shown as there is `room` for.
+        It is empty where nothing came, and where it is for `receive` to say what is wrong.
         """
         found: bytes = self._alone(self._peek, idle, room)
         return found
