@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import gc
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -142,6 +144,43 @@ def test_fifty_publications_in_a_row(serve: Callable[..., bow.Server]) -> None:
         server.publish("t", {"n": np.full(100_000, turn)})
         server.withdraw("t")
     assert server.pool.statistics.made <= 2
+
+
+def calls_of(call: Callable[[], object]) -> int:
+    """Return how many functions are entered, those of C and of the standard library too."""
+    count = 0
+
+    def note(_: object, event: str, __: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_what_a_name_costs_does_not_grow(serve: Callable[..., bow.Server]) -> None:
+    """To publish, replace and withdraw a data set takes as many steps beside many others as beside a few."""
+    server = serve(budget=1 << 30)
+    table = pa.table({"a": [1, 2, 3]})
+
+    def work() -> None:
+        server.publish("t", table, replace=True)
+        server.publish("t", table, replace=True)
+        server.withdraw("t")
+
+    steps = []
+    for number in range(300):
+        server.publish(f"{number}", table)
+        if number in (10, 299):
+            work()  # what is done once is done
+            gc.collect()
+            steps.append(min(calls_of(work) for _ in range(3)))
+    assert steps[1] <= steps[0] + 20
+    assert server.endpoints.keys() == set(map(str, range(300)))
 
 
 def test_servers_side_by_side(serve: Callable[..., bow.Server], address: str) -> None:

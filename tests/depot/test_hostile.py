@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import struct
@@ -301,3 +302,17 @@ def test_a_foreign_error_is_told_in_words() -> None:
     assert type(failure_of(pack({"kind": "os", "what": "x"}))) is bow.RefusedError
     with pytest.raises(bow.ProtocolError):
         Fields(b"[]")
+
+
+@given(st.text(st.characters() | st.sampled_from("\ud800\udbff\udc00\udfff"), min_size=1))
+def test_only_text_that_can_be_printed_is_taken(text: str) -> None:
+    """Whatever is said in a field is taken as it is, but for half a surrogate pair, which nobody can print."""
+    fields = Fields(pack({"name": text, "names": [text]}))
+    # Two halves make a character: JSON cannot say them as two.
+    said = json.loads(json.dumps(text))
+    if any("\ud800" <= each <= "\udfff" for each in said):
+        for take in (fields.text, fields.texts):
+            with pytest.raises(bow.ProtocolError):
+                take("name" if take == fields.text else "names")
+    else:
+        assert (fields.text("name"), fields.texts("names")) == (said, [said])

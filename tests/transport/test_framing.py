@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from bowstring.dissociated.wire import Outgoing
 from bowstring.errors import LimitExceeded, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.transport.framing import HEADER_BYTES, Header, check_beginning, decode_header, pack_header
+from bowstring.transport.framing import (
+    HEADER_BYTES,
+    Header,
+    check_beginning,
+    decode_header,
+    joined,
+    pack_header,
+    whole_messages,
+)
 
 LIMITS = DEFAULT_LIMITS
 ROOMY = DEFAULT_LIMITS.replace(metadata_bytes=1 << 64, message_bytes=1 << 64, control_bytes=1 << 64)
@@ -26,6 +37,40 @@ def test_round_trip(header: Header, before: bytes) -> None:
     encoded = before + pack_header(*header) + b"rest"
     assert len(pack_header(*header)) == HEADER_BYTES
     assert decode_header(encoded, len(before), ROOMY, 0xFFFF) == header
+
+
+BODIES = st.lists(
+    st.tuples(st.none() | st.integers(0, 2**64 - 1), st.integers(0, 9), st.binary(max_size=30)), max_size=4
+)
+
+
+@given(BODIES, st.integers(0, 300), st.none() | st.tuples(st.integers(0, 300), st.integers(1, 255)))
+def test_whole_messages(
+    messages: list[tuple[int | None, int, bytes]], cut: int, flipped: tuple[int, int] | None
+) -> None:
+    """Of any bytes those messages are found that are whole, and only what a receiver takes one by one, too."""
+    data = bytearray(b"".join(pack_header(tag, beside, len(body)) + body for tag, beside, body in messages))[
+        :cut
+    ]
+    if flipped is not None and flipped[0] < len(data):
+        data[flipped[0]] ^= flipped[1]
+    found = whole_messages(bytes(data), LIMITS, 5)
+    at = 0
+    for message in found:
+        assert decode_header(data, at, LIMITS, 5) == (message.tag, message.attachments, len(message.body))
+        at += HEADER_BYTES + len(message.body)
+        assert data[at - len(message.body) : at] == message.body
+    if len(data) - at >= HEADER_BYTES:  # what stops it is incomplete, or refused
+        with contextlib.suppress(ProtocolError, LimitExceeded):
+            assert decode_header(data, at, LIMITS, 5).length > len(data) - at - HEADER_BYTES
+
+
+@given(BODIES)
+def test_messages_that_are_joined(messages: list[tuple[int | None, int, bytes]]) -> None:
+    """What goes out in one call is each header with its body."""
+    run = joined([Outgoing(tag, [body[:3], body[3:]]) for tag, _, body in messages])
+    expected = b"".join(pack_header(tag, 0, len(body)) + body for tag, _, body in messages)
+    assert (b"".join(run.views), run.nbytes, run.attachments) == (expected, len(expected), ())
 
 
 def test_layout() -> None:

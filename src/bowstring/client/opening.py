@@ -223,7 +223,7 @@ def open_stream(
         raise UsageError("no such way to decode", expected="'device'", found=repr(decode))
     _check_kinds(limits, pool)
     checks = checked_choice(validate)
-    chosen = _chosen(columns)
+    chosen = None if columns is None else _chosen(columns)
     if decode is not None:
         if writable:
             raise UsageError("decoded batches are read-only", found="connect(writable=True, decode='device')")
@@ -251,10 +251,12 @@ def open_stream(
             connections=connections,
         )
         return _decoded(opened, chosen, limits)
-    part = _shard(shard)
+    part = None if shard is None else _shard(shard)
     count = _connections(connections)
-    source = _over(transport, _source(source, _ticket(name, ticket), token, token_hosts, limits, tls))
-    target = device_named(device)
+    source = _source(source, _ticket(name, ticket), token, token_hosts, limits, tls)
+    if transport is not None:
+        source = _over(transport, source)
+    target = None if device is None else device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
 
@@ -368,10 +370,8 @@ def _check_kinds(limits: Any, pool: Any) -> None:
         raise UsageError("limits and pool are a Limits and a Pool", found=f"{limits!r}, {pool!r}")
 
 
-def _chosen(columns: Any) -> tuple[str, ...] | None:
+def _chosen(columns: Any) -> tuple[str, ...]:
     """Return the names of the columns that a user wants."""
-    if columns is None:
-        return None
     # What comes in no order is no list; the keys of a dict have theirs.
     ordered = isinstance(columns, KeysView) or not isinstance(columns, str | bytes | Mapping | AbstractSet)
     is_list = ordered and isinstance(columns, Iterable)
@@ -426,9 +426,7 @@ def _source(
 
 
 def _over(transport: Any, source: Endpoint | Dataset) -> Endpoint | Dataset:
-    """Return a source with the offers of one transport, or all where none is named."""
-    if transport is None:
-        return source
+    """Return a source with the offers of one transport."""
     if not isinstance(transport, str):
         raise UsageError("not a transport", expected="a name such as 'ucx'", found=repr(transport)[:80])
     check_scheme(f"{transport}:")
@@ -438,9 +436,7 @@ def _over(transport: Any, source: Endpoint | Dataset) -> Endpoint | Dataset:
     return source.over(transport)
 
 
-def _shard(shard: Any) -> tuple[int, int] | None:
-    if shard is None:
-        return None
+def _shard(shard: Any) -> tuple[int, int]:
     try:
         index, count = (operator.index(each) for each in shard)
     except (TypeError, ValueError):

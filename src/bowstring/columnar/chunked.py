@@ -78,8 +78,10 @@ def unify_dictionaries(table: pa.Table) -> pa.Table:
     pyarrow.ArrowException
         Pyarrow cannot unify them: those of nested values.
     """
-    nodes = Layout.of(table.schema).nodes
-    encoded = {node.column for node in nodes if node.dictionary_id is not None}
+    layout = Layout.of(table.schema)
+    if not layout.dictionaries:
+        return table
+    encoded = {node.column for node in layout.nodes if node.dictionary_id is not None}
     several = [index for index in sorted(encoded) if _differ(table.column(index))]
     if not several:
         return table

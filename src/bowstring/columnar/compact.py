@@ -38,8 +38,11 @@ def compacted(batch: Batch) -> Batch:
     >>> batch["a"].offsets.tolist(), compacted(batch)["a"].offsets.tolist()
     ([3, 6], [0, 3])
     """
-    dictionaries = {id_: _compacted_dictionary(each) for id_, each in batch.dictionaries.items()}
-    same = all(dictionaries[id_] is batch.dictionaries[id_] for id_ in dictionaries)
+    dictionaries: dict[int, Dictionary] = {}
+    same = True
+    for id_, each in batch.dictionaries.items():
+        dictionaries[id_] = _compacted_dictionary(each)
+        same &= dictionaries[id_] is each
     if is_compact(batch):
         return batch if same else batch.derived(batch.parts, batch.num_rows, dictionaries)
     parts = slice_parts(batch.parts, batch.device, 0, batch.num_rows, trim=True)
@@ -90,6 +93,8 @@ def _sizes_are_exact(batch: Batch) -> bool:
 def _offsets_span_all(batch: Batch) -> bool:
     """Whether offsets start at 0 and end where their bytes or children end, and run ends where their rows do."""
     layout = batch.layout
+    if not (layout.offsets or layout.run_ends):
+        return True
     lengths = batch.nodes[:, 0].tolist()
     fixed = layout.fixed_buffers(batch.variadic_counts)
     for node, position, _, child in layout.offsets:

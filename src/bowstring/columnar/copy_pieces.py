@@ -97,8 +97,7 @@ def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], 
 
 def _fill_on_host(target: int, pieces: Pieces) -> None:
     # By address: an array for each piece would cost as much as a copy of some kilobytes.
-    columns = (each.tolist() for each in pieces)
-    for address, size, start, end in zip(*columns, strict=True):
+    for address, size, start, end in np.stack(pieces, axis=1).tolist():
         copy = ctypes.memmove if size < _SEVERAL * _PIECE else _copy_in_pieces
         copy(target + start, address, size)
         if end > start + size:  # what lay here before may be of another table

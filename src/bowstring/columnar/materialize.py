@@ -134,7 +134,9 @@ def placed_compact(
     place = functools.partial(
         placed_compact, dictionaries=known, in_place=in_place, seconds=seconds, note=note
     )
-    inner = {id_: _placed(each, allocator, known, place) for id_, each in compact.dictionaries.items()}
+    inner: dict[int, Dictionary] = {}
+    for id_, each in compact.dictionaries.items():
+        inner[id_] = _placed(each, allocator, known, place)
     table, regions, moving = _already_placed(compact.spans, device, in_place=in_place)
     if moving.any():
         table, regions, path = _copied(compact.spans, moving, table, regions, allocator, seconds)
@@ -241,7 +243,7 @@ def _already_placed(
         offset = int(addresses[row]) - region.address
         region.freeze(offset, int(sizes[row]))
         table[row] = index[row], offset, sizes[row]
-    if any(region.lent for region in spans.regions):  # these stay, too
+    if not device.is_host and any(region.lent for region in spans.regions):  # these stay, too
         lent = spans.lent
         used, numbers = np.unique(spans.table[lent, 0], return_inverse=True)
         table[lent] = spans.table[lent]

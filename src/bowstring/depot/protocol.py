@@ -220,8 +220,14 @@ def failure_of(body: Any) -> BowstringError:
 
 
 def _is_plain(text: str) -> bool:
-    # Half a surrogate pair cannot be printed.
-    return not any("\ud800" <= each <= "\udfff" for each in text)
+    """Whether text can be printed: half a surrogate pair cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _wrong(name: str, expected: str, found: object) -> ProtocolError:

@@ -51,6 +51,17 @@ class Ledger:
         self._ranges_held: collections.Counter[int] = collections.Counter()
         self._emptied: list[int] = []
 
+    def copy(self) -> Ledger:
+        """Return one of its own for another reader that was told the same, and nothing of partitions."""
+        made = Ledger()
+        made._bases = self._bases.copy()
+        made._starts = self._starts.copy()
+        made._held = self._held.copy()
+        made._lent = self._lent.copy()
+        made._next = self._next
+        made._outstanding = self._outstanding.copy()
+        return made
+
     def begin(self, partition: int) -> None:
         """Begin a partition: its regions are announced anew, so that each range is of one partition."""
         self._partition = partition

@@ -167,7 +167,7 @@ class Endpoint:
         """
         if ticket is not None:
             ticket = ticket.encode() if isinstance(ticket, str) else bytes(ticket)
-        return _endpoint(text.strip(), ticket)
+        return _endpoint(text.strip(), ticket, set())
 
     def with_token(self, token: str | None) -> Endpoint:
         """Return the endpoint with another token in each of its URIs, or, with None, without one.
@@ -318,7 +318,8 @@ class Dataset(Converting):
             num_rows, nbytes = fields["num_rows"], fields["nbytes"]
             if not all(count is None or type(count) is int for count in (num_rows, nbytes)):
                 raise TypeError(f"{num_rows} rows, {nbytes} bytes")
-            endpoints = tuple(Endpoint.parse(each) for each in fields["endpoints"])
+            checked: set[Offer] = set()
+            endpoints = tuple(_endpoint(each.strip(), None, checked) for each in fields["endpoints"])
             return cls(endpoints, schema, num_rows, nbytes, dict(fields["metadata"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, pa.ArrowException) as error:
             raise UsageError("this is no data set", found=str(error)[:200]) from None
@@ -367,7 +368,8 @@ def _preview(source: Endpoint | Dataset) -> str:
     return shown
 
 
-def _endpoint(text: str, ticket: bytes | None) -> Endpoint:
+def _endpoint(text: str, ticket: bytes | None, checked: set[Offer]) -> Endpoint:
+    """Return the endpoint that a text says; its offers are `checked` from then on, each once."""
     head, _, query = text.partition("?")
     kept: list[str] = []
     said: dict[str, str] = {}
@@ -391,7 +393,9 @@ def _endpoint(text: str, ticket: bytes | None) -> Endpoint:
     others = _others(said["others"]) if "others" in said else ()
     endpoint = Endpoint(uri, ticket, said.get("data"), said.get("elsewhere"), said.get("host"), others)
     for offer in endpoint.offers:
-        _ = offer.by_flight or offer.locations  # each of which must be one
+        if offer not in checked:
+            _ = offer.by_flight or offer.locations  # each of which must be one
+            checked.add(offer)
     return endpoint
 
 

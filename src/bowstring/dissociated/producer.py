@@ -161,7 +161,10 @@ class ProducerProtocol:
         self.most_listed = MOST_BYTES  # bytes of that list
         self.partitions = PartitionWindow(0)
         self.listed = False  # whether the reader asked which data sets there are
-        self.ledger = Ledger()
+        self._ledger: Ledger | None = None
+        self._begun_with: Ledger | None = (
+            None  # that of all who were answered so, to be copied when it is needed
+        )
         self.window = Window(None)
         self.pointers = False
         self.copied = False
@@ -179,6 +182,29 @@ class ProducerProtocol:
         self.owes_pong = False
         self.reported: type[BaseException] | None = None  # not the error, whose frames would stay
         self._failed = False  # ERROR was sent: the last message about the stream
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where our regions lie in the stream, and which addresses the reader still has."""
+        if self._ledger is None:
+            self._ledger = Ledger() if self._begun_with is None else self._begun_with.copy()
+            self._begun_with = None
+        return self._ledger
+
+    # An ordinary beginning, as one value (:mod:`bowstring.dissociated.opening`).
+
+    def begin_asked(self, hello: Hello) -> None:
+        """Take note of a hello and a request for a data set over this connection, at once."""
+        self.takes_errors = True
+        self.hello = hello
+        self.window = Window(hello.window)
+        self.role = Role.BOTH
+
+    def go_on(self, sequence: int, ledger: Ledger, *, ended: bool) -> None:
+        """Take note that messages up to `sequence` were made; what they lend is in a ledger that others share."""
+        self.sequence = sequence
+        self.ended = ended
+        self._ledger, self._begun_with = None, ledger
 
     # What the reader says.
 

@@ -210,6 +210,13 @@ class ReaderProtocol:
 
     # What the server sends.
 
+    def begin_answered(self, welcome: Welcome) -> Welcomed:
+        """Take WELCOME and the schema behind it, message 0, which nothing but regions came before."""
+        self.handshake = Handshake.WELCOMED
+        self.charged = welcome.charged
+        self.sequence.begin()
+        return Welcomed(welcome)
+
     def receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...] = ()) -> list[Event]:
         """Take one message and return what follows from it.
 

@@ -65,6 +65,11 @@ class MessageSequence:
         self._end: int | None = None
         self.ended = False
 
+    def begin(self) -> None:
+        """Take note that the schema was received and given out."""
+        self._begun = True
+        self._next += 1
+
     def expect(self, tag: int, nbytes: int) -> None:
         """Refuse the length of a packed body, before there is memory for it, where there is no credit for it.
 

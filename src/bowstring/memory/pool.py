@@ -214,7 +214,8 @@ class Pool:
             else:
                 self._reused += 1
         try:
-            let_go(dropped)
+            if dropped:
+                let_go(dropped)
             if slab is not None and not self._may_be_written(slab, size):
                 slab = None
             if slab is None:
@@ -281,6 +282,8 @@ class Pool:
             )
 
     def _warm(self, size: int, least: int) -> Slab | None:
+        if not self._idle:
+            return None
         fitting = [slab for slab in _copy_of(self._idle) if least <= slab.nbytes <= 2 * size]
         if not fitting:
             return None
@@ -321,7 +324,9 @@ class Pool:
 
     def _collect(self) -> list[Slab]:
         """Take back the slabs of ended regions; return those to unmap, which the caller drops after unlocking."""
-        dropped = []
+        dropped: list[Slab] = []
+        if not (self._returned.gone or self._returned.slabs):
+            return dropped
         for nbytes in _taken(self._returned.gone):
             self._in_use -= nbytes
         if self._returned.slabs:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import numpy as np
 
 from bowstring.errors import NotPicklable, OutOfBudget, ViewsAlive
-from bowstring.memory.arrays import distinct
 from bowstring.memory.device import Device, cpu
 from bowstring.memory.lease import Finalizer
 
@@ -61,7 +61,7 @@ class Draft:
         ViewsAlive
             A writable array is still alive.
         """
-        if any(writer() is not None for writer in self.writers):
+        if self.writers and any(writer() is not None for writer in self.writers):
             raise ViewsAlive(
                 "a writable view of the memory is alive",
                 hint="Leave the `with buffer.writable()` block and drop its slices before publishing.",
@@ -216,21 +216,46 @@ def private_region(nbytes: int) -> Region:
     return Region(cpu(), memory.__array_interface__["data"][0], nbytes, owner=memory, private=True)
 
 
-# The regions that this process made and uses now, by address.
+# The regions that this process made and uses now, by address; and these addresses in order, of which some may have
+# ended. Both change by single operations of C code, as a finalizer may make a region at any time.
 _registered: weakref.WeakValueDictionary[int, Region] = weakref.WeakValueDictionary()
+_starts: list[int] = []
+_FEW_ENDED: Final = 64
 
 
 def register_region(region: Region) -> None:
     """Let :func:`owned_regions` find a region of a pool, until it is collected."""
     _registered[region.address] = region
+    if len(_starts) > 2 * len(_registered) + _FEW_ENDED:
+        _starts[:] = known = _addresses()
+        for address in set(_addresses()).difference(known):  # of other threads, meanwhile
+            _enter(address)
+    _enter(region.address)
 
 
-def _by_address() -> list[tuple[int, Region]]:
+def _enter(address: int) -> None:
+    place = bisect.bisect_left(_starts, address)
+    if _starts[place : place + 1] != [address]:
+        bisect.insort_left(_starts, address)
+
+
+def _addresses() -> list[int]:
     while True:
         try:
-            return sorted(_registered.items())
+            return sorted(_registered.keys())
         except RuntimeError:  # another thread added one
             continue
+
+
+def _region_at(address: int) -> Region | None:
+    """Return the last region that begins at an address or before it."""
+    place = bisect.bisect_right(_starts, address)
+    while place:
+        place -= 1
+        region = _registered.get(_starts[place]) if place < len(_starts) else None
+        if region is not None:
+            return region
+    return None
 
 
 def owned_regions(
@@ -246,7 +271,7 @@ def owned_regions(
     Returns
     -------
     regions
-        Those that were found, each once, by address.
+        Those that were found, each once, in the order of their first piece.
     index : ndarray of int64, shape (n,)
         Index of the region that each piece lies in, or -1.
 
@@ -258,17 +283,12 @@ def owned_regions(
     >>> found == [buffer.region], index.tolist()
     (True, [0, -1])
     """
-    known = _by_address()
-    index = np.full(len(addresses), -1, np.int64)
-    if not known:
-        return [], index
-    starts = np.array([address for address, _ in known], np.int64)
-    ends = starts + np.array([region.nbytes for _, region in known], np.int64)
-    place = np.searchsorted(starts, addresses, side="right") - 1
-    inside = (place >= 0) & (addresses + sizes <= ends[place])
-    found = place[inside]
-    if not len(found):
-        return [], index
-    used = distinct(found)
-    index[inside] = np.searchsorted(used, found)
-    return [known[place][1] for place in used], index
+    regions: dict[int, Region] = {}
+    places: dict[int, int] = {}
+    index = [-1] * len(addresses)
+    for row, (address, size) in enumerate(zip(addresses.tolist(), sizes.tolist(), strict=True)):
+        region = _region_at(address)
+        if region is not None and region.address <= address <= region.address + region.nbytes - size:
+            index[row] = places.setdefault(region.address, len(places))
+            regions[region.address] = region
+    return list(regions.values()), np.array(index, np.int64)

@@ -48,6 +48,8 @@ class Catalogue:
     def __init__(self, changed: threading.Condition) -> None:
         self._changed = changed
         self._publications: dict[bytes, Publication] = {}
+        # By name, the last one that was offered: of all that had a name, no other one can be offered still.
+        self._newest: dict[str, Publication] = {}
         self._most = _REMEMBERED
         self._expiry = _Expiry(changed)
 
@@ -86,7 +88,7 @@ class Catalogue:
     def enter(self, publication: Publication) -> None:
         """Offer a data set whose name is known to be new."""
         with self._changed:
-            self._publications[publication.ticket] = publication
+            self._publications[publication.ticket] = self._newest[publication.name] = publication
 
     def renew(self, name: str) -> float | None:
         """Let a data set that is withdrawn after some time have all of that time again.
@@ -127,10 +129,8 @@ class Catalogue:
         return publication
 
     def _find(self, name: str) -> Publication | None:
-        for publication in self._publications.values():
-            if publication.name == name and publication.offered:
-                return publication
-        return None
+        newest = self._newest.get(name)
+        return newest if newest is not None and newest.offered else None
 
     def _unknown(self, name: str) -> UnknownTicket:
         hint = did_you_mean(name, [each.name for each in self.offered()])
@@ -143,11 +143,6 @@ class Catalogue:
             [each.name for each in self.offered()],
             "It may have been withdrawn; ask its producer.",
         )
-
-    def _newest(self, name: str) -> Publication | None:
-        """Return what a name stands for, or stood for last, so that an error can say what became of it."""
-        found = [each for each in self._publications.values() if each.name == name]
-        return next((each for each in found if each.offered), found[-1] if found else None)
 
     def admit(
         self,
@@ -188,7 +183,8 @@ class Catalogue:
         with self._changed:
             publication = self._publications.get(ticket, joined)
             if publication is None and names:
-                publication = self._newest(ticket.decode(errors="replace"))
+                # Or what the name stood for last, so that an error can say what became of it.
+                publication = self._newest.get(ticket.decode(errors="replace"))
             if publication is None:
                 raise UnknownTicket(
                     "no such data set",
@@ -256,6 +252,7 @@ class Catalogue:
             if len(self._publications) <= self._most:
                 return
             self._publications = {t: p for t, p in self._publications.items() if not p.released}
+            self._newest = {p.name: p for p in self._publications.values()}
             # So many more may come before it is worth looking again.
             self._most = max(_REMEMBERED, 2 * len(self._publications))
 

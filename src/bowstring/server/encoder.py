@@ -59,7 +59,8 @@ class Encoder:
     def encode(self, batch: Batch) -> Iterator[IpcMessage]:
         """Return the items of one batch: dictionaries that changed, inner ones first, and the batch."""
         chosen = batch if self._columns is None else batch.select(self._columns)
-        yield from self._dictionaries(chosen, self._layout)
+        if self._layout.dictionaries:
+            yield from self._dictionaries(chosen, self._layout)
         yield self._item(chosen, self._layout)
 
     def _dictionaries(self, batch: Batch, layout: Layout) -> Iterator[IpcMessage]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bowstring.dissociated.items import regions_of
+from bowstring.dissociated.opening import MOST_REGIONS, Answer
 from bowstring.dissociated.producer import Role
 from bowstring.dissociated.wire import DeviceId, Outgoing, Welcome
 from bowstring.errors import BowstringError, DeadlineExceeded
 from bowstring.memory import this_process
+from bowstring.server.materialized import MaterializedSource
+from bowstring.transport.framing import as_messages, gathered
+from bowstring.transport.sockets import StreamChannel
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from bowstring.dissociated.items import IpcMessage
     from bowstring.dissociated.producer import ProducerProtocol
     from bowstring.dissociated.wire import Hello, Outgoing
     from bowstring.memory import EventHandle, Pending, Region
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
 
     _Source = Source | PartitionedSource
 
-__all__ = ["ahead", "awaited", "hands_over", "has_come", "question", "road", "welcome_to"]
+__all__ = ["ahead", "awaited", "hands_over", "has_come", "prepared", "question", "road", "welcome_to"]
 
 # Messages: a reader may want no more than the first batch.
 _FIRST: Final = 8
@@ -60,6 +66,45 @@ def ahead(protocol: ProducerProtocol, source: _Source, channel: Channel) -> list
     if not takes or source.charged or hello is None or not hello.tries:
         return []
     return protocol.announce(source.regions(hello.columns, first=_FIRST))
+
+
+class Prepared(NamedTuple):
+    """An answer, and what goes out in one call each: the bytes, and the descriptors beside them."""
+
+    answer: Answer
+    runs: list[tuple[bytes, tuple[object, ...]]]
+
+
+def prepared(protocol: ProducerProtocol, source: _Source, channel: Channel, ticket: bytes) -> Prepared | None:
+    """Return what an ordinary reader is sent first, made once for all who ask so; ``None`` for any other one.
+
+    It depends on what the welcome says: the transport, deadlines and the version, besides the columns.
+    """
+    hello = protocol.hello
+    if (
+        not (protocol.pointers and channel.passes_memory == "fd" and isinstance(channel, StreamChannel))
+        or not (protocol.role is Role.BOTH and protocol.request is None and not protocol.sequence)
+        or not (hello is not None and hello.tries and isinstance(source, MaterializedSource))
+        or source.devices
+        or source.lending is not None
+        or source.pending is not None
+    ):
+        return None
+    columns = hello.columns
+
+    def make(items: Sequence[IpcMessage]) -> Prepared | None:
+        regions = regions_of(items[:_FIRST])
+        if len(regions) > MOST_REGIONS:
+            return None
+        welcome = welcome_to(channel, protocol, source, ticket)
+        answer = Answer.of(hello, regions, welcome, items, channel.limits)
+        runs = gathered(as_messages(answer.outgoing, channel), lambda _: None)
+        return Prepared(
+            answer._replace(outgoing=()), [(b"".join(run.views), run.attachments) for run in runs]
+        )
+
+    patience = channel.limits.lease_timeout, channel.limits.stall_timeout
+    return source.answer(columns, (channel.scheme, patience, ticket), make)
 
 
 def awaited(protocol: ProducerProtocol, source: _Source) -> Pending | None:
@@ -121,7 +166,7 @@ def hands_over(channel: Channel, hello: Hello | None, source: _Source) -> bool:
         and channel.passes_memory is not None
         and channel.hands_over
         and not (channel.passes_memory == "rkey" and source.devices)
-        and _can_open(channel, hello, source)
+        and (not (source.devices or source.lending) or _can_open(channel, hello, source))
     )
 
 

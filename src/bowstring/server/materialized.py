@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import collections
+import operator
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.materialize import Lender, placed_compact, wholly_lent
 from bowstring.dissociated.items import regions_of
 from bowstring.errors import UnknownTicket, UsageError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory import Pending, default_pool, settle_devices
+from bowstring.memory import Pending, cpu, default_pool, settle_devices
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.server.encoder import Encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MaterializedSource"]
 
+_Answer = TypeVar("_Answer")
 _MOST_SELECTIONS: Final = 16
+_DEVICE: Final = operator.attrgetter("device")
 # Bitmaps of a shard that begins at such a row are views, and need not be moved by bits.
 _ALIGNED_ROWS: Final = 64
 _ROWS_WORTH_ALIGNING: Final = 16 * _ALIGNED_ROWS
@@ -65,7 +68,7 @@ class MaterializedSource:
         ]
         lending = None if lender is None else lender.result(placed, pool.device)
         # What is lent was maybe made compact just now, by work that was queued on its own device.
-        devices = (pool.device, *(batch.device for batch in compact if in_place))
+        devices = [pool.device, *(map(_DEVICE, compact) if in_place else ())]
         pending = None if waits or lending is None or not lending.nbytes else _pending(devices)
         if pending is None:
             settle_devices(devices, seconds)
@@ -125,13 +128,19 @@ class MaterializedSource:
         self.lending = lending
         self.pending = pending
         self._items: collections.OrderedDict[tuple[Any, ...], list[IpcMessage]] = collections.OrderedDict()
+        # What readers are sent first, by columns and what else it depends on.
+        self._answers: collections.OrderedDict[tuple[Any, ...], Any] = collections.OrderedDict()
         self._on_host = on_host
         self._lock = threading.RLock()
         self._released = False
-        self.devices = tuple({batch.device for batch in self._batches if not batch.device.is_host})
-        self.num_rows: int | None = sum(batch.num_rows for batch in self._batches)
+        self.devices = tuple(set(map(_DEVICE, self._batches)) - {cpu()})
+        rows = nbytes = 0
+        for batch in self._batches:
+            rows += batch.num_rows
+            nbytes += batch.nbytes
+        self.num_rows: int | None = rows
         self.num_batches: int | None = len(self._batches)
-        self.nbytes: int | None = sum(batch.nbytes for batch in self._batches)
+        self.nbytes: int | None = nbytes
 
     def items(
         self,
@@ -210,6 +219,19 @@ class MaterializedSource:
         """Return the messages of a stream of all columns with bodies of pointers, the schema first."""
         return self._encoded(None, pointers=True)
 
+    def answer(
+        self, columns: tuple[str, ...] | None, kind: Any, make: Callable[[Sequence[IpcMessage]], _Answer]
+    ) -> _Answer:
+        """Return what `make` makes of the messages of these columns, once for all readers of a kind."""
+        with self._lock:
+            items = self._encoded(columns, pointers=True)
+            known = (columns, kind) in self._answers
+            found: _Answer = self._answers.pop((columns, kind)) if known else make(items)
+            self._answers[columns, kind] = found
+            while len(self._answers) > _MOST_SELECTIONS:
+                self._answers.popitem(last=False)
+            return found
+
     def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> list[IpcMessage]:
         key = (columns, pointers)
         with self._lock:
@@ -237,6 +259,7 @@ class MaterializedSource:
             self._allocator = None
             self._batches = []
             self._items.clear()
+            self._answers.clear()
             self.pending = None
         for shard in shards.values():
             shard.release()
@@ -258,18 +281,22 @@ def _pending(devices: Iterable[Device]) -> Pending | None:
 def _ready(source: Iterable[Batch], seconds: float) -> Iterator[Batch]:
     """Yield batches when what was queued on them is done: they are read on another stream, maybe."""
     for batch in source:
-        settle_devices((batch.device,), seconds)
+        if not batch.device.is_host:
+            settle_devices((batch.device,), seconds)
         yield batch
 
 
 def _room(batches: list[Batch], device: Device) -> int:
     """Return how many bytes compact batches take at most, so that they can lie in one region."""
-    dictionaries = {id(each): each.values for batch in batches for each in batch.dictionaries.values()}
-    return sum(_room_of(batch, device) for batch in (*batches, *dictionaries.values()))
-
-
-def _room_of(batch: Batch, device: Device) -> int:
-    moving = batch.spans.table[:, 2]
-    if batch.device is device and any(region.lent for region in batch.spans.regions):
-        moving = moving[~batch.spans.lent]
-    return int(moving.sum()) + max(device.alignment, batch.device.alignment) * len(moving)
+    dictionaries: dict[int, Batch] = {}
+    for batch in batches:
+        for each in batch.dictionaries.values():
+            dictionaries[id(each)] = each.values
+    nbytes = 0
+    for batch in (*batches, *dictionaries.values()):
+        spans = batch.spans
+        moving = spans.table[:, 2]
+        if batch.device is device and not device.is_host and any(region.lent for region in spans.regions):
+            moving = moving[~spans.lent]
+        nbytes += int(moving.sum()) + max(device.alignment, batch.device.alignment) * len(moving)
+    return nbytes

@@ -134,7 +134,7 @@ class Server(Closing):
     @property
     def address(self) -> str:
         """Where the server listens, as a transport dials it."""
-        return self._acceptor.addresses[0]
+        return next(iter(self._reached))
 
     # Offering.
 
@@ -234,7 +234,7 @@ class Server(Closing):
                 hint="Publish a table, or separate=False.",
             )
         # Now, so that the first reader waits no longer than the others.
-        source.prepare(pointers=self._acceptor.channels[0].passes_memory is not None)
+        source.prepare(pointers=self._passes_memory)
         publication = Publication(name, source, readers, self._changed)
         with self._changed:
             self._check()
@@ -247,7 +247,7 @@ class Server(Closing):
     @property
     def _names_open(self) -> bool:
         """Whether every reader of this server may ask by name."""
-        return self._token is not None or self._acceptor.all_known
+        return self._token is not None or self._all_known
 
     def offer(self, name: str, source: Source, readers: int | None = None) -> tuple[Publication, Endpoint]:
         """Offer what somebody else has prepared; that `name` is new is his business.
@@ -292,6 +292,8 @@ class Server(Closing):
         host = self._advertise or host_to_name(address, tls)  # which may look names up: nothing listens yet
         listened = self._acceptor.listen(address, tls)
         self._reached[listened] = reached_at(listened, host)
+        self._passes_memory = self._acceptor.channels[0].passes_memory is not None
+        self._all_known = self._acceptor.all_known
         return listened
 
     def _endpoint(self, ticket: bytes, *, separate: bool) -> Endpoint:
@@ -300,9 +302,9 @@ class Server(Closing):
             endpoint = Endpoint(location(Want.METADATA), ticket, location(Want.BODIES))
         else:
             endpoint = Endpoint(location(Want.DATA), ticket)
-        more = [location(Want.DATA, address) for address in [*self._reached][1:]]
-        if not more:
+        if len(self._reached) == 1:
             return endpoint
+        more = [location(Want.DATA, address) for address in [*self._reached][1:]]
         others = tuple(map(Offer, more[1:]))
         return dataclasses.replace(endpoint, elsewhere=more[0], host=this_host(), others=others)
 

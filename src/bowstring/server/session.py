@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
 import time
@@ -10,6 +11,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.listing import list_of
+from bowstring.dissociated.opening import Ask
 from bowstring.dissociated.partitions import MOST_BYTES, STRANGERS_BYTES, PartitionMark
 from bowstring.dissociated.producer import (
     Answered,
@@ -38,11 +40,21 @@ from bowstring.errors import (
     without_frames,
 )
 from bowstring.server.backpressure import Room
-from bowstring.server.handshake import ahead, awaited, hands_over, has_come, question, welcome_to
+from bowstring.server.handshake import (
+    Prepared,
+    ahead,
+    awaited,
+    hands_over,
+    has_come,
+    prepared,
+    question,
+    welcome_to,
+)
 from bowstring.server.partitions import Partitions
 from bowstring.transport import Message
-from bowstring.transport.accepting import Restriction
-from bowstring.transport.framing import as_messages
+from bowstring.transport.accepting import UNAUTHENTICATED_BYTES, Restriction
+from bowstring.transport.framing import Run, as_messages, whole_messages
+from bowstring.transport.sockets import StreamChannel
 from bowstring.transport.threads import Work, run_in_thread
 
 if TYPE_CHECKING:
@@ -138,6 +150,7 @@ class Session:
         error: BaseException | None = None
         self._channel.last_words = self._last_words
         try:
+            self._open()
             while not self._over:
                 received = self._channel.receive(self._patience(), _no_bodies)
                 if received is None:
@@ -153,6 +166,23 @@ class Session:
         if error is not None and type(error) not in (BrokenError, ClosedError):
             self._tell(error)
         self._settle(error)
+
+    def _open(self) -> None:
+        """Take what an ordinary reader asks, at once, and answer it; what others ask stays where it is."""
+        channel = self._channel
+        if not (isinstance(channel, StreamChannel) and channel.passes_memory == "fd"):
+            return
+        came = channel.peek(min(self._limits.heartbeat, self._limits.connect_timeout), 0)
+        messages = whole_messages(came, self._limits, 0) if len(came) <= UNAUTHENTICATED_BYTES else []
+        ask = Ask.read(messages)
+        if ask is None or not self._server.token_matches(ask.hello.token):
+            return
+        channel.take(messages)
+        with self._changed:
+            self._heard = time.monotonic()
+            self._protocol.begin_asked(ask.hello)
+        self._begin(ask.ticket)
+        channel.restriction = None
 
     def _patience(self) -> float:
         heartbeat, restriction = self._limits.heartbeat, self._channel.restriction
@@ -259,7 +289,7 @@ class Session:
 
     def _give_partitions_up(self) -> None:
         """Count a reader that stopped out of what it has not taken, as soon as nothing more is sent to it."""
-        if self._served and self._protocol.stopped:
+        if isinstance(self._publication, Partitions) and self._served and self._protocol.stopped:
             self._let_go(lambda each: each.given_up(self._protocol.ledger.holds))
 
     def _question(self) -> None:
@@ -278,7 +308,7 @@ class Session:
             source.charged
             or waits
             or not self._protocol.pointers
-            or awaited(self._protocol, source) is not None
+            or (source.pending is not None and awaited(self._protocol, source) is not None)
         ):
             self._spawn(self._serve, "bowstring-server-sender")
         else:
@@ -332,8 +362,9 @@ class Session:
                 _log_failure(publication.name, error)
                 self._tell(error)
         finally:
-            with contextlib.suppress(BowstringError):
-                self._send(self._protocol.stop())
+            if stopped := self._protocol.stop():
+                with contextlib.suppress(BowstringError):
+                    self._send(stopped)
             with self._changed:
                 self._served = True
                 self._changed.notify_all()
@@ -344,16 +375,25 @@ class Session:
         source = self._source
         assert source is not None
         hello = protocol.hello
-        pending = awaited(protocol, source)
+        pending = None if source.pending is None else awaited(protocol, source)
         if pending is not None and not has_come(
             pending, self._changed, self._is_over, self._limits.device_timeout
         ):
             return
-        welcome = welcome_to(self._channel, protocol, source, publication.ticket)
-        waiting: list[Outgoing] = [*ahead(protocol, source, self._channel), *protocol.welcome(welcome)]
         columns = hello.columns if hello is not None else None
+        first = prepared(protocol, source, self._channel, publication.ticket)
+        waiting: list[Outgoing] = []
+        if first is not None:
+            self._send_first(first)
+            if first.answer.ended:
+                return
+        else:
+            welcome = welcome_to(self._channel, protocol, source, publication.ticket)
+            waiting = [*ahead(protocol, source, self._channel), *protocol.welcome(welcome)]
         room = Room(protocol, self._server.pool, self._limits, self._changed, self._is_over, self._send)
         items = source.items(columns, pointers=protocol.pointers, make_room=room.make)
+        if first is not None:
+            items = itertools.islice(items, first.answer.items, None)
         together = _FIRST_TOGETHER
         nbytes = 0
         try:
@@ -382,6 +422,24 @@ class Session:
             close = getattr(items, "close", None)
             if close is not None:
                 close()
+
+    def _send_first(self, first: Prepared) -> None:
+        """Send what many readers are sent; it counts as lent from the moment at which it may be under way."""
+        channel = self._channel
+        assert isinstance(channel, StreamChannel)
+        with self._changed:
+            if self._over:
+                return
+            first.answer.begin(self._protocol)
+        with self._sending:
+            try:
+                for data, attachments in first.runs:
+                    channel.send_runs([Run([data], len(data), attachments)], self._limits.stall_timeout)
+            except DeadlineExceeded:
+                self._stalled = True
+                raise
+        self._protocol.end_sent = first.answer.ended
+        self._pay_pongs()
 
     def _begin_partition(self, mark: PartitionMark, waiting: list[Outgoing]) -> list[Outgoing]:
         """Return `waiting` with what begins a partition behind it, once the reader has taken enough of others."""

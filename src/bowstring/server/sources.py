@@ -116,7 +116,6 @@ def source_of(
     lazily is copied on the first of `streams`, behind the others; without any, behind the stream that is current in
     this thread. Without `waits`, work on what is lent in place is not waited for.
     """
-    on = _on(pool, streams, seconds)
     again = gives_batches(data) and not _reads_once(data)
     if in_place and (again or _reads_once(data) or (callable(data) and not _is_arrow(data))):
         raise UsageError(
@@ -131,9 +130,11 @@ def source_of(
         def produce() -> tuple[pa.Schema, Iterable[Batch]]:
             return pending.pop() if pending else batches(data(), schema)
 
+        on = _on(pool, streams, seconds)
         return StreamingSource(first_schema, produce, pool, seconds, on=on), readers
     found = _batches(data, schema)
     if again:  # a file, which can be read any number of times
+        on = _on(pool, streams, seconds)
         return StreamingSource(found[0], lambda: _batches(data, schema), pool, seconds, on=on), readers
     if _reads_once(data):
         if readers not in (None, 1):
@@ -150,6 +151,7 @@ def source_of(
                 raise UnknownTicket("the data set could be read once, and a reader broke off")
             return once.pop()
 
+        on = _on(pool, streams, seconds)
         return StreamingSource(found[0], produce_once, pool, seconds, once=True, on=on), 1
     return MaterializedSource(*found, pool, seconds, in_place=in_place, waits=waits), readers
 

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from bowstring.dissociated.opening import Framed
 from bowstring.dissociated.wire import Outgoing
 from bowstring.errors import LimitExceeded, ProtocolError, UsageError
 from bowstring.limits import Limits
@@ -55,9 +56,11 @@ __all__ = [
     "check_length",
     "decode_header",
     "gathered",
+    "joined",
     "landing",
     "lazy_memory",
     "pack_header",
+    "whole_messages",
 ]
 
 HEADER_BYTES = 24
@@ -123,6 +126,30 @@ def decode_header(
         tag = None
     check_length(tag, length, limits)
     return Header(tag, attachments, length)
+
+
+def whole_messages(data: bytes, limits: Limits, most_attachments: int) -> list[Framed]:
+    """Return the messages that are whole in some bytes, as far as no bound or rule may be broken.
+
+    Examples
+    --------
+    >>> from bowstring.limits import DEFAULT_LIMITS
+    >>> whole_messages(pack_header(7, 0, 2) + b"ab" + pack_header(8, 0, 5) + b"cd", DEFAULT_LIMITS, 0)
+    [Framed(tag=7, attachments=0, body=b'ab')]
+    """
+    longest = min(limits.metadata_bytes, limits.message_bytes, limits.control_bytes)
+    messages: list[Framed] = []
+    at = 0
+    while at + HEADER_BYTES <= len(data):
+        magic, version, kind, flags, attachments, tag, length = _HEADER.unpack_from(data, at)
+        at += HEADER_BYTES + length
+        is_header = magic == _MAGIC and version == _VERSION and kind <= _TAGGED and not flags
+        if not is_header or at > len(data) or length > longest or attachments > most_attachments:
+            break
+        if kind == _UNTAGGED and tag:
+            break
+        messages.append(Framed(tag if kind else None, attachments, data[at - length : at]))
+    return messages
 
 
 def check_beginning(begun: bytes) -> None:
@@ -239,6 +266,17 @@ def advance(views: Views, at: int, sent: int) -> int:
     if sent:
         views[at] = memoryview(views[at])[sent:]
     return at
+
+
+def joined(outgoing: Sequence[Outgoing]) -> Run:
+    """Return messages that nothing travels beside as what goes out in one call."""
+    parts: list[Any] = []
+    for each in outgoing:
+        nbytes = sum(map(len, each.pieces))
+        kind = _UNTAGGED if each.tag is None else _TAGGED
+        parts += (_HEADER.pack(_MAGIC, _VERSION, kind, 0, 0, each.tag or 0, nbytes), *each.pieces)
+    data = b"".join(parts)
+    return Run([data], len(data))
 
 
 _EAGER: Final = 1 << 16

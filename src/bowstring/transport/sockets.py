@@ -9,13 +9,14 @@ without waiting first, and polls the socket and the peer's pidfd only where noth
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
 from bowstring.limits import Limits
@@ -33,6 +34,9 @@ from bowstring.transport.framing import (
     landing,
 )
 from bowstring.transport.peer import Peer, check_seconds, milliseconds, timeval
+
+if TYPE_CHECKING:
+    from bowstring.dissociated.opening import Framed
 
 __all__ = ["StreamChannel"]
 
@@ -104,7 +108,10 @@ class StreamChannel(InUse, Channel):
 
     def send(self, messages: Sequence[Message], deadline: float) -> None:
         check_seconds(deadline, "deadline")
-        runs = gathered(messages, self._check_attachments)
+        self.send_runs(gathered(messages, self._check_attachments), deadline)
+
+    def send_runs(self, runs: Sequence[Run], deadline: float) -> None:
+        """Do what `send` does with what was gathered, and checked, before."""
         self._usage.enter(self)
         try:
             if not self._turn.acquire(timeout=deadline):
@@ -185,6 +192,56 @@ class StreamChannel(InUse, Channel):
         check_seconds(idle, "idle")
         received: Received | None = self._alone(self._receive, idle, land)
         return received
+
+    def peek(self, idle: float, room: int) -> bytes:
+        """Return what has come, after at most `idle` seconds, and `room` bytes at most; it stays, to be received.
+
+        It is empty where nothing came, and where it is for `receive` to say what is wrong.
+        """
+        found: bytes = self._alone(self._peek, idle, room)
+        return found
+
+    def _peek(self, idle: float, room: int) -> bytes:
+        if self._unreadable:
+            return b""
+        try:
+            if self._start == self._end and not self._read_ahead(idle):
+                return b""
+            if self._end == len(self._ahead) < room:  # more is there, then
+                self._ahead = self._ahead + bytes(room - self._end)
+                self._ahead_view = memoryview(self._ahead)
+                self._look()
+            return bytes(self._ahead_view[self._start : self._end])
+        except BaseException as error:
+            self._stop_reading(error)
+            raise
+
+    def take(self, messages: Sequence[Framed]) -> list[tuple[object, ...]]:
+        """Receive messages that `peek` has shown, the first ones; return what came beside each.
+
+        Raises
+        ------
+        ProtocolError
+            Attachments do not fit the messages.
+        """
+        found: list[tuple[object, ...]] = self._alone(self._take_whole, messages)
+        return found
+
+    def _take_whole(self, messages: Sequence[Framed]) -> list[tuple[object, ...]]:
+        claimed: list[tuple[object, ...]] = []
+        try:
+            self._settled = False
+            for message in messages:
+                nbytes = HEADER_BYTES + len(message.body)
+                claimed.append(self._claim(message.attachments, self._position, self._position + nbytes))
+                self._position += nbytes
+                self._start += nbytes
+                self._since += nbytes
+            self._settled = True
+        except BaseException as error:
+            self._stop_reading(error, tuple(itertools.chain(*claimed)))
+            raise
+        return claimed
 
     def _alone(self, read: Callable[..., Any], *arguments: object) -> Any:
         """Read as the only one who does; what goes wrong where the framing is lost breaks the connection."""
@@ -278,7 +335,8 @@ class StreamChannel(InUse, Channel):
 
     def _wait(self, timeout: int) -> bool:
         """Wait until the socket is readable or the peer's process is gone; say whether it is gone."""
-        return any(fd == self._pidfd for fd, _ in self._poll.poll(timeout))
+        ready = self._poll.poll(timeout)
+        return bool(ready) and self._pidfd in dict(ready)
 
     def _look(self) -> int:
         """Read ahead without waiting; return the number of bytes, 0 at the end, -1 when nothing is there."""

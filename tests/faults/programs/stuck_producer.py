@@ -17,9 +17,10 @@ import pyarrow as pa
 
 import bowstring as bow
 from bowstring.dissociated.wire import Outgoing
+from bowstring.server.handshake import Prepared
 from bowstring.server.session import Session
 from bowstring.transport import listen
-from bowstring.transport.framing import Run, as_messages, pack_header
+from bowstring.transport.framing import Run, as_messages, pack_header, whole_messages
 
 TLS = bow.TlsConfig(cert=os.environ["TESTS_TLS_CERT"]) if sys.argv[1].startswith("tls:") else None
 ROWS = 20_000
@@ -33,20 +34,36 @@ def stuck() -> None:
     threading.Event().wait()
 
 
-def send_until_stuck(session: Session, outgoing: Sequence[Outgoing]) -> None:
+def maybe_stuck(session: Session, tag: int | None, body: bytes) -> None:
+    """Get stuck where the message that comes now is the one, in front of it or in the midst of it."""
     assert session._publication is not None
     kind, _, step = session._publication.name.partition("-")
+    if said[session] == int(step):
+        if kind == "half":
+            whole = pack_header(tag, 0, len(body)) + body
+            half = whole[: len(whole) // 2]
+            session._channel._write(Run([half], len(half)), 60.0)  # type: ignore[attr-defined]
+        stuck()
+    said[session] += 1
+
+
+def send_until_stuck(session: Session, outgoing: Sequence[Outgoing]) -> None:
     for each in outgoing:
-        if said[session] == int(step):
-            if kind == "half":
-                (message,) = as_messages([each], session._channel)
-                body = b"".join(bytes(view) for view in message.views())
-                whole = pack_header(message.tag, 0, len(body)) + body
-                half = whole[: len(whole) // 2]
-                session._channel._write(Run([half], len(half)), 60.0)  # type: ignore[attr-defined]
-            stuck()
+        (message,) = as_messages([each], session._channel)
+        maybe_stuck(session, message.tag, b"".join(bytes(view) for view in message.views()))
         original(session, [each])
-        said[session] += 1
+
+
+def send_first_until_stuck(session: Session, first: Prepared) -> None:
+    """Send what is made once for all readers message by message."""
+    first.answer.begin(session._protocol)
+    for data, attachments in first.runs:
+        for tag, beside, body in whole_messages(data, bow.DEFAULT_LIMITS, len(attachments)):
+            maybe_stuck(session, tag, body)
+            whole = pack_header(tag, beside, len(body)) + body
+            run = Run([whole], len(whole), attachments if beside else ())
+            session._channel._write(run, 60.0)  # type: ignore[attr-defined]
+    session._protocol.end_sent = first.answer.ended
 
 
 def batch_of(number: int) -> pa.RecordBatch:
@@ -65,6 +82,7 @@ def hear_nothing(query: str) -> None:
 
 def main() -> None:
     Session._send_now = send_until_stuck  # type: ignore[assignment,method-assign]
+    Session._send_first = send_first_until_stuck  # type: ignore[assignment,method-assign]
     server = bow.Server(sys.argv[1], tls=TLS, limits=bow.Limits(heartbeat=60.0))
     table = pa.Table.from_batches([batch_of(number) for number in range(3)])
     for step in range(int(sys.argv[2])):

@@ -51,10 +51,19 @@ if TYPE_CHECKING:
     from bowstring.dissociated.reader import Lent, ReaderProtocol
     from bowstring.ipc.body.template import MessageTemplate
     from bowstring.ipc.compression.device.decompress import DeviceBodies
+    from bowstring.ipc.flatbuf.message import Message
     from bowstring.limits import Limits
     from bowstring.memory import Device, OpenedEvent
 
 __all__ = ["Assembled", "Assembler"]
+
+
+def schema_and_layout(message: Message, limits: Limits) -> tuple[pa.Schema, Layout]:
+    """Return what a message says that is the schema of a stream."""
+    decoded = decode_schema(message, limits)
+    if decoded.endianness != "little":
+        raise Unsupported("big-endian bodies")
+    return decoded.schema, decoded.layout
 
 
 class Assembled(NamedTuple):
@@ -135,7 +144,7 @@ class Assembler:
         if isinstance(part.body, Pointers):
             self._open_allocation()
         if kind is MessageKind.SCHEMA:
-            self._take_schema(part)
+            self.begin(*schema_and_layout(part.message, self._limits))
             return None
         assert self._layout is not None
         if kind is MessageKind.DICTIONARY_BATCH:
@@ -284,12 +293,10 @@ class Assembler:
         if self._layout is not None:
             self._memo.expect(self._layout)
 
-    def _take_schema(self, part: Part) -> None:
-        decoded = decode_schema(part.message, self._limits)
-        if decoded.endianness != "little":
-            raise Unsupported("big-endian bodies")
-        self.schema = decoded.schema
-        self._layout = decoded.layout
+    def begin(self, schema: pa.Schema, layout: Layout) -> None:
+        """Take the schema of the stream, and its layout, which were decoded before."""
+        self.schema = schema
+        self._layout = layout
         self._memo.expect(self._layout)
         self._together = Together(self._layout, self._memo)
 

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
     from bowstring.client.connection.decode_many import PointedRun
     from bowstring.client.connection.runs import Run
+    from bowstring.client.connection.wire import Begun
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.dissociated.partitions import PartitionTicket
@@ -125,7 +126,7 @@ class Connection:
         self.limits = limits
         self.counters = Counters()
         # Only processes of this user can have written what comes over connections that know their peer.
-        self.trusted = all(wire.channel.authenticated for wire in self._wires)
+        self.trusted = self._wires[0].channel.authenticated and self._wires[-1].channel.authenticated
         self.bodies = None if bodies is None else bodies(trusted=self.trusted)
         self.welcome: Welcome | None = None
         self._discarded = False
@@ -139,11 +140,11 @@ class Connection:
             limits,
             extended=self.extended,
             one_connection=len(self._wires) == 1,
-            ordered=all(wire.channel.ordered for wire in self._wires),
+            ordered=self._wires[0].channel.ordered and self._wires[-1].channel.ordered,
             window=hello.window if self.extended else None,
             events=self._named,
             free_data=last.free_data,
-            partitions=[number for number, _ in partitions] or None,
+            partitions=[number for number, _ in partitions] if partitions else None,
         )
         for wire in self._wires:
             wire.expect = protocol.expect
@@ -158,7 +159,7 @@ class Connection:
         self._device = DeviceHandshake(self._assembler, protocol, streams, limits.device_timeout)
         self._batches: collections.deque[Assembled] = collections.deque()
         self._handles = BorrowedHandles(self._assembler, self.changed, protocol, self._wires[-1], limits)
-        named = {each.address: each.owner for each in streams}
+        named = {each.address: each.owner for each in streams} if streams else {}
         self._sender = ControlSender(self, protocol, self._wires, self._notes, named)
         watch_forks(self._sender)
         watch_end(self)
@@ -270,14 +271,7 @@ class Connection:
             except BaseException:
                 close_all(attachments)
                 raise
-            try:
-                for event in events:
-                    self._take(event)
-            except BowstringError as error:
-                # At once: what another connection brings must not complete the stream without this.
-                self._protocol.fail(copy.copy(error))
-                self.changed.notify_all()
-                raise
+            self._take_all(events)
             if (lost := self._protocol.lost_body) is not None:
                 raise copy.copy(lost)
             if self._protocol.has_news or self._protocol.over:
@@ -286,6 +280,23 @@ class Connection:
                 self.changed.notify_all()
                 return 0
             return unsaid + len(events)
+
+    def begin(self, begun: Begun) -> None:
+        """Take the beginning of the stream at once."""
+        with self.changed:
+            self._take_all(begun.regions)
+            self._take_all([self._protocol.begin_answered(begun.welcome)])
+            self._assembler.begin(begun.schema, begun.layout)
+
+    def _take_all(self, events: Sequence[Event]) -> None:
+        try:
+            for event in events:
+                self._take(event)
+        except BowstringError as error:
+            # At once: what another connection brings must not complete the stream without this.
+            self._protocol.fail(copy.copy(error))
+            self.changed.notify_all()
+            raise
 
     def take_run(self, run: Run) -> int:
         """Take the first batches of a run together, those that are surely right; return how many.
@@ -375,8 +386,14 @@ class Connection:
         """
         self.check_process()
         with self.changed:
-            self._wait(lambda: self.opened, self.limits.connect_timeout)
+            if self.closed or not self.opened:
+                self._wait(lambda: self.opened, self.limits.connect_timeout)
             return self._assembler.schema
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether the answer may be taken at once: it is of one data set, to a hello."""
+        return self.extended and self._protocol.partitions is None
 
     @property
     def opened(self) -> bool:

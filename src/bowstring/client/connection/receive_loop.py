@@ -15,7 +15,7 @@ from bowstring.transport.descriptors import close_all
 if TYPE_CHECKING:
     from bowstring.client.connection.decode_many import PointedRun
     from bowstring.client.connection.runs import Run
-    from bowstring.client.connection.wire import Wire
+    from bowstring.client.connection.wire import Begun, Wire
     from bowstring.dissociated.events import Event
     from bowstring.dissociated.wire import Welcome
     from bowstring.limits import Limits
@@ -36,11 +36,14 @@ class _Stream(Protocol):
     welcome: Welcome | None
 
     @property
+    def is_ordinary(self) -> bool: ...
+    @property
     def opened(self) -> bool: ...
     @property
     def quiet(self) -> bool: ...
     @property
     def over(self) -> bool: ...
+    def begin(self, begun: Begun) -> None: ...
     def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int: ...
     def take_run(self, run: Run) -> int: ...
     def take_pointed(self, run: PointedRun) -> int: ...
@@ -68,6 +71,11 @@ def take_first(stream: _Stream, wire: Wire) -> None:
     mapped = _is_mapped(wire)
     opened = False
     try:
+        if stream.is_ordinary and (begun := wire.receive_beginning(patience)) is not None:
+            stream.begin(begun)
+            for tag, _, body in begun.following:
+                hearing.take((tag, body, ()))
+            hearing.hear_held()
         for _ in range(_MOST_FIRST):
             opened = opened or stream.opened
             if stream.quiet or (opened and not mapped):
@@ -209,9 +217,7 @@ class Hearing:
             lost = without_frames(error)  # its frame is ours, which has it
         self.silent = received is None
         if received is not None and self._holds and _can_wait(received):
-            self._held.append(received)
-            if len(self._held) >= _MOST_HELD:
-                self.hear_held()
+            self._hold(received)
             return True
         heard = bool(self._held)
         try:
@@ -229,6 +235,19 @@ class Hearing:
         self.packed = is_packed(received[0])
         self.unsaid = self._stream.hear(*received, self.unsaid)
         return True
+
+    def take(self, received: Received) -> None:
+        """Hear a message that has come, or hold it back."""
+        if _can_wait(received):
+            self._hold(received)
+        else:
+            self.hear_held()
+            self.unsaid = self._stream.hear(*received, self.unsaid)
+
+    def _hold(self, received: Received) -> None:
+        self._held.append(received)
+        if len(self._held) >= _MOST_HELD:
+            self.hear_held()
 
     def hear_held(self) -> None:
         """Hear what was held back.

@@ -6,7 +6,10 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from bowstring.client.connection.assembler import schema_and_layout
 from bowstring.client.connection.runs import Runs
+from bowstring.dissociated.events import Announced
+from bowstring.dissociated.opening import MOST_BYTES, Beginning
 from bowstring.dissociated.reader import opening
 from bowstring.dissociated.tags import is_packed
 from bowstring.dissociated.wire import Hello
@@ -22,18 +25,24 @@ from bowstring.errors import (
     Unsupported,
     without_frames,
 )
+from bowstring.ipc.flatbuf.message import decode_message
 from bowstring.memory import this_process
 from bowstring.transport import dial
-from bowstring.transport.framing import as_messages, lazy_memory
+from bowstring.transport.framing import as_messages, joined, lazy_memory, whole_messages
+from bowstring.transport.sockets import StreamChannel
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Sequence
 
+    import pyarrow as pa
+
     from bowstring.client.connection.runs import Run
+    from bowstring.columnar.layout import Layout
     from bowstring.dissociated.endpoint import Endpoint, Location, Offer
+    from bowstring.dissociated.opening import Framed
     from bowstring.dissociated.partitions import PartitionTicket
-    from bowstring.dissociated.wire import Outgoing
+    from bowstring.dissociated.wire import Outgoing, Welcome
     from bowstring.limits import Limits
     from bowstring.memory import Allocator, Buffer, Pool
     from bowstring.memory.buffer import PrivateMemory
@@ -45,6 +54,7 @@ __all__ = ["Opened", "Wire", "first_that_opens", "note_turned_away", "open_wires
 _T = TypeVar("_T")
 
 _LOOK: Final = 0.01
+_MOST_AT_ONCE: Final = MOST_BYTES + (MOST_BYTES >> 3)
 
 
 class Wire:
@@ -90,6 +100,26 @@ class Wire:
             return received.tag, received.body, received.attachments
         finally:
             self._landing = False
+
+    def receive_beginning(self, idle: float) -> Begun | None:
+        """Return the beginning of an ordinary answer that comes within `idle` seconds; else receive nothing."""
+        channel = self.channel
+        if not (isinstance(channel, StreamChannel) and channel.passes_memory == "fd"):
+            return None
+        came = channel.peek(idle, _MOST_AT_ONCE)
+        messages = whole_messages(came, channel.limits, channel.most_attachments)
+        begun = Beginning.read(messages)
+        known = None if begun is None else _known(begun.schema, channel.limits)
+        if begun is None or known is None:
+            return None
+        end = begun.messages + begun.following
+        attachments = channel.take(messages[:end])
+        self.heard = time.monotonic()
+        regions = [
+            Announced(base, handle, beside)
+            for (base, handle), (beside,) in zip(begun.regions, attachments, strict=False)
+        ]
+        return Begun(regions, begun.welcome, *known, messages[begun.messages : end])
 
     def receive_run(self, idle: float) -> Run | None:
         """Return many messages at once, where they were foreseen and are there; else `receive` has the next one.
@@ -159,7 +189,28 @@ class Wire:
 
     def send(self, outgoing: Sequence[Outgoing], deadline: float) -> None:
         """Send messages; nothing moves for at most `deadline` seconds."""
-        self.channel.send(as_messages(outgoing, self.channel), deadline)
+        if isinstance(self.channel, StreamChannel):
+            self.channel.send_runs([joined(outgoing)] if outgoing else [], deadline)
+        else:
+            self.channel.send(as_messages(outgoing, self.channel), deadline)
+
+
+class Begun(NamedTuple):
+    """The beginning of a stream: its regions, what the server says of it, its schema, and what was there behind."""
+
+    regions: list[Announced]
+    welcome: Welcome
+    schema: pa.Schema
+    layout: Layout
+    following: list[Framed]
+
+
+def _known(schema: bytes, limits: Limits) -> tuple[pa.Schema, Layout] | None:
+    """Return what a message says that should be a schema; ``None`` where anything is wrong with it."""
+    try:
+        return schema_and_layout(decode_message(schema, limits), limits)
+    except BowstringError:
+        return None
 
 
 class Opened(NamedTuple):
@@ -197,6 +248,8 @@ def open_wires(
     BrokenError, DeadlineExceeded, AccessDenied
         No server can be reached: the error of the last one, with what is wrong with the others.
     """
+    if len(offers := endpoint.offers) == 1 and offers[0].host is None:
+        return _open(offers[0], endpoint.ticket, hello, pool, limits, (), tls, dialled, partitions)
     candidates = endpoint.candidates()
     passed_over = [f"{each.address}: {each.why_not()}" for each in _better(endpoint, candidates[0])]
     return first_that_opens(
