@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -152,6 +153,19 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     leaked = _settled(left)
     if leaked:
         pytest.fail(f"left behind: {leaked}")
+
+
+@pytest.fixture(scope="session")
+def unmap_idle() -> Callable[[], None]:
+    """Return what unmaps whatever this process keeps for later: slabs of pools, of peers and of a depot."""
+
+    def unmap() -> None:
+        mappings().clear()
+        if "bowstring.depot.writing" in sys.modules:
+            sys.modules["bowstring.depot.writing"].warm_mappings().clear()
+        default_pool().trim()
+
+    return unmap
 
 
 @pytest.fixture

@@ -13,10 +13,13 @@ import ast
 import contextlib
 import functools
 import importlib
+import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from bowstring.errors import MissingDependency
 
 __all__ = ["why_not_public"]
 
@@ -27,15 +30,19 @@ PUBLIC: Final = frozenset(
         "bowstring.cli",
         "bowstring.depot",
         "bowstring.errors",
+        "bowstring.flight",
         "bowstring.geo",
         "bowstring.ipc",
         "bowstring.memory",
+        "bowstring.parquet",
         "bowstring.spark",
         "bowstring.testing",
         "bowstring.testing.strategies",
         "bowstring.testing.transport_kit",
+        "bowstring.torch",
         "bowstring.transport",
         "bowstring.variant",
+        "bowstring.vortex",
     }
 )
 """Modules, of which ``bowstring.cli`` has ``main`` only: the command line."""
@@ -58,8 +65,9 @@ CONTRACTS: Final = frozenset(
         "bowstring.columnar",
         "bowstring.columnar.layout",
         "bowstring.columnar.plan",
-        # How tests compare arrays; what a transport must keep, as checks.
+        # How tests compare arrays; the driver that stands in for a GPU's; what a transport must keep.
         "bowstring.testing.arrays",
+        "bowstring.testing.fake_driver",
         "bowstring.testing.transport_kit.harness",
         # The verbs of a depot.
         "bowstring.depot.protocol",
@@ -69,6 +77,8 @@ CONTRACTS: Final = frozenset(
         "bowstring.kernels.launch",
         "bowstring.kernels.signature",
         "bowstring.kernels.types",
+        # No part of the product: starts a process, and calls an object there.
+        "bowstring.benchmarks.processes.child",
     }
 )
 """Contracts between the floors of the house: a test may stand on them, whatever is built behind them."""
@@ -144,6 +154,17 @@ def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
 
 
+def _names_of(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [each.name for each in node.names] if isinstance(node, ast.ImportFrom) else []
+
+
+@functools.cache
+def _is_module(name: str) -> bool:
+    with contextlib.suppress(ModuleNotFoundError):
+        return importlib.util.find_spec(name) is not None
+    return False
+
+
 def _names(node: ast.Import | ast.ImportFrom) -> set[str]:
     if isinstance(node, ast.Import):
         return {(each.asname or each.name).partition(".")[0] for each in node.names if _is_ours(each.name)}
@@ -163,7 +184,11 @@ def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     for module in _modules(node):
         if _is_ours(module) and module not in PUBLIC | CONTRACTS and not _imports_public_names(node):
             yield f"imports {module}"
-        # `from bowstring.cli import terminal` would be a module.
+        # `from bowstring.memory import copying` is a module inside a public one.
+        for name in _names_of(node) if module in PUBLIC | CONTRACTS else ():
+            inside = f"{module}.{name}"
+            if inside not in PUBLIC | CONTRACTS and name not in _public() and _is_module(inside):
+                yield f"imports {inside}"
         if module == "bowstring.cli" and _names(node) != {"main"}:
             yield "imports more of bowstring.cli than main"
 
@@ -186,7 +211,8 @@ def _public() -> dict[str, list[object]]:
     for module in PUBLIC - {"bowstring.cli", "bowstring.memory"}:
         loaded = importlib.import_module(module)
         for name in loaded.__all__:
-            with contextlib.suppress(ModuleNotFoundError):
+            # PyTorch and PySpark are not everywhere.
+            with contextlib.suppress(ModuleNotFoundError, MissingDependency):
                 found.setdefault(name, []).append(getattr(loaded, name))
     return found
 

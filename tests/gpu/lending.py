@@ -17,7 +17,7 @@ import bowstring.testing
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.errors import BowstringError
 from bowstring.memory import foreign_region, mappings
-from bowstring.memory.device import device_by_name
+from bowstring.memory import device_by_name
 
 __all__ = ["Borrower", "Lender", "moved"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import bowstring as bow
 from bowstring.memory import Device, mappings, named_streams
-from bowstring.memory.device import device_by_name
+from bowstring.memory import device_by_name
 from tests.gpu.processes import Consumer, Producer
 
 __all__ = ["HeldStream", "PrivateReader", "SizedConsumer", "SizedProducer", "free_bytes"]

@@ -15,7 +15,7 @@ from bowstring.kernels.bitmap import with_words
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validity import pack_flags
 from bowstring.memory import Device, Handle, Region
-from bowstring.memory.device import device_by_name
+from bowstring.memory import device_by_name
 from bowstring.memory.slab import Slab
 from bowstring.testing import FakeDevice
 
