@@ -77,7 +77,8 @@ CONTRACTS: Final = frozenset(
         "bowstring.kernels.launch",
         "bowstring.kernels.signature",
         "bowstring.kernels.types",
-        # No part of the product: starts a process, and calls an object there.
+        # No part of the product: start a process and call an object there, start DuckDB and Spark.
+        "bowstring.benchmarks.peers.engines",
         "bowstring.benchmarks.processes.child",
     }
 )
