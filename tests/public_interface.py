@@ -55,6 +55,7 @@ CONTRACTS: Final = frozenset(
         "bowstring.dissociated.events",
         "bowstring.dissociated.failures",
         "bowstring.dissociated.items",
+        "bowstring.dissociated.listing",
         "bowstring.dissociated.opening",
         "bowstring.dissociated.partitions",
         "bowstring.dissociated.producer",
@@ -65,8 +66,10 @@ CONTRACTS: Final = frozenset(
         "bowstring.columnar",
         "bowstring.columnar.layout",
         "bowstring.columnar.plan",
-        # How tests compare arrays; the driver that stands in for a GPU's; what a transport must keep.
+        # How tests compare arrays; what stands in for a GPU; what a transport must keep, as checks.
         "bowstring.testing.arrays",
+        "bowstring.testing.fake_array",
+        "bowstring.testing.fake_device",
         "bowstring.testing.fake_driver",
         "bowstring.testing.transport_kit.harness",
         # The verbs of a depot.
