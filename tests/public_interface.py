@@ -87,13 +87,16 @@ CONTRACTS: Final = frozenset(
 )
 """Contracts between the floors of the house: a test may stand on them, whatever is built behind them."""
 
-# Names of this form that are public: of named tuples, the standard library, IPython, and pyarrow's C interfaces.
+# Names of this form that are others': of named tuples, the standard library, IPython, pyarrow's C interfaces.
 _ALLOWED: Final = frozenset(
     {
         "_asdict",
         "_exit",
+        "_export_to_c",
         "_fields",
+        "_fields_",
         "_getframe",
+        "_import_from_c",
         "_import_from_c_capsule",
         "_make",
         "_replace",
