@@ -175,11 +175,11 @@ def decoded(metadata: bytes, value: bytes) -> Value | str:
 
 def plain(array: pa.Array, type_: pa.DataType) -> list[Any]:
     if isinstance(type_, variant.VariantType):
-        rows = [None if each is None else (each["metadata"], each["value"]) for each in array.to_pylist()]
+        pairs = [None if each is None else (each["metadata"], each["value"]) for each in array.to_pylist()]
         try:
-            return decode_all(rows)
+            return decode_all(pairs)
         except BowstringError:
-            return [None if row is None else decoded(*row) for row in rows]
+            return [None if pair is None else decoded(*pair) for pair in pairs]
     if type_.id in LISTS:
         return [None if not each.is_valid else plain(each.values, type_.value_type) for each in array]
     if pa.types.is_struct(type_):
