@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bowstring import local_server
 from bowstring.memory import default_pool, mappings
 from tests.public_interface import why_not_public
 from tests.ucx import open_ucx
@@ -166,6 +167,15 @@ def unmap_idle() -> Callable[[], None]:
         default_pool().trim()
 
     return unmap
+
+
+@pytest.fixture
+def own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give the test a server of this process for ``put``, and close it: else it stays until the process ends."""
+    monkeypatch.setattr(local_server, "_server", None)
+    yield
+    if local_server._server is not None:
+        local_server._server.close()
 
 
 @pytest.fixture
