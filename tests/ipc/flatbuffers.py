@@ -46,6 +46,19 @@ class Table:
         place = self.place(field)
         return None if place is None else Table(self.data, place + _unsigned(self.data, place))
 
+    def inside(self, field: int) -> Table:
+        """Return a table inside that must be there."""
+        found = self.table(field)
+        assert found is not None
+        return found
+
+    def element(self, field: int, index: int) -> Table:
+        """Return a table of a vector of tables."""
+        start, count = self.vector(field)
+        assert index < count
+        place = start + 4 * index
+        return Table(self.data, place + _unsigned(self.data, place))
+
     def vector(self, field: int) -> tuple[int, int]:
         """Return where the first element of a vector is, and how many there are."""
         place = self.place(field)
