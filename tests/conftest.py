@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bowstring import local_server
 from bowstring.memory import default_pool, mappings
 from tests.public_interface import why_not_public
 from tests.ucx import open_ucx
@@ -152,6 +154,28 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     leaked = _settled(left)
     if leaked:
         pytest.fail(f"left behind: {leaked}")
+
+
+@pytest.fixture(scope="session")
+def unmap_idle() -> Callable[[], None]:
+    """Return what unmaps whatever this process keeps for later: slabs of pools, of peers and of a depot."""
+
+    def unmap() -> None:
+        mappings().clear()
+        if "bowstring.depot.writing" in sys.modules:
+            sys.modules["bowstring.depot.writing"].warm_mappings().clear()
+        default_pool().trim()
+
+    return unmap
+
+
+@pytest.fixture
+def own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give the test a server of this process for ``put``, and close it: else it stays until the process ends."""
+    monkeypatch.setattr(local_server, "_server", None)
+    yield
+    if local_server._server is not None:
+        local_server._server.close()
 
 
 @pytest.fixture

@@ -13,10 +13,13 @@ import ast
 import contextlib
 import functools
 import importlib
+import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from bowstring.errors import MissingDependency
 
 __all__ = ["why_not_public"]
 
@@ -27,15 +30,19 @@ PUBLIC: Final = frozenset(
         "bowstring.cli",
         "bowstring.depot",
         "bowstring.errors",
+        "bowstring.flight",
         "bowstring.geo",
         "bowstring.ipc",
         "bowstring.memory",
+        "bowstring.parquet",
         "bowstring.spark",
         "bowstring.testing",
         "bowstring.testing.strategies",
         "bowstring.testing.transport_kit",
+        "bowstring.torch",
         "bowstring.transport",
         "bowstring.variant",
+        "bowstring.vortex",
     }
 )
 """Modules, of which ``bowstring.cli`` has ``main`` only: the command line."""
@@ -48,6 +55,7 @@ CONTRACTS: Final = frozenset(
         "bowstring.dissociated.events",
         "bowstring.dissociated.failures",
         "bowstring.dissociated.items",
+        "bowstring.dissociated.listing",
         "bowstring.dissociated.opening",
         "bowstring.dissociated.partitions",
         "bowstring.dissociated.producer",
@@ -58,8 +66,11 @@ CONTRACTS: Final = frozenset(
         "bowstring.columnar",
         "bowstring.columnar.layout",
         "bowstring.columnar.plan",
-        # How tests compare arrays; what a transport must keep, as checks.
+        # How tests compare arrays; what stands in for a GPU; what a transport must keep, as checks.
         "bowstring.testing.arrays",
+        "bowstring.testing.fake_array",
+        "bowstring.testing.fake_device",
+        "bowstring.testing.fake_driver",
         "bowstring.testing.transport_kit.harness",
         # The verbs of a depot.
         "bowstring.depot.protocol",
@@ -69,17 +80,23 @@ CONTRACTS: Final = frozenset(
         "bowstring.kernels.launch",
         "bowstring.kernels.signature",
         "bowstring.kernels.types",
+        # No part of the product: start a process and call an object there, start DuckDB and Spark.
+        "bowstring.benchmarks.peers.engines",
+        "bowstring.benchmarks.processes.child",
     }
 )
 """Contracts between the floors of the house: a test may stand on them, whatever is built behind them."""
 
-# Names of this form that are public: of named tuples, the standard library, IPython, and pyarrow's C interfaces.
+# Names of this form that are others': of named tuples, the standard library, IPython, pyarrow's C interfaces.
 _ALLOWED: Final = frozenset(
     {
         "_asdict",
         "_exit",
+        "_export_to_c",
         "_fields",
+        "_fields_",
         "_getframe",
+        "_import_from_c",
         "_import_from_c_capsule",
         "_make",
         "_replace",
@@ -144,6 +161,17 @@ def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
 
 
+def _names_of(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [each.name for each in node.names] if isinstance(node, ast.ImportFrom) else []
+
+
+@functools.cache
+def _is_module(name: str) -> bool:
+    with contextlib.suppress(ModuleNotFoundError):
+        return importlib.util.find_spec(name) is not None
+    return False
+
+
 def _names(node: ast.Import | ast.ImportFrom) -> set[str]:
     if isinstance(node, ast.Import):
         return {(each.asname or each.name).partition(".")[0] for each in node.names if _is_ours(each.name)}
@@ -163,7 +191,11 @@ def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     for module in _modules(node):
         if _is_ours(module) and module not in PUBLIC | CONTRACTS and not _imports_public_names(node):
             yield f"imports {module}"
-        # `from bowstring.cli import terminal` would be a module.
+        # `from bowstring.memory import copying` is a module inside a public one.
+        for name in _names_of(node) if module in PUBLIC | CONTRACTS else ():
+            inside = f"{module}.{name}"
+            if inside not in PUBLIC | CONTRACTS and name not in _public() and _is_module(inside):
+                yield f"imports {inside}"
         if module == "bowstring.cli" and _names(node) != {"main"}:
             yield "imports more of bowstring.cli than main"
 
@@ -186,7 +218,8 @@ def _public() -> dict[str, list[object]]:
     for module in PUBLIC - {"bowstring.cli", "bowstring.memory"}:
         loaded = importlib.import_module(module)
         for name in loaded.__all__:
-            with contextlib.suppress(ModuleNotFoundError):
+            # PyTorch and PySpark are not everywhere.
+            with contextlib.suppress(ModuleNotFoundError, MissingDependency):
                 found.setdefault(name, []).append(getattr(loaded, name))
     return found
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
-from collections.abc import Iterator
 
 import pytest
 
 import bowstring
-from bowstring import local_server
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -21,15 +19,7 @@ def module_names() -> list[str]:
     return [bowstring.__name__, *(module.name for module in found if not module.name.endswith("__main__"))]
 
 
-@pytest.fixture(autouse=True)
-def no_own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """End the server that examples of `put` start, which else lives as long as the process of the tests."""
-    monkeypatch.setattr(local_server, "_server", None)
-    yield
-    if local_server._server is not None:
-        local_server._server.close()
-
-
+@pytest.mark.usefixtures("own_server")  # of `put`
 @pytest.mark.parametrize("name", module_names())
 def test_examples_in_docstrings(name: str) -> None:
     """Each example in a module's docstrings gives the result printed under it."""

@@ -22,6 +22,10 @@ PUBLIC = {
 DEEP = {
     "a module inside": ("from bowstring.ipc.reader import ReadStatistics", "bowstring.ipc.reader"),
     "a module inside, whole": ("import bowstring.columnar.batch", "bowstring.columnar.batch"),
+    "a module inside, from a public one": (
+        "from bowstring.memory import copying",
+        "bowstring.memory.copying",
+    ),
     "a private attribute": ("import bowstring\nbowstring.connect._x", "_x"),
     "a module by name": ("m = import_module('bowstring.server.session')", "bowstring.server.session"),
     "in code": ("CODE = 'from bowstring.server import session'", "bowstring.server"),
@@ -29,7 +33,7 @@ DEEP = {
     "replaced by name": ("mock.patch('bowstring.connect')", "bowstring.connect"),
     "privately replaced": ("monkeypatch.setattr(thing, '_limit', 3)", "_limit"),
     "more than the program": ("from bowstring.cli import terminal", "bowstring.cli"),
-    "by a helper": ("from tests.memory.conftest import device", "conftest.py"),
+    "by a helper": ("from tests.memory.copies import unpin", "copies.py"),
 }
 
 

@@ -22,7 +22,6 @@ import bowstring as bow
 from bowstring import depot
 from bowstring.cli import main
 from bowstring.testing import fake_device
-from bowstring.transport.socket_file import runtime_folder
 from tests.columnar import fake_rapids
 from tests.docs import pages, two_processes
 
@@ -179,7 +178,7 @@ def test_the_block_of_what_else_there_is_prints_what_it_says(tmp_path: Path) -> 
 @pytest.fixture
 def own_depot(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a depot of the test's own, and end it."""
-    with tempfile.TemporaryDirectory(prefix="test-", dir=runtime_folder()) as folder:
+    with tempfile.TemporaryDirectory(prefix="test-", dir=os.environ["XDG_RUNTIME_DIR"]) as folder:
         monkeypatch.setenv("BOWSTRING_DEPOT", folder)
         yield
         with contextlib.suppress(bow.BowstringError):

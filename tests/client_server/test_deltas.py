@@ -11,8 +11,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.client.connection.assembler import Assembler
-from bowstring.columnar.compact import compacted
-from bowstring.columnar.materialize import placed
+from bowstring.columnar import compacted, placed
 from bowstring.dissociated.events import Announced, Part
 from bowstring.dissociated.producer import IpcMessage, ProducerProtocol, Role
 from bowstring.dissociated.reader import Lent, ReaderProtocol

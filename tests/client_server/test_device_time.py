@@ -19,7 +19,7 @@ import pytest
 import bowstring as bow
 from bowstring.client.connection import control_sender
 from bowstring.client.connection.assembler import Assembler
-from bowstring.columnar.compact import compacted
+from bowstring.columnar import compacted
 from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.errors import DeviceError, ProtocolError
 from bowstring.limits import Limits

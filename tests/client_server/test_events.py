@@ -22,9 +22,9 @@ from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import DeviceId, Hello, pack_devices
 from bowstring.errors import DeviceError, InvalidRegion
-from bowstring.memory import EventHandle, Pool, mappings, this_process
+from bowstring.memory import EventHandle, OpenedEvent, Pool, mappings, this_process
 from bowstring.memory import region as region_module
-from bowstring.memory.cuda.events import EVENT_BYTES, OpenedEvent
+from bowstring.memory.cuda.events import EVENT_BYTES
 from bowstring.testing import FakeDevice, fake_device
 from bowstring.transport import Message, dial
 from bowstring.transport.descriptors import close_all

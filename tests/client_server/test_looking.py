@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.cli import main
+from bowstring.dissociated.tags import Control
 from tests.client_server.conftest import ADDRESSES, PATIENCE, read, until
+from tests.peer.raw import RawReader
 
 TOKEN = "sixteen characters"
 SMALL = pa.table({"fare": [1.5, 2.5], "city": ["Bern", None]})
@@ -180,13 +182,16 @@ def test_a_generator_is_described_by_the_list() -> None:
 
 def test_data_that_are_looked_at_stay(tmp_path: Any) -> None:
     """Data that are withdrawn while somebody looks at them are let go when that one is done."""
-    from bowstring.client.opening import open_stream
-
     with published(LARGE, "unix:") as (server, endpoint):
-        with open_stream(endpoint, looks=True) as stream:
+        with RawReader(endpoint) as reader:
+            reader.hello(token=TOKEN)
+            reader.say(Control.LOOK)
+            reader.want()
+            reader.hear_all()
+            assert len(reader.addresses()) >= LARGE.num_columns
             server.withdraw("t")
-            assert server.pool.statistics.in_use
-            assert stream.read_all().equals(LARGE)
+            assert server.pool.statistics.in_use >= LARGE.nbytes
+            reader.free(reader.addresses())
         server.wait_released(timeout=30)
         until(lambda: not server.pool.statistics.in_use)
         assert server.statistics.readers == 0

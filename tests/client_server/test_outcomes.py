@@ -14,7 +14,6 @@ import bowstring as bow
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello
 from bowstring.transport import Channel, Message, dial
-from bowstring.transport.descriptors import close_all
 from bowstring.transport.inproc import InprocChannel
 from bowstring.transport.sockets import StreamChannel
 from tests.client_server.conftest import PATIENCE, until
@@ -183,7 +182,7 @@ def test_who_does_not_confirm_the_end(serve: Callable[..., bow.Server], *, freed
                 body = bytes(received.body)
                 pairs = [body[at : at + 8] for at in range(16, len(body), 16)]
                 addresses = b"".join(each for each in pairs if any(each))
-            close_all(received.attachments)
+            channel.drop(received.attachments)
             if received.tag is None and received.body[0] == 0:
                 break
         if freed:

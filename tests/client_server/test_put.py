@@ -6,26 +6,18 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring import local_server
 from tests.client_server.conftest import until
 
 TABLE = pa.table({"n": np.arange(100_000), "text": [str(n) for n in range(100_000)]})
 
 
-@pytest.fixture(autouse=True)
-def own_server(tidy: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give each test a server of this process, and close it: else it stays until the process ends."""
-    monkeypatch.setattr(local_server, "_server", None)
-    yield
-    if local_server._server is not None:
-        local_server._server.close()
+pytestmark = pytest.mark.usefixtures("tidy", "own_server")
 
 
 def run(code: str, *arguments: str) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.columnar.materialize import placed
+from bowstring.columnar import placed
 from bowstring.dissociated.tags import Control
 from bowstring.memory import Pool
 from bowstring.transport.unix import UnixChannel

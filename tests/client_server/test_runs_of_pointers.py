@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.client.connection import Connection
 from bowstring.client.connection.decode_many import PointedRun
-from bowstring.columnar.materialize import placed
+from bowstring.columnar import placed
 from bowstring.dissociated.tags import Want
 from bowstring.dissociated.wire import PREFIX_BYTES
 from bowstring.memory import Pool

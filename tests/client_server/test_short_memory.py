@@ -11,9 +11,7 @@ import pyarrow as pa
 import bowstring as bow
 from bowstring.memory import Pool
 from tests.client_server.conftest import PATIENCE, come_home
-from tests.client_server.test_runs import Says, frames, says
-
-__all__ = ["says"]
+from tests.peer.plain import PlainServer, messages_of
 
 
 def test_opening_waits_for_no_memory(address: str) -> None:
@@ -31,7 +29,7 @@ def test_opening_waits_for_no_memory(address: str) -> None:
     come_home(pool)
 
 
-def test_what_is_foreseen_makes_room(says: Says) -> None:
+def test_what_is_foreseen_makes_room() -> None:
     """Memory that was taken for batches to come does not keep out a dictionary that comes instead of them."""
     text = ["x" * 25 + str(number) for number in range(100_000)]
     dictionaries = [pa.array(text), pa.array(text[::-1])]
@@ -41,10 +39,13 @@ def test_what_is_foreseen_makes_room(says: Says) -> None:
         for values in dictionaries
         for _ in range(12)
     ]
-    says.bytes = b"".join(frames(pa.Table.from_batches(batches)))
+    messages = messages_of(pa.Table.from_batches(batches))
     # Both dictionaries for a moment, 4 MiB each.
     pool = Pool(budget=8 << 20)
-    with bow.connect(says.uri, pool=pool, limits=PATIENCE) as stream:
+    with (
+        PlainServer("tcp://127.0.0.1:0", messages) as server,
+        bow.connect(server.uri, b"t", pool=pool, limits=PATIENCE) as stream,
+    ):
         # None of them is kept, not even while the next is waited for.
         firsts = [next(stream)["d"].to_arrow()[0].as_py() for _ in batches]
     assert firsts == [text[0]] * 12 + [text[-1]] * 12

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.interchange.capsule import STRUCT_BYTES, address_in
+from tests.columnar.capsules import STRUCT_BYTES, address_in
 
 __all__ = ["Producer"]
 

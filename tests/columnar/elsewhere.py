@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from bowstring.columnar.batch import Batch
+from bowstring.memory import Buffer, Device, foreign_region
 
-__all__ = ["Elsewhere"]
+__all__ = ["Elsewhere", "buffer_of"]
+
+
+def buffer_of(array: Any, device: Device) -> Buffer:
+    """Return the memory of a contiguous array of a device as a buffer, without a copy."""
+    address = array.ctypes.data if device.is_host else array.data.ptr
+    return Buffer(foreign_region(address, array.nbytes, array, device), 0, array.nbytes)
 
 
 class Elsewhere:

@@ -17,12 +17,11 @@ from bowstring.columnar.interchange.capsule import address_in, device_in, event_
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import Spans
 from bowstring.errors import DeadlineExceeded, NotExportable, ViewsAlive
-from bowstring.memory import Region, foreign_region, named_streams
+from bowstring.memory import Region, Slab, foreign_region, named_streams
 from bowstring.memory.arrays import device_array
 from bowstring.memory.cuda import device as cuda
 from bowstring.memory.cuda.device import CudaDevice
 from bowstring.memory.device import with_current_streams
-from bowstring.memory.slab import Slab
 from bowstring.testing.fake_array import ADDRESS_SHIFT
 from bowstring.testing.fake_driver import FakeDriver
 from tests.columnar.fake_cupy import STREAM, Tensor, make_cupy

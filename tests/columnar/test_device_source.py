@@ -16,10 +16,10 @@ from hypothesis import given
 
 import bowstring as bow
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.interchange.capsule import STRUCT_BYTES, address_in
 from bowstring.errors import NotOnDevice, Unsupported, UsageError
 from bowstring.testing import FakeDevice, fake_device, strategies
 from bowstring.testing.fake_array import ADDRESS_SHIFT
+from tests.columnar.capsules import STRUCT_BYTES, address_in
 from tests.columnar.elsewhere import Elsewhere
 
 TEXT = pa.record_batch(

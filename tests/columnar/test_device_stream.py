@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.columnar import Batch
-from bowstring.columnar.batch import batches
+from bowstring.columnar import Batch, batches
 from bowstring.errors import DeviceError, UsageError
 from bowstring.testing import FakeDevice, fake_device
 from tests.columnar.device_producer import Producer

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from bowstring.columnar import Batch, Column
-from bowstring.columnar.interchange.capsule import address_in
 from bowstring.columnar.interchange.dlpack import _Tensor, _Versioned
 from bowstring.errors import NotExportable, ViewsAlive
 from bowstring.memory import Device
 from bowstring.testing import FakeDevice, OnlyCurrent, fake_device
+from tests.columnar.capsules import address_in
 
 NUMBERS = arrays.arrays(
     st.sampled_from([f"{kind}{width}" for kind in "iu" for width in (1, 2, 4, 8)] + ["f2", "f4", "f8"]),

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bowstring.columnar import Kind
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.nodes import Kind
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported, UsageError
 from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
 from bowstring.kernels.ipc import batch as kernel

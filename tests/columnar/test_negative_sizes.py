@@ -12,9 +12,9 @@ import pytest
 import bowstring as bow
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.interchange.capsule import address_in
 from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidMetadata, UsageError
+from tests.columnar.capsules import address_in
 
 MARK: Final = 0x01020304
 """A size that occurs once in a schema's bytes."""

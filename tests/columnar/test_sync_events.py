@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.interchange.capsule import STRUCT_BYTES, address_in, event_in
 from bowstring.errors import DeviceError, UsageError
 from bowstring.testing import FakeDevice, fake_device
+from tests.columnar.capsules import STRUCT_BYTES, address_in, event_in
 from tests.columnar.elsewhere import Elsewhere
 
 SOURCE = pa.record_batch(

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pytest
 
-from bowstring.ipc.flatbuf.message import MessageKind, decode_message, decode_record_batch
+from tests.ipc.flatbuffers import Table, record_batch_of
 
 __all__ = ["FOLDERS", "Case", "cases", "write_options"]
 
@@ -64,10 +64,16 @@ def write_options(case: Case) -> pa.ipc.IpcWriteOptions:
     """Return the options that write as the case was written: metadata version, framing and compression."""
     stream = case.stream.read_bytes()
     messages = list(pa.ipc.MessageReader.open_stream(stream))
-    headers = [decode_message(message.metadata) for message in messages]
-    batches = [decode_record_batch(each) for each in headers if each.kind is MessageKind.RECORD_BATCH]
+    batches = [
+        record_batch_of(each.metadata.to_pybytes()) for each in messages if each.type == "record batch"
+    ]
     return pa.ipc.IpcWriteOptions(
         metadata_version=messages[0].metadata_version,
         use_legacy_format=not stream.startswith(_CONTINUATION),
-        compression=batches[0].compression if batches else None,
+        compression=_codec(batches[0]) if batches else None,
     )
+
+
+def _codec(batch: Table | None) -> str | None:
+    compression = None if batch is None else batch.table(3)
+    return None if compression is None else ("lz4", "zstd")[compression.number(0, "b")]

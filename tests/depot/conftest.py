@@ -19,8 +19,6 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.depot.writing import warm_mappings
-from bowstring.memory import default_pool, mappings
 
 WAIT = 20.0
 MIB = 1 << 20
@@ -47,13 +45,11 @@ def runs(pid: int) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def tidy(no_leaks: None) -> Iterator[None]:
+def tidy(no_leaks: None, unmap_idle: Callable[[], None]) -> Iterator[None]:
     """Leave nothing behind: no descriptor, no thread, no mapping."""
 
     def mapped() -> int:
-        mappings().clear()
-        warm_mappings().clear()
-        default_pool().trim()
+        unmap_idle()
         return Path("/proc/self/maps").read_text().count("memfd:bowstring")
 
     before = mapped()

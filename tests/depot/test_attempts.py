@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 
 import bowstring as bow
+from bowstring.columnar import placed
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.materialize import placed
 from bowstring.depot.manifest import Rebuilder, Told, unpack_parts
 from bowstring.depot.protocol import Connection
 from bowstring.limits import DEFAULT_LIMITS

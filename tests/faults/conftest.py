@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import bowstring as bow
-from bowstring.memory import Pool, default_pool, mappings
+from bowstring.memory import Pool
 from tests.faults.program import Program
 from tests.transport.certified import authority, serving, shown_at
 from tests.ucx import UCX
@@ -54,16 +54,14 @@ def certified(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def tidy(no_leaks: None) -> Iterator[None]:
+def tidy(no_leaks: None, unmap_idle: Callable[[], None]) -> Iterator[None]:
     """Leave nothing behind: no descriptor, no thread, and no mapping of a region either."""
-    default_pool().trim()
-    mappings().clear()
+    unmap_idle()
     before = len(mapped())
     yield
 
     def clean() -> bool:
-        mappings().clear()
-        default_pool().trim()
+        unmap_idle()
         return len(mapped()) <= before
 
     until(clean, "regions stay mapped", 10.0)

@@ -20,7 +20,7 @@ from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello
 from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.tables import table_of
-from tests.peer.raw import RawReader, push
+from tests.peer.raw import RawReader, SocketReader
 from tests.peer.wire import header
 
 TCP = "tcp://127.0.0.1:0"
@@ -84,20 +84,19 @@ def test_one_deadline(serve: Callable[..., bow.Server], between_processes: str, 
             bytes(2999),
         ),
     }[what]
-    with RawReader(endpoint) as reader:
-        sock: socket.socket = reader.channel._sock  # type: ignore[attr-defined]
+    with SocketReader(endpoint) as reader:
         if begun:
-            push(reader.channel, begun)
+            reader.push(begun)
         cut_off = select.poll()
-        cut_off.register(sock, select.POLLRDHUP | select.POLLHUP)
+        cut_off.register(reader.sock, select.POLLRDHUP | select.POLLHUP)
         end = time.monotonic() + WAIT
         pause = 20 if len(rest) > 100 else 400
         for each in rest[:-1]:
             assert time.monotonic() < end, "it is not cut off"
             if cut_off.poll(pause):
                 break
-            with contextlib.suppress(ConnectionError):  # cut off just now
-                push(reader.channel, bytes([each]))
+            with contextlib.suppress(OSError):  # cut off just now
+                reader.push(bytes([each]))
         assert cut_off.poll(0)
     until(lambda: server.statistics.connections == 0, "the session ends")
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.client.connection.timeouts import OwnSilence
 from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.program import Program
 from tests.faults.tables import SCHEMA, batch_of, publish_again, table_of
+from tests.peer.raw import RawServer, recorded
 
 HASTY = LIMITS.replace(heartbeat=0.1, lease_timeout=0.2)
 
@@ -99,12 +99,15 @@ def test_a_reader_that_is_stopped_inside_a_message(
     program.end(WAIT)
 
 
-def test_a_reader_that_ran_all_the_time() -> None:
+def test_a_reader_that_ran_all_the_time(serve: Callable[..., bow.Server]) -> None:
     """A connection that ends while the reader was there to answer is lost, and no lease expired."""
-    own = OwnSilence(5.0, 30.0)
-    own.learn(0.2)
-    lost = bow.BrokenError("the peer closed the connection")
-    for _ in range(3):
-        own.begin()
-        own.end()
-    assert own.explain(lost) is lost
+    messages = recorded(serve("tcp://127.0.0.1:0", limits=HASTY).publish("t", table_of()))
+    with (
+        RawServer("tcp://127.0.0.1:0", messages[:-1], hang_up=True) as server,
+        bow.connect(server.uri, limits=HASTY) as stream,
+    ):
+        assert stream.read_next_batch().num_rows
+        server.wait()
+        with pytest.raises(bow.BrokenError) as lost:
+            list(stream)
+    assert type(lost.value) is bow.BrokenError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import random
@@ -16,7 +17,6 @@ import bowstring as bow
 from bowstring.dissociated.tags import Control
 from bowstring.dissociated.wire import pack_prefix
 from bowstring.memory import Pool, cpu
-from bowstring.memory.slab import fresh_memfd
 from bowstring.transport import Message
 from tests.faults.conftest import LIMITS
 from tests.faults.tables import table_of
@@ -200,15 +200,20 @@ def test_regions_announced_wrongly(stream: Messages, fault: str) -> None:
     )
 
 
+def unsealed(nbytes: int) -> int:
+    """Return a new memfd that can still be sealed."""
+    fd = os.memfd_create("bowstring", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, nbytes)
+    return fd
+
+
 def fake_memory(fault: str, nbytes: int, good: int) -> int:
     """Return a descriptor that is not what a region must be."""
     match fault:
         case "unsealed":
-            return fresh_memfd(nbytes).detach()
+            return unsealed(nbytes)
         case "half sealed":
-            fd = fresh_memfd(nbytes).detach()
-            import fcntl
-
+            fd = unsealed(nbytes)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
             return fd
         case "plain file":

@@ -15,7 +15,7 @@ from bowstring.dissociated.wire import Hello, pack_u64
 from bowstring.transport import Message
 from tests.faults.conftest import LIMITS, until
 from tests.faults.tables import table_of
-from tests.peer.raw import RawReader, push
+from tests.peer.raw import RawReader, SocketReader
 
 Say = Callable[[RawReader], None]
 
@@ -190,15 +190,15 @@ def test_random_bytes(serve: Callable[..., bow.Server], between_processes: str, 
     server = serve(between_processes)
     endpoint = server.publish("t", table_of())
     for _ in range(10):
-        with RawReader(endpoint) as reader:
+        with SocketReader(endpoint) as reader:
             try:
                 if seed % 2:
                     reader.hello()
                     reader.want()
                 noise = chosen.randbytes(chosen.randrange(1, 2000))
                 begin = b"BOW\1\1\0\0\0" if seed % 3 else b""
-                push(reader.channel, begin + noise)
-                reader.channel._sock.shutdown(1)  # type: ignore[attr-defined]
+                reader.push(begin + noise)
+                reader.end_sending()
                 reader.hear_error()
             except (bow.BowstringError, OSError):
                 continue

@@ -13,9 +13,9 @@ import bowstring as bow
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import pack_prefix
 from bowstring.transport import Message
-from tests.faults.conftest import LIMITS, until
+from tests.faults.conftest import LIMITS
 from tests.faults.tables import table_of
-from tests.peer.raw import RawReader, RawServer, close_messages, push, recorded
+from tests.peer.raw import RawReader, RawServer, SocketReader, close_messages, recorded
 
 
 def told(reader: RawReader) -> dict[str, str]:
@@ -68,12 +68,12 @@ def test_bad_framing_after_a_good_hello(
 ) -> None:
     """After a good hello, bytes that are no message, and one that is too long, are answered by an error."""
     server = serve(between_processes)
-    with RawReader(server.publish("t", table_of())) as reader:
+    with SocketReader(server.publish("t", table_of())) as reader:
         reader.hello()
         if asked:
             reader.want()
             reader.hear_all()
-        push(reader.channel, header)
+        reader.push(header)
         found = told(reader)
     assert found["code"] == code
     assert what in found["what"]
@@ -97,14 +97,14 @@ def test_a_message_that_stops_halfway(
 ) -> None:
     """A reader that goes silent inside a message gets an error that says so before the server hangs up."""
     server = serve(between_processes, limits=LIMITS.replace(connect_timeout=5.0, stall_timeout=0.3))
-    with RawReader(server.publish("t", table_of())) as reader:
+    with SocketReader(server.publish("t", table_of())) as reader:
         reader.hello()
         if asked:
             reader.want()
             reader.hear_all()
         tag = Control.CREDIT if asked else Want.DATA
         header = struct.pack("<3sBBBHQQ", b"BOW", 1, 1, 0, 0, int(tag), 8)
-        push(reader.channel, header)
+        reader.push(header)
         found = told(reader)
     assert found["code"] == "deadline_exceeded"
     assert "inside a message" in found["what"]
@@ -115,10 +115,10 @@ def test_a_ticket_that_does_not_come_in_time(
 ) -> None:
     """A reader whose ticket is late gets an error that names the bound, also where half of it has come."""
     server = serve(between_processes, limits=LIMITS.replace(connect_timeout=0.5))
-    with RawReader(server.publish("t", table_of())) as reader:
+    with SocketReader(server.publish("t", table_of())) as reader:
         reader.hello()
         header = struct.pack("<3sBBBHQQ", b"BOW", 1, 1, 0, 0, int(Want.DATA), 8)
-        push(reader.channel, header)
+        reader.push(header)
         found = told(reader)
     assert found["code"] == "deadline_exceeded"
     assert "connect_timeout" in found["hint"]
@@ -150,7 +150,7 @@ def test_messages_behind_the_end(stream: list[Message], address: str, what: str)
         "welcome": stream[0],
     }[what]
     with RawServer(address, [*stream, late]) as server, bow.connect(server.uri, limits=LIMITS) as reader:
-        until(lambda: not server._thread.is_alive(), "the reader hangs up")
+        server.wait()  # the reader hangs up
         with pytest.raises(bow.ProtocolError):
             reader.read_all()
 

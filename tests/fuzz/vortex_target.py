@@ -15,7 +15,7 @@ import pyarrow as pa
 import bowstring as bow
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory.buffer import wrap
+from bowstring.memory import wrap
 from bowstring.vortex.dtype import PTYPES, DType
 from bowstring.vortex.message import Message, MessageKind, MessageReader, encode_message
 from bowstring.vortex.nodes import ArrayNode, Body, Piece, array_message, read_body

@@ -14,10 +14,9 @@ import pyarrow as pa
 
 import bowstring as bow
 import bowstring.testing
-from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar import Dictionary
 from bowstring.errors import BowstringError
-from bowstring.memory import foreign_region, mappings
-from bowstring.memory.device import device_by_name
+from bowstring.memory import device_by_name, foreign_region, mappings
 
 __all__ = ["Borrower", "Lender", "moved"]
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 import bowstring as bow
 import bowstring.testing
-from bowstring.memory import mappings
-from bowstring.memory.device import device_by_name
+from bowstring.memory import device_by_name, mappings
 from bowstring.variant import from_json, get
 
 __all__ = ["TABLES", "Consumer", "Producer", "table"]

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 import bowstring as bow
-from bowstring.memory import Device, mappings, named_streams
-from bowstring.memory.device import device_by_name
+from bowstring.memory import Device, device_by_name, mappings, named_streams
 from tests.gpu.processes import Consumer, Producer
 
 __all__ = ["HeldStream", "PrivateReader", "SizedConsumer", "SizedProducer", "free_bytes"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from bowstring.benchmarks.processes.child import Child
-from bowstring.memory.device import device_by_name
+from bowstring.memory import device_by_name
 from tests.gpu.roles import SizedConsumer, SizedProducer, free_bytes
 
 pytest.importorskip("numba", reason="kernels are not installed")

@@ -17,8 +17,7 @@ import bowstring as bow
 import bowstring.testing  # with it the fake device
 from bowstring.benchmarks.processes.child import Child
 from bowstring.errors import BowstringError
-from bowstring.memory import mappings
-from bowstring.memory.device import device_by_name
+from bowstring.memory import device_by_name, mappings
 from tests.peer.ucx import UcxServer, image_of, parts_of
 from tests.ucx import needs_ucx
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bowstring.columnar import compacted
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import placed_compact
 from bowstring.ipc.body.pack import pack

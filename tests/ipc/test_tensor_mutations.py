@@ -14,7 +14,7 @@ import pytest
 
 from bowstring import ipc
 from bowstring.errors import BowstringError, EndOfStream, InvalidData, InvalidMetadata, Truncated
-from bowstring.ipc.flatbuf.message import MessageKind, decode_message
+from tests.ipc.flatbuffers import Table
 
 EXTREMES = [0, 1, -1, 7, 1 << 31, -(1 << 31), 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63)]
 
@@ -163,14 +163,16 @@ def test_strides_that_reach_outside_are_refused() -> None:
 
 
 _PREFIX, _VTABLE_HEAD = 8, 4
+_SPARSE = 5
 # Slots of Tensor, and of SparseTensor, which has no strides.
 _SHAPE, _STRIDES = 2, 3
 
 
 def _place(message: bytes, slot: int) -> tuple[int, int]:
     """Return where a message's header says a slot, in its vtable, and where the slot itself is."""
-    decoded = decode_message(message[_PREFIX:])
-    table = _PREFIX + decoded.header
+    header = Table.root(message[_PREFIX:]).table(2)
+    assert header is not None
+    table = _PREFIX + header.at
     vtable = table - int.from_bytes(message[table : table + 4], "little", signed=True)
     said = vtable + _VTABLE_HEAD + 2 * slot
     return said, table + int.from_bytes(message[said : said + 2], "little")
@@ -183,7 +185,7 @@ def test_a_tensor_without_a_shape_is_refused(kind: str) -> None:
     said, _ = _place(bytes(message), _SHAPE)
     message[said : said + 2] = bytes(2)
     read: Callable[[bytes], Any] = ipc.read_tensor
-    if decode_message(bytes(message[_PREFIX:])).kind is MessageKind.SPARSE_TENSOR:
+    if Table.root(bytes(message[_PREFIX:])).number(1, "B") == _SPARSE:
         read = ipc.read_sparse_tensor
     with pytest.raises(InvalidMetadata, match="a tensor has no shape; expected one, even without dimensions"):
         read(bytes(message))

@@ -11,12 +11,10 @@ import pyarrow as pa
 import pytest
 
 from bowstring import ipc
-from bowstring.ipc.flatbuf.reader import Tables, follow
-from bowstring.ipc.framing import frame
+from tests.ipc.flatbuffers import Table
 
 # How many fields each table has today.
 KNOWN = {"Message": 5, "Schema": 4, "Field": 7, "Int": 2, "RecordBatch": 5, "DictionaryBatch": 3, "Footer": 5}
-SLOTS = {"header": 2, "fields": 1, "type": 3, "data": 1, "schema": 1}
 # As a reference, a number or a truth value they would lead astray: they point at what is in the table.
 UNKNOWN = [4, 0, 4, 5, 6, 0xFFFF]
 BATCHES = [
@@ -45,23 +43,21 @@ def extended(data: bytes, table: int, known: int) -> bytes:
 
 def tables_in(data: bytes, root: str) -> dict[str, int]:
     """Return where the tables of a message or of a footer are: of several of a kind the first."""
-    tables = Tables(data)
-    found = {root: follow(data, len(data), 0, root)}
-    if root == "Footer":
-        return found
-    slots = tables.slots(found["Message"], "Message")
-    kind = data[found["Message"] + slots[1]]
-    name = {1: "Schema", 2: "DictionaryBatch", 3: "RecordBatch"}[kind]
-    found[name] = tables.reference(found["Message"], slots[SLOTS["header"]], name)
-    if name == "DictionaryBatch":
-        slots = tables.slots(found[name], name)
-        found["RecordBatch"] = tables.reference(found[name], slots[SLOTS["data"]], "data")
-    if name == "Schema":
-        start, _ = tables.vector(found[name], tables.slots(found[name], name)[SLOTS["fields"]], 4, "fields")
-        found["Field"] = follow(data, len(data), start, "Field")
-        slots = tables.slots(found["Field"], "Field")
-        found["Int"] = tables.reference(found["Field"], slots[SLOTS["type"]], "type")
-    return found
+    found = {root: Table.root(data)}
+    if root == "Message":
+        name = {1: "Schema", 2: "DictionaryBatch", 3: "RecordBatch"}[found[root].number(1, "B")]
+        found[name] = header = found[root].inside(2)
+        if name == "DictionaryBatch":
+            found["RecordBatch"] = header.inside(1)
+        if name == "Schema":
+            found["Field"] = header.element(1, 0)
+            found["Int"] = found["Field"].inside(3)
+    return {name: table.at for name, table in found.items()}
+
+
+def framed(metadata: bytes) -> bytes:
+    """Return metadata of a message, of a length that eight divides, behind its prefix."""
+    return struct.pack("<II", 0xFFFFFFFF, len(metadata)) + metadata
 
 
 def of_the_future(data: bytes, which: str, root: str = "Message") -> bytes:
@@ -81,7 +77,7 @@ def stream_of(which: str, **options: Any) -> bytes:
     pieces = []
     for message in pa.ipc.MessageReader.open_stream(sink.getvalue()):
         metadata = of_the_future(message.metadata.to_pybytes(), which)
-        pieces.append(frame(metadata) + (b"" if message.body is None else message.body.to_pybytes()))
+        pieces.append(framed(metadata) + (b"" if message.body is None else message.body.to_pybytes()))
     return b"".join(pieces) + bytes.fromhex("ffffffff00000000")
 
 
@@ -125,8 +121,7 @@ def test_tensors() -> None:
     ipc.write_tensor(np.eye(3), sink)
     message = pa.ipc.read_message(pa.py_buffer(sink.getvalue()))
     metadata = message.metadata.to_pybytes()
-    table = follow(metadata, len(metadata), 0, "Message")
-    tensor = Tables(metadata).reference(table, Tables(metadata).slots(table, "Message")[2], "Tensor")
-    metadata = extended(extended(metadata, table, KNOWN["Message"]), tensor, 5)
-    found = ipc.read_tensor(frame(metadata) + message.body.to_pybytes())
+    table = Table.root(metadata)
+    metadata = extended(extended(metadata, table.at, KNOWN["Message"]), table.inside(2).at, 5)
+    found = ipc.read_tensor(framed(metadata) + message.body.to_pybytes())
     assert np.array_equal(found.to_numpy(), np.eye(3))

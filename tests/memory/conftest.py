@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bowstring.memory import Device, Pool, copying, cpu
-from bowstring.memory.cuda.driver import Driver
+from bowstring.memory import Device, Pool, cpu
 from bowstring.testing import fake_device
 
 
@@ -53,17 +52,3 @@ def until(condition: Callable[[], bool]) -> None:
             return
         threading.Event().wait(0.005)
     raise AssertionError("it does not happen")
-
-
-def forget_paths() -> None:
-    """Have the drivers asked again which device reaches which."""
-    copying._paths.clear()
-
-
-def unpin(driver: Driver) -> None:
-    """Give a driver's pinned buffers back; the next copy pins anew."""
-    stage = copying._stages.get(driver)
-    if stage is not None and stage.pid == os.getpid():
-        with stage.lock:
-            buffers, stage.buffers = stage.buffers, []
-            stage.unpin(buffers)

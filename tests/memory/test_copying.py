@@ -22,7 +22,7 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.validity import pack_flags
 from bowstring.memory import Device, Pool, Region, copying, cpu, road_between
 from bowstring.testing import FakeDevice, OnlyCurrent, fake_device
-from tests.memory.conftest import forget_paths, unpin
+from tests.memory.copies import forget_paths, unpin
 
 MIB = 1 << 20
 ROWS = 50_000

@@ -12,12 +12,11 @@ import pytest
 
 from bowstring.benchmarks.processes.child import Child
 from bowstring.errors import DeviceError, InvalidRegion, NotOnDevice, OutOfBudget
-from bowstring.memory import LentHandle, lendable
+from bowstring.memory import LentHandle, find_device, lendable
 from bowstring.memory.cuda import device as cuda
 from bowstring.memory.cuda.bindings import CudaDriver
 from bowstring.memory.cuda.device import CudaDevice
 from bowstring.memory.cuda.driver import Capturing
-from bowstring.memory.device import find_device
 from tests.memory.cuda_api import Api, bindings
 from tests.memory.exporter import Exporter
 

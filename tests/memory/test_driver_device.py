@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 
 from bowstring.errors import DeviceError, ForkedError, InvalidRegion, NotOnDevice, OutOfBudget
-from bowstring.memory import Pool, Region, device_by_name
+from bowstring.memory import Handle, MappingCache, Pool, Region, device_by_name
 from bowstring.memory.cuda.driver import Capturing
-from bowstring.memory.handle import Handle
-from bowstring.memory.mapping import MappingCache
 from bowstring.testing import fake_device
 from bowstring.testing.fake_device import FakeDevice
 from bowstring.testing.fake_driver import FakeDriver

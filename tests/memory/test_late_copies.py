@@ -14,7 +14,8 @@ from bowstring.memory import Buffer, Device, Pool, Stretch, carry, copying, cpu,
 from bowstring.testing import FakeDevice
 from bowstring.testing.fake_device import FakeDevice as _Device  # devices of the test's own
 from bowstring.testing.fake_driver import FakeDriver
-from tests.memory.conftest import forget_paths, unpin, until
+from tests.memory.conftest import until
+from tests.memory.copies import forget_paths, unpin
 
 MIB = 1 << 20
 CHUNK = 1 << 16

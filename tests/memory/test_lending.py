@@ -37,15 +37,13 @@ from bowstring.memory import (
     this_process,
     unpack_handle,
 )
-from bowstring.memory.handle import Process
 from bowstring.testing import FakeDevice, fake_device
-from tests.memory.conftest import forget_paths
 from tests.memory.exporter import Exporter
 
 NUMBERS = st.integers(0, 2**64 - 1)
 PIDS = st.integers(0, 2**32 - 1)
 IDS = st.binary(min_size=16, max_size=16)
-PROCESSES = st.builds(Process, IDS, NUMBERS, NUMBERS, PIDS)
+PROCESSES = st.builds(type(this_process()), IDS, NUMBERS, NUMBERS, PIDS)
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +321,6 @@ def test_lent_memory_goes_to_a_peer(
     exporter: Child, device: FakeDevice, cache: MappingCache, whose: str
 ) -> None:
     """Another device copies it directly; who may read is only asked of memory that the driver mapped for us."""
-    forget_paths()
     if whose == "another process":
         region = cache.open_lent(lent_by(exporter, 6)[1])
     else:

@@ -6,6 +6,8 @@ import dataclasses
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,14 +15,14 @@ from hypothesis import strategies as st
 
 from bowstring.benchmarks.processes.child import Child
 from bowstring.errors import ProtocolError, UsageError
-from bowstring.memory import LentHandle, handle, this_process, unpack_handle
-from bowstring.memory.handle import Process
+from bowstring.memory import LentHandle, this_process, unpack_handle
 from tests.memory.exporter import Exporter
 
 HANDLE_BYTES = 168
 IDS = st.binary(min_size=16, max_size=16)
 NUMBERS = st.integers(0, 2**64 - 1)
 PIDS = st.integers(0, 2**32 - 1)
+Process = type(this_process())
 PROCESSES = st.builds(Process, IDS, NUMBERS, NUMBERS, PIDS)
 HANDLES = st.builds(
     LentHandle, st.binary(min_size=64, max_size=64), NUMBERS, NUMBERS, PROCESSES, IDS, NUMBERS, PIDS
@@ -116,8 +118,7 @@ def test_who_a_process_is() -> None:
 def test_a_process_that_nobody_waited_for() -> None:
     """A process that has ended lends nothing any more, also while its parent has not heard of it."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ended:
-        started = handle.start_time(ended.pid)
-        assert started is not None
+        started = int(Path(f"/proc/{ended.pid}/stat").read_text().rpartition(")")[2].split()[19])
         there = dataclasses.replace(this_process(), pid=ended.pid, started=started)
         assert there.alive
         ended.kill()
@@ -125,13 +126,24 @@ def test_a_process_that_nobody_waited_for() -> None:
         assert not there.alive
 
 
-def test_a_sandbox_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_does_not_say(
+    in_child: Callable[[Callable[[], bool]], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a process cannot learn its place it has one of its own, which no other process has."""
+    here = this_process()
+    reading, writing = os.pipe()
 
     def hidden(_path: str) -> os.stat_result:
         raise FileNotFoundError
 
-    monkeypatch.setattr(os, "stat", hidden)
-    found = [handle._of.__wrapped__(os.getpid()) for _ in range(2)]
-    monkeypatch.undo()
-    assert len({each.place for each in (*found, this_process())}) == 3
+    def say() -> bool:
+        monkeypatch.setattr(os, "stat", hidden)
+        return os.write(writing, this_process().pack()) > 0
+
+    assert in_child(say)
+    assert in_child(say)
+    size = len(here.pack())
+    found = [Process.unpack(os.read(reading, size)) for _ in range(2)]
+    os.close(reading)
+    os.close(writing)
+    assert len({each.place for each in (*found, here)}) == 3

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import queue
 import random
+import threading
 from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import Any
 
 import pytest
 
 import bowstring.memory.pool as pool_module
 from bowstring.errors import OutOfBudget
-from bowstring.memory import Pool, Region
+from bowstring.memory import Handle, Lease, MappingCache, Pool, Region
 
 MIB = 1 << 20
 BUDGET = 8 * MIB
+DEADLINE = 30.0
 
 
 class Garbage:
@@ -32,6 +37,60 @@ class Garbage:
             with contextlib.suppress(OutOfBudget):
                 self.act()
             Garbage(self.act, self.left)
+
+
+class Cycle:
+    """Garbage that only the collector finds."""
+
+    def __init__(self, held: object) -> None:
+        self.itself = self
+        self.held = held
+
+
+class CollectingLock:
+    """A lock that runs the garbage collector whenever it is held, on garbage made for it."""
+
+    def __init__(self, litter: Callable[[], object]) -> None:
+        self._lock = threading.Lock()
+        self._litter = litter
+        self.collections = 0
+
+    def acquire(self, *arguments: Any) -> bool:
+        taken = self._lock.acquire(*arguments)
+        Cycle(self._litter())
+        gc.collect()
+        self.collections += 1
+        return taken
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        gc.collect()
+        self.release()
+
+
+def within_deadline(work: Callable[[], None]) -> None:
+    """Run something that might hang, and fail instead."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  handed to the test
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(DEADLINE)
+    assert not thread.is_alive(), "a deadlock"
+    if errors:
+        raise errors[0]
 
 
 @pytest.fixture
@@ -132,3 +191,71 @@ def test_a_fork_retires_all_slabs_though_somebody_takes_one(monkeypatch: pytest.
         assert all(slab.retired for slab in list(pool._used))
     finally:
         pool.after_fork()
+
+
+def test_collection_inside_every_lock_of_a_pool(pool: Pool) -> None:
+    """Regions and leases of a pool that are collected while its locks are held come home without a deadlock."""
+    ended: queue.SimpleQueue[object] = queue.SimpleQueue()
+    allocate = pool.region
+
+    spare = [allocate(1) for _ in range(8)]
+
+    def litter() -> object:
+        region = spare.pop() if spare else None
+        return region, Lease([region] if region else [], ended, "littered")
+
+    pool._lock = CollectingLock(litter)  # type: ignore[assignment]
+    pool._allocator._lock = CollectingLock(litter)  # type: ignore[assignment]
+
+    def work() -> None:
+        for size in (1, 100, 1 << 20, 5):
+            pool.allocate(size)
+            pool.region(1)
+            assert pool.statistics.budget
+        pool.trim()
+        pool.warm(1)
+
+    within_deadline(work)
+    assert pool._lock.collections > 8  # type: ignore[attr-defined]
+    assert ended.qsize() > 8
+    gc.collect()
+    pool._allocator.reset()
+    gc.collect()
+    assert pool.statistics.in_use == 0
+
+
+def test_collection_inside_the_lock_of_a_mapping_cache(pool: Pool) -> None:
+    """Mapped regions that are collected while the cache's lock is held come home without a deadlock."""
+    cache = MappingCache(idle_regions=1)
+    offers = [pool.region(1) for _ in range(6)]
+    spare = [cache.open(Handle.of(each), os.dup(each.slab.fd)) for each in offers if each.slab is not None]
+
+    def litter() -> object:
+        return spare.pop() if spare else None
+
+    cache._lock = CollectingLock(litter)  # type: ignore[assignment]
+
+    def work() -> None:
+        for region in offers * 2:
+            assert region.slab is not None
+            cache.open(Handle.of(region), os.dup(region.slab.fd))
+            cache.trim()
+        cache.clear()
+
+    within_deadline(work)
+    gc.collect()
+    cache.clear()
+    assert cache.statistics.in_use == 0
+    assert cache.statistics.idle == 0
+
+
+def test_collection_inside_the_lock_of_the_default_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default pool is made under a lock during which anything may be collected."""
+    monkeypatch.setattr(pool_module, "_default_pools", {})
+    monkeypatch.setattr(pool_module, "_default_lock", CollectingLock(lambda: Pool(budget=1 << 20).region(1)))
+
+    def work() -> None:
+        pool_module.default_pool().allocator(1).allocate(1)
+
+    within_deadline(work)
+    pool_module.default_pool().close()

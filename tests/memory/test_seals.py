@@ -17,8 +17,8 @@ import pytest
 
 from bowstring.errors import InvalidRegion, NotOnDevice, OutOfBudget, ProtocolError, UsageError
 from bowstring.memory import Device, Handle, MappingCache, Pool, Slab, cpu, foreign_region
-from bowstring.memory.slab import SEALS, host_slab, identity_of, map_host_slab
 
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 SIZE = 1 << 20
 F_SEAL_WRITE = 8
 PUNCH_HOLE = 3  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
@@ -31,7 +31,8 @@ libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_
 @pytest.fixture
 def slab() -> Slab:
     """Return a slab whose first bytes are known."""
-    made = host_slab(cpu(), SIZE)
+    made = Pool(budget=SIZE).region(SIZE).slab
+    assert made is not None
     cpu().array(made.address, 4, made, writable=True)[:] = 7
     return made
 
@@ -168,12 +169,13 @@ def test_fake_regions_are_refused(no_leaks: None, device: Device, fake: str) -> 
 def test_a_region_is_looked_at_once(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is sealed is asked for its seals, then for its size, and for nothing else."""
     asked: list[str] = []
+    cache, fd = MappingCache(), os.dup(slab.fd)
+    handle = Handle(slab.uuid, cpu().uuid, SIZE, cpu().arrow_device_type)
     for module, name in ((fcntl, "fcntl"), (os, "fstat"), (os, "readlink")):
         _note_calls(monkeypatch, module, name, asked)
-    fd = os.dup(slab.fd)
-    mapped = map_host_slab(cpu(), fd, SIZE, slab.uuid)
+    mapped = cache.open(handle, fd)
     assert asked == ["fcntl", "fstat"]
-    assert mapped.identity == identity_of(slab.fd)
+    assert mapped.array(0, 4).tolist() == [7, 7, 7, 7]
 
 
 def _note_calls(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, asked: list[str]) -> None:
@@ -199,7 +201,7 @@ def test_the_size_is_looked_at_when_it_is_final(no_leaks: None, monkeypatch: pyt
 
     monkeypatch.setattr(fcntl, "fcntl", too_late)
     with pytest.raises(InvalidRegion, match="size"):
-        map_host_slab(cpu(), fd, SIZE, os.urandom(16))
+        MappingCache().open(Handle(os.urandom(16), cpu().uuid, SIZE, cpu().arrow_device_type), fd)
 
 
 def test_regions_of_unknown_devices_are_refused(no_leaks: None) -> None:
@@ -227,5 +229,5 @@ def test_handles_survive_packing(pool: Pool) -> None:
 
 def test_a_system_without_room_says_so(no_leaks: None) -> None:
     """A region that the system cannot hold raises OutOfBudget and leaves nothing open."""
-    with pytest.raises(OutOfBudget):
-        host_slab(cpu(), 1 << 62)
+    with pytest.raises(OutOfBudget, match="the system has no room"):
+        Pool(budget=1 << 62).region(1 << 62)

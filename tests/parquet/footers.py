@@ -2,19 +2,121 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bowstring.parquet.footer import SchemaElement, decode_footer, encode_footer, footer_bytes, framed
+from tests.parquet.thrift import (
+    BINARY,
+    I32,
+    LIST,
+    STRUCT,
+    Field,
+    encode_list,
+    encode_struct,
+    list_of,
+    struct_of,
+)
 
-__all__ = ["annotated", "elements_of", "patched", "written"]
+__all__ = [
+    "CONVERTED",
+    "MAGIC",
+    "LogicalType",
+    "SchemaElement",
+    "annotated",
+    "decimal_type",
+    "footer_bytes",
+    "framed",
+    "patched",
+    "simple_type",
+    "with_schema",
+    "written",
+]
 
+MAGIC: Final = b"PAR1"
+CONVERTED: Final = (
+    *("UTF8", "MAP", "MAP_KEY_VALUE", "LIST", "ENUM", "DECIMAL", "DATE", "TIME_MILLIS", "TIME_MICROS"),
+    *("TIMESTAMP_MILLIS", "TIMESTAMP_MICROS", "UINT_8", "UINT_16", "UINT_32", "UINT_64"),
+    *("INT_8", "INT_16", "INT_32", "INT_64", "JSON", "BSON", "INTERVAL"),
+)
+"""Names of converted types, by their numbers."""
+_LOGICAL: Final = {
+    "STRING": 1,
+    "MAP": 2,
+    "LIST": 3,
+    "ENUM": 4,
+    "DECIMAL": 5,
+    "DATE": 6,
+    "UNKNOWN": 11,
+    "JSON": 12,
+    "BSON": 13,
+    "UUID": 14,
+    "FLOAT16": 15,
+    "VARIANT": 16,
+    "GEOMETRY": 17,
+    "GEOGRAPHY": 18,
+}
+_SCHEMA: Final = 2  # of FileMetaData
+_LOGICAL_TYPE: Final = 10  # of SchemaElement
+
+
+class LogicalType(NamedTuple):
+    """A logical type: a member of the union, and its parameters."""
+
+    id: int
+    fields: tuple[Field, ...] = ()
+
+
+class SchemaElement(NamedTuple):
+    """A node of the schema as the footer has it; `logical` is anything with an id and fields."""
+
+    name: str
+    physical: int | None = None
+    length: int | None = None
+    repetition: int | None = None
+    children: int | None = None
+    converted: int | None = None
+    scale: int | None = None
+    precision: int | None = None
+    field_id: int | None = None
+    logical: Any = None
+
+
+_NUMBERS: Final = {
+    "physical": 1,
+    "length": 2,
+    "repetition": 3,
+    "children": 5,
+    "converted": 6,
+    "scale": 7,
+    "precision": 8,
+    "field_id": 9,
+}
 Change = Callable[[list[SchemaElement]], list[SchemaElement]]
+
+
+def simple_type(name: str) -> LogicalType:
+    """Return a logical type without parameters."""
+    return LogicalType(_LOGICAL[name])
+
+
+def decimal_type(precision: int, scale: int) -> LogicalType:
+    """Return the type of decimals."""
+    return LogicalType(_LOGICAL["DECIMAL"], (Field(1, I32, scale), Field(2, I32, precision)))
+
+
+def framed(footer: bytes) -> bytes:
+    """Return a footer as it stands at the end of a file."""
+    return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def footer_bytes(file: bytes) -> bytes:
+    """Return the footer of a file."""
+    length = int.from_bytes(file[-8:-4], "little")
+    return file[-8 - length : -8]
 
 
 def written(table: pa.Table, **options: Any) -> bytes:
@@ -24,14 +126,23 @@ def written(table: pa.Table, **options: Any) -> bytes:
     return file.getvalue()
 
 
+def with_schema(file: bytes, change: Change) -> bytes:
+    """Return a file with another schema in the footer; definition and repetition levels must agree."""
+    old = footer_bytes(file)
+    fields = []
+    for field in struct_of(old):
+        if field.id == _SCHEMA:
+            assert isinstance(field.value, bytes)
+            schema = change([_element(each) for each in list_of(field.value)])
+            fields.append(Field(_SCHEMA, LIST, encode_list(STRUCT, list(map(_encoded, schema)))))
+        else:
+            fields.append(field)
+    return file[: len(file) - len(framed(old))] + framed(encode_struct(fields))
+
+
 def patched(table: pa.Table, change: Change, **options: Any) -> bytes:
     """Return a file of a table with another schema in the footer; definition and repetition levels must agree."""
-    data = written(table, **options)
-    old = footer_bytes(pa.BufferReader(data))
-    footer = decode_footer(old)
-    schema = tuple(change(list(footer.schema)))
-    new = encode_footer(dataclasses.replace(footer, schema=schema))
-    return data[: len(data) - len(framed(old))] + framed(new)
+    return with_schema(written(table, **options), change)
 
 
 def annotated(values: list[Any], type_: pa.DataType, **fields: Any) -> bytes:
@@ -43,7 +154,26 @@ def annotated(values: list[Any], type_: pa.DataType, **fields: Any) -> bytes:
     return patched(pa.table({"a": pa.array(values, type_)}), change)
 
 
-def elements_of(file: bytes) -> dict[tuple[str, ...], SchemaElement]:
-    """Return the elements of a file's schema by their paths."""
-    footer = decode_footer(footer_bytes(pa.BufferReader(file)))
-    return {node.path: node.element for node in footer.nodes()}
+def _element(data: bytes) -> SchemaElement:
+    fields = {field.id: field.value for field in struct_of(data)}
+    name, logical = fields[4], fields.get(_LOGICAL_TYPE)
+    assert isinstance(name, bytes)
+    known: dict[str, Any] = {each: fields.get(number) for each, number in _NUMBERS.items()}
+    if isinstance(logical, bytes):
+        [member] = struct_of(logical)
+        assert isinstance(member.value, bytes)
+        known["logical"] = LogicalType(member.id, tuple(struct_of(member.value)))
+    return SchemaElement(name.decode(), **known)
+
+
+def _encoded(element: SchemaElement) -> bytes:
+    fields = [Field(4, BINARY, element.name.encode())]
+    for name, number in _NUMBERS.items():
+        if (value := getattr(element, name)) is not None:
+            fields.append(Field(number, I32, value))
+    if element.logical is not None:
+        inside = encode_struct(Field(*each) for each in element.logical.fields)
+        fields.append(
+            Field(_LOGICAL_TYPE, STRUCT, encode_struct([Field(element.logical.id, STRUCT, inside)]))
+        )
+    return encode_struct(sorted(fields))

@@ -16,11 +16,16 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.errors import InvalidBody, InvalidData, InvalidMetadata, Unsupported
-from bowstring.parquet.footer import SchemaElement
-from bowstring.parquet.logical import CONVERTED, LogicalType
-from bowstring.parquet.thrift import I32, Field
-from bowstring.parquet.types import decimal_type, simple_type
-from tests.parquet.footers import Change, patched
+from tests.parquet.footers import (
+    CONVERTED,
+    Change,
+    LogicalType,
+    SchemaElement,
+    decimal_type,
+    patched,
+    simple_type,
+)
+from tests.parquet.thrift import I32, Field
 
 OPTIONAL, REPEATED = 1, 2
 Maps = list[list[tuple[Any, Any]] | None]

@@ -37,7 +37,8 @@ from bowstring.parquet.geospatial import annotation_of, wkb_of
 from bowstring.parquet.logical import LogicalType
 from bowstring.parquet.thrift import BINARY, I32, Field
 from bowstring.parquet.types import LOGICAL_TYPES
-from tests.parquet.footers import annotated, elements_of
+from tests.parquet.elements import elements_of
+from tests.parquet.footers import annotated
 
 EDGES = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 PROJECTED = {"type": "ProjectedCRS", "name": "x"}

@@ -11,7 +11,7 @@ import pytest
 
 import bowstring as bow
 from bowstring import geo
-from tests.parquet.test_logical_types_written import POINTS, TABLE
+from tests.parquet.logical_types import POINTS, TABLE
 from tests.spark.live import MARKS, live_session
 
 pytestmark = MARKS

@@ -30,7 +30,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.testing import fake_device, strategies
-from tests.parquet.test_logical_types_written import described
+from tests.parquet.logical_types import described
 
 ROWS = 1000
 TABLE = pa.table(

@@ -16,23 +16,14 @@ import pytest
 import bowstring as bow
 from bowstring import variant
 from bowstring.errors import BowstringError, InvalidBody, Unsupported
-from bowstring.limits import DEFAULT_LIMITS
-from bowstring.parquet.footer import (
-    decode_footer,
-    encode_footer,
-    footer_bytes,
-    framed,
-    with_logical_types,
-)
-from bowstring.parquet.logical import VARIANT, LogicalType
-from bowstring.parquet.thrift import I8, I32, STRUCT, Field, encode_struct
 from bowstring.variant import Value
-from bowstring.variant.codec.rows import values
-from bowstring.variant.column import open_column
+from tests.parquet.footers import LogicalType, SchemaElement, with_schema
+from tests.parquet.thrift import I8, I32, STRUCT, Field, encode_struct
 from tests.variant.encoding import metadata_bytes
 
 D = decimal.Decimal
 _TRUE, _FALSE = 1, 2
+_VARIANT = LogicalType(16, (Field(1, I8, 1),))
 
 
 def _decimal(precision: int, scale: int) -> LogicalType:
@@ -58,21 +49,21 @@ def _file(cell: Any, type_: pa.DataType, logical: LogicalType | None) -> bytes:
     row = {"metadata": metadata_bytes(()), "value": None, "typed_value": cell}
     sink = io.BytesIO()
     pq.write_table(pa.table({"v": pa.array([row], pa.struct(fields))}), sink, store_schema=False)
-    data = sink.getvalue()
-    before = footer_bytes(pa.BufferReader(data))
-    footer = decode_footer(before)
-    places = {node.path: node.position for node in footer.nodes()}
-    types: dict[int, LogicalType | None] = {places["v",]: VARIANT}
-    if logical is not None:
-        types[places["v", "typed_value"]] = logical
-    after = with_logical_types(footer, types)
-    return data[: len(data) - len(framed(before))] + framed(encode_footer(after))
+    wanted = {"v": _VARIANT} if logical is None else {"v": _VARIANT, "typed_value": logical}
+
+    def change(schema: list[SchemaElement]) -> list[SchemaElement]:
+        return [
+            each._replace(logical=wanted[each.name], converted=None) if each.name in wanted else each
+            for each in schema
+        ]
+
+    return with_schema(sink.getvalue(), change)
 
 
 def _read(file: bytes) -> Value | None:
     with bow.parquet.read(file) as stream:
         column = variant.unshred(stream.read_next_batch()["v"])
-    [found] = values(open_column(column), limits=DEFAULT_LIMITS)
+    [found] = variant.to_python(column, typed=True)
     return found
 
 

@@ -35,6 +35,7 @@ from bowstring.parquet.types import (
     simple_type,
     time_type,
 )
+from tests.parquet.footers import SchemaElement as Element
 from tests.parquet.footers import annotated, patched
 
 D = decimal.Decimal
@@ -484,7 +485,7 @@ TWO = pa.list_(
 DEEP = pa.list_(pa.field("element", INTS, nullable=False))
 
 
-def repeated(element: SchemaElement, name: str = "array") -> SchemaElement:
+def repeated(element: Element, name: str = "array") -> Element:
     """Return an element that repeats."""
     return element._replace(repetition=2, name=name)
 
@@ -545,7 +546,7 @@ def test_old_maps(outer: str, inner: str | None) -> None:
     """Maps by their old spellings have keys and values by position, and keep pairs of equal keys in order."""
     pairs = [("a", 1), ("a", 2), ("b", None)]
 
-    def change(schema: list[SchemaElement]) -> list[SchemaElement]:
+    def change(schema: list[Element]) -> list[Element]:
         root, group, repeats, key, value = schema
         return [
             root,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import struct
 import threading
 import time
@@ -11,17 +14,10 @@ from typing import Final, Self
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import BrokenError
 from bowstring.transport import Channel, Message, Received, dial, listen
-from bowstring.transport.descriptors import close_all
-from bowstring.transport.framing import Run
-from tests.peer.wire import Tag, header, hello
+from tests.peer.wire import Frame, Tag, dialled, header, hello, receive
 from tests.transport.certified import shown_at
 
 _WAIT: Final = 20.0
-
-
-def push(channel: Channel, data: bytes) -> None:
-    """Send bytes that need be no message, where a channel sends its own: through the encryption, too."""
-    channel._write(Run([data], len(data)), _WAIT)  # type: ignore[attr-defined]
 
 
 class RawReader:
@@ -35,8 +31,11 @@ class RawReader:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self.channel: Channel = dial(endpoint.locations[0].address)
+        self.channel = self._dial(endpoint.locations[0].address)
         self.heard: list[Received] = []
+
+    def _dial(self, address: str) -> Channel | _SocketChannel:
+        return dial(address)
 
     def say(self, tag: int | None, body: bytes = b"", *attachments: object) -> None:
         """Send one message."""
@@ -94,7 +93,60 @@ class RawReader:
     def __exit__(self, *_: object) -> None:
         self.channel.close()
         for received in self.heard:
-            close_all(received.attachments)
+            self.channel.drop(received.attachments)
+
+
+class SocketReader(RawReader):
+    """A reader on a plain socket, for `unix:`, `tcp:` and `tls:`: it may also send bytes that are no message."""
+
+    channel: _SocketChannel
+
+    def _dial(self, address: str) -> _SocketChannel:
+        return _SocketChannel(dialled(address))
+
+    @property
+    def sock(self) -> socket.socket:
+        """The socket."""
+        return self.channel.sock
+
+    def push(self, data: bytes) -> None:
+        """Send bytes, through the encryption where there is one."""
+        self.sock.sendall(data)
+
+    def end_sending(self) -> None:
+        """Let the server see the end of what is sent; what it says can still be heard."""
+        with socket.socket(fileno=os.dup(self.sock.fileno())) as same:
+            same.shutdown(socket.SHUT_WR)
+
+
+class _SocketChannel:
+    """What `RawReader` needs of a channel, on a socket; descriptors that come are closed."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.passes_memory = "fd" if sock.family == socket.AF_UNIX else None
+
+    def send(self, messages: Sequence[Message], _: float) -> None:
+        for message in messages:
+            self.sock.sendall(Frame.of(message.tag, b"".join(message.views())).data)
+
+    def receive(self, _: float) -> Received:
+        try:
+            got = receive(self.sock)
+        except OSError as error:
+            raise BrokenError("the server hung up") from error
+        if got is None:
+            raise BrokenError("the server hung up")
+        frame, fds = got
+        for fd in fds:
+            os.close(fd)
+        return Received(frame.tag, frame.body)
+
+    def drop(self, attachments: tuple[object, ...]) -> None:
+        assert not attachments
+
+    def close(self) -> None:
+        self.sock.close()
 
 
 class RawServer:
@@ -151,9 +203,8 @@ class RawServer:
                     channel.send(messages, _WAIT)
                 if self._claim is not None:
                     tag, nbytes, sent = self._claim
-                    sock = channel._sock  # type: ignore[attr-defined]
-                    sock.settimeout(_WAIT)
-                    sock.sendall(header(tag, nbytes) + bytes(sent))
+                    with _socket_of(channel) as sock:
+                        sock.sendall(header(tag, nbytes) + bytes(sent))
                 while not self._hang_up:
                     self._hear(channel)
         except ConnectionError:
@@ -180,10 +231,19 @@ class RawServer:
         assert self.error is None, self.error
 
 
+def _socket_of(channel: Channel) -> socket.socket:
+    """Return the socket of a channel of `unix:` or `tcp:`, once more."""
+    watched: list[int] = []
+    channel.watch(lambda fds: watched.append(os.dup(fds[0])))
+    sock = socket.socket(fileno=watched[0])
+    sock.settimeout(_WAIT)
+    return sock
+
+
 def recorded(endpoint: Endpoint) -> list[Message]:
     """Return the messages of a whole stream; whoever gets them closes the descriptors (`close_messages`)."""
     reader = RawReader(endpoint)
-    with reader.channel:
+    with contextlib.closing(reader.channel):
         reader.hello()
         reader.want()
         reader.hear_all()
@@ -194,4 +254,6 @@ def recorded(endpoint: Endpoint) -> list[Message]:
 def close_messages(messages: Sequence[Message]) -> None:
     """Close the descriptors that recorded messages hold."""
     for message in messages:
-        close_all(message.attachments)
+        for each in message.attachments:
+            if isinstance(each, int):
+                each.close()  # type: ignore[attr-defined]  # a number that closes itself

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import socket
+import ssl
 import struct
 import tempfile
 import urllib.parse
@@ -169,13 +170,15 @@ def listening(scheme: str) -> tuple[socket.socket, str]:
 
 
 def dialled(address: str) -> socket.socket:
-    """Return a socket that is connected to an address."""
+    """Return a socket that is connected to an address; at `tls:`, as ``SSL_CERT_FILE`` says."""
     scheme, _, rest = address.partition(":")
     if scheme == "unix":
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(urllib.parse.unquote(rest))
     else:
         host, _, port = rest.removeprefix("//").rpartition(":")
-        sock = socket.create_connection((host, int(port)))
+        sock = socket.create_connection((host, int(port)), _WAIT)
+        if scheme == "tls":
+            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
     sock.settimeout(_WAIT)
     return sock

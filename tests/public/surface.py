@@ -200,18 +200,16 @@ def _uris() -> str:
 
 
 def _spark_options() -> str:
-    """Return the options of ``format("bowstring")``, as the errors and the source of the writer name them."""
-    options = importlib.import_module("bowstring.spark.options")
-    try:
-        options.ReadOptions.of({"": ""})
-    except bow.UsageError as error:
-        known = re.findall(r"[a-z_]+", str(error.expected).removeprefix("some of"))
-    writer = (ROOT / "src/bowstring/spark/writer.py").read_text(encoding="utf-8")
-    named = re.search(r"_OPTIONS: Final = \((.*?)\)", writer, re.DOTALL)
-    assert named is not None
-    written = sorted(re.findall(r'"([a-z_]+)"', named[1]))
-    assert known
-    assert written
+    """Return the options of ``format("bowstring")``, as the sources of the reader and of the writer name them."""
+
+    def named(file: str, variable: str) -> list[str]:
+        source = (ROOT / "src/bowstring/spark" / file).read_text(encoding="utf-8")
+        found = re.search(rf"{variable}: Final = \((.*?)\)", source, re.DOTALL)
+        assert found is not None
+        return re.findall(r'"([a-z_]+)"', found[1])
+
+    known = sorted([*named("options.py", "_SOURCES"), *named("options.py", "_OTHERS")])
+    written = sorted(named("writer.py", "_OPTIONS"))
     return "\n".join(
         ["read:", *(f"    {name}" for name in known), "write:", *(f"    {name}" for name in written), ""]
     )

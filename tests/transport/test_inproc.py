@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import weakref
@@ -10,7 +11,7 @@ import pytest
 
 from bowstring.errors import BrokenError, DeadlineExceeded, UsageError
 from bowstring.testing.transport_kit.harness import PATIENCE, SOON, in_thread
-from bowstring.transport import Message, dial, inproc, is_loopback, listen
+from bowstring.transport import Message, dial, is_loopback, listen
 
 
 class Thing:
@@ -91,12 +92,16 @@ def test_end_of_listener_ends_who_waits_in_line() -> None:
             here.receive(PATIENCE)
 
 
-def test_line_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def _dial_many(uri: str, in_line: contextlib.ExitStack) -> None:
+    for _ in range(5000):
+        in_line.enter_context(dial(uri, deadline=SOON))
+
+
+def test_line_is_bounded() -> None:
     """Who dials a listener that accepts nobody is told after the deadline."""
-    monkeypatch.setattr(inproc, "_BACKLOG", 2)
-    with listen("inproc:") as listener, dial(listener.uri), dial(listener.uri):
+    with listen("inproc:") as listener, contextlib.ExitStack() as in_line:
         with pytest.raises(DeadlineExceeded):
-            dial(listener.uri, deadline=SOON)
+            _dial_many(listener.uri, in_line)
         waiting = in_thread(dial, listener.uri)
         accepted = listener.accept(PATIENCE)
         waiting.result().close()

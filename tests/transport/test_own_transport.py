@@ -16,9 +16,8 @@ pytestmark = pytest.mark.usefixtures("no_leaks", "registered")
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Know ``abstract:`` for the length of a test."""
-    monkeypatch.setattr(transport, "_modules", dict(transport._modules))
+def registered() -> None:
+    """Know ``abstract:`` from now on."""
     transport.register("abstract", "tests.transport.abstract_sockets")
 
 

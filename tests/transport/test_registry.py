@@ -8,7 +8,6 @@ import types
 
 import pytest
 
-from bowstring import transport
 from bowstring.errors import UsageError
 from bowstring.transport import dial, is_loopback, listen, register
 
@@ -33,7 +32,6 @@ def test_loaded_on_first_use() -> None:
 
 def test_register(monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of somebody else's can carry a scheme of its own, and none can take over another's."""
-    monkeypatch.setattr(transport, "_modules", dict(transport._modules))
     module = types.ModuleType("carrier_pigeon")
     module.is_loopback = lambda address: address == "pigeon:home"  # type: ignore[attr-defined]  # made here
     monkeypatch.setitem(sys.modules, "carrier_pigeon", module)

@@ -13,8 +13,8 @@ import pyarrow as pa
 from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError
-from bowstring.variant import Status
-from bowstring.variant.codec.decode import Value, decode
+from bowstring.variant import Status, Value
+from tests.variant.decoding import decode, decode_all
 from tests.variant.number_oracle import FLOATS
 from tests.variant.number_oracle import expected as number_of
 
@@ -175,7 +175,11 @@ def decoded(metadata: bytes, value: bytes) -> Value | str:
 
 def plain(array: pa.Array, type_: pa.DataType) -> list[Any]:
     if isinstance(type_, variant.VariantType):
-        return [None if each is None else decoded(**each) for each in array.to_pylist()]
+        pairs = [None if each is None else (each["metadata"], each["value"]) for each in array.to_pylist()]
+        try:
+            return decode_all(pairs)
+        except BowstringError:
+            return [None if pair is None else decoded(*pair) for pair in pairs]
     if type_.id in LISTS:
         return [None if not each.is_valid else plain(each.values, type_.value_type) for each in array]
     if pa.types.is_struct(type_):

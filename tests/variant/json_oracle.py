@@ -12,11 +12,8 @@ from typing import Any, Final
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, InvalidBody, InvalidData, LimitExceeded, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.variant import VariantBuilder
-from bowstring.variant.codec.decode import Value
-from bowstring.variant.codec.primitives import decimal_type, int_type
-from bowstring.variant.codec.rows import in_row
-from bowstring.variant.json.source import Rules
+from bowstring.variant import Value, VariantBuilder
+from tests.variant.json_write import Rules
 
 __all__ = ["read_by_python"]
 
@@ -41,12 +38,12 @@ def read_by_python(
         except LimitExceeded as error:
             if on_error == "raise":
                 raise (
-                    error if error.where and error.where.startswith("row") else in_row(error, row)
+                    error if error.where and error.where.startswith("row") else _in_row(error, row)
                 ) from error
             builder.append(None)
         except BowstringError as error:
             if on_error == "raise" or not isinstance(error, InvalidData):
-                raise in_row(error, row) from error
+                raise _in_row(error, row) from error
             builder.append(None)
     return builder.finish()
 
@@ -84,7 +81,7 @@ class _Reader:
     def _int(self, literal: str) -> Value:
         if len(literal) < _LONGEST_DECIMAL:
             number = int(literal)
-            narrow = int_type(number)
+            narrow = _int_type(number)
             if narrow is not None:
                 return Value(narrow, number)
         return self._number(literal)
@@ -92,7 +89,7 @@ class _Reader:
     def _number(self, literal: str) -> Value:
         if len(literal) <= _LONGEST_DECIMAL and "e" not in literal and "E" not in literal:
             number = decimal.Decimal(literal)
-            narrow = decimal_type(number)
+            narrow = _decimal_type(number)
             if narrow is not None and (self._spark or number or not number.is_signed()):
                 return Value(narrow, number)
         real = float(literal)
@@ -131,3 +128,24 @@ def _check_pairs(found: Any) -> None:
             work.extend(each.values())
         elif isinstance(each, list):
             work.extend(each)
+
+
+def _in_row(error: BowstringError, row: int) -> BowstringError:
+    where = f"row {row}, {error.where}" if error.where else f"row {row}"
+    return type(error)(error.what, expected=error.expected, found=error.found, where=where, hint=error.hint)
+
+
+def _int_type(number: int) -> str | None:
+    """Return the narrowest type that holds an integer."""
+    return next(
+        (f"int{bits}" for bits in (8, 16, 32, 64) if -(1 << bits - 1) <= number < 1 << bits - 1), None
+    )
+
+
+def _decimal_type(number: decimal.Decimal) -> str | None:
+    """Return the narrowest type that holds the digits of a finite decimal, and its scale."""
+    _, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    count = len(digits) + max(exponent, 0) if any(digits) else 1
+    widths = {"decimal4": 9, "decimal8": 18, "decimal16": 38}
+    return next((name for name, most in widths.items() if count <= most and -exponent <= most), None)

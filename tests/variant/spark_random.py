@@ -9,9 +9,9 @@ import uuid
 from typing import Any, Final
 
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.codec.primitives import DIGITS
 
 _D = decimal.Decimal
+DIGITS: Final = {"decimal4": 9, "decimal8": 18, "decimal16": 38}
 _KINDS: Final = [
     *(
         "null",

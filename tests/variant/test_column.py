@@ -8,7 +8,6 @@ import pytest
 from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.errors import InvalidBody, UsageError
-from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.get_columns import MARK, METADATA_FORMS, Row, column_of
 
 ROW = (b"\x01\x00\x00", b"\x0c\x2a")
@@ -77,16 +76,6 @@ def test_a_slice_is_what_its_rows_are() -> None:
         assert got == [None if k % 3 == 0 else k for k in range(13, 33)]
     part = column_of([(ROW[0], bytes([12, k])) for k in range(40)], "runs").as_batch().slice(13, 20)[0]
     assert variant.get(part, "$", pa.int8()).values.tolist() == list(range(13, 33))
-
-
-@pytest.mark.parametrize("form", ["binary", "large_binary", "binary_view"])
-def test_repeated_metadata_are_one_class(form: str) -> None:
-    """Metadata that stand in every row are inspected once where they repeat."""
-    blobs = [b"\x01\x00\x00"] * 5 + [b"\x01\x01\x00\x01a"] * 5 + [b"\x01\x00\x00"]
-    column = column_of([(blob, b"\x00") for blob in blobs], form)
-    classes = dictionary_of(variant.open_column(column))
-    assert classes.indices.tolist() == [0] * 5 + [1] * 5 + [2]
-    assert len(classes.marks) == 3
 
 
 def test_offsets_that_decrease_are_refused() -> None:

@@ -14,13 +14,10 @@ from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.errors import UsageError
-from bowstring.variant.build import column_of, variant_field
-from bowstring.variant.codec.decode import Value, decode, decode_names
-from bowstring.variant.codec.encode import metadata_bytes
-from bowstring.variant.codec.primitives import decimal_type, int_type, primitive_bytes
-from bowstring.variant.status import Status
+from bowstring.variant import Status, Value
 from tests.variant import encoding
-from tests.variant.encoding import Widths, variant_array
+from tests.variant.decoding import decode
+from tests.variant.encoding import Widths, column_of, variant_array, variant_field
 from tests.variant.typed_values import GOLDEN, KEYS, PRIMITIVE_VALUES, VALUES
 
 WIDTHS = st.builds(Widths, st.integers(1, 4), st.integers(1, 4), st.booleans())
@@ -79,20 +76,20 @@ def test_any_dictionary_is_read(order: str, flag: bool) -> None:
     """Names in any order, twice, and with a flag that lies, read back by their ids."""
     names = {"sorted": ["", "a", "😀"], "reversed": ["😀", "a", ""], "duplicates": ["a", "a", "b"]}[order]
     metadata = encoding.metadata_bytes(names, sorted_flag=flag)
-    assert decode_names(metadata) == tuple(names)
     assert metadata[0] >> 4 & 1 == flag
-    value = encoding.object_bytes([(1, primitive_bytes(Value("int8", 7)))])
-    assert decode(metadata, value).value == {names[1]: Value("int8", 7)}
+    for id_, name in enumerate(names):
+        value = encoding.object_bytes([(id_, encoding.primitive_bytes(Value("int8", 7)))])
+        assert decode(metadata, value).value == {name: Value("int8", 7)}
 
 
 @given(keys=st.sets(KEYS))
 def test_a_dictionary_is_flagged_as_sorted(keys: set[str]) -> None:
     """Names in the order of their UTF-8 are said to be sorted and unique, but where there are none."""
-    names = encoding.names_in([Value("object", dict.fromkeys(keys, Value("null", None)))])
-    metadata = metadata_bytes(names)
-    assert [name.encode() for name in names] == sorted(key.encode() for key in keys)
-    assert metadata[0] & 0x3F == 1 | bool(names) << 4
-    assert decode_names(metadata) == tuple(names)
+    metadata, _ = written(Value("object", dict.fromkeys(keys, Value("null", None))))
+    assert metadata[0] & 0x3F == 1 | bool(keys) << 4
+    assert metadata.endswith(b"".join(sorted(key.encode() for key in keys)))
+    for id_, name in enumerate(sorted(keys, key=str.encode)):
+        assert decode(metadata, encoding.object_bytes([(id_, b"\0")])).value == {name: Value("null", None)}
 
 
 @given(value=VALUES)
@@ -149,15 +146,16 @@ def test_the_narrowest_ids(id_: int, width: int) -> None:
 
 def test_strings_below_64_bytes_are_short() -> None:
     """63 bytes of UTF-8 fit the header byte, 64 do not."""
-    assert primitive_bytes(Value("string", "x" * 63))[0] == 1 | 63 << 2
-    assert primitive_bytes(Value("string", "ä" * 32))[0] == 16 << 2
+    assert written(Value("string", "x" * 63))[1][0] == 1 | 63 << 2
+    assert written(Value("string", "ä" * 32))[1][0] == 16 << 2
 
 
 @given(number=st.integers(-(1 << 63), (1 << 63) - 1))
 def test_the_narrowest_integer(number: int) -> None:
     """An integer takes the narrowest of the four widths that NumPy too would need."""
     bits = next(bits for bits in (8, 16, 32, 64) if -(1 << bits - 1) <= number < 1 << bits - 1)
-    assert int_type(number) == f"int{bits}"
+    [found] = variant.to_python(variant.from_python([number]), typed=True)
+    assert found == Value(f"int{bits}", number)
 
 
 @pytest.mark.parametrize(
@@ -181,11 +179,12 @@ def test_the_narrowest_integer(number: int) -> None:
 )
 def test_the_narrowest_decimal(number: str, expected: str | None) -> None:
     """A decimal takes the narrowest width that Spark reads: neither digits nor scale beyond the width's."""
-    found = decimal_type(decimal.Decimal(number))
-    assert found == expected
-    if found:
-        read = decode((), primitive_bytes(Value(found, decimal.Decimal(number))))
-        assert read.value == decimal.Decimal(number)
+    if expected is None:
+        with pytest.raises(UsageError):
+            variant.from_python([decimal.Decimal(number)])
+    else:
+        [found] = variant.to_python(variant.from_python([decimal.Decimal(number)]), typed=True)
+        assert found == Value(expected, decimal.Decimal(number))
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -235,6 +234,6 @@ def test_what_a_type_cannot_hold_is_refused(value: Value) -> None:
 def test_not_a_number_keeps_being_none() -> None:
     """NaNs of both widths are written and read back."""
     for type_, form in (("double", "<d"), ("float", "<f")):
-        encoded = primitive_bytes(Value(type_, math.nan))
+        metadata, encoded = written(Value(type_, math.nan))
         assert math.isnan(struct.unpack(form, encoded[1:])[0])
-        assert math.isnan(decode((), encoded).value)
+        assert math.isnan(decode(metadata, encoded).value)

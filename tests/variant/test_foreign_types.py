@@ -12,11 +12,10 @@ import pytest
 import bowstring as bow
 from bowstring import Batch, variant
 from bowstring.columnar.column import Column
-from bowstring.columnar.one_column import one_column
 from bowstring.errors import BowstringError, Unsupported
 from bowstring.variant import Status
 from tests.variant.conftest import Move
-from tests.variant.shredded_columns import group, metadata, shredded_type
+from tests.variant.shredded_columns import group, metadata, shredded_type, unmarked
 
 HEADERS = [bytes([kind << 2]) + bytes(20) for kind in range(64)]
 """A value of each primitive type that a header can have: the first 21 exist."""
@@ -46,7 +45,7 @@ def columns(values: list[bytes], typed: pa.DataType, on_device: Move) -> list[tu
         ([{**empty, "typed_value": [each]} for each in held], element, "$[0]"),
     ]
     return [
-        (on_device(one_column(pa.array([*rows, None], shredded_type(type_)), "v")), path)
+        (on_device(unmarked(pa.array([*rows, None], shredded_type(type_)))), path)
         for rows, type_, path in made
     ]
 
@@ -82,7 +81,7 @@ def test_a_value_of_an_unknown_type_has_one_status_shredded_or_not(
     """Each question answers for a value beside a typed column what it answers for the column without one."""
     twin_type = pa.struct([pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary())])
     found = [*UNKNOWN, *(each[:1] for each in UNKNOWN)]
-    twin = on_device(one_column(pa.array([*map(plain, found), None], twin_type), "v"))
+    twin = on_device(unmarked(pa.array([*map(plain, found), None], twin_type)))
     for wanted in WANTED:
         expected = answers(twin, "$", wanted)
         assert expected[0] == [*[Status.UNSUPPORTED] * len(found), Status.SQL_NULL]
@@ -121,9 +120,7 @@ def test_unsigned_typed_columns_are_read(type_: pa.DataType, most: int, kind: st
         ([held, {"value": b"\x0c\x01", "typed_value": None}], element, "$[0]", [most, 1]),
         ({"a": held}, field, "$.a", {"a": most}),
     ):
-        column = on_device(
-            one_column(pa.array([{**blob, "typed_value": what}, None], shredded_type(typed)), "v")
-        )
+        column = on_device(unmarked(pa.array([{**blob, "typed_value": what}, None], shredded_type(typed))))
         for each in (column, variant.unshred(column, plain=True)):
             host = each.as_batch().to_device("cpu")[0]
             assert variant.to_python(host, plain=True) == [value, None]

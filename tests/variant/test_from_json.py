@@ -25,11 +25,11 @@ from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json import waves as json_plan
 from bowstring.variant.json import waves as json_waves
 from bowstring.variant.json.read import ColumnBuilder, error_of, from_json
-from bowstring.variant.json.source import Rules
 from bowstring.variant.json.waves import join_keys
 from bowstring.variant.python_objects import to_python
 from tests.variant import json_texts
 from tests.variant.json_oracle import read_by_python
+from tests.variant.json_write import Rules
 
 DOCUMENT = (
     '{"a\\u00e9":[1,-2.50,1e3,{"k":"v\\n\\ud83d\\ude00é","k2":null}],"b":true,"c":12345678901234567890123,'

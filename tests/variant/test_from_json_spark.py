@@ -8,10 +8,10 @@ import warnings
 import pyarrow as pa
 import pytest
 
-from bowstring.variant.codec.decode import Value, decode
-from bowstring.variant.json.read import from_json
+from bowstring.variant import Value, from_json
 from bowstring.variant.python_objects import to_python
 from tests.variant import json_texts
+from tests.variant.decoding import decode
 from tests.variant.spark_peer import WANTED, spark_session
 
 pytestmark = [pytest.mark.slow, pytest.mark.peers]

@@ -18,7 +18,6 @@ from bowstring.kernels.types import i64
 from bowstring.variant import Status
 from bowstring.variant.codec.decode import Value, decode
 from bowstring.variant.equals import same
-from bowstring.variant.json.source import Rules
 from tests.variant.get_columns import Row, column_of
 from tests.variant.get_oracle import expected, held
 from tests.variant.hostile import (
@@ -32,7 +31,7 @@ from tests.variant.hostile import (
     flipped,
     prefixes,
 )
-from tests.variant.json_write import json_of
+from tests.variant.json_write import Rules, json_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
 

@@ -19,10 +19,9 @@ from bowstring.errors import InvalidBody, LimitExceeded, UsageError
 from bowstring.variant.builder import from_python
 from bowstring.variant.codec.decode import Value
 from bowstring.variant.json.read import from_json
-from bowstring.variant.json.source import Rules
 from bowstring.variant.json.writer import to_json
 from bowstring.variant.python_objects import to_python
-from tests.variant.json_write import json_of
+from tests.variant.json_write import Rules, json_of
 from tests.variant.typed_values import KEYS, VALUES
 
 D = decimal.Decimal

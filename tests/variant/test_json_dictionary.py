@@ -3,56 +3,54 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bowstring.variant.json.waves import join_keys
+from bowstring import variant
+from bowstring.columnar import Column
 
 
-def _of(parts: list[list[bytes]]) -> tuple[list[bytes], list[list[int]]]:
-    """Return the names in the metadata of some keys, and the rank of each key."""
-    keys = [
-        (np.frombuffer(b"".join(part), np.uint8), np.array([len(each) for each in part], np.uint64))
-        for part in parts
-    ]
-    metadata, ranks = join_keys(keys)
-    width = (metadata[0] >> 6) + 1
-    numbers = [
-        int.from_bytes(metadata[at : at + width], "little")
-        for at in range(1, len(metadata) - width + 1, width)
-    ]
-    text = metadata[1 + width * (numbers[0] + 2) :]
-    offsets = numbers[1 : numbers[0] + 2]
-    names = [text[first:last] for first, last in itertools.pairwise(offsets)]
-    return names, [each.tolist() for each in ranks]
+def _names_of(column: Column) -> list[list[bytes]]:
+    """Return the names in each metadata of a column."""
+    found = []
+    for metadata in column.child("metadata").to_arrow().unique().to_pylist():
+        width = (metadata[0] >> 6) + 1
+        starts = range(1, len(metadata) - width + 1, width)
+        numbers = [int.from_bytes(metadata[at : at + width], "little") for at in starts]
+        text = metadata[1 + width * (numbers[0] + 2) :]
+        offsets = numbers[1 : numbers[0] + 2]
+        found.append([text[first:last] for first, last in itertools.pairwise(offsets)])
+    return found
 
 
 _ALIKE = st.builds(
-    lambda prefix, rest: prefix + rest, st.sampled_from([b"", b"k" * 9, b"\x00" * 20]), st.binary(max_size=12)
+    lambda prefix, rest: prefix + rest,
+    st.sampled_from(["", "k" * 9, "\0" * 20]),
+    st.text(max_size=12),
 )
 
 
-@given(st.lists(st.binary(max_size=3) | _ALIKE | st.binary(max_size=90), max_size=40))
-@example([b"a\x00", b"a", b"a\x00\x00", b"a", b""])
-@example([b"x" * 200 + b"b", b"x" * 200 + b"a", b"x" * 200, b"x" * 200 + b"a", b"w"])
-@example([])
-def test_names_ascend_once_each_and_keys_have_their_ranks(texts: list[bytes]) -> None:
-    """Names are in the order of Python's bytes, each once; the rank of a key is the place of its name."""
-    parts = [texts[:7], texts[7:], []]
-    names, ranks = _of(parts)
-    assert names == sorted(set(texts))
-    assert [[names[rank] for rank in each] for each in ranks] == parts
+@given(st.lists(st.text(max_size=3) | _ALIKE | st.text(max_size=90), min_size=1, max_size=40))
+@example(["a\0", "a", "a\0\0", "a", ""])
+@example(["x" * 200 + "b", "x" * 200 + "a", "x" * 200, "x" * 200 + "a", "w"])
+def test_names_ascend_once_each_and_objects_have_their_keys(keys: list[str]) -> None:
+    """Names are in the order of their bytes, each once; each object has the key of its text."""
+    column = variant.from_json([json.dumps({key: 1}) for key in keys])
+    assert _names_of(column) == [sorted({key.encode() for key in keys})]
+    assert variant.to_python(column) == [{key: 1} for key in keys]
 
 
 @pytest.mark.parametrize("shared", [0, 7, 60, 4000])
-def test_many_texts_that_begin_alike(shared: int) -> None:
-    """Many texts that are alike at first, and again in places, come in order."""
+def test_many_names_that_begin_alike(shared: int) -> None:
+    """Many names that are alike at first, and again in places, come in order."""
     rng = np.random.default_rng(shared)
-    texts = [b"p" * shared + b"%d" % number for number in rng.integers(0, 3000, 3000)]
-    texts.append(b"o")
-    names, [ranks] = _of([texts])
-    assert names == sorted(set(texts))
-    assert [names[rank] for rank in ranks] == texts
+    keys = ["p" * shared + str(number) for number in rng.integers(0, 3000, 3000)]
+    keys.append("o")
+    objects = [dict.fromkeys(keys[first : first + 100], True) for first in range(0, len(keys), 100)]
+    column = variant.from_json(map(json.dumps, objects))
+    assert _names_of(column) == [sorted({key.encode() for key in keys})]
+    assert variant.to_python(column) == objects

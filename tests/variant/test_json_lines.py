@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,6 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.errors import InvalidBody, LimitExceeded, UsageError
 from bowstring.limits import Limits
-from bowstring.variant.json import lines
 
 BLANK = st.text(" \t\r", max_size=12).map(str.encode)
 
@@ -63,15 +64,17 @@ def test_errors(tmp_path: Path) -> None:
             variant.from_json(**given_)  # type: ignore[arg-type]  # on purpose
 
 
-def test_what_takes_long_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_long_shows_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal gets a bar once a second has passed, anything else gets nothing."""
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("sys.stderr", terminal)
-    with lines.progress("rows.jsonl", 2000) as show:
-        show(1000)
-        assert not terminal.getvalue()
-        monkeypatch.setattr(lines, "_QUIET_SECONDS", -1.0)
-        show(1000)
-    assert "rows.jsonl [" in terminal.getvalue()
-    assert "1,000 of 2,000 rows" in terminal.getvalue()
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(b"1\n" * 2000)
+    for seconds, shown in ((0.0, False), (2.0, True)):
+        terminal = io.StringIO()
+        monkeypatch.setattr(terminal, "isatty", lambda: True)
+        monkeypatch.setattr("sys.stderr", terminal)
+        clock = itertools.count(0.0, seconds)
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "monotonic", lambda clock=clock: next(clock))
+            assert len(variant.from_json(path=file)) == 2000
+        assert ("rows.jsonl [" in terminal.getvalue()) == shown
+        assert ("2,000 of 2,000 rows" in terminal.getvalue()) == shown

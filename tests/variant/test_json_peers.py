@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bowstring import variant
-from bowstring.variant.codec.decode import decode
+from tests.variant.decoding import decode
 from tests.variant.documents import agree_with_duckdb
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here

@@ -15,8 +15,8 @@ import pytest
 
 from bowstring import variant
 from bowstring.columnar.column import Column
-from bowstring.variant.codec.decode import decode
-from bowstring.variant.codec.primitives import PRIMITIVES
+from bowstring.variant import Value
+from tests.variant.decoding import decode
 from tests.variant.documents import (
     DUCKDB_TYPES,
     agree_with_duckdb,
@@ -26,6 +26,7 @@ from tests.variant.documents import (
     plain_table,
     written,
 )
+from tests.variant.encoding import primitive_bytes
 from tests.variant.get_columns import Row, column_of
 from tests.variant.matrix import DICTIONARIES, cells
 from tests.variant.spark_casts import TYPES, rows_of
@@ -127,7 +128,7 @@ def test_spark_writes_doubles_as_we_do(spark: Any) -> None:
         )
         numbers += [struct.pack(form, number) for number in short]
         numbers += [drawn.randbytes(size) for _ in range(50_000)]
-        header = bytes([PRIMITIVES.index(type_) << 2])
+        header = primitive_bytes(Value(type_, 0.0))[:1]
         rows += [(b"\x01\x00\x00", header + number) for number in numbers]
     view_of(rows, "ours")
     theirs = spark.sql("SELECT to_json(v) json FROM ours ORDER BY row").toArrow()["json"]

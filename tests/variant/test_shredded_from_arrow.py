@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
-from bowstring.columnar.one_column import one_column
 from bowstring.errors import InvalidBody, Unsupported, UsageError
 from bowstring.testing import fake_device
+from tests.variant.shredded_columns import unmarked
 
 D = decimal.Decimal
 UTC = dt.UTC
@@ -134,7 +134,7 @@ def test_structs_become_objects_on_every_device(rows: list[Any]) -> None:
     array = pa.array(rows, type_)
     on_host = variant.from_arrow(array)
     assert variant.to_python(on_host) == array.to_pylist()
-    moved = one_column(array, "v").as_batch().to_device(fake_device())[0]
+    moved = unmarked(array).as_batch().to_device(fake_device())[0]
     there = variant.from_arrow(moved)
     assert there.device is fake_device()
     assert there.as_batch().to_device("cpu")[0].to_arrow().storage == on_host.to_arrow().storage

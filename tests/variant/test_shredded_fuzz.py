@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
-from bowstring.columnar.marks import marked_field
-from bowstring.columnar.one_column import one_column
-from bowstring.columnar.spans import buffer_of
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory import wrap
 from bowstring.testing import fake_device
 from bowstring.variant import Status, Value
+from tests.variant.encoding import column_of
+from tests.variant.get_columns import MARK
 from tests.variant.shredded_columns import TREES, TYPES, shredded_rows
 
 LIMITS = DEFAULT_LIMITS.replace(extracted_bytes=1 << 20)
@@ -30,7 +30,7 @@ STEPS = st.lists(st.sampled_from(["a", "b", "é", "", 0, 1]), max_size=3)
 
 def _column(rows: list[Any], type_: pa.DataType) -> Column:
     array = pa.array(rows, type_)
-    return one_column(pa.table([array], schema=pa.schema([marked_field(pa.field("v", type_))])), "v")
+    return column_of(array, pa.field("v", type_, metadata=MARK))
 
 
 def _bytes_of(group: Any) -> Iterator[tuple[dict[str, Any], str]]:
@@ -120,7 +120,7 @@ def test_random_buffers_are_statuses_or_errors(
     raw = filled[number].to_host().copy()
     for _ in range(drawn.randint(1, 4)):
         raw[drawn.randrange(len(raw))] = drawn.choice([0, 1, 2, 127, 128, 255, drawn.randrange(256)])
-    buffers[number] = buffer_of(raw, batch.device)
+    buffers[number] = wrap(raw)
     hostile = Batch.from_parts(batch.layout, batch.num_rows, batch.nodes, buffers, device=batch.device)[0]
     for call in (
         lambda column: variant.get(column, where, wanted, limits=LIMITS),

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.columnar.column import Column
-from bowstring.columnar.one_column import one_column
 from bowstring.testing import fake_device
 from bowstring.variant import Value
 from tests.variant.conftest import Move
@@ -28,6 +27,7 @@ from tests.variant.shredded_columns import (
     shredded_rows,
     shredded_type,
     typed,
+    unmarked,
     untyped,
 )
 from tests.variant.typed_values import PRIMITIVE_VALUES
@@ -125,7 +125,7 @@ EVENTS = [
 
 @pytest.mark.parametrize("path", ["$", "event_type", "email", "click.n[0]", "event_ts", "nowhere"])
 def test_rows_that_leave_the_typed_columns_are_found_in_value(path: str, on_device: Move) -> None:
-    column = on_device(one_column(pa.array(EVENTS, EVENT_TYPE), "v"))
+    column = on_device(unmarked(pa.array(EVENTS, EVENT_TYPE)))
     twin = variant.unshred(column, plain=True)
     for wanted in (pa.string(), pa.int64(), variant.type()):
         ours = variant.get(column, path, wanted, plain=True, with_status=True).to_device("cpu")
@@ -157,7 +157,7 @@ def _numbers(rows: int, *, nulls: bool) -> pa.Array:
 
 @pytest.mark.parametrize("nulls", [False, True])
 def test_a_typed_column_without_values_beside_it_is_a_view(nulls: bool) -> None:
-    column = one_column(_numbers(100, nulls=nulls), "v")
+    column = unmarked(_numbers(100, nulls=nulls))
     leaf = column.child("typed_value").child("a").child("typed_value")
     got = variant.get(column, "a", pa.int64(), plain=True)
     assert got.raw_values.ctypes.data == leaf.raw_values.ctypes.data

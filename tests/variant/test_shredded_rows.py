@@ -5,6 +5,7 @@ reads them (*Variant Shredding*, "Reconstructing a Shredded Variant").
 from __future__ import annotations
 
 import decimal
+import functools
 import io
 import random
 import uuid
@@ -19,14 +20,11 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring import variant
 from bowstring.columnar.column import Column
-from bowstring.columnar.marks import marked_field
 from bowstring.errors import BowstringError
-from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Value
-from bowstring.variant.codec.decode import decode
-from bowstring.variant.codec.rows import values
-from bowstring.variant.column import open_column
+from tests.variant.decoding import decode
 from tests.variant.encoding import encode_with, metadata_bytes
+from tests.variant.get_columns import MARK
 from tests.variant.shredded_columns import DECIMALS, LEAVES, TREES, TYPES
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here
@@ -156,9 +154,10 @@ def _at(tree: Any, path: list[str | int]) -> Any:
     return tree
 
 
+@functools.lru_cache(256)
 def _decoded(held: bytes) -> Value:
     try:
-        return decode(NAMES, held, limits=DEFAULT_LIMITS)
+        return decode(metadata_bytes(NAMES), held)
     except BowstringError as error:
         raise _Invalid from error
 
@@ -177,7 +176,7 @@ def _file(type_: pa.StructType, rows: list[Any], names: tuple[str, ...]) -> byte
     whole = [None if row is None else {"metadata": metadata_bytes(names), **row} for row in rows]
     array = pa.array(whole, pa.struct(fields))
     sink = io.BytesIO()
-    schema = pa.schema([marked_field(pa.field("v", array.type))])
+    schema = pa.schema([pa.field("v", array.type, metadata=MARK)])
     pq.write_table(pa.table([array], schema=schema), sink, store_decimal_as_integer=True)
     return sink.getvalue()
 
@@ -185,7 +184,7 @@ def _file(type_: pa.StructType, rows: list[Any], names: tuple[str, ...]) -> byte
 def _read(column: Column, row: int) -> str:
     one = column.as_batch().slice(row, 1)[0]
     try:
-        [tree] = values(open_column(variant.unshred(one)), limits=DEFAULT_LIMITS)
+        [tree] = variant.to_python(variant.unshred(one), typed=True)
     except BowstringError:
         return "invalid"
     return _sorted(tree)

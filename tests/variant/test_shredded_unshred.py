@@ -14,15 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import bowstring as bow
-from bowstring import variant
+from bowstring import Batch, variant
 from bowstring.columnar.column import Column
-from bowstring.columnar.one_column import one_column
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.variant.codec.decode import Value, decode, decode_names
-from bowstring.variant.codec.rows import values
-from bowstring.variant.column import open_column
+from bowstring.variant import Value
 from tests.variant.conftest import Move
+from tests.variant.decoding import decode
 from tests.variant.shredded_columns import (
     EVENT_TYPE,
     event,
@@ -30,6 +28,7 @@ from tests.variant.shredded_columns import (
     metadata,
     shredded_type,
     typed,
+    unmarked,
     untyped,
     value,
 )
@@ -46,7 +45,7 @@ def _cases() -> list[dict[str, Any]]:
 
 
 def _trees(column: Column) -> list[Value | None]:
-    return list(values(open_column(column.as_batch().to_device("cpu")[0], plain=True), limits=DEFAULT_LIMITS))
+    return variant.to_python(column.as_batch().to_device("cpu")[0], typed=True, plain=True)
 
 
 def _expected(name: str | None) -> Value | None:
@@ -57,7 +56,7 @@ def _expected(name: str | None) -> Value | None:
     count = int.from_bytes(data[1 : 1 + width], "little")
     last = int.from_bytes(data[1 + width * (count + 1) : 1 + width * (count + 2)], "little")
     end = 1 + width + (count + 1) * width + last
-    return decode(decode_names(data[:end]), data[end:], limits=DEFAULT_LIMITS)
+    return decode(data[:end], data[end:])
 
 
 @pytest.mark.parametrize("case", _cases(), ids=lambda case: case["parquet_file"])
@@ -65,7 +64,7 @@ def test_a_case_of_parquet_testing_is_read_or_refused_as_it_expects(
     case: dict[str, Any], on_device: Move
 ) -> None:
     with bow.parquet.read(GOLDEN / case["parquet_file"], columns=["var"]) as stream:
-        column = on_device(one_column(stream.read_all(), "var"))
+        column = on_device(Batch.from_arrow(stream.read_all())[0])
     if "error_message" in case:
         with pytest.raises(BowstringError, match="rule"):
             variant.unshred(column, plain=True)
@@ -88,14 +87,14 @@ def test_a_file_of_parquet_testing_is_read_with_its_variants_marked(case: dict[s
         with pytest.raises(BowstringError, match="rule"), bow.parquet.read(path) as stream:
             variant.unshred(stream.read_next_batch()["var"])
         return
-    column = one_column(pq.read_table(path).select(["var"]), "var")
+    column = Batch.from_arrow(pq.read_table(path).select(["var"]))[0]
     with bow.parquet.read(path) as stream:
         found = variant.unshred(stream.read_next_batch()["var"], plain=True)
     assert repr(_trees(found)) == repr(_trees(variant.unshred(column, plain=True)))
 
 
 def _read(type_: pa.DataType, row: Any, on_device: Move) -> Any:
-    column = on_device(one_column(pa.array([row], type_), "v"))
+    column = on_device(unmarked(pa.array([row], type_)))
     got = variant.unshred(column, plain=True)
     assert got.to_arrow().storage.type.names == ["metadata", "value"]
     return variant.to_python(got.as_batch().to_device("cpu")[0])
@@ -186,7 +185,7 @@ def test_a_row_that_breaks_a_rule_is_an_error_of_unshred_and_malformed_to_others
     row: dict[str, Any], rule: str, on_device: Move
 ) -> None:
     good = event(None, {"event_type": typed("noop")})
-    column = on_device(one_column(pa.array([good, row, None], EVENT_TYPE), "v"))
+    column = on_device(unmarked(pa.array([good, row, None], EVENT_TYPE)))
     with pytest.raises(InvalidBody, match=f"{re.escape(rule)}.*row 1"):
         variant.unshred(column, plain=True)
     kinds = variant.type_of(column, plain=True).as_batch().to_device("cpu")[0]

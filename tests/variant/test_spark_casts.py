@@ -15,8 +15,8 @@ import pytest
 from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.variant import Value
-from bowstring.variant.codec.decode import decode
 from tests.variant.conftest import Move
+from tests.variant.decoding import decode
 from tests.variant.get_columns import Row, column_of
 from tests.variant.spark_casts import TYPES, VALUES, ask_spark, rows_of
 from tests.variant.spark_peer import WANTED, typed

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.errors import UsageError
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.json.source import Rules
 from tests.variant.get_columns import Row, column_of
-from tests.variant.json_write import json_of
+from tests.variant.json_write import Rules, json_of
 
 DOUBLE, FLOAT = bytes([7 << 2]), bytes([14 << 2])
 EMPTY = b"\x01\x00\x00"

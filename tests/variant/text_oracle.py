@@ -10,11 +10,10 @@ from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status
 from bowstring.variant.codec.decode import Value, decode
-from bowstring.variant.json.source import Rules
 from bowstring.variant.json.writer import rows_of
 from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.get_columns import Row
-from tests.variant.json_write import json_of
+from tests.variant.json_write import Rules, json_of
 
 ALL_RULES: tuple[Rules, ...] = ("plain", "spark")
 

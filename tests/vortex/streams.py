@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from bowstring.vortex.dtype import DType
 from bowstring.vortex.message import Message, MessageKind, encode_message
 from bowstring.vortex.nodes import Piece, array_message
 from bowstring.vortex.type_flatbuffer import encode_dtype
 
-__all__ = ["decoded", "dtype_message", "messages_of", "numbers", "same_values", "stream_of"]
+__all__ = ["decoded", "dtype_message", "messages_of", "numbers", "stream_of"]
 
 
 def dtype_message(dtype: DType) -> bytes:
@@ -54,15 +53,3 @@ def numbers(values: Any, dtype: Any) -> Piece:
     """Return numbers as they are."""
     array = np.array(values, dtype)
     return Piece("vortex.primitive", buffers=((array, array.itemsize),))
-
-
-def same_values(found: pa.ChunkedArray, expected: pa.ChunkedArray) -> bool:
-    """Whether two columns hold the same values: bits of floats, and values of anything else."""
-    if pa.types.is_floating(found.type) and pa.types.is_floating(expected.type):
-        bits = {16: np.uint16, 32: np.uint32, 64: np.uint64}[found.type.bit_width]
-        left, right = (
-            each.combine_chunks().fill_null(0).to_numpy(zero_copy_only=False).view(bits)
-            for each in (found, expected)
-        )
-        return bool((left == right).all()) and found.is_null().equals(expected.is_null())
-    return bool(found.to_pylist() == expected.to_pylist())

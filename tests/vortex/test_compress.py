@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.testing import fake_device
-from tests.vortex.streams import messages_of, same_values
+from tests.vortex.streams import messages_of
 from tests.vortex.tables import ENCODED, PLAIN, named, written
+from tests.vortex.values import same_values
 
 KNOWN_SINCE_54 = {
     *(

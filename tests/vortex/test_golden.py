@@ -13,7 +13,7 @@ import pytest
 import bowstring as bow
 from bowstring.columnar.batch import Batch
 from bowstring.testing import fake_device
-from tests.vortex.streams import same_values
+from tests.vortex.values import same_values
 
 
 def entries(folder: Path, name: str) -> list[dict[str, Any]]:

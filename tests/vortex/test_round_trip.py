@@ -18,8 +18,9 @@ from bowstring.errors import InvalidBody, InvalidMetadata, Unsupported, UsageErr
 from bowstring.testing import fake_device
 from bowstring.vortex.dtype import DType, Kind, primitive
 from bowstring.vortex.nodes import Piece
-from tests.vortex.streams import messages_of, numbers, same_values, stream_of
+from tests.vortex.streams import messages_of, numbers, stream_of
 from tests.vortex.tables import ENCODED, PLAIN, named, written
+from tests.vortex.values import same_values
 
 vortex = pytest.importorskip("vortex")
 serde = pytest.importorskip("vortex.serde")

@@ -14,9 +14,7 @@ import numpy as np
 from bowstring.kernels.bitmap import with_words
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validity import pack_flags
-from bowstring.memory import Device, Handle, Region
-from bowstring.memory.device import device_by_name
-from bowstring.memory.slab import Slab
+from bowstring.memory import Device, Handle, Region, Slab, device_by_name
 from bowstring.testing import FakeDevice
 
 __all__ = ["Exporter", "Importer", "Keeper"]
