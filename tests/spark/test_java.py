@@ -106,16 +106,16 @@ def test_a_java_that_moved_gets_another_script(bare: pytest.MonkeyPatch, fake_ja
     assert probe(os.path.join(str(after.home), "bin", "java")) == ("21.0.8", True)
 
 
-@pytest.mark.parametrize("damage", ["", "#!/bin/sh\nexit 3\n", "no-mode"])
+@pytest.mark.parametrize("damage", ["", "#!/bin/sh\nexit 3\n", 0o600, 0o400])
 def test_a_damaged_script_is_written_anew(
-    bare: pytest.MonkeyPatch, fake_java: JavaMaker, damage: str
+    bare: pytest.MonkeyPatch, fake_java: JavaMaker, damage: str | int
 ) -> None:
     """What is in the cache is used only where it is what we would write."""
     brought_by_pip(bare, fake_java("21.0.8", vectors=False))
     found = find_java()
     script = Path(str(found.home)) / "bin" / "java"
-    if damage == "no-mode":
-        script.chmod(0o600)
+    if isinstance(damage, int):
+        script.chmod(damage)
     else:
         script.write_text(damage)
     assert find_java() == found

@@ -99,6 +99,8 @@ def read(path: Path, schema: pa.Schema) -> pa.Table:
         (pa.array([[{"x": 1}]]), pa.list_(pa.struct([("X", pa.int64())]))),
         (pa.array([b"x"]), pa.string()),
         (pa.array([1], pa.duration("us")), pa.int64()),
+        *((pa.array([1000], pa.duration(unit)), pa.duration("us")) for unit in ("s", "ms", "ns")),
+        (pa.array([1.5], pa.float16()), pa.float32()),
     ],
     ids=str,
 )

@@ -226,3 +226,11 @@ def test_batches_have_the_schema_that_is_promised() -> None:
     assert convert.schema.field("a").nullable
     same = convert(given)
     assert FromSpark(same.schema)(same) is same
+
+
+def test_keys_of_maps_that_spark_let_be_are_taken() -> None:
+    """Spark refuses maps in the keys of maps in expressions, not in schemas: what comes from it is published."""
+    inner = pa.map_(pa.string(), pa.int32())
+    for key in (inner, pa.struct([("m", inner)])):
+        batch = pa.record_batch({"a": pa.array([], pa.map_(key, pa.int32()))})
+        assert FromSpark(batch.schema)(batch).equals(batch)

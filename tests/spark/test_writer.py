@@ -25,9 +25,15 @@ class Context:
     """A task of Spark, as far as the writers ask."""
 
     def __init__(
-        self, partition: int = 0, attempt: int = 0, stream: tuple[str, str, int] | None = None
+        self,
+        partition: int = 0,
+        attempt: int = 0,
+        stream: tuple[str, str, int] | None = None,
+        *,
+        before: int = 0,
     ) -> None:
         self._numbers = partition, attempt
+        self._before = before
         self._properties = dict(zip(PROPERTIES, stream or (), strict=False))
 
     def partitionId(self) -> int:  # noqa: N802  Spark's name
@@ -40,7 +46,7 @@ class Context:
 
     def attemptNumber(self) -> int:  # noqa: N802  Spark's name
         """Return how many attempts at the partition were before."""
-        return 0
+        return self._before
 
     def getLocalProperty(self, name: str) -> Any:  # noqa: N802  Spark's name
         """Return what the driver says of the query."""
@@ -105,6 +111,22 @@ def test_each_micro_batch_counts_once(writer: Any) -> None:
     assert found("ev") == [1, 2]
     with bow.depot.connect() as depot:
         assert sum(each.streams for each in depot.status().datasets) == 2
+
+
+def test_later_attempts_wait_a_tenth(writer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt at a partition waits for room as long as was asked for, each later one a tenth of it."""
+    begin, waits = bow.depot.Depot.begin, []
+
+    def noting(depot: bow.depot.Depot, **how: Any) -> Any:
+        waits.append(how["wait"])
+        return begin(depot, **how)
+
+    monkeypatch.setattr(bow.depot.Depot, "begin", noting)
+    to = writer.DatasetWriter({"path": "ev", "wait_for_room": "20"}, SCHEMA, overwrite=False)
+    for before in (0, 1, 2):
+        sys.modules["pyspark"].TaskContext.now = Context(0, before, before=before)  # type: ignore[attr-defined]
+        to.write(iter([batch(1)]))
+    assert waits == [20.0, 2.0, 2.0]
 
 
 def test_queries_count_from_zero_each(writer: Any) -> None:

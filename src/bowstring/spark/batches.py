@@ -50,7 +50,7 @@ class Form(NamedTuple):
 class _Forms:
     """Says what fields become; both ways alike where a type holds others."""
 
-    # Whether keys may be null in an array that has the right type already.
+    # Whether maps come from elsewhere: their keys may be of types, and null in arrays, that Spark never makes.
     _checks_maps = True
 
     def form(self, field: pa.Field, name: str, path: str, depth: int = 0) -> Form:
@@ -87,7 +87,8 @@ class _Forms:
         elif pa.types.is_map(type_):
             keys = self.form(type_.key_field, "key", f"{path}.key", depth + 1)
             items = self.form(type_.item_field, "value", f"{path}.value", depth + 1)
-            if _holds_map(keys.field.type) or is_marked(keys.field.type, b"variant"):
+            # Spark says so of expressions; where data come from Spark, it let them be.
+            if self._checks_maps and (_holds_map(keys.field.type) or is_marked(keys.field.type, b"variant")):
                 where = f"{path}.key"
                 raise Unsupported("Spark has no such keys of maps", found=str(type_.key_type), where=where)
             target = pa.map_(keys.field.with_nullable(False), items.field)

