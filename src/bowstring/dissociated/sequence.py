@@ -16,17 +16,18 @@ from bowstring.dissociated.events import Packed, Part, Pointers
 from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, body_tag, split_body_tag
 from bowstring.dissociated.wire import END, METADATA, PREFIX_BYTES, unpack_pairs, unpack_prefix
 from bowstring.errors import LimitExceeded, ProtocolError
-from bowstring.ipc.body.template import MessageDecoder
-from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_record_batch
+from bowstring.ipc.flatbuf.message import (
+    MessageKind,
+    decode_dictionary,
+    decode_message,
+    decode_record_batch,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from bowstring.ipc.body.template import MessageTemplate
     from bowstring.ipc.flatbuf.message import Message
     from bowstring.limits import Limits
-
-__all__ = ["MessageSequence", "are_numbered", "numbered"]
 
 _HALF: Final = 1 << 31
 _PARTS: Final = (MessageKind.SCHEMA, MessageKind.RECORD_BATCH, MessageKind.DICTIONARY_BATCH)
@@ -53,7 +54,6 @@ class MessageSequence:
     def __init__(self, limits: Limits, account: Account, *, in_order: bool) -> None:
         self._limits = limits
         self._account = account
-        self._decoder = MessageDecoder(limits)
         self._in_order = in_order
         self._next = 0
         self._begun = False
@@ -82,11 +82,6 @@ class MessageSequence:
         """The number of the next part."""
         return self._next
 
-    @property
-    def template(self) -> MessageTemplate | None:
-        """What the metadata of the last batches looked like; nothing while that is not known."""
-        return self._decoder.template
-
     def foreseen(
         self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
     ) -> bool:
@@ -94,15 +89,8 @@ class MessageSequence:
 
         If they are not, taking them one by one says what is wrong, if anything.
         """
-        return self._awaits_pair() and are_numbered(self._next, prefixes, tags, kind)
-
-    def awaits(self, first: int, count: int) -> bool:
-        """Whether the next parts of the stream are surely that many pairs, numbered from `first` on."""
-        return first == self._next and first + count - 1 <= SEQUENCE_MASK and self._awaits_pair()
-
-    def _awaits_pair(self) -> bool:
-        waiting = self._metadata or self._bodies or self._end is not None
-        return self._begun and not waiting
+        waits = self._metadata or self._bodies or self._end is not None
+        return self._begun and not waits and are_numbered(self._next, prefixes, tags, kind)
 
     def take(self, count: int) -> None:
         """Count that many pairs that were foreseen, one at least, as received and given out."""
@@ -124,7 +112,7 @@ class MessageSequence:
         if kind == END:
             self._receive_end(sequence)
             return
-        decoded = self._decoder.decode(flatbuffer)
+        decoded = decode_message(flatbuffer, self._limits)
         is_schema = decoded.kind is MessageKind.SCHEMA
         if is_schema != (sequence == self._next and not self._begun):
             raise ProtocolError(
@@ -321,29 +309,3 @@ def are_numbered(
         and said == numbers.astype("<u4").tobytes()
         and tags.tobytes() == (numbers | np.uint64(body_tag(0, kind))).tobytes()
     )
-
-
-def numbered(
-    message: npt.NDArray[np.uint8], count: int
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
-    """Return the messages and tags of packed pairs that would follow one, if their metadata were the same as its.
-
-    Parameters
-    ----------
-    message : ndarray of uint8, shape (bytes,)
-        An untagged message, with its prefix.
-    count
-        How many.
-
-    Examples
-    --------
-    >>> messages, tags = numbered(np.array([METADATA, 6, 0, 0, 0, 9], np.uint8), 2)
-    >>> messages.tolist(), tags.tolist()
-    ([[1, 7, 0, 0, 0, 9], [1, 8, 0, 0, 0, 9]], [7, 8])
-    """
-    last = int.from_bytes(message[1:PREFIX_BYTES].tobytes(), "little")
-    numbers = np.arange(last + 1, last + 1 + count, dtype=np.uint64) & np.uint64(SEQUENCE_MASK)
-    messages = np.empty((count, len(message)), np.uint8)
-    messages[:] = message
-    messages[:, 1:PREFIX_BYTES] = numbers.astype("<u4").view(np.uint8).reshape(count, -1)
-    return messages, numbers | np.uint64(body_tag(0, PACKED))

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.errors import Truncated, Unsupported, UsageError
-from bowstring.ipc.body.check_scalar import check_counts
+from bowstring.ipc.body.check import check_counts, check_offsets
+from bowstring.ipc.body.decode import BatchDecoder, Decoded
 from bowstring.ipc.body.pack import unpack
-from bowstring.ipc.body.readahead import ReadAhead
+from bowstring.ipc.compression.body import decompressed_batches
 from bowstring.ipc.compression.codec import DecompressOptions, with_older_compression
 from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.ipc.dictionary.reader import Arrival, DictionaryMemo
@@ -28,6 +29,8 @@ from bowstring.ipc.options import Alignment, IpcReadOptions
 from bowstring.memory import Device, device_by_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
@@ -218,6 +221,9 @@ class Decoder:
         self._decompression = DecompressOptions(options.use_threads, memory_pool)
         self._limits = limits
         self._target = target
+        reads_as_is = not self._is_big_endian and options.ensure_alignment is Alignment.Any
+        is_plain = reads_as_is and self._selection is None
+        self._kernel = BatchDecoder.of(self.layout, limits) if is_plain else None
 
     def batch(self, message: Message, body: Buffer) -> Batch:
         """Make the batch of a message.
@@ -227,26 +233,71 @@ class Decoder:
         InvalidData
             The message does not fit the schema or its body, or uses a dictionary that has not come.
         """
-        header, version = self._header(message)
         target = self._target
-        batch = self._unpacked(
-            header,
-            self.layout,
-            body,
-            version=version,
-            dictionaries=self._memo.complete(self.layout, header.nodes),
-            custom_metadata=message.custom_metadata,
-            target=None if target is None else target.bodies,
-        )
+        batch = self._compiled(message, body)
+        if batch is None:
+            header, version = self._header(message)
+            batch = self._unpacked(
+                header,
+                self.layout,
+                body,
+                version=version,
+                dictionaries=self._memo.complete(self.layout, header.nodes),
+                custom_metadata=message.custom_metadata,
+                target=None if target is None else target.bodies,
+            )
         return batch if target is None else target.place(batch)
 
-    def ahead(self, memory: Buffer) -> ReadAhead | None:
-        """Return what reads batches ahead in memory; None where each message is decoded by itself."""
-        if self._is_big_endian or self._selection is not None or self._target is not None:
+    def _compiled(self, message: Message, body: Buffer) -> Batch | None:
+        """Return the batch of a message that a kernel reads; None where it does not, or that is not right."""
+        decoded = self._kernel.one(message.data, body) if self._kernel is not None else None
+        if decoded is None or (decoded.codec is not None and self._target is not None):
             return None
-        if self._options.ensure_alignment is not Alignment.Any or not memory.device.is_host:
-            return None
-        return ReadAhead(self.layout, memory, self._limits, self._decompression)
+        dictionaries = self._memo.complete(self.layout, decoded.nodes[0])
+        batch = next(self._made(decoded, body, dictionaries), None)
+        if batch is not None and not body.device.is_host:
+            check_offsets(batch)
+        return batch
+
+    def _made(
+        self, decoded: Decoded, memory: Buffer, dictionaries: Mapping[int, Dictionary]
+    ) -> Iterator[Batch]:
+        lease = memory.lease
+        if decoded.codec is None:
+            return decoded.batches(self.layout, (memory.region,), dictionaries, lease)
+        return iter(
+            decompressed_batches(decoded, self.layout, memory, dictionaries, lease, self._decompression)
+        )
+
+    def reads_ahead(self, memory: Buffer) -> bool:
+        """Whether batches can be read many at a time out of memory."""
+        return self._kernel is not None and self._target is None and memory.device.is_host
+
+    def ahead(self, memory: Buffer, position: int, most: int) -> tuple[Iterator[Batch], int, int]:
+        """Return the batches of the next messages in memory, where these end, and how many they are.
+
+        Parameters
+        ----------
+        memory
+            All of the stream.
+        position
+            Where in it the next message begins.
+        most
+            How many to read.
+        """
+        assert self._kernel is not None
+        dictionaries = self._memo.all(self.layout)
+        if dictionaries is None:
+            return iter(()), position, 0
+        decoded = self._kernel.stream(memory, memory.offset + position, most)
+        if decoded is None:
+            return iter(()), position, 0
+        batches = self._made(decoded, memory, dictionaries)
+        count = len(decoded.heads)
+        if decoded.codec is not None:
+            made = list(batches)
+            batches, count = iter(made), len(made)
+        return batches, decoded.heads[count - 1][3] - memory.offset if count else position, count
 
     @property
     def decompressed(self) -> str:

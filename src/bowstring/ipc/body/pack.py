@@ -13,8 +13,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.errors import InvalidMetadata
-from bowstring.ipc.body.check_bulk import leave_out_unused_bitmaps
-from bowstring.ipc.body.check_scalar import check, check_offsets
+from bowstring.ipc.body.check import check, check_offsets, leave_out_unused_bitmaps
 from bowstring.ipc.compression.body import decompressed_body
 from bowstring.ipc.compression.codec import DEFAULT_DECOMPRESSION, DecompressOptions, all_compressed
 from bowstring.ipc.flatbuf.message import MetadataVersion, RecordBatchHeader, without_bitmaps_of_4

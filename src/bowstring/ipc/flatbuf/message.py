@@ -2,7 +2,7 @@
 
 A message is raw flatbuffer bytes without length prefix. What changes with every batch is read here with a few
 ``struct`` calls and two ``np.frombuffer``; schemas, read once per stream, in :mod:`bowstring.ipc.flatbuf.schema`.
-Structure only: whether the numbers fit a schema and a body is checked by :mod:`bowstring.ipc.body.check_scalar`.
+Structure only: whether the numbers fit a schema and a body is checked by :mod:`bowstring.ipc.body.check`.
 """
 
 from __future__ import annotations
