@@ -63,9 +63,9 @@ POINTED: Final = i64(2)
 # A row of `places`: address and bytes of the metadata; region of the body, its offset there, and its bytes. Of a
 # body of pointers only the last counts: how many these are.
 PLACE: Final = i64(5)
-# A row of `heads`: the rows of the batch, its first row of `spans`, how many it has, where the body ends, and the
-# bytes of its buffers as the metadata say.
-HEADS: Final = i64(5)
+# A row of `heads`: the rows of the batch, its first row of `spans`, how many it has, where the body begins and
+# ends, and the bytes of its buffers as the metadata say.
+HEADS: Final = i64(6)
 # `state`: messages that are right, the status of the next one, the codec of the bodies (-1: they are not
 # compressed), and the rows of `spans` that the next one needs.
 READ_STATE: Final = i64(4)
@@ -512,7 +512,7 @@ def batch_in(
         heads[HEADS * done] = rows
         heads[HEADS * done + 1] = to
         heads[HEADS * done + 2] = num_buffers
-        heads[HEADS * done + 4] = sent
+        heads[HEADS * done + 5] = sent
     return why, codec, num_buffers, total
 
 
@@ -628,7 +628,8 @@ def read_batches(
                     is_open = False
                 else:
                     position = place + body
-                    heads[HEADS * done + 3] = position
+                    heads[HEADS * done + 3] = place
+                    heads[HEADS * done + 4] = position
                     codec = used
                     done += 1
                     to += rows

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.errors import Truncated, Unsupported, UsageError
 from bowstring.ipc.body.check import check_counts, check_offsets
-from bowstring.ipc.body.decode import BatchDecoder, Decoded
+from bowstring.ipc.body.decode import BatchDecoder, Decoded, Head
 from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.compression.body import decompressed_batches
 from bowstring.ipc.compression.codec import DecompressOptions, with_older_compression
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Buffer
 
-__all__ = ["Decoder", "DeviceTarget", "Selection"]
+GROWTH: Final = 8
+MOST_AHEAD: Final = 256
+"""Messages that are read at once: one at first, then so many times more each time, up to these."""
 
 
 class Selection:
@@ -273,8 +275,10 @@ class Decoder:
         """Whether batches can be read many at a time out of memory."""
         return self._kernel is not None and self._target is None and memory.device.is_host
 
-    def ahead(self, memory: Buffer, position: int, most: int) -> tuple[Iterator[Batch], int, int]:
-        """Return the batches of the next messages in memory, where these end, and how many they are.
+    def ahead(
+        self, memory: Buffer, position: int, most: int, *, together: bool = True
+    ) -> tuple[Iterator[Batch], list[Head]]:
+        """Return the batches of the next messages in memory, and where these lie; none if the first is not right.
 
         Parameters
         ----------
@@ -284,20 +288,23 @@ class Decoder:
             Where in it the next message begins.
         most
             How many to read.
+        together
+            Whether those may be several whose bodies are decompressed at once.
         """
         assert self._kernel is not None
-        dictionaries = self._memo.all(self.layout)
+        layout = self.layout
+        dictionaries = self._memo.all(layout) if layout.dictionaries else {}
         if dictionaries is None:
-            return iter(()), position, 0
+            return iter(()), []
         decoded = self._kernel.stream(memory, memory.offset + position, most)
         if decoded is None:
-            return iter(()), position, 0
-        batches = self._made(decoded, memory, dictionaries)
-        count = len(decoded.heads)
-        if decoded.codec is not None:
-            made = list(batches)
-            batches, count = iter(made), len(made)
-        return batches, decoded.heads[count - 1][3] - memory.offset if count else position, count
+            return iter(()), []
+        if decoded.codec is None:
+            return self._made(decoded, memory, dictionaries), decoded.heads
+        if not together:
+            decoded = decoded._replace(heads=decoded.heads[:1])
+        made = list(self._made(decoded, memory, dictionaries))
+        return iter(made), decoded.heads[: len(made)]
 
     @property
     def decompressed(self) -> str:

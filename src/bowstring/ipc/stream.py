@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from bowstring.columnar.validation import check_once, checked_choice
 from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
-from bowstring.ipc.decoder import Decoder, DeviceTarget
+from bowstring.ipc.body.decode import END
+from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget
 from bowstring.ipc.flatbuf.message import Message, MessageKind, decode_message
 from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.ipc.framing import read_metadata
@@ -35,10 +36,6 @@ __all__ = [
     "open_stream",
     "serialize_pandas",
 ]
-
-
-_GROWTH: Final = 4
-_MOST_AHEAD: Final = 256
 
 
 def open_stream(
@@ -198,16 +195,21 @@ class RecordBatchStreamReader(SequentialReader):
         ClosedError
             The reader was closed.
         """
-        return check_once(self._next_batch()) if self._checks else self._next_batch()
-
-    def _next_batch(self) -> Batch:
         batch = next(self._ready, None)
         if batch is None and self._memory is not None and not self._ended:
             batch = self._read_ahead(self._memory)
-        if batch is not None:
+        if batch is None:
+            batch = self._next_batch()
+        else:
             self._counts.messages += 1
             self._counts.batches += 1
-            return batch
+        return check_once(batch) if self._checks else batch
+
+    # Its end is a StopIteration.
+    __next__ = read_next_batch
+
+    def _next_batch(self) -> Batch:
+        """Read the next batch by itself, and the dictionaries before it."""
         decoder = self._decoder
         while (message := self._next_message()) is not None:
             source = self._open()
@@ -254,10 +256,11 @@ class RecordBatchStreamReader(SequentialReader):
     def _read_ahead(self, memory: Buffer) -> Batch | None:
         """Read the next messages at once, and return the first batch; None where the next one needs more care."""
         source, wanted = self._open(), self._most
-        self._ready, position, count = self._decoder.ahead(memory, source.position, wanted)
-        source.seek(position)
+        self._ready, heads = self._decoder.ahead(memory, source.position, wanted)
+        if heads:
+            source.seek(heads[-1][END] - memory.offset)
         # More each time, as long as that goes well: a stream may be left soon, or have other messages in between.
-        self._most = min(_GROWTH * wanted, _MOST_AHEAD) if count == wanted else max(1, count)
+        self._most = min(GROWTH * wanted, MOST_AHEAD) if len(heads) == wanted else max(1, len(heads))
         return next(self._ready, None)
 
 

@@ -15,7 +15,7 @@ from bowstring.dissociated.events import Announced, Packed, Part, Pointers
 from bowstring.dissociated.wire import PREFIX_BYTES
 from bowstring.errors import ProtocolError, Unsupported
 from bowstring.ipc.body.check import check_offsets, check_pairs, leave_out_unused_bitmaps
-from bowstring.ipc.body.decode import BatchDecoder
+from bowstring.ipc.body.decode import COUNT, NBYTES, BatchDecoder
 from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.compression.body import decompressed_batches
 from bowstring.ipc.compression.codec import DEFAULT_DECOMPRESSION
@@ -172,12 +172,12 @@ class Assembler:
             taken += [
                 Assembled(
                     batch,
-                    sent,
-                    sent if charged else 0,
+                    head[NBYTES],
+                    head[NBYTES] if charged else 0,
                     until_delivered=True,
-                    cost=Account.cost(sent, count, run.body),
+                    cost=Account.cost(head[NBYTES], head[COUNT], run.body),
                 )
-                for batch, (_, _, count, _, sent) in zip(batches, decoded.heads, strict=True)
+                for batch, head in zip(batches, decoded.heads, strict=True)
             ]
         return taken
 
@@ -203,17 +203,16 @@ class Assembler:
         if decoded is None:
             return []
         held, is_lent = Dictionaries(dictionaries), (pairs != 0).any(axis=2)
-        counts = decoded.counts.tolist()
         taken = []
-        for (rows, _, _, _, sent), nodes, variadic, table, pair, lends in zip(
-            decoded.heads, decoded.nodes, counts, tables, pairs, is_lent, strict=False
+        for head, nodes, variadic, table, pair, lends in zip(
+            decoded.heads, decoded.nodes, decoded.counts, tables, pairs, is_lent, strict=False
         ):
             used = _numbered(table, regions)
-            credit = sent if self._protocol.charged else 0
+            credit = head[NBYTES] if self._protocol.charged else 0
             lent = self._protocol.lend(pair[lends, 0], credit)
             batch = Batch.from_parts(
                 layout,
-                rows,
+                head[0],
                 nodes,
                 spans=table,
                 regions=used,
@@ -221,7 +220,7 @@ class Assembler:
                 dictionaries=held,
                 lease=self._lease(used, lent),
             )
-            taken.append(Assembled(batch, sent, credit, until_delivered=False))
+            taken.append(Assembled(batch, head[NBYTES], credit, until_delivered=False))
         return taken
 
     @property

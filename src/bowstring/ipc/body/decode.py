@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _STREAM, _PACKED, _POINTED = int(kernel.STREAM), int(kernel.PACKED), int(kernel.POINTED)
 _HEADS, _STATE, _PLACE = int(kernel.HEADS), int(kernel.READ_STATE), int(kernel.PLACE)
-_SPAN, _GROW = 3, int(batch.GROW)
+_SPAN, _SPANS, _GROW = 3, (-1, 3), int(batch.GROW)
 _WORD: Final = 8
 _MOST_WORDS: Final = (1 << 16) // _WORD
 """Of the tables of one call: a batch that is kept keeps them."""
@@ -43,6 +43,12 @@ _LARGEST: Final = 1 << 62
 _LONGEST_METADATA: Final = (1 << 31) - 1
 
 
+FIRST, COUNT, BEGIN, END, NBYTES = 1, 2, 3, 4, 5
+"""Of a head: its first span, how many it has, where its body lies in the region, and the bytes of its buffers."""
+
+Head = tuple[int, int, int, int, int, int]
+
+
 class Decoded(NamedTuple):
     """Messages that are right, from one call.
 
@@ -51,18 +57,18 @@ class Decoded(NamedTuple):
     codec
         Of the bodies: ``"lz4"``, ``"zstd"``, or none.
     heads
-        Of each message its rows, its first span, how many it has, where its body ends in the region, and the bytes
-        of its buffers as the metadata say.
+        Of each message its rows, and what is named above; the tables may have room for more.
     nodes : ndarray of int64, shape (messages, nodes, 2)
-    counts : ndarray of int64, shape (messages, nodes with variadic buffers)
+    counts
+        Variadic counts of each message.
     spans : ndarray of int64, shape (spans, 3)
         Of compressed bodies the first number is the claim of a buffer.
     """
 
     codec: str | None
-    heads: list[tuple[int, int, int, int, int]]
+    heads: list[Head]
     nodes: Table
-    counts: Table
+    counts: list[tuple[int, ...]]
     spans: Table
 
     def batches(
@@ -73,12 +79,23 @@ class Decoded(NamedTuple):
         lease: Lease | None,
     ) -> Iterator[Batch]:
         """Yield the batches of bodies that are not compressed, each made when it is asked for."""
-        held = Dictionaries(dictionaries)
+        held, device = Dictionaries(dictionaries), regions[0].device
         made, spans = Batch.from_parts, self.spans
-        counts = self.counts.tolist() if self.counts.size else [()] * len(self.heads)
-        for (rows, first, many, _, _), nodes, variadic in zip(self.heads, self.nodes, counts, strict=True):
-            table = spans[first : first + many]
-            yield made(layout, rows, nodes, None, variadic, held, lease, spans=table, regions=regions)
+        for (rows, first, many, *_), nodes, variadic in zip(
+            self.heads, self.nodes, self.counts, strict=False
+        ):
+            yield made(
+                layout,
+                rows,
+                nodes,
+                None,
+                variadic,
+                held,
+                lease,
+                spans=spans[first : first + many],
+                regions=regions,
+                device=device,
+            )
 
 
 class BatchDecoder:
@@ -109,6 +126,7 @@ class BatchDecoder:
         self._num_nodes, self._views = layout.num_nodes, len(layout.variadic_nodes)
         # Rows of spans, as many as the last batch had: those of views differ.
         self._spans = layout.num_buffers
+        self._last: tuple[tuple[int, int], Table] = (0, 0), plan
 
     @classmethod
     def of(cls, layout: Layout, limits: Limits) -> BatchDecoder | None:
@@ -133,17 +151,25 @@ class BatchDecoder:
         most
             How many.
         """
-        regions = np.array([memory.region.address, memory.offset + memory.nbytes], np.int64)
-        return self._read(regions, None, _STREAM, position, min(most, self.most(self._spans)))
+        where = memory.region.address, memory.offset + memory.nbytes
+        known, region = self._last
+        if known != where:
+            region = np.array(where)
+            self._last = where, region
+        if most > 1:
+            most = min(most, self.most(self._spans))
+        return self._read((address_of(region), 2, 0, 0), _STREAM, position, most)
 
     def one(self, metadata: bytes, body: Buffer) -> Decoded | None:
         """Read one message, whose body is that of a stream or a file; None where it is not right."""
         region, data = body.region, np.frombuffer(metadata, np.uint8)
-        if not region.device.is_host and body.address % _WORD:
+        is_host = region.device.is_host
+        if not is_host and body.address % _WORD:
             return None
-        regions = _table_of((region,))
-        places = np.array([address_of(data), data.size, 0, body.offset, body.nbytes], np.int64)
-        return self._read(regions, places, _PACKED, 0, 1)
+        address, place = region.address if is_host else 0, (address_of(data), data.size, 0)
+        words = np.array((address, region.nbytes, *place, body.offset, body.nbytes))
+        at = address_of(words)
+        return self._read((at, 2, at + 2 * _WORD, _PLACE), _PACKED, 0, 1)
 
     def run(self, messages: npt.NDArray[np.uint8], bodies: Buffer, body: int) -> Decoded | None:
         """Read messages whose bodies are equally long and lie one behind the other.
@@ -161,7 +187,9 @@ class BatchDecoder:
         places = self._places(messages, count)
         places[:, 3] = bodies.offset + body * np.arange(count)
         places[:, 4] = body
-        return self._read(_table_of((bodies.region,)), places, _PACKED, 0, count)
+        regions = _table_of((bodies.region,))
+        words = address_of(regions), regions.size, address_of(places), places.size
+        return self._read(words, _PACKED, 0, count)
 
     def pointed(
         self, messages: npt.NDArray[np.uint8], spans: Table, regions: Sequence[Region]
@@ -179,7 +207,9 @@ class BatchDecoder:
         """
         places = self._places(messages, len(messages))
         places[:, 4] = spans.shape[1]
-        return self._read(_table_of(regions), places, _POINTED, 0, len(messages), spans.reshape(-1, _SPAN))
+        table = _table_of(regions)
+        words = address_of(table), table.size, address_of(places), places.size
+        return self._read(words, _POINTED, 0, len(messages), spans.reshape(-1, _SPAN))
 
     @staticmethod
     def _places(messages: npt.NDArray[np.uint8], count: int) -> Table:
@@ -189,55 +219,51 @@ class BatchDecoder:
         return places
 
     def _read(
-        self,
-        regions: Table,
-        places: Table | None,
-        how: int,
-        start: int,
-        most: int,
-        given: Table | None = None,
+        self, words: tuple[int, int, int, int], how: int, start: int, most: int, given: Table | None = None
     ) -> Decoded | None:
-        sizes = [2 * self._num_nodes, self._views, 0 if given is not None else _SPAN * self._spans, _HEADS]
-        nodes_words, counts_words, spans_words, heads_words = [each * most for each in sizes]
+        """Call the kernel; `words` are addresses and sizes of the tables of regions and of places."""
+        views = self._views
+        to_counts = 2 * self._num_nodes * most
+        to_spans = to_counts + views * most
+        to_heads = to_spans + (_SPAN * self._spans * most if given is None else 0)
+        to_state = to_heads + _HEADS * most
         # Of this call's own, since other threads may read, too.
-        room = np.empty(nodes_words + counts_words + spans_words + heads_words + _STATE, np.int64)
+        room = np.empty(to_state + _STATE, np.int64)
         at = address_of(room)
-        counts = at + _WORD * nodes_words
-        spans = counts + _WORD * counts_words
-        heads = spans + _WORD * spans_words
         self._call(
             *self._first,
-            address_of(regions),
-            regions.size,
-            0 if places is None else address_of(places),
-            0 if places is None else places.size,
+            *words,
             how,
             start,
             most,
             at,
-            nodes_words,
-            counts,
-            counts_words,
-            spans if given is None else address_of(given),
-            spans_words if given is None else given.size,
-            heads,
-            heads_words,
-            heads + _WORD * heads_words,
+            to_counts,
+            at + _WORD * to_counts,
+            to_spans - to_counts,
+            at + _WORD * to_spans if given is None else address_of(given),
+            to_heads - to_spans if given is None else given.size,
+            at + _WORD * to_heads,
+            to_state - to_heads,
+            at + _WORD * to_state,
             _STATE,
         )
-        done, why, codec, wanted = room[-_STATE:].tolist()
+        found = room[to_heads:].tolist()
+        done, why, codec, wanted = found[-_STATE:]
         if not done:
             if why != _GROW or given is not None or wanted * _SPAN > _MOST_WORDS:
                 return None
             self._spans = wanted
-            return self._read(regions, places, how, start, 1)
-        to = nodes_words + counts_words
+            return self._read(words, how, start, 1)
+        variadic: list[tuple[int, ...]] = [()] * done
+        if views:
+            variadic = [tuple(each) for each in room[to_counts:to_spans].reshape(most, views).tolist()]
+        head = iter(found[: _HEADS * done])
         return Decoded(
-            CODECS.get(codec),
-            room[to + spans_words : -_STATE].reshape(most, _HEADS)[:done].tolist(),
-            room[:nodes_words].reshape(most, self._num_nodes, 2)[:done],
-            room[nodes_words:to].reshape(most, self._views)[:done],
-            room[to : to + spans_words].reshape(-1, _SPAN) if given is None else given,
+            None if codec < 0 else CODECS[codec],
+            [*zip(head, head, head, head, head, head, strict=True)],
+            room[:to_counts].reshape(most, self._num_nodes, 2),
+            variadic,
+            room[to_spans:to_heads].reshape(_SPANS) if given is None else given,
         )
 
 

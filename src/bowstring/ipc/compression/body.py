@@ -29,6 +29,7 @@ from bowstring.ipc.body.check import (
     leave_out_unused_bitmaps,
     offsets_are_right,
 )
+from bowstring.ipc.body.decode import COUNT, FIRST
 from bowstring.ipc.compression.codec import (
     DEFAULT_DECOMPRESSION,
     PREFIX_BYTES,
@@ -188,7 +189,7 @@ def decompressed_batches(
     """
     assert decoded.codec is not None
     heads = decoded.heads
-    spans = decoded.spans[: heads[-1][1] + heads[-1][2]].copy()
+    spans = decoded.spans[: heads[-1][FIRST] + heads[-1][COUNT]].copy()
     claims, sizes = spans[:, 0].copy(), spans[:, 2]
     is_stored = claims == STORED
     # No frame is that short, but some writers put a length of 0 before nothing.
@@ -214,9 +215,7 @@ def decompressed_batches(
     held = Dictionaries(dictionaries)
     batches: list[Batch] = []
     at = 0
-    for (num_rows, first, many, _, _), nodes, counts in zip(
-        heads, decoded.nodes, decoded.counts.tolist(), strict=True
-    ):
+    for (num_rows, first, many, *_), nodes, counts in zip(heads, decoded.nodes, decoded.counts, strict=False):
         end = at + int(is_framed[first : first + many].sum())
         table = spans[first : first + many]
         offsets, regions = region_around(opened[at:end], decompression.memory_pool)
