@@ -367,8 +367,13 @@ def region_around(
 
     Without NumPy: what was decompressed has driven its code from the caches, and a buffer is asked one by one.
     """
-    places = [(buffer.address, buffer.size) for buffer in buffers]
-    begin = min((address for address, nbytes in places if nbytes), default=0)
-    end = max((address + nbytes for address, nbytes in places if nbytes), default=0)
-    offsets = [address - begin if nbytes else 0 for address, nbytes in places]
+    begin = end = 0
+    places = []
+    for buffer in buffers:
+        address, nbytes = buffer.address, buffer.size
+        places.append(address if nbytes else 0)
+        if nbytes:
+            begin = min(begin, address) if end else address
+            end = max(end, address + nbytes)
+    offsets = [place - begin if place else 0 for place in places]
     return offsets, [foreign_region(begin, end - begin, kept_with(buffers, memory_pool))] if end else []

@@ -312,8 +312,22 @@ def offsets_are_right(batch: Batch, *, drops: bool = False) -> bool:
     regions = np.array([(each.address, each.nbytes) for each in spans.regions], np.int64)
     counts = np.array(batch.variadic_counts, np.int64)
     state = np.empty(1, np.int64)
-    words = [word for each in (nodes, counts, table, state) for word in (address_of(each), each.size)]
-    call(*ALL_MEMORY, address_of(plan), plan.size, address_of(regions), regions.size, drops, *words)
+    call(
+        *ALL_MEMORY,
+        address_of(plan),
+        plan.size,
+        address_of(regions),
+        regions.size,
+        drops,
+        address_of(nodes),
+        nodes.size,
+        address_of(counts),
+        counts.size,
+        address_of(table),
+        table.size,
+        address_of(state),
+        1,
+    )
     return bool(state[0] == _DONE)
 
 

@@ -114,14 +114,18 @@ class BatchDecoder:
     def __init__(self, layout: Layout, limits: Limits, call: Callable[..., None]) -> None:
         plan = layout.reading_plan
         assert plan is not None
-        most = limits.metadata_bytes, limits.message_bytes, limits.decompressed_bytes
-        bounds = min(most[0], _LONGEST_METADATA), *most[1:], limits.decompression_floor, _MOST_TOGETHER
-        self._tables = plan, np.array([min(each, _LARGEST) for each in bounds], np.int64)
-        self._first = (
-            *ALL_MEMORY,
-            *(word for table in self._tables for word in (address_of(table), table.size)),
-            float(limits.decompression_ratio),
+        bounds = np.array(
+            [
+                min(limits.metadata_bytes, _LONGEST_METADATA),
+                min(limits.message_bytes, _LARGEST),
+                min(limits.decompressed_bytes, _LARGEST),
+                min(limits.decompression_floor, _LARGEST),
+                _MOST_TOGETHER,
+            ]
         )
+        self._tables = plan, bounds
+        words = address_of(plan), plan.size, address_of(bounds), bounds.size
+        self._first = *ALL_MEMORY, *words, float(limits.decompression_ratio)
         self._call = call
         self._num_nodes, self._views = layout.num_nodes, len(layout.variadic_nodes)
         # Rows of spans, as many as the last batch had: those of views differ.

@@ -10,6 +10,7 @@ integers, which name what is wrong.
 
 from __future__ import annotations
 
+import operator
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 _SLACK: Final = 1 << 16
 """Bytes that a buffer may be longer than twice what its node needs: some writers send all that they allocated."""
 _INT64: Final = struct.Struct("<q")
+_SIZE: Final = operator.attrgetter("size")
 
 
 class Claims(NamedTuple):
@@ -207,8 +209,6 @@ def decompressed_batches(
         except (InvalidBody, LimitExceeded):
             # One of them is wrong, or together they need more memory than there is.
             return []
-    if [buffer.size for buffer in opened] != expected.tolist():  # the body changed while it was read
-        return []
     spans[:, 2] = np.where(is_stored, sizes - PREFIX_BYTES, claims)
     spans[is_stored, 1] += PREFIX_BYTES
     spans[:, 0] = 0
@@ -219,6 +219,8 @@ def decompressed_batches(
         end = at + int(is_framed[first : first + many].sum())
         table = spans[first : first + many]
         offsets, regions = region_around(opened[at:end], decompression.memory_pool)
+        if [*map(_SIZE, opened[at:end])] != expected[at:end].tolist():
+            break  # the body changed while it was read
         table[rows[at:end] - first, 1] = offsets
         stored = is_stored[first : first + many]
         if stored.any():
