@@ -36,15 +36,6 @@ _PARTS: Final = (MessageKind.SCHEMA, MessageKind.RECORD_BATCH, MessageKind.DICTI
 class MessageSequence:
     """What came of one stream and is not complete yet.
 
-    Parameters
-    ----------
-    limits
-        Bounds for what the peer sends.
-    account
-        Counts the packed bodies that came before their metadata.
-    in_order
-        Whether metadata come in order, with a body for every batch.
-
     Attributes
     ----------
     ended
@@ -66,13 +57,7 @@ class MessageSequence:
         self.ended = False
 
     def expect(self, tag: int, nbytes: int) -> None:
-        """Refuse the length of a packed body, before there is memory for it, where there is no credit for it.
-
-        Raises
-        ------
-        ProtocolError
-            The producer sends more than it was given credit for.
-        """
+        """Refuse the length of a packed body, before there is memory for it, where there is no credit for it."""
         if not self._account.allows(nbytes):
             message = self._metadata.get(split_body_tag(tag)[0])
             self._account.check(nbytes, None if message is None else packed_cost(message, nbytes))
@@ -261,13 +246,7 @@ def _nbytes_of(body: Any) -> int:
 
 
 def packed_cost(message: Message, nbytes: int) -> int:
-    """Return what the packed body of a message is taken to cost (:meth:`Account.cost`).
-
-    Raises
-    ------
-    InvalidMetadata
-        The metadata is not valid.
-    """
+    """Return what the packed body of a message is taken to cost (:meth:`Account.cost`)."""
     if message.kind is MessageKind.DICTIONARY_BATCH:
         header = decode_dictionary(message).batch
     else:
@@ -278,28 +257,7 @@ def packed_cost(message: Message, nbytes: int) -> int:
 def are_numbered(
     first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
 ) -> bool:
-    """Whether pairs of metadata and body have the numbers from `first` on, which do not roll over.
-
-    Parameters
-    ----------
-    first
-        The sequence number of the first pair.
-    prefixes : ndarray of uint8, shape (pairs, bytes)
-        The untagged messages, or their beginnings.
-    tags : ndarray of uint64, shape (pairs,)
-        Of the bodies.
-    kind
-        Of all the bodies: the type in their tags.
-
-    Examples
-    --------
-    >>> prefixes = np.array([[METADATA, 7, 0, 0, 0], [METADATA, 8, 0, 0, 0]], np.uint8)
-    >>> (
-    ...     are_numbered(7, prefixes, np.array([7, 8], np.uint64)),
-    ...     are_numbered(7, prefixes, np.array([7, 9], np.uint64)),
-    ... )
-    (True, False)
-    """
+    """Whether pairs of metadata and body have the numbers from `first` on, which do not roll over."""
     count = len(tags)
     numbers = np.arange(first, first + count, dtype=np.uint64)
     said = prefixes[:, 1:PREFIX_BYTES].tobytes()

@@ -49,28 +49,7 @@ MOST_AHEAD: Final = 256
 
 
 class Selection:
-    """Some columns of a layout.
-
-    Parameters
-    ----------
-    whole
-        The layout of all columns.
-    columns
-        Positions; order and repetitions do not matter, as in pyarrow.
-
-    Raises
-    ------
-    UsageError
-        There is no column at a position.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.layout import Layout
-    >>> whole = Layout.of(pa.schema({"a": pa.int8(), "b": pa.string(), "c": pa.int8()}))
-    >>> Selection(whole, [2, 1, 2]).layout.schema.names
-    ['b', 'c']
-    """
+    """Some columns of a layout."""
 
     def __init__(self, whole: Layout, columns: Sequence[int]) -> None:
         self.whole = whole
@@ -87,13 +66,7 @@ class Selection:
         self._is_chosen = [node in chosen for node in whole.variadic_nodes]
 
     def narrowed(self, header: RecordBatchHeader) -> RecordBatchHeader:
-        """Return the header of the chosen columns.
-
-        Raises
-        ------
-        InvalidMetadata
-            The header has other numbers of nodes or buffers than the layout of all columns.
-        """
+        """Return the header of the chosen columns."""
         check_counts(header, self.whole)
         buffers = self._buffers
         if header.variadic_counts:
@@ -109,13 +82,6 @@ class Selection:
 class DeviceTarget:
     """The device that a reader brings its batches to, and their dictionaries once.
 
-    Parameters
-    ----------
-    device
-        Not the host.
-    trusted
-        As of :class:`~bowstring.ipc.compression.device.decompress.DeviceBodies`.
-
     Attributes
     ----------
     bodies
@@ -128,24 +94,12 @@ class DeviceTarget:
 
     @classmethod
     def of(cls, device: Device | str | None, *, trusted: bool) -> DeviceTarget | None:
-        """Return the target for a device or its name; None for the host.
-
-        Raises
-        ------
-        NotOnDevice
-            This process has no such device.
-        """
+        """Return the target for a device or its name; None for the host."""
         found = _device_of(device)
         return None if found is None or found.is_host else cls(found, trusted=trusted)
 
     def place(self, batch: Batch) -> Batch:
-        """Return a batch on the device.
-
-        Raises
-        ------
-        OutOfBudget
-            The device has not enough memory.
-        """
+        """Return a batch on the device."""
         bodies = self.bodies
         if batch.device is not bodies.device:
             return placed(batch, bodies.allocator, self._known, in_place=False)
@@ -153,15 +107,7 @@ class DeviceTarget:
 
 
 def _device_of(device: Any) -> Device | None:
-    """Return a device, by its name if need be.
-
-    Raises
-    ------
-    UsageError
-        It is neither a device nor a name.
-    NotOnDevice
-        This process has no such device.
-    """
+    """Return a device, by its name if need be."""
     if isinstance(device, str):
         return device_by_name(device)
     if not isinstance(device, Device | None):
@@ -172,32 +118,10 @@ def _device_of(device: Any) -> Device | None:
 class Decoder:
     """Makes batches of the messages of one stream or file.
 
-    Parameters
-    ----------
-    decoded
-        The schema message.
-    options
-        How to read.
-    limits
-        Bounds on nesting and bodies.
-    memo
-        Dictionaries that came before; by default none.
-    target
-        What brings the batches to a device; without it they stay where their bodies are.
-    memory_pool
-        Where decompressed buffers come from; by default from pyarrow's default pool.
-
     Attributes
     ----------
     schema, layout
         Of the batches: of the chosen columns only.
-
-    Raises
-    ------
-    Unsupported
-        The bodies are big-endian, and the options say to leave them so.
-    UsageError
-        A column is chosen that is not there.
     """
 
     def __init__(
@@ -228,13 +152,7 @@ class Decoder:
         self._kernel = BatchDecoder.of(self.layout, limits) if is_plain else None
 
     def batch(self, message: Message, body: Buffer) -> Batch:
-        """Make the batch of a message.
-
-        Raises
-        ------
-        InvalidData
-            The message does not fit the schema or its body, or uses a dictionary that has not come.
-        """
+        """Make the batch of a message."""
         target = self._target
         batch = self._compiled(message, body)
         if batch is None:
@@ -278,19 +196,7 @@ class Decoder:
     def ahead(
         self, memory: Buffer, position: int, most: int, *, together: bool = True
     ) -> tuple[Iterator[Batch], list[Head]]:
-        """Return the batches of the next messages in memory, and where these lie; none if the first is not right.
-
-        Parameters
-        ----------
-        memory
-            All of the stream.
-        position
-            Where in it the next message begins.
-        most
-            How many to read.
-        together
-            Whether those may be several whose bodies are decompressed at once.
-        """
+        """Return the batches of the next messages in memory, and where these lie; none if the first is wrong."""
         assert self._kernel is not None
         layout = self.layout
         dictionaries = self._memo.all(layout) if layout.dictionaries else {}
@@ -323,24 +229,12 @@ class Decoder:
         return header.buffers
 
     def needs_dictionary(self, message: Message) -> bool:
-        """Whether a chosen column uses the dictionary of a message.
-
-        Raises
-        ------
-        InvalidMetadata
-            No column at all does.
-        """
+        """Whether a chosen column uses the dictionary of a message."""
         id_ = decode_dictionary(message).id
         return id_ not in self._ids or id_ in self.layout.dictionaries
 
     def take_dictionary(self, message: Message, body: Buffer) -> Arrival:
-        """Remember the dictionary of a message for the batches behind it.
-
-        Raises
-        ------
-        InvalidData
-            The message does not fit the schema or its body.
-        """
+        """Remember the dictionary of a message for the batches behind it."""
         id_, is_delta, header = decode_dictionary(message)
         header = with_older_compression(header, message)
         layout = self._memo.layout_of(id_)
@@ -354,13 +248,7 @@ class Decoder:
         self._memo.expect(self.layout)
 
     def expect_all_dictionaries_or_none(self) -> None:
-        """Judge a stream that ended before its first batch, as Arrow C++ does: was it cut off?
-
-        Raises
-        ------
-        Truncated
-            Some of the dictionaries came, but not all.
-        """
+        """Judge a stream that ended before its first batch, as Arrow C++ does: was it cut off?"""
         expected, found = len(self.layout.dictionaries), self._memo.num_known
         if 0 < found < expected:
             raise Truncated(

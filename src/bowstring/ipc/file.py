@@ -247,8 +247,8 @@ class RecordBatchFileReader(RecordBatchReader):
             if batch is None:
                 batch = self._alone(i)
             else:
-                self._next += 1
                 self._counts.messages += 1
+            self._next = i + 1
             self._counts.batches += 1
         return check_once(batch) if self._checks else batch
 

@@ -35,15 +35,6 @@ _LEAST: Final = 8
 class Rows:
     """What is foreseen, and a row of bytes for all that lies before each body: header, untagged message, header.
 
-    Parameters
-    ----------
-    untagged, body
-        Lengths of the messages, in bytes.
-    kind
-        Highest byte of the tags.
-    count
-        How many to read at once.
-
     Attributes
     ----------
     before
@@ -55,11 +46,6 @@ class Rows:
         body. As long as there are any, nothing else can be received.
     landing
         Whether the rest of a body is waited for just now.
-
-    Examples
-    --------
-    >>> Rows(untagged=100, body=1 << 16, kind=0, count=16).before
-    148
     """
 
     def __init__(self, untagged: int, body: int, kind: int, count: int) -> None:
@@ -159,11 +145,5 @@ class Rows:
 
 
 def cut(view: memoryview, nbytes: int) -> list[memoryview]:
-    """Return pieces of that many bytes each, as many as there are.
-
-    Examples
-    --------
-    >>> [bytes(piece) for piece in cut(memoryview(b"abcde"), 2)]
-    [b'ab', b'cd']
-    """
+    """Return pieces of that many bytes each, as many as there are."""
     return [view[start : start + nbytes] for start in range(0, view.nbytes - nbytes + 1, nbytes)]

@@ -75,25 +75,7 @@ class Assembled(NamedTuple):
 
 
 class Assembler:
-    """Turns the parts of one stream into batches.
-
-    Parameters
-    ----------
-    limits
-        Bounds for metadata and bodies.
-    protocol
-        Counts what is lent.
-    notes
-        Where a lease that ends puts what was lent.
-    bodies
-        What decompresses for a device, where batches shall be on one.
-    private
-        Whether memory of the host is mapped copy-on-write, for views that may be written.
-    remote
-        Memory of the server that is read with keys, where the transport can do that.
-    allocation
-        Opens what the URI of a server lends whole, by a handle of the driver's: addresses are offsets into it.
-    """
+    """Turns the parts of one stream into batches."""
 
     def __init__(
         self,
@@ -126,13 +108,7 @@ class Assembler:
         self._unchecked: list[Batch] = []
 
     def take(self, part: Part) -> Assembled | None:
-        """Take the next part; return the batch, if it is one.
-
-        Raises
-        ------
-        InvalidMetadata, InvalidBody, ProtocolError, Unsupported, LimitExceeded
-            The part is not what the format, the protocol or a bound allows.
-        """
+        """Take the next part; return the batch, if it is one."""
         kind = part.message.kind
         if isinstance(part.body, Pointers):
             self._open_allocation()
@@ -235,13 +211,7 @@ class Assembler:
         return int(header.buffers[:, 1].sum()) if self._protocol.charged else 0
 
     def announce(self, event: Announced) -> bool:
-        """Enter a region of the peer's; return whether this process had it mapped already.
-
-        Raises
-        ------
-        ProtocolError, LimitExceeded, InvalidRegion, NotOnDevice
-            The region is not what was announced, or not allowed. Its descriptor is closed.
-        """
+        """Enter a region of the peer's; return whether this process had it mapped already."""
         attachment = event.attachment
         if isinstance(event.handle, KeyedHandle):
             if self._remote is None:
@@ -389,19 +359,6 @@ class Assembler:
 
         Regions are mapped already, or objects of this process; where there are keys for remote reads, the bytes are
         fetched here.
-
-        Parameters
-        ----------
-        pairs : ndarray of uint64, shape (buffers, 2)
-
-        Returns
-        -------
-        Rows of (index among the regions, offset, bytes), and the regions.
-
-        Raises
-        ------
-        ProtocolError
-            A buffer lies outside the announced regions, or on several devices.
         """
         if self._reads is not None:
             return self._reads.fetch(pairs)

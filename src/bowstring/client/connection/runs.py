@@ -59,15 +59,7 @@ class Run(NamedTuple):
 
 
 class Runs:
-    """What comes over one connection, as far as it can be foreseen.
-
-    Parameters
-    ----------
-    channel
-        The connection.
-    allocator
-        Where bodies land.
-    """
+    """What comes over one connection, as far as it can be foreseen."""
 
     def __init__(self, channel: Channel, allocator: Allocator | PrivateMemory) -> None:
         self._channel = channel
@@ -129,11 +121,6 @@ class Runs:
         """Return what was foreseen and is there; ``None`` if that is nothing.
 
         Where something is foreseen and nothing at all is there, that is waited for, at most `idle` seconds.
-
-        Raises
-        ------
-        BowstringError
-            As :meth:`bowstring.transport.Channel.receive_rows`.
         """
         rows = self._rows
         if rows is None or self._untagged >= 0 or not self._room(rows.body):

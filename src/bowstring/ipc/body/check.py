@@ -39,35 +39,7 @@ Table = npt.NDArray[np.int64]
 
 
 def check(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
-    """Check the header of a batch whose buffers lie in one body.
-
-    Parameters
-    ----------
-    header
-        From :func:`bowstring.ipc.flatbuf.message.decode_record_batch`.
-    layout
-        Of the stream's schema.
-    body_length
-        Bytes of the body that is really there.
-
-    Raises
-    ------
-    InvalidMetadata
-        Something does not fit; the message names the column.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.layout import Layout
-    >>> from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
-    >>> batch = pa.record_batch({"a": [1, 2, 3]})
-    >>> message = decode_message(pa.ipc.read_message(batch.serialize()).metadata)
-    >>> check(decode_record_batch(message), Layout.of(batch.schema), message.body_length)
-    >>> check(decode_record_batch(message), Layout.of(batch.schema), 16)
-    Traceback (most recent call last):
-      ...
-    bowstring.errors.InvalidMetadata: a buffer lies outside the body; expected an end of at most 16; ...
-    """
+    """Check the header of a batch whose buffers lie in one body."""
     check_counts(header, layout)
     check_spans(header, layout, body_length)
     nodes = check_nodes(header, layout)
@@ -75,29 +47,7 @@ def check(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
 
 
 def check_pairs(header: RecordBatchHeader, layout: Layout, lengths: npt.NDArray[np.integer[Any]]) -> None:
-    """Check the header of a batch whose buffers are given by address (a type 1 body).
-
-    Parameters
-    ----------
-    header, layout
-        As for :func:`check`; the offsets in the header have no meaning here.
-    lengths : ndarray of integers, shape (buffers,)
-        Length of each pair. It must be the length in the header.
-
-    Raises
-    ------
-    InvalidMetadata
-        Something does not fit.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.layout import Layout
-    >>> from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
-    >>> batch = pa.record_batch({"a": [1, 2, 3]})
-    >>> header = decode_record_batch(decode_message(pa.ipc.read_message(batch.serialize()).metadata))
-    >>> check_pairs(header, Layout.of(batch.schema), np.array([0, 24]))
-    """
+    """Check the header of a batch whose buffers are given by address (a type 1 body)."""
     check_counts(header, layout)
     sizes, found = header.buffers[:, 1].tolist(), lengths.tolist()
     if len(found) != len(sizes):
@@ -218,19 +168,7 @@ def check_sizes(
     sizes: list[int],
     slack: int | None = None,
 ) -> None:
-    """Check that every buffer has the bytes that its node needs.
-
-    Parameters
-    ----------
-    header, layout
-        As for :func:`check`; the counts have been checked.
-    nodes
-        From :func:`check_nodes`.
-    sizes
-        Bytes of all buffers, variadic ones, too: those of the header, or what they will be when decompressed.
-    slack
-        How many bytes a buffer may be longer than twice what its node needs, where the node says; by default any.
-    """
+    """Check that every buffer has the bytes that its node needs, and at most twice that and `slack` where given."""
     if header.variadic_counts:
         sizes = [sizes[at] for at in layout.fixed_buffers(header.variadic_counts).tolist()]
     rules = layout.buffer_nodes, layout.buffer_bits, layout.buffer_end_bits, layout.buffer_kinds
@@ -271,18 +209,6 @@ def check_offsets(batch: Batch) -> None:
     """Check the first and the last offset of every offsets buffer of a batch, and its run ends alike.
 
     Of a device it reads once.
-
-    Raises
-    ------
-    InvalidBody
-        They are negative, decrease, or end beyond the bytes or the child that they delimit; or runs end before
-        the column does.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.batch import Batch
-    >>> check_offsets(Batch.from_arrow(pa.record_batch({"a": ["x", "yz"]})))
     """
     layout = batch.layout
     if not (layout.offsets or layout.run_ends) or offsets_are_right(batch):
@@ -338,25 +264,6 @@ def leave_out_unused_bitmaps(
 
     A writer may send such a bitmap with anything in it, and Arrow's readers do not look at it. It is left out of
     the batch, since a slice would count its bits, and a kernel or another library would believe them.
-
-    Parameters
-    ----------
-    spans : ndarray of int64, shape (buffers, 3)
-        As :class:`~bowstring.columnar.spans.Spans` has them, checked; lengths are written.
-    nodes : ndarray of int64, shape (nodes, 2)
-        Length and null count.
-    layout, variadic_counts
-        Of the batch.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.layout import Layout
-    >>> layout = Layout.of(pa.schema({"a": pa.int8(), "b": pa.int8()}))
-    >>> spans = np.array([(0, 0, 1), (0, 8, 3), (0, 16, 1), (0, 24, 3)])
-    >>> leave_out_unused_bitmaps(spans, np.array([(3, 0), (3, 1)]), layout)
-    >>> spans[:, 2].tolist()
-    [0, 3, 1, 3]
     """
     at = layout.fixed_buffers(variadic_counts)[layout.validity_buffers]
     spans[at[nodes[layout.validity_nodes, 1] == 0], 2] = 0

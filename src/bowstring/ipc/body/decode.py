@@ -99,17 +99,7 @@ class Decoded(NamedTuple):
 
 
 class BatchDecoder:
-    """Reads the record batches of one layout.
-
-    Parameters
-    ----------
-    layout
-        With a plan for reading.
-    limits
-        Of metadata, bodies, and what is decompressed.
-    call
-        The kernel, bound.
-    """
+    """Reads the record batches of one layout."""
 
     def __init__(self, layout: Layout, limits: Limits, call: Callable[..., None]) -> None:
         plan = layout.reading_plan
@@ -144,17 +134,7 @@ class BatchDecoder:
         return max(1, min(_MOST, _MOST_WORDS // words))
 
     def stream(self, memory: Buffer, position: int, most: int) -> Decoded | None:
-        """Read up to `most` messages of a stream in memory of the host; None where the first is not right.
-
-        Parameters
-        ----------
-        memory
-            All of the stream.
-        position
-            Where in its region the next message begins.
-        most
-            How many.
-        """
+        """Read up to `most` messages of a stream in memory of the host; None where the first is not right."""
         where = memory.region.address, memory.offset + memory.nbytes
         known, region = self._last
         if known != where:
@@ -176,17 +156,7 @@ class BatchDecoder:
         return self._read((at, 2, at + 2 * _WORD, _PLACE), _PACKED, 0, 1)
 
     def run(self, messages: npt.NDArray[np.uint8], bodies: Buffer, body: int) -> Decoded | None:
-        """Read messages whose bodies are equally long and lie one behind the other.
-
-        Parameters
-        ----------
-        messages : ndarray of uint8, shape (messages, bytes)
-            Their metadata.
-        bodies
-            All bodies, on the host.
-        body
-            Bytes of each.
-        """
+        """Read messages whose bodies are equally long and lie one behind the other."""
         count = min(len(messages), self.most(self._spans))
         places = self._places(messages, count)
         places[:, 3] = bodies.offset + body * np.arange(count)
@@ -198,17 +168,7 @@ class BatchDecoder:
     def pointed(
         self, messages: npt.NDArray[np.uint8], spans: Table, regions: Sequence[Region]
     ) -> Decoded | None:
-        """Read messages whose buffers lie anywhere.
-
-        Parameters
-        ----------
-        messages : ndarray of uint8, shape (messages, bytes)
-            Their metadata.
-        spans : ndarray of int64, shape (messages, buffers, 3)
-            Where the buffers of each lie; it becomes the table of what is returned.
-        regions
-            What the spans point into. Offsets in memory of a device are not looked at.
-        """
+        """Read messages whose buffers lie anywhere."""
         places = self._places(messages, len(messages))
         places[:, 4] = spans.shape[1]
         table = _table_of(regions)

@@ -78,26 +78,7 @@ class Claims(NamedTuple):
 
 
 def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits: Limits) -> Claims:
-    """Check the header of a batch against its layout and its compressed body.
-
-    Parameters
-    ----------
-    header, layout
-        As for :func:`bowstring.ipc.body.check.check`.
-    body
-        All of the message's body, on the host.
-    limits
-        ``decompressed_bytes``, ``decompression_ratio`` and ``decompression_floor`` apply.
-
-    Raises
-    ------
-    InvalidMetadata
-        The header does not fit the layout, or its buffers do not lie in the body or are too short for their nodes.
-    InvalidBody
-        The length before a buffer makes no sense.
-    LimitExceeded
-        Decompressed, the body would be larger than the limits.
-    """
+    """Check the header of a batch against its layout and its compressed body."""
     check_counts(header, layout)
     check_spans(header, layout, body.nbytes)
     claims = _read(header, layout, body)
@@ -154,14 +135,7 @@ def _check_total(total: int, body_length: int, limits: Limits) -> None:
 
 
 def most_decompressed(body_length: int, limits: Limits) -> int:
-    """Return how many bytes a body may become.
-
-    Examples
-    --------
-    >>> from bowstring.limits import Limits
-    >>> most_decompressed(10, Limits(decompression_floor=1, decompression_ratio=3.0))
-    30
-    """
+    """Return how many bytes a body may become."""
     in_proportion = max(limits.decompression_floor, int(limits.decompression_ratio * body_length))
     return min(limits.decompressed_bytes, in_proportion)
 
@@ -174,21 +148,7 @@ def decompressed_batches(
     lease: Lease | None,
     decompression: DecompressOptions,
 ) -> list[Batch]:
-    """Return the batches of messages that a kernel has read, as far as their frames are right.
-
-    Parameters
-    ----------
-    decoded
-        All of one codec.
-    layout, dictionaries
-        Of all of them.
-    memory
-        All their bodies, on the host.
-    lease
-        Of the memory.
-    decompression
-        Threads and memory pool.
-    """
+    """Return the batches of messages that a kernel has read, as far as their frames are right."""
     assert decoded.codec is not None
     heads = decoded.heads
     spans = decoded.spans[: heads[-1][FIRST] + heads[-1][COUNT]].copy()
@@ -257,27 +217,6 @@ def decompressed_body(
 
     On the host, buffers that the writer did not compress stay where they are in the body. For any other device
     there is one upload, of what the device decompresses itself, and of what the host has decompressed.
-
-    Parameters
-    ----------
-    header, layout, body, limits, decompression
-        As for :func:`bowstring.ipc.body.pack.unpack`.
-    target
-        Where the buffers go; by default to the device of the body.
-
-    Returns
-    -------
-    spans : ndarray of int64, shape (buffers, 3)
-        As :class:`~bowstring.columnar.spans.Spans` has them; bitmaps without nulls are left out.
-    regions
-        What they point into.
-
-    Raises
-    ------
-    InvalidMetadata, InvalidBody
-        The header does not fit, or a frame is not what its prefix says; the message names the column.
-    LimitExceeded
-        The body would be too large.
     """
     on_host = body if body.device.is_host else wrap(body.to_host())
     whole = on_host.to_arrow()
