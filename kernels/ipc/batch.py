@@ -22,7 +22,9 @@ NODES: Final = i64(0)
 BUFFERS: Final = i64(1)
 LONGEST: Final = i64(2)
 """Node lengths up to this cannot overflow when they are turned into bits."""
-HEAD: Final = i64(3)
+VARIADIC: Final = i64(3)
+"""Nodes with variadic buffers."""
+HEAD: Final = i64(4)
 # a row for each node,
 PARENT: Final = i64(0)
 """The node that it is a child of, -1 for a column."""
@@ -45,14 +47,19 @@ END_BITS: Final = i64(2)
 ROLE: Final = i64(3)
 BUFFER_ROW: Final = i64(4)
 
-# Rules of null counts: that of the metadata, none, or all slots.
+# Rules of null counts: that of the metadata, all slots, none whatever the metadata say, the same of runs, and none.
 COUNTED: Final = i64(0)
 ALL_NULL: Final = i64(1)
+NO_NULLS: Final = i64(2)
+RUNS: Final = i64(3)
+NEVER_NULL: Final = i64(4)
 # Roles of buffers.
 FIXED: Final = i64(0)
 VALIDITY: Final = i64(1)
 OFFSETS: Final = i64(2)
 BYTES: Final = i64(3)
+VIEWS: Final = i64(4)
+"""Of a fixed width; variadic buffers are behind them."""
 
 DONE: Final = i64(0)
 OTHER: Final = i64(1)

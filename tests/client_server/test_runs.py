@@ -165,20 +165,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-@pytest.fixture
-def foreseen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Return a list of whether each run was just what was foreseen."""
-    found: list[bool] = []
-    take = Connection.take_run
-
-    def noted(self: Connection, run: Run) -> int:
-        found.append(run.metadata is not None)
-        return take(self, run)
-
-    monkeypatch.setattr(Connection, "take_run", noted)
-    return found
-
-
 @pytest.mark.parametrize("rows", [7, 64, 1000])
 @pytest.mark.parametrize("kind", KINDS)
 def test_values(says: Says, runs: list[int], kind: str, rows: int) -> None:
@@ -191,7 +177,6 @@ def test_values(says: Says, runs: list[int], kind: str, rows: int) -> None:
         assert max(runs) > 2
 
 
-# So many that the last 20 come when whole messages are foreseen, where all metadata are the same.
 FAULTY = {kind: frames(pa.Table.from_batches([KINDS[kind](20, 1)] * 90)) for kind in KINDS}
 
 
@@ -227,22 +212,6 @@ def test_faults(says: Says, kind: str, fault: str, where: int, at: int, bits: in
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TcpChannel, "takes_rows", False)
         assert outcome(says.uri) == together
-
-
-def test_whole_messages_are_foreseen(says: Says, foreseen: list[bool]) -> None:
-    """Metadata that is always the same is foreseen as a whole; where it changes it is read, and foreseen anew."""
-    same, other = [numbers(100, seed) for seed in range(300)], [numbers(101, seed) for seed in range(3)]
-    for batches in (
-        same,
-        same[:150] + other + same[150:],
-        [numbers(90 + seed % 4, seed) for seed in range(300)],
-    ):
-        foreseen.clear()
-        says.bytes = b"".join(frames(pa.Table.from_batches(batches)))
-        assert outcome(says.uri) == ([each.to_pylist() for each in batches], "the end")
-        if batches[0].num_rows == 100:
-            assert any(foreseen[: len(foreseen) // 2])
-            assert any(foreseen[len(foreseen) // 2 :])
 
 
 LARGE = numbers(200_000, 7)

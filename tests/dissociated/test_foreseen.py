@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.sequence import numbered
 from bowstring.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -42,28 +40,6 @@ def test_the_next_parts(material: Material, before: int, count: int, first: int)
     listener.hear(*said[1 + 2 * (before + count) :])
     assert listener.ends == 1
     assert [part.sequence for part in listener.parts][-1] == (first + 13) % ROLLS_OVER
-
-
-@given(st.integers(1, 6), st.integers(1, 6), st.sampled_from([0, 5, ROLLS_OVER - 20, ROLLS_OVER - 4]))
-def test_what_would_come_next(material: Material, before: int, count: int, first: int) -> None:
-    """Pairs of the same metadata can be said beforehand, and are the next ones unless their numbers roll over."""
-    said = [
-        dataclasses.replace(each, body=b"") if each.tag is not None else each
-        for each in material.batches(13, first=first)
-    ]
-    listener = material.listener(first=first)
-    listener.hear(*material.batches(13, first=first)[: 1 + 2 * before])
-    last = np.frombuffer(said[2 * before - 1].body, np.uint8)
-    messages, tags = numbered(last, count)
-    pairs = said[1 + 2 * before :][: 2 * count]
-    assert [each.tobytes() for each in messages] == [each.body for each in pairs[::2]]
-    assert tags.tolist() == [each.tag for each in pairs[1::2]]
-    number = (first + 1 + before) % ROLLS_OVER
-    rolls_over = number + count > ROLLS_OVER
-    assert listener.protocol.awaits(number, count) is not rolls_over
-    assert listener.protocol.awaits(number, count) is foreseen(listener.protocol, pairs)
-    assert not listener.protocol.awaits(number + 1, count)
-    assert not listener.protocol.awaits(number - 1, count)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bowstring import Limits, ipc
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError
-from bowstring.ipc.body.check_scalar import check
+from bowstring.ipc.body.check import check
 from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_message, decode_record_batch
 from bowstring.ipc.flatbuf.schema import decode_schema
 from tests.fuzz.conversation_target import conversation, mutated_conversation

@@ -1,4 +1,4 @@
-"""Reading ahead: many batches at a time out of memory, as if each were read by itself."""
+"""Many batches read at a time out of memory, as if each were read by itself, and in plain integers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from bowstring import Batch
 from bowstring.errors import BowstringError, ClosedError, InvalidBody, LimitExceeded
 from bowstring.ipc import IpcWriteOptions, new_stream, open_stream
-from bowstring.ipc.body import readahead
-from bowstring.ipc.body.readahead import ReadAhead
-from bowstring.ipc.compression.codec import DecompressOptions
+from bowstring.ipc.body.decode import BatchDecoder
+from bowstring.ipc.compression import body as compressed_body
+from bowstring.ipc.compression.codec import DecompressOptions, decompressed
 from bowstring.limits import Limits
 from bowstring.testing.strategies import record_batches, schemas
+from tests.ipc.forms import needs_library, without_library
 
 SCHEMA = pa.schema(
     [
@@ -82,8 +83,11 @@ def _bytes_of(batch: Batch) -> Any:
 
 
 def assert_same(data: bytes) -> None:
-    """Memory, which is read ahead, and a file, which is not, bring the same."""
-    assert outcome(data) == outcome(io.BytesIO(data))
+    """Memory, which is read ahead, a file, which is not, and plain integers bring the same."""
+    found = outcome(data)
+    assert found == outcome(io.BytesIO(data))
+    with without_library():
+        assert found == outcome(data)
 
 
 @given(data=st.data(), schema=schemas(), codec=st.sampled_from((None, "lz4", "zstd")))
@@ -98,18 +102,19 @@ def test_any_stream_comes_as_it_is(data: st.DataObject, schema: pa.Schema, codec
     assert_same(sink.getvalue())
 
 
+@needs_library
 @EACH_CODEC
 def test_batches_are_read_ahead(monkeypatch: pytest.MonkeyPatch, codec: str | None) -> None:
     """A long stream in memory is taken in few calls; its batches and its counts are those of any other."""
     calls = []
-    take = ReadAhead.take
+    read = BatchDecoder.stream
 
-    def counted(self: ReadAhead, *arguments: Any) -> Any:
-        taken = take(self, *arguments)
-        calls.append(len(taken[0]))
-        return taken
+    def counted(self: BatchDecoder, *arguments: Any) -> Any:
+        found = read(self, *arguments)
+        calls.append(0 if found is None else len(found.heads))
+        return found
 
-    monkeypatch.setattr(ReadAhead, "take", counted)
+    monkeypatch.setattr(BatchDecoder, "stream", counted)
     batches = [batch_of(9) for _ in range(300)]
     with open_stream(stream_of(batches, codec)) as reader:
         found = [reader.read_next_batch() for _ in range(5)]
@@ -162,17 +167,21 @@ def test_dictionaries_change_in_between() -> None:
     assert_same(data)
 
 
+@needs_library
 def test_memory_for_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compressed batches that are too much together are read one by one."""
     asked: list[int] = []
+    all_of, most = decompressed, 16 * BATCHES[0].num_columns * 4
 
     def short(body: pa.Buffer, places: Any, codec: str, decompression: DecompressOptions) -> list[pa.Buffer]:
         asked.append(len(places))
-        raise LimitExceeded("there is no memory for a decompressed body")
+        if len(places) > most:
+            raise LimitExceeded("there is no memory for a decompressed body")
+        return all_of(body, places, codec, decompression)
 
-    monkeypatch.setattr(readahead, "decompressed", short)
+    monkeypatch.setattr(compressed_body, "decompressed", short)
     assert outcome(STREAMS["lz4"]) == outcome(STREAM)
-    assert max(asked) > len(SCHEMA)
+    assert max(asked) > most
 
 
 @pytest.mark.parametrize("damaged", range(32, 36))

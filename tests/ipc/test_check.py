@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError, InvalidBody, InvalidMetadata
-from bowstring.ipc.body import check_bulk, check_scalar
-from bowstring.ipc.body.check_scalar import check, check_offsets, check_pairs
+from bowstring.ipc.body.check import check, check_offsets, check_pairs
 from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.memory import wrap
 from bowstring.testing import strategies
+from tests.ipc.forms import by_integers, by_kernel, needs_library
 
 HUGE = 2**63 - 1
 
@@ -380,32 +380,17 @@ def test_a_wrong_place_is_found_among_very_many_buffers() -> None:
         check(header, layout, 16)
 
 
-def _verdicts(header: RecordBatchHeader, layout: Layout, body: int) -> tuple[bool, bool]:
-    """Return whether a header is right in arrays, and in plain integers."""
-    try:
-        check_scalar.check_counts(header, layout)
-    except InvalidMetadata:
-        return False, False
-    try:
-        check_scalar.check_spans(header, layout, body)
-        sizes = header.buffers[:, 1].tolist()
-        check_scalar.check_sizes(header, layout, check_scalar.check_nodes(header, layout), sizes)
-        scalar = True
-    except InvalidMetadata:
-        scalar = False
-    return check_bulk.header_is_right(header, layout, body), scalar
-
-
+@needs_library
 @given(batch=strategies.record_batches())
 def test_both_forms_find_whole_batches_right(batch: pa.RecordBatch) -> None:
-    """Batches as pyarrow writes them are right in both forms; run-end encoded ones are left to plain integers."""
-    header, body = header_of(batch)
-    layout = Layout.of(batch.schema)
-    if layout.bitmapless.size:
-        header.nodes[layout.bitmapless, 1] = 0
-    assert _verdicts(header, layout, body) == (not layout.run_ends, True)
+    """Batches as pyarrow writes them are right for the kernel and in plain integers."""
+    header, _ = header_of(batch)
+    layout, body = Layout.of(batch.schema), wrap(pa.ipc.read_message(batch.serialize()).body)
+    assert by_integers(header, layout, body) is not None
+    assert (by_kernel(header, layout, body) is None) is (layout.reading_plan is None)
 
 
+@needs_library
 @given(
     batch=strategies.record_batches(),
     changes=st.lists(
@@ -416,18 +401,27 @@ def test_both_forms_find_whole_batches_right(batch: pa.RecordBatch) -> None:
         max_size=3,
     ),
 )
-def test_arrays_never_let_through_what_plain_integers_refuse(
+def test_the_kernel_never_lets_through_what_plain_integers_refuse(
     batch: pa.RecordBatch, changes: list[tuple[str, int, int]]
 ) -> None:
-    """Whatever numbers of a header are others, what arrays find right is right in plain integers, too."""
-    header, body = header_of(batch)
+    """Whatever numbers of a header are others, what the kernel finds right is right in plain integers, too."""
+    header, _ = header_of(batch)
     for what, place, number in changes:
         if what == "length":
             header = header._replace(length=number)
         elif (table := getattr(header, what)).size:
             table.flat[place % table.size] = number
-    bulk, scalar = _verdicts(header, Layout.of(batch.schema), body)
-    assert scalar or not bulk
+    layout, body = Layout.of(batch.schema), wrap(pa.ipc.read_message(batch.serialize()).body)
+    found, expected = by_kernel(header, layout, body), by_integers(header, layout, body)
+    assert found is None or expected is not None
+    if found is not None and expected is not None:
+        assert found.nodes[0].tolist() == expected.nodes.tolist()
+        assert found.counts[0] == expected.variadic_counts
+        assert _present(found.spans) == _present(expected.spans.table)
+
+
+def _present(spans: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> list[list[int]]:
+    return spans[spans[:, 2] != 0].tolist()
 
 
 @pytest.mark.parametrize("columns", [1, 40])
@@ -446,27 +440,11 @@ def test_sizes_in_bytes_do_not_wrap(type_: pa.DataType, length: int, columns: in
     for size in (0, 8, 32):
         buffers[:, 1] = size
         header = RecordBatchHeader(length, nodes, buffers, counts)
-        assert _verdicts(header, layout, 32) == (False, False)
+        assert by_kernel(header, layout, wrap(bytes(32))) is None
         with pytest.raises(InvalidMetadata, match="too short"):
             check(header, layout, 32)
         with pytest.raises(InvalidMetadata, match="too short"):
             check_pairs(header, layout, buffers[:, 1])
-
-
-@pytest.mark.parametrize("rows", [0, 2**61, HUGE])
-def test_minimum_sizes_are_never_asked_for_lengths_that_overflow(rows: int) -> None:
-    """Lengths that `nodes_are_right` would not let through are a bug of the caller, not wrong sizes."""
-    for schema in (pa.schema({"a": pa.int64()}), pa.schema({"a": pa.list_(pa.int64())})):
-        layout = Layout.of(schema)
-        nodes = np.full((1, layout.num_nodes, 2), (rows, 0))
-        nothing = np.zeros(1, np.int64)
-        table = check_bulk.MessageTable(np.array([rows]), nodes, nothing, nothing, nothing)
-        assert check_bulk.nodes_are_right(table, layout).tolist() == [rows == 0]
-        if rows:
-            with pytest.raises(AssertionError):
-                check_bulk.minimum_sizes(table, layout)
-        else:
-            assert not check_bulk.minimum_sizes(table, layout).any()
 
 
 @pytest.mark.parametrize("wrong", [None, (0, 1), (33, 5), (39, -1)])

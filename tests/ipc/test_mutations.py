@@ -12,7 +12,7 @@ import pytest
 from bowstring import ipc
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError
-from bowstring.ipc.body.check_scalar import check
+from bowstring.ipc.body.check import check
 from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_message, decode_record_batch
 from bowstring.ipc.flatbuf.schema import decode_schema, encode_schema
 from tests.ipc.files import verdict

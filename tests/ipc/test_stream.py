@@ -22,7 +22,7 @@ from bowstring.errors import (
     Truncated,
     UsageError,
 )
-from bowstring.ipc.body.check_scalar import check_offsets
+from bowstring.ipc.body.check import check_offsets
 from bowstring.ipc.dictionary.reader import GrowingValues
 from bowstring.testing import fake_device, strategies
 

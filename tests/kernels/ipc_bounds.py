@@ -8,12 +8,20 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.ipc import batch as kernel
+from bowstring.kernels.ipc import read
 from bowstring.kernels.signature import Kernel
-from bowstring.kernels.types import i64
-from tests.kernels.ipc_cases import batches, to_import, to_write
+from bowstring.kernels.types import f64, i64
+from tests.kernels.ipc_cases import MIXED, batches, checked, placed, to_import, to_read, to_write
 
 WRITING = [to_write(batch, room=6000) for batch in batches()]
 IMPORTING = [to_import(batch) for batch in batches()]
+STREAMS = [to_read([batch] * 3, codec) for batch in (*batches(), MIXED) for codec in (None, "lz4")]
+READING = [
+    *STREAMS,
+    *(placed(each, pointed=False) for each in STREAMS),
+    *(placed(each, pointed=True) for each in STREAMS[::2]),
+]
+CHECKING = [arguments for _, arguments in checked(np.random.default_rng(1))]
 
 
 def wild_arguments(
@@ -53,4 +61,46 @@ def wild_arguments(
         at = i64(address + rng.choice([0, 0, 0, 0, 0, 8]))
         return guarded(words.view(np.uint8)[:size]), at, guarded(plan), i64(rows), *copies
 
-    return {kernel.write_batch: write, kernel.import_batch: take}
+    def read_some(rng: np.random.Generator) -> tuple[Any, ...]:
+        memory, plan, limits, ratio, regions, places, how, start, most, *results = READING[
+            rng.integers(len(READING))
+        ]
+        size = len(memory) - max(0, int(rng.integers(-500, 100)))
+        memory = memory.copy()
+        for at in rng.integers(max(64, start), len(memory) - 8, rng.integers(0, 4)):
+            memory[at : at + 4] = rng.integers(0, 256, 4) * rng.integers(0, 2)
+        if rng.random() < 0.3:
+            regions, places = changed(rng, regions), changed(rng, places)
+        if how != read.POINTED and rng.random() < 0.3:
+            results[2] = results[2][: rng.integers(len(results[2]) + 1)]
+        elif rng.random() < 0.3:
+            results[2] = changed(rng, results[2]) if len(results[2]) else results[2]
+        tables = [guarded(each) for each in (memory[:size], plan, limits)]
+        copies = [guarded(each.copy()) for each in results]
+        numbers = i64(how), i64(start + rng.choice([0, 0, 0, 8, -8])), i64(most)
+        return *tables, f64(ratio), guarded(regions), guarded(places), *numbers, *copies
+
+    def check_one(rng: np.random.Generator) -> tuple[Any, ...]:
+        memory, plan, regions, drops, nodes, counts, spans, state = CHECKING[rng.integers(len(CHECKING))]
+        size = len(memory) - max(0, int(rng.integers(-500, 100)))
+        tables = [
+            guarded(changed(rng, each) if len(each) and rng.random() < 0.5 else each.copy())
+            for each in (regions, nodes)
+        ]
+        spans = changed(rng, spans) if len(spans) else spans
+        first = (
+            guarded(memory[:size]),
+            guarded(plan),
+            tables[0],
+            i64(drops),
+            tables[1],
+            guarded(counts.copy()),
+        )
+        return *first, guarded(spans), guarded(state.copy())
+
+    return {
+        kernel.write_batch: write,
+        kernel.import_batch: take,
+        read.read_batches: read_some,
+        read.check_batch: check_one,
+    }

@@ -17,8 +17,10 @@ from bowstring.columnar.interchange.capsule import address_in
 from bowstring.columnar.layout import Layout
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
+from bowstring.kernels.host import interpret
 from bowstring.kernels.ipc import batch as kernel
-from bowstring.kernels.signature import Kernel
+from bowstring.kernels.ipc import read
+from bowstring.kernels.signature import Kernel, signatures_of
 
 Case = tuple[int, tuple[Any, ...]]
 
@@ -130,6 +132,99 @@ def batches() -> Iterator[pa.RecordBatch]:
     yield whole.select(["s"]).slice(1)
 
 
+MIXED = pa.record_batch(
+    {
+        "v": pa.array([f"{row} is no short text" if row % 3 else None for row in range(9)], pa.string_view()),
+        "r": pa.RunEndEncodedArray.from_arrays(pa.array([4, 9], pa.int16()), pa.array(["a", None])),
+        "m": pa.array([[("k", row)] for row in range(9)], pa.map_(pa.string(), pa.int8())),
+        "u": pa.UnionArray.from_sparse(
+            pa.array([row % 2 for row in range(9)], pa.int8()), [pa.array(range(9)), pa.array(["x"] * 9)]
+        ),
+        "w": pa.array([[row] for row in range(9)], pa.list_view(pa.int32())),
+    }
+)
+
+
+def read_results(layout: Layout, messages: int, spans: int) -> tuple[Any, ...]:
+    """Return the tables that messages are read into."""
+    numbers = 2 * layout.num_nodes, len(layout.variadic_nodes), 3 * spans, int(read.HEADS)
+    tables = [np.zeros(messages * each, np.int64) for each in numbers]
+    return *tables, np.zeros(int(read.READ_STATE), np.int64)
+
+
+def to_read(batches: list[pa.RecordBatch], codec: str | None = None, most: int = 4) -> tuple[Any, ...]:
+    """Return the arguments that read some batches of a schema as a stream."""
+    layout, sink = Layout.of(batches[0].schema), pa.BufferOutputStream()
+    with pa.ipc.new_stream(
+        sink, batches[0].schema, options=pa.ipc.IpcWriteOptions(compression=codec)
+    ) as writer:
+        start = sink.tell()
+        for batch in batches:
+            writer.write_batch(batch)
+    arena = Arena()
+    data = sink.getvalue().to_pybytes()
+    regions = np.array([arena.put(data), len(data)], np.int64)
+    limits = np.array([1 << 20, 1 << 20, 1 << 20, 1 << 12, 1 << 20], np.int64)
+    places = np.zeros(int(read.PLACE), np.int64)
+    first = arena.array(), layout.reading_plan, limits, 8.0, regions, places
+    spans = layout.num_buffers + 2 * len(layout.variadic_nodes)
+    return *first, int(read.STREAM), start, most, *read_results(layout, most, spans)
+
+
+def placed(arguments: tuple[Any, ...], *, pointed: bool) -> tuple[Any, ...]:
+    """Return the arguments that read the first message of a stream, given where it is."""
+    memory, plan, limits, ratio, regions, _, _, start, _, *results = arguments
+    at = int(regions[0]) + start
+    size = int(memory[at + 4 : at + 8].view("<u4")[0])
+    body = start + 8 + size
+    places = [at + 8, size, 0, body, int(regions[1]) - body]
+    if pointed:
+        state = np.zeros_like(results[-1])
+        copies = [each.copy() for each in results[:-1]]
+        interpret(signatures_of(read.read_batches)[0], 1, (*arguments[:8], 1, *copies, state))
+        results[2][:] = copies[2]
+        places[-1] = int(copies[3][2])
+    tables = regions, np.array(places, np.int64)
+    return memory, plan, limits, ratio, *tables, int(read.POINTED if pointed else read.PACKED), 0, 1, *results
+
+
+def read_ahead(rng: np.random.Generator) -> Iterator[Case]:
+    whole, cut, behind, none, _ = batches()
+    for codec in (None, "lz4"):
+        for each in ([whole, cut, none], [MIXED, MIXED.slice(2)], [behind]):
+            arguments = to_read(each, codec)
+            yield 1, arguments
+            yield 1, placed(arguments, pointed=False)
+            if codec is None:
+                yield 1, placed(arguments, pointed=True)
+            for _ in range(4):
+                memory = arguments[0].copy()
+                memory[rng.integers(64, len(memory), 3)] = rng.integers(0, 256, 3)
+                yield 1, (memory, *to_read(each, codec)[1:])
+
+
+def checked(_: np.random.Generator) -> Iterator[Case]:
+    for batch in (*batches(), MIXED):
+        for drops in (0, 1):
+            ours, arena = Batch.from_arrow(batch), Arena()
+            regions = []
+            for region in ours.spans.regions:
+                regions += [arena.put(region.array(0, region.nbytes).tobytes()), region.nbytes]
+            yield (
+                1,
+                (
+                    arena.array(),
+                    ours.layout.reading_plan,
+                    np.array(regions, np.int64),
+                    drops,
+                    ours.nodes.reshape(-1),
+                    np.array(ours.variadic_counts, np.int64),
+                    ours.spans.table.reshape(-1).copy(),
+                    np.full(1, -1),
+                ),
+            )
+
+
 def imported(_: np.random.Generator) -> Iterator[Case]:
     for batch in batches():
         yield 1, to_import(batch)
@@ -151,4 +246,6 @@ def written(rng: np.random.Generator) -> Iterator[Case]:
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     kernel.import_batch: imported,
     kernel.write_batch: written,
+    read.read_batches: read_ahead,
+    read.check_batch: checked,
 }

@@ -13,10 +13,12 @@ import pyarrow as pa
 from bowstring.benchmarks.case import Axis, Case, Explanation, LineUp, Measured, Role, Scale, Target, Way
 from bowstring.benchmarks.data.payload import fingerprint
 from bowstring.columnar.layout import Layout
-from bowstring.ipc.body.check_scalar import check
-from bowstring.ipc.body.template import MessageDecoder
+from bowstring.ipc.body.check import check
+from bowstring.ipc.body.decode import BatchDecoder
 from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.ipc.flatbuf.template import Template
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory import wrap
 
 __all__ = ["CASE"]
 
@@ -69,13 +71,15 @@ def _header_fingerprint(header: RecordBatchHeader) -> str:
 
 
 def _decode_ways(sample: _Sample, columns: str) -> Iterator[Way]:
-    # As a stream decodes its messages, which look alike; the first ones show what they look like.
-    decoder = MessageDecoder()
+    decoder = BatchDecoder.of(sample.layout, DEFAULT_LIMITS)
+    body = wrap(bytes(sample.body_length))
 
     def decode() -> RecordBatchHeader:
-        message = decoder.decode(sample.metadata)
-        header = decode_record_batch(message)
-        check(header, sample.layout, message.body_length)
+        found = None if decoder is None else decoder.one(sample.metadata, body)
+        if found is not None:
+            return sample.header._replace(nodes=found.nodes[0])
+        header = decode_record_batch(decode_message(sample.metadata))
+        check(header, sample.layout, sample.body_length)
         return header
 
     def instead() -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from bowstring.client.opening import open_stream
 from bowstring.columnar import Layout
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BowstringError, InvalidMetadata, ProtocolError, Unsupported, UsageError
-from bowstring.ipc.body.check_scalar import check
+from bowstring.ipc.body.check import check
 from bowstring.ipc.flatbuf.message import (
     Message,
     MessageKind,

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.nodes import BITS, END_BITS, Kind, Node, OffsetGroup, Offsets, Walk, evenly
-from bowstring.columnar.plan import plan_of
+from bowstring.columnar.plan import is_written, plan_of
 from bowstring.errors import InvalidMetadata, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
@@ -214,9 +214,14 @@ class Layout:
         return layout
 
     @functools.cached_property
-    def plan(self) -> Indices | None:
-        """The :mod:`bowstring.columnar.plan` of the layout; None where it has a type without one."""
+    def reading_plan(self) -> Indices | None:
+        """The :mod:`bowstring.columnar.plan` by which batches are read; None where a type has none."""
         return plan_of(self.nodes, self.longest, self.buffer_bits, self.buffer_end_bits)
+
+    @functools.cached_property
+    def plan(self) -> Indices | None:
+        """The same plan, if batches are written and taken over by it, too."""
+        return self.reading_plan if is_written(self.nodes) else None
 
     def first_buffers(self, variadic_counts: Sequence[int] = ()) -> Indices:
         """Where each node's buffers start in a batch with these variadic counts.

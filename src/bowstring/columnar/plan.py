@@ -1,13 +1,16 @@
 """The plan of a layout: what kernels must know of it, as one table of integers, made once with it.
 
-* Its head: ``nodes``, ``buffers``, ``longest`` (as of :class:`~bowstring.columnar.layout.Layout`).
+* Its head: ``nodes``, ``buffers``, ``longest`` (as of :class:`~bowstring.columnar.layout.Layout`), and the nodes
+  with ``variadic`` buffers.
 * Each node: ``parent`` (-1: it is a column), ``ordinal`` (which child, or which column), ``factor`` (its slots for
-  each slot of the parent; -1: the offsets of the parent say), ``rule`` of its null count (1: all slots are null),
-  ``first`` buffer, ``count`` of buffers, ``children``.
+  each slot of the parent; -1: something else says), ``rule`` of its null count (0: that of the metadata, 1: all
+  slots are null, 2: there is no bitmap, 3: these are runs, 4: nulls are not allowed), ``first`` buffer, ``count``
+  of buffers, ``children``.
 * Each buffer: ``node``, ``bits`` for each slot, ``end bits`` beyond the last slot, ``role`` (0: values of a fixed
-  width, 1: validity, 2: offsets, 3: the bytes that the offsets before them delimit).
+  width, 1: validity, 2: offsets, 3: the bytes that the offsets before them delimit, 4: views).
 
-The names are those of :mod:`bowstring.kernels.ipc.batch`. Views, list views, unions and runs have no plan: counts
+The names are those of :mod:`bowstring.kernels.ipc.batch`. Batches are read by the plans of all types but for maps
+whose keys are null. They are written by those of :func:`is_written`: of views, list views, unions and runs, counts
 and offsets alone do not say what their slots need.
 """
 
@@ -25,39 +28,63 @@ from bowstring.kernels.ipc import batch as kernel
 
 Table = npt.NDArray[np.int64]
 
-_ROLES: Final = {
-    Kind.VALIDITY: kernel.VALIDITY,
-    Kind.DATA: kernel.FIXED,
-    Kind.BITS: kernel.FIXED,
-    Kind.OFFSETS32: kernel.OFFSETS,
-    Kind.OFFSETS64: kernel.OFFSETS,
-    Kind.BYTES: kernel.BYTES,
+_ROLES: Final = dict.fromkeys(Kind, int(kernel.FIXED)) | {
+    Kind.VALIDITY: int(kernel.VALIDITY),
+    Kind.OFFSETS32: int(kernel.OFFSETS),
+    Kind.OFFSETS64: int(kernel.OFFSETS),
+    Kind.BYTES: int(kernel.BYTES),
+    Kind.VIEWS: int(kernel.VIEWS),
 }
+_WRITTEN: Final = {Kind.VALIDITY, Kind.DATA, Kind.BITS, Kind.OFFSETS32, Kind.OFFSETS64, Kind.BYTES}
 
 
 def plan_of(nodes: Sequence[Node], longest: int, bits: Table, end_bits: Table) -> Table | None:
-    """Return the plan of a layout of these nodes and buffers; None where a type has none."""
-    words = [len(nodes), len(bits), longest]
+    """Return the plan of a layout of these nodes and buffers; None where it cannot have one."""
+    words = [len(nodes), len(bits), longest, sum(node.variadic for node in nodes)]
     columns = 0
     for index, node in enumerate(nodes):
-        kinds = node.buffer_kinds
-        if not (_ROLES.keys() >= set(kinds) and (kinds or pa.types.is_null(node.type))):
-            return None
         ordinal, factor = columns, 1
         if node.parent < 0:
             columns += 1
         else:
             parent = nodes[node.parent]
             ordinal, factor = parent.children.index(index), _factor(parent.type)
-        rule = kernel.COUNTED if kinds else kernel.ALL_NULL
-        words += [node.parent, ordinal, factor, int(rule), node.first_buffer, len(kinds), len(node.children)]
+        rule = _rule(nodes, index)
+        if rule is None:
+            return None
+        kinds = node.buffer_kinds
+        words += [node.parent, ordinal, factor, rule, node.first_buffer, len(kinds), len(node.children)]
     kinds_of_all = [(index, kind) for index, node in enumerate(nodes) for kind in node.buffer_kinds]
     for (index, kind), *sizes in zip(kinds_of_all, bits.tolist(), end_bits.tolist(), strict=True):
-        words += [index, *sizes, int(_ROLES[kind])]
-    return np.array(words, np.int64) if nodes else None
+        words += [index, *sizes, _ROLES[kind]]
+    return np.array(words, np.int64)
+
+
+def is_written(nodes: Sequence[Node]) -> bool:
+    """Whether batches of these nodes are written and taken over by their plan."""
+    kinds = [node.buffer_kinds for node in nodes]
+    return bool(nodes) and all(
+        _WRITTEN.issuperset(each) and (each or pa.types.is_null(node.type))
+        for each, node in zip(kinds, nodes, strict=True)
+    )
 
 
 def _factor(parent: pa.DataType) -> int:
     if parent.id == pa.lib.Type_FIXED_SIZE_LIST:
         return int(parent.list_size)
-    return 1 if parent.id == pa.lib.Type_STRUCT else -1
+    return 1 if parent.id in (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION) else -1
+
+
+def _rule(nodes: Sequence[Node], index: int) -> int | None:
+    node = nodes[index]
+    outer = nodes[node.parent] if node.parent >= 0 else None
+    is_key = outer is not None and outer.parent >= 0 and outer.children[0] == index
+    is_key = is_key and nodes[outer.parent].type.id == pa.lib.Type_MAP  # type: ignore[union-attr]
+    if pa.types.is_null(node.type):
+        return None if is_key else int(kernel.ALL_NULL)
+    if node.type.id == pa.lib.Type_RUN_END_ENCODED:
+        return int(kernel.RUNS)
+    if Kind.VALIDITY not in node.buffer_kinds:
+        return int(kernel.NO_NULLS)
+    is_entries = outer is not None and outer.type.id == pa.lib.Type_MAP
+    return int(kernel.NEVER_NULL if is_key or is_entries else kernel.COUNTED)

@@ -30,7 +30,7 @@ from bowstring.errors import (
     Unsupported,
     without_frames,
 )
-from bowstring.ipc.body.check_scalar import check_offsets, check_pairs
+from bowstring.ipc.body.check import check_offsets, check_pairs
 from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.flatbuf.message import (
     MessageKind,

@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Location
     from bowstring.dissociated.events import Part
     from bowstring.dissociated.partitions import PartitionTicket
-    from bowstring.ipc.body.template import MessageTemplate
     from bowstring.limits import Limits
 
 __all__ = ["Handshake", "Lent", "Phase", "ReaderProtocol", "Use", "in_words", "opening"]
@@ -393,11 +392,6 @@ class ReaderProtocol:
         """Refuse the length of a packed body that there is no credit for (:meth:`MessageSequence.expect`)."""
         self.sequence.expect(tag, nbytes)
 
-    @property
-    def template(self) -> MessageTemplate | None:
-        """What the metadata of the last batches looked like; nothing while that is not known."""
-        return self.sequence.template
-
     def foreseen(
         self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
     ) -> bool:
@@ -405,16 +399,9 @@ class ReaderProtocol:
 
         If they are not, it is for `receive` to say what is wrong, if anything.
         """
-        return self._takes(len(tags)) and self.sequence.foreseen(prefixes, tags, kind)
-
-    def awaits(self, first: int, count: int) -> bool:
-        """Whether the next parts of the stream are that many pairs, numbered from `first` on."""
-        return self._takes(count) and self.sequence.awaits(first, count)
-
-    def _takes(self, count: int) -> bool:
-        """Whether so many batches may come now, and somebody wants them."""
         goes_on = self.error is None and self.phase is Phase.OPEN and self.use is Use.READING
-        return goes_on and (self.partitions is None or self.partitions.fits(count))
+        fits = self.partitions is None or self.partitions.fits(len(tags))
+        return goes_on and fits and self.sequence.foreseen(prefixes, tags, kind)
 
     def take(self, costs: Sequence[int]) -> None:
         """Count pairs that were foreseen, one at least, as received and given out; each takes some credit."""

@@ -16,17 +16,18 @@ from bowstring.dissociated.events import Packed, Part, Pointers
 from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, body_tag, split_body_tag
 from bowstring.dissociated.wire import END, METADATA, PREFIX_BYTES, unpack_pairs, unpack_prefix
 from bowstring.errors import LimitExceeded, ProtocolError
-from bowstring.ipc.body.template import MessageDecoder
-from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_record_batch
+from bowstring.ipc.flatbuf.message import (
+    MessageKind,
+    decode_dictionary,
+    decode_message,
+    decode_record_batch,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from bowstring.ipc.body.template import MessageTemplate
     from bowstring.ipc.flatbuf.message import Message
     from bowstring.limits import Limits
-
-__all__ = ["MessageSequence", "are_numbered", "numbered"]
 
 _HALF: Final = 1 << 31
 _PARTS: Final = (MessageKind.SCHEMA, MessageKind.RECORD_BATCH, MessageKind.DICTIONARY_BATCH)
@@ -34,15 +35,6 @@ _PARTS: Final = (MessageKind.SCHEMA, MessageKind.RECORD_BATCH, MessageKind.DICTI
 
 class MessageSequence:
     """What came of one stream and is not complete yet.
-
-    Parameters
-    ----------
-    limits
-        Bounds for what the peer sends.
-    account
-        Counts the packed bodies that came before their metadata.
-    in_order
-        Whether metadata come in order, with a body for every batch.
 
     Attributes
     ----------
@@ -53,7 +45,6 @@ class MessageSequence:
     def __init__(self, limits: Limits, account: Account, *, in_order: bool) -> None:
         self._limits = limits
         self._account = account
-        self._decoder = MessageDecoder(limits)
         self._in_order = in_order
         self._next = 0
         self._begun = False
@@ -71,13 +62,7 @@ class MessageSequence:
         self._next += 1
 
     def expect(self, tag: int, nbytes: int) -> None:
-        """Refuse the length of a packed body, before there is memory for it, where there is no credit for it.
-
-        Raises
-        ------
-        ProtocolError
-            The producer sends more than it was given credit for.
-        """
+        """Refuse the length of a packed body, before there is memory for it, where there is no credit for it."""
         if not self._account.allows(nbytes):
             message = self._metadata.get(split_body_tag(tag)[0])
             self._account.check(nbytes, None if message is None else packed_cost(message, nbytes))
@@ -87,11 +72,6 @@ class MessageSequence:
         """The number of the next part."""
         return self._next
 
-    @property
-    def template(self) -> MessageTemplate | None:
-        """What the metadata of the last batches looked like; nothing while that is not known."""
-        return self._decoder.template
-
     def foreseen(
         self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
     ) -> bool:
@@ -99,15 +79,8 @@ class MessageSequence:
 
         If they are not, taking them one by one says what is wrong, if anything.
         """
-        return self._awaits_pair() and are_numbered(self._next, prefixes, tags, kind)
-
-    def awaits(self, first: int, count: int) -> bool:
-        """Whether the next parts of the stream are surely that many pairs, numbered from `first` on."""
-        return first == self._next and first + count - 1 <= SEQUENCE_MASK and self._awaits_pair()
-
-    def _awaits_pair(self) -> bool:
-        waiting = self._metadata or self._bodies or self._end is not None
-        return self._begun and not waiting
+        waits = self._metadata or self._bodies or self._end is not None
+        return self._begun and not waits and are_numbered(self._next, prefixes, tags, kind)
 
     def take(self, count: int) -> None:
         """Count that many pairs that were foreseen, one at least, as received and given out."""
@@ -129,7 +102,7 @@ class MessageSequence:
         if kind == END:
             self._receive_end(sequence)
             return
-        decoded = self._decoder.decode(flatbuffer)
+        decoded = decode_message(flatbuffer, self._limits)
         is_schema = decoded.kind is MessageKind.SCHEMA
         if is_schema != (sequence == self._next and not self._begun):
             raise ProtocolError(
@@ -278,13 +251,7 @@ def _nbytes_of(body: Any) -> int:
 
 
 def packed_cost(message: Message, nbytes: int) -> int:
-    """Return what the packed body of a message is taken to cost (:meth:`Account.cost`).
-
-    Raises
-    ------
-    InvalidMetadata
-        The metadata is not valid.
-    """
+    """Return what the packed body of a message is taken to cost (:meth:`Account.cost`)."""
     if message.kind is MessageKind.DICTIONARY_BATCH:
         header = decode_dictionary(message).batch
     else:
@@ -295,28 +262,7 @@ def packed_cost(message: Message, nbytes: int) -> int:
 def are_numbered(
     first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
 ) -> bool:
-    """Whether pairs of metadata and body have the numbers from `first` on, which do not roll over.
-
-    Parameters
-    ----------
-    first
-        The sequence number of the first pair.
-    prefixes : ndarray of uint8, shape (pairs, bytes)
-        The untagged messages, or their beginnings.
-    tags : ndarray of uint64, shape (pairs,)
-        Of the bodies.
-    kind
-        Of all the bodies: the type in their tags.
-
-    Examples
-    --------
-    >>> prefixes = np.array([[METADATA, 7, 0, 0, 0], [METADATA, 8, 0, 0, 0]], np.uint8)
-    >>> (
-    ...     are_numbered(7, prefixes, np.array([7, 8], np.uint64)),
-    ...     are_numbered(7, prefixes, np.array([7, 9], np.uint64)),
-    ... )
-    (True, False)
-    """
+    """Whether pairs of metadata and body have the numbers from `first` on, which do not roll over."""
     count = len(tags)
     numbers = np.arange(first, first + count, dtype=np.uint64)
     said = prefixes[:, 1:PREFIX_BYTES].tobytes()
@@ -326,29 +272,3 @@ def are_numbered(
         and said == numbers.astype("<u4").tobytes()
         and tags.tobytes() == (numbers | np.uint64(body_tag(0, kind))).tobytes()
     )
-
-
-def numbered(
-    message: npt.NDArray[np.uint8], count: int
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
-    """Return the messages and tags of packed pairs that would follow one, if their metadata were the same as its.
-
-    Parameters
-    ----------
-    message : ndarray of uint8, shape (bytes,)
-        An untagged message, with its prefix.
-    count
-        How many.
-
-    Examples
-    --------
-    >>> messages, tags = numbered(np.array([METADATA, 6, 0, 0, 0, 9], np.uint8), 2)
-    >>> messages.tolist(), tags.tolist()
-    ([[1, 7, 0, 0, 0, 9], [1, 8, 0, 0, 0, 9]], [7, 8])
-    """
-    last = int.from_bytes(message[1:PREFIX_BYTES].tobytes(), "little")
-    numbers = np.arange(last + 1, last + 1 + count, dtype=np.uint64) & np.uint64(SEQUENCE_MASK)
-    messages = np.empty((count, len(message)), np.uint8)
-    messages[:] = message
-    messages[:, 1:PREFIX_BYTES] = numbers.astype("<u4").view(np.uint8).reshape(count, -1)
-    return messages, numbers | np.uint64(body_tag(0, PACKED))

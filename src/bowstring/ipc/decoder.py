@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.errors import Truncated, Unsupported, UsageError
-from bowstring.ipc.body.check_scalar import check_counts
+from bowstring.ipc.body.check import check_counts, check_offsets
+from bowstring.ipc.body.decode import BatchDecoder, Decoded, Head
 from bowstring.ipc.body.pack import unpack
-from bowstring.ipc.body.readahead import ReadAhead
+from bowstring.ipc.compression.body import decompressed_batches
 from bowstring.ipc.compression.codec import DecompressOptions, with_older_compression
 from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.ipc.dictionary.reader import Arrival, DictionaryMemo
@@ -27,6 +28,8 @@ from bowstring.ipc.options import Alignment, IpcReadOptions
 from bowstring.memory import Device, device_by_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
@@ -39,32 +42,13 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Buffer
 
-__all__ = ["Decoder", "DeviceTarget", "Selection"]
+GROWTH: Final = 8
+MOST_AHEAD: Final = 256
+"""Messages that are read at once: one at first, then so many times more each time, up to these."""
 
 
 class Selection:
-    """Some columns of a layout.
-
-    Parameters
-    ----------
-    whole
-        The layout of all columns.
-    columns
-        Positions; order and repetitions do not matter, as in pyarrow.
-
-    Raises
-    ------
-    UsageError
-        There is no column at a position.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.layout import Layout
-    >>> whole = Layout.of(pa.schema({"a": pa.int8(), "b": pa.string(), "c": pa.int8()}))
-    >>> Selection(whole, [2, 1, 2]).layout.schema.names
-    ['b', 'c']
-    """
+    """Some columns of a layout."""
 
     def __init__(self, whole: Layout, columns: Sequence[int]) -> None:
         self.whole = whole
@@ -81,13 +65,7 @@ class Selection:
         self._is_chosen = [node in chosen for node in whole.variadic_nodes]
 
     def narrowed(self, header: RecordBatchHeader) -> RecordBatchHeader:
-        """Return the header of the chosen columns.
-
-        Raises
-        ------
-        InvalidMetadata
-            The header has other numbers of nodes or buffers than the layout of all columns.
-        """
+        """Return the header of the chosen columns."""
         check_counts(header, self.whole)
         buffers = self._buffers
         if header.variadic_counts:
@@ -103,13 +81,6 @@ class Selection:
 class DeviceTarget:
     """The device that a reader brings its batches to, and their dictionaries once.
 
-    Parameters
-    ----------
-    device
-        Not the host.
-    trusted
-        As of :class:`~bowstring.ipc.compression.device.decompress.DeviceBodies`.
-
     Attributes
     ----------
     bodies
@@ -122,24 +93,12 @@ class DeviceTarget:
 
     @classmethod
     def of(cls, device: Device | str | None, *, trusted: bool) -> DeviceTarget | None:
-        """Return the target for a device or its name; None for the host.
-
-        Raises
-        ------
-        NotOnDevice
-            This process has no such device.
-        """
+        """Return the target for a device or its name; None for the host."""
         found = _device_of(device)
         return None if found is None or found.is_host else cls(found, trusted=trusted)
 
     def place(self, batch: Batch) -> Batch:
-        """Return a batch on the device.
-
-        Raises
-        ------
-        OutOfBudget
-            The device has not enough memory.
-        """
+        """Return a batch on the device."""
         bodies = self.bodies
         if batch.device is not bodies.device:
             return placed(batch, bodies.allocator, self._known, in_place=False)
@@ -147,15 +106,7 @@ class DeviceTarget:
 
 
 def _device_of(device: Any) -> Device | None:
-    """Return a device, by its name if need be.
-
-    Raises
-    ------
-    UsageError
-        It is neither a device nor a name.
-    NotOnDevice
-        This process has no such device.
-    """
+    """Return a device, by its name if need be."""
     if isinstance(device, str):
         return device_by_name(device)
     if not isinstance(device, Device | None):
@@ -166,32 +117,10 @@ def _device_of(device: Any) -> Device | None:
 class Decoder:
     """Makes batches of the messages of one stream or file.
 
-    Parameters
-    ----------
-    decoded
-        The schema message.
-    options
-        How to read.
-    limits
-        Bounds on nesting and bodies.
-    memo
-        Dictionaries that came before; by default none.
-    target
-        What brings the batches to a device; without it they stay where their bodies are.
-    memory_pool
-        Where decompressed buffers come from; by default from pyarrow's default pool.
-
     Attributes
     ----------
     schema, layout
         Of the batches: of the chosen columns only.
-
-    Raises
-    ------
-    Unsupported
-        The bodies are big-endian, and the options say to leave them so.
-    UsageError
-        A column is chosen that is not there.
     """
 
     def __init__(
@@ -218,35 +147,70 @@ class Decoder:
         self._decompression = DecompressOptions(options.use_threads, memory_pool)
         self._limits = limits
         self._target = target
+        reads_as_is = not self._is_big_endian and options.ensure_alignment is Alignment.Any
+        is_plain = reads_as_is and self._selection is None
+        self._kernel = BatchDecoder.of(self.layout, limits) if is_plain else None
 
     def batch(self, message: Message, body: Buffer) -> Batch:
-        """Make the batch of a message.
-
-        Raises
-        ------
-        InvalidData
-            The message does not fit the schema or its body, or uses a dictionary that has not come.
-        """
-        header, version = self._header(message)
+        """Make the batch of a message."""
         target = self._target
-        batch = self._unpacked(
-            header,
-            self.layout,
-            body,
-            version=version,
-            dictionaries=self._memo.complete(self.layout, header.nodes),
-            custom_metadata=message.custom_metadata,
-            target=None if target is None else target.bodies,
-        )
+        batch = self._compiled(message, body)
+        if batch is None:
+            header, version = self._header(message)
+            batch = self._unpacked(
+                header,
+                self.layout,
+                body,
+                version=version,
+                dictionaries=self._memo.complete(self.layout, header.nodes),
+                custom_metadata=message.custom_metadata,
+                target=None if target is None else target.bodies,
+            )
         return batch if target is None else target.place(batch)
 
-    def ahead(self, memory: Buffer) -> ReadAhead | None:
-        """Return what reads batches ahead in memory; None where each message is decoded by itself."""
-        if self._is_big_endian or self._selection is not None or self._target is not None:
+    def _compiled(self, message: Message, body: Buffer) -> Batch | None:
+        """Return the batch of a message that a kernel reads; None where it does not, or that is not right."""
+        decoded = self._kernel.one(message.data, body) if self._kernel is not None else None
+        if decoded is None or (decoded.codec is not None and self._target is not None):
             return None
-        if self._options.ensure_alignment is not Alignment.Any or not memory.device.is_host:
-            return None
-        return ReadAhead(self.layout, memory, self._limits, self._decompression)
+        dictionaries = self._memo.complete(self.layout, decoded.nodes[0])
+        batch = next(self._made(decoded, body, dictionaries), None)
+        if batch is not None and not body.device.is_host:
+            check_offsets(batch)
+        return batch
+
+    def _made(
+        self, decoded: Decoded, memory: Buffer, dictionaries: Mapping[int, Dictionary]
+    ) -> Iterator[Batch]:
+        lease = memory.lease
+        if decoded.codec is None:
+            return decoded.batches(self.layout, (memory.region,), dictionaries, lease)
+        return iter(
+            decompressed_batches(decoded, self.layout, memory, dictionaries, lease, self._decompression)
+        )
+
+    def reads_ahead(self, memory: Buffer) -> bool:
+        """Whether batches can be read many at a time out of memory."""
+        return self._kernel is not None and self._target is None and memory.device.is_host
+
+    def ahead(
+        self, memory: Buffer, position: int, most: int, *, together: bool = True
+    ) -> tuple[Iterator[Batch], list[Head]]:
+        """Return the batches of the next messages in memory, and where these lie; none if the first is wrong."""
+        assert self._kernel is not None
+        layout = self.layout
+        dictionaries = self._memo.all(layout) if layout.dictionaries else {}
+        if dictionaries is None:
+            return iter(()), []
+        decoded = self._kernel.stream(memory, memory.offset + position, most)
+        if decoded is None:
+            return iter(()), []
+        if decoded.codec is None:
+            return self._made(decoded, memory, dictionaries), decoded.heads
+        if not together:
+            decoded = decoded._replace(heads=decoded.heads[:1])
+        made = list(self._made(decoded, memory, dictionaries))
+        return iter(made), decoded.heads[: len(made)]
 
     @property
     def decompressed(self) -> str:
@@ -265,24 +229,12 @@ class Decoder:
         return header.buffers
 
     def needs_dictionary(self, message: Message) -> bool:
-        """Whether a chosen column uses the dictionary of a message.
-
-        Raises
-        ------
-        InvalidMetadata
-            No column at all does.
-        """
+        """Whether a chosen column uses the dictionary of a message."""
         id_ = decode_dictionary(message).id
         return id_ not in self._ids or id_ in self.layout.dictionaries
 
     def take_dictionary(self, message: Message, body: Buffer) -> Arrival:
-        """Remember the dictionary of a message for the batches behind it.
-
-        Raises
-        ------
-        InvalidData
-            The message does not fit the schema or its body.
-        """
+        """Remember the dictionary of a message for the batches behind it."""
         id_, is_delta, header = decode_dictionary(message)
         header = with_older_compression(header, message)
         layout = self._memo.layout_of(id_)
@@ -296,13 +248,7 @@ class Decoder:
         self._memo.expect(self.layout)
 
     def expect_all_dictionaries_or_none(self) -> None:
-        """Judge a stream that ended before its first batch, as Arrow C++ does: was it cut off?
-
-        Raises
-        ------
-        Truncated
-            Some of the dictionaries came, but not all.
-        """
+        """Judge a stream that ended before its first batch, as Arrow C++ does: was it cut off?"""
         expected, found = len(self.layout.dictionaries), self._memo.num_known
         if 0 < found < expected:
             raise Truncated(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from bowstring.columnar.chunked import unify_dictionaries
 from bowstring.columnar.validation import check_once, checked_choice
 from bowstring.errors import BowstringError, ClosedError, InvalidMetadata, UsageError
-from bowstring.ipc.decoder import Decoder, DeviceTarget
+from bowstring.ipc.body.decode import BEGIN, END
+from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget
 from bowstring.ipc.dictionary.reader import Arrival
 from bowstring.ipc.flatbuf.footer import (
     FILE_MAGIC,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.validation import Validated
-    from bowstring.memory import Device
+    from bowstring.memory import Buffer, Device
 
 __all__ = ["RecordBatchFileReader", "RecordBatchFileWriter", "new_file", "open_file"]
 
@@ -209,6 +210,11 @@ class RecordBatchFileReader(RecordBatchReader):
         self._end = footer.start
         self._batch_blocks = footer.batches
         self._overlaps = overlapping(footer.batches, footer.start)
+        memory = self._source.memory()
+        self._memory = memory if memory is not None and self._decoder.reads_ahead(memory) else None
+        # Batches that were read together, which one comes next, and how many they were.
+        self._ready: Iterator[Batch] = iter(())
+        self._next, self._most = -1, 1
         self._dictionary_blocks: npt.NDArray[np.void] | None = footer.dictionaries
         self.metadata = footer.metadata
 
@@ -234,16 +240,51 @@ class RecordBatchFileReader(RecordBatchReader):
         ClosedError
             The reader was closed.
         """
-        block, where = self._batch_block(i)
         with self._turn:
-            self._read_dictionaries()
-            message = self._message(block, MessageKind.RECORD_BATCH, where)
-            body = self._open().body(message.body_length, self._decoder.parts_of_body(message))
-            batch = self._decoder.batch(message, body)
+            batch = next(self._ready, None) if i == self._next else None
+            if batch is None and self._memory is not None:
+                batch = self._from_memory(i, self._memory)
+            if batch is None:
+                batch = self._alone(i)
+            else:
+                self._counts.messages += 1
+            self._next = i + 1
             self._counts.batches += 1
         return check_once(batch) if self._checks else batch
 
     get_record_batch = get_batch
+
+    def _from_memory(self, i: int, memory: Buffer) -> Batch | None:
+        """Return a batch out of memory, and more behind it in readiness; None where it needs more care."""
+        self._batch_block(i)
+        self._read_dictionaries()
+        wanted = min(GROWTH * self._most, MOST_AHEAD) if i == self._next else 1
+        blocks = self._batch_blocks[i : i + wanted].tolist()
+        ready, heads = self._decoder.ahead(memory, blocks[0][0], len(blocks), together=False)
+        count, at = 0, blocks[0][0]
+        for (offset, metadata_length, body_length), head, overlaps in zip(
+            blocks, heads, self._overlaps[i : i + wanted].tolist(), strict=False
+        ):
+            begin, end = head[BEGIN] - memory.offset, head[END] - memory.offset
+            is_said = (offset, offset + metadata_length, begin + body_length) == (at, begin, end)
+            if overlaps or not is_said or not self._is_inside(offset, metadata_length, body_length):
+                break
+            count, at = count + 1, end
+        self._ready, self._next, self._most = itertools.islice(ready, count), i, max(1, count)
+        return next(self._ready, None)
+
+    def _alone(self, i: int) -> Batch:
+        block, where = self._batch_block(i)
+        self._read_dictionaries()
+        message = self._message(block, MessageKind.RECORD_BATCH, where)
+        body = self._open().body(message.body_length, self._decoder.parts_of_body(message))
+        return self._decoder.batch(message, body)
+
+    def _is_inside(self, offset: int, metadata_length: int, body_length: int) -> bool:
+        """Whether a block lies among the messages, where one may begin."""
+        whole = offset + metadata_length + body_length
+        is_inside = offset >= len(FILE_START) and metadata_length > 0 and body_length >= 0
+        return is_inside and whole <= self._end and not (offset | metadata_length | body_length) % 8
 
     def get_batch_with_custom_metadata(self, i: int) -> RecordBatchWithMetadata:
         """Return a batch and the key-value pairs of its message, which are in the batch, too."""
@@ -264,7 +305,8 @@ class RecordBatchFileReader(RecordBatchReader):
         with self._turn:
             if self._source is not None:
                 self._source.close()
-                self._source = None
+                self._source = self._memory = None
+                self._ready = iter(())
 
     def __iter__(self) -> Iterator[Batch]:
         self._open()

@@ -31,19 +31,7 @@ _FILE_MAGIC = _WORD.unpack(b"ARRO")[0]
 def frame(
     metadata: bytes, position: int = 0, alignment: int = ALIGNMENT, *, is_legacy: bool = False
 ) -> bytes:
-    """Return metadata with their prefix, padded so that the body behind them is aligned.
-
-    Parameters
-    ----------
-    metadata
-        A message's flatbuffer.
-    position
-        Where in the stream the result will stand.
-    alignment
-        A multiple of 8.
-    is_legacy
-        Whether the prefix is that of before Arrow 0.15.
-    """
+    """Return metadata with their prefix, padded so that the body behind them is aligned."""
     prefix = _WORD.size if is_legacy else _PREFIX.size
     padding = -(position + prefix + len(metadata)) % alignment
     length = len(metadata) + padding
@@ -73,15 +61,6 @@ def read_metadata(source: Source, limits: Limits) -> bytes | None:
     """Read the next message up to its body; None at the end of the stream.
 
     A stream ends with its marker, or where the source ends between two messages.
-
-    Raises
-    ------
-    Truncated
-        The source ends within a message.
-    LimitExceeded
-        The metadata are larger than ``limits.metadata_bytes``.
-    InvalidMetadata
-        The length is negative, or the source is an Arrow file.
     """
     start = source.position
     word = source.read(_WORD.size)

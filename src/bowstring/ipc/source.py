@@ -45,23 +45,11 @@ class Source(ABC):
 
     @abstractmethod
     def size(self) -> int:
-        """Return how many bytes there are.
-
-        Raises
-        ------
-        UsageError
-            The source cannot seek.
-        """
+        """Return how many bytes there are."""
 
     @abstractmethod
     def seek(self, position: int) -> None:
-        """Go on reading at ``position``, counted from the source's beginning.
-
-        Raises
-        ------
-        UsageError
-            The source cannot seek.
-        """
+        """Go on reading at ``position``, counted from the source's beginning."""
 
     @abstractmethod
     def read(self, nbytes: int) -> bytes:
@@ -69,20 +57,7 @@ class Source(ABC):
 
     @abstractmethod
     def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:
-        """Return the next ``nbytes`` bytes as a buffer, without a copy where that can be.
-
-        Parameters
-        ----------
-        nbytes
-            Bytes of the body.
-        parts : ndarray of int64, shape (any, 2)
-            Offset and length of what will be looked at; the rest need not be read. By default all is.
-
-        Raises
-        ------
-        Truncated
-            The source ends before.
-        """
+        """Return the next ``nbytes`` bytes as a buffer, without a copy where that can be."""
 
     def memory(self) -> Buffer | None:
         """Return all bytes of a source that is memory of the host."""
@@ -94,21 +69,7 @@ class Source(ABC):
 
 
 def open_source(source: Any, memory_pool: pa.MemoryPool | None = None) -> Source:
-    """Return the reader of a source's bytes.
-
-    Parameters
-    ----------
-    source
-        A path (which is memory-mapped), anything with the buffer protocol, or a file opened for reading in
-        binary mode; also ``pyarrow.Buffer`` and ``pyarrow.NativeFile``.
-    memory_pool
-        Where the memory of bodies comes from that must be read; by default it is NumPy's or pyarrow's.
-
-    Raises
-    ------
-    UsageError
-        It is none of these.
-    """
+    """Return the reader of a source's bytes."""
     if isinstance(source, Buffer):
         return BufferSource(source)
     if isinstance(source, pa.Buffer):  # often, and what follows takes longer
@@ -367,8 +328,13 @@ def region_around(
 
     Without NumPy: what was decompressed has driven its code from the caches, and a buffer is asked one by one.
     """
-    places = [(buffer.address, buffer.size) for buffer in buffers]
-    begin = min((address for address, nbytes in places if nbytes), default=0)
-    end = max((address + nbytes for address, nbytes in places if nbytes), default=0)
-    offsets = [address - begin if nbytes else 0 for address, nbytes in places]
+    begin = end = 0
+    places = []
+    for buffer in buffers:
+        address, nbytes = buffer.address, buffer.size
+        places.append(address if nbytes else 0)
+        if nbytes:
+            begin = min(begin, address) if end else address
+            end = max(end, address + nbytes)
+    offsets = [place - begin if place else 0 for place in places]
     return offsets, [foreign_region(begin, end - begin, kept_with(buffers, memory_pool))] if end else []

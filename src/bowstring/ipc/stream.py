@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import collections
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from bowstring.columnar.validation import check_once, checked_choice
 from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
-from bowstring.ipc.body.template import MessageDecoder
-from bowstring.ipc.decoder import Decoder, DeviceTarget
-from bowstring.ipc.flatbuf.message import Message, MessageKind
+from bowstring.ipc.body.decode import END
+from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget
+from bowstring.ipc.flatbuf.message import Message, MessageKind, decode_message
 from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.ipc.framing import read_metadata
 from bowstring.ipc.options import IpcReadOptions, check_reading
@@ -21,12 +20,13 @@ from bowstring.ipc.writer import RecordBatchWriter
 from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.validation import Validated
-    from bowstring.ipc.body.readahead import ReadAhead
-    from bowstring.memory import Device
+    from bowstring.memory import Buffer, Device
 
 __all__ = [
     "RecordBatchStreamReader",
@@ -167,17 +167,18 @@ class RecordBatchStreamReader(SequentialReader):
         chosen, target = IpcReadOptions.of(options), DeviceTarget.of(device, trusted=trusted)
         self._source: Source | None = open_source(source, memory_pool)
         self._ended = False
-        self._messages = MessageDecoder(limits)
-        self._ready: collections.deque[Batch] = collections.deque()
+        self._ready: Iterator[Batch] = iter(())
+        self._memory: Buffer | None = None
+        self._most = 1
         try:
             message = self._next_message()
             if message is None:
                 raise Truncated("the stream ends before its schema")
             decoded = decode_schema(message, limits)
             self._decoder = Decoder(decoded, chosen, limits, target=target, memory_pool=memory_pool)
-            # Made when it is known what to look for: most streams are over before.
-            self._ahead: ReadAhead | None = None
-            self._has_asked = False
+            memory = self._source.memory()
+            if memory is not None and self._decoder.reads_ahead(memory):
+                self._memory = memory
         except BaseException:
             self.close()
             raise
@@ -194,13 +195,21 @@ class RecordBatchStreamReader(SequentialReader):
         ClosedError
             The reader was closed.
         """
-        return check_once(self._next_batch()) if self._checks else self._next_batch()
-
-    def _next_batch(self) -> Batch:
-        if self._ready or self._read_ahead():
+        batch = next(self._ready, None)
+        if batch is None and self._memory is not None and not self._ended:
+            batch = self._read_ahead(self._memory)
+        if batch is None:
+            batch = self._next_batch()
+        else:
             self._counts.messages += 1
             self._counts.batches += 1
-            return self._ready.popleft()
+        return check_once(batch) if self._checks else batch
+
+    # Its end is a StopIteration.
+    __next__ = read_next_batch
+
+    def _next_batch(self) -> Batch:
+        """Read the next batch by itself, and the dictionaries before it."""
         decoder = self._decoder
         while (message := self._next_message()) is not None:
             source = self._open()
@@ -223,7 +232,7 @@ class RecordBatchStreamReader(SequentialReader):
 
     def close(self) -> None:
         """Let go of the source; batches that were read live on."""
-        self._ready.clear()
+        self._ready, self._memory = iter(()), None
         if self._source is not None:
             self._source.close()
             self._source = None
@@ -242,24 +251,17 @@ class RecordBatchStreamReader(SequentialReader):
         if metadata is None:
             return None
         self._counts.messages += 1
-        return self._messages.decode(metadata)
+        return decode_message(metadata, self._limits)
 
-    def _read_ahead(self) -> bool:
-        """Take batches that look like the last ones; whether there are any."""
-        template, source = self._messages.template, self._source
-        if template is None or source is None or self._ended:
-            return False
-        if not self._has_asked:
-            self._has_asked = True
-            memory = source.memory()
-            self._ahead = None if memory is None else self._decoder.ahead(memory)
-        dictionaries = None if self._ahead is None else self._decoder.dictionaries()
-        if self._ahead is None or dictionaries is None:
-            return False
-        batches, position = self._ahead.take(source.position, template, dictionaries)
-        source.seek(position)
-        self._ready.extend(batches)
-        return bool(batches)
+    def _read_ahead(self, memory: Buffer) -> Batch | None:
+        """Read the next messages at once, and return the first batch; None where the next one needs more care."""
+        source, wanted = self._open(), self._most
+        self._ready, heads = self._decoder.ahead(memory, source.position, wanted)
+        if heads:
+            source.seek(heads[-1][END] - memory.offset)
+        # More each time, as long as that goes well: a stream may be left soon, or have other messages in between.
+        self._most = min(GROWTH * wanted, MOST_AHEAD) if len(heads) == wanted else max(1, len(heads))
+        return next(self._ready, None)
 
 
 class RecordBatchStreamWriter(RecordBatchWriter):

@@ -8,7 +8,7 @@ put back to be read as any others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -35,15 +35,6 @@ _LEAST: Final = 8
 class Rows:
     """What is foreseen, and a row of bytes for all that lies before each body: header, untagged message, header.
 
-    Parameters
-    ----------
-    untagged, body
-        Lengths of the messages, in bytes.
-    kind
-        Highest byte of the tags.
-    count
-        How many to read at once.
-
     Attributes
     ----------
     before
@@ -55,20 +46,13 @@ class Rows:
         body. As long as there are any, nothing else can be received.
     landing
         Whether the rest of a body is waited for just now.
-    as_said
-        Whether what lay before the bodies was, the last time, byte for byte what `say` said.
-
-    Examples
-    --------
-    >>> Rows(untagged=100, body=1 << 16, kind=0, count=16).before
-    148
     """
 
     def __init__(self, untagged: int, body: int, kind: int, count: int) -> None:
         self.before = 2 * HEADER_BYTES + untagged
         self.body = body
         self.begun = self._next = 0
-        self.landing = self.as_said = False
+        self.landing = False
         self._first = pack_header(None, 0, untagged)
         second = pack_header(kind << _KIND_SHIFT, 0, body)
         self._second = second[:_TAG], second[_KIND:]
@@ -77,7 +61,6 @@ class Rows:
         self._table = np.frombuffer(self._view, np.uint8).reshape(count, self.before)
         self.most = count
         self._likely = count
-        self._said = memoryview(b"")
 
     @classmethod
     def suits(cls, untagged: int, count: int) -> bool:
@@ -119,35 +102,9 @@ class Rows:
         """Take note of how many were there: offering room for many more costs more than another call."""
         self._likely = 2 * count + _LEAST
 
-    def say(self, messages: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64]) -> None:
-        """Foresee whole rows: what comes is then compared with all of it, which costs less than its headers alone.
-
-        Parameters
-        ----------
-        messages : ndarray of uint8, shape (rows, bytes)
-            The untagged messages that should come next.
-        tags : ndarray of uint64, shape (rows,)
-            Of the bodies behind them.
-        """
-        said = np.empty((len(messages), self.before), np.uint8)
-        said[:, :HEADER_BYTES] = np.frombuffer(self._first, np.uint8)
-        said[:, HEADER_BYTES:-HEADER_BYTES] = messages
-        second = said[:, -HEADER_BYTES:]
-        second[:, :_TAG] = np.frombuffer(self._second[0], np.uint8)
-        second[:, _TAG:_LENGTH] = tags.astype("<u8").view(np.uint8).reshape(-1, _LENGTH - _TAG)
-        second[:, _KIND:] = np.frombuffer(self._second[1], np.uint8)
-        whole: Any = said.reshape(-1)
-        self._said = memoryview(whole)
-
-    def passed(self, count: int) -> None:
-        """Count rows that were said, and have come."""
-        self._said = self._said[count * self.before :]
-
     def right(self, most: int) -> int:
         """Return how many of the first rows have the headers that were foreseen."""
-        nbytes = most * self.before
-        self.as_said = bytes(self._view[:nbytes]) == bytes(self._said[:nbytes])
-        if self.as_said or self._are_right(0, most):
+        if self._are_right(0, most):
             return most
         return next(row for row in range(most) if not self._are_right(row, row + 1))
 
@@ -188,11 +145,5 @@ class Rows:
 
 
 def cut(view: memoryview, nbytes: int) -> list[memoryview]:
-    """Return pieces of that many bytes each, as many as there are.
-
-    Examples
-    --------
-    >>> [bytes(piece) for piece in cut(memoryview(b"abcde"), 2)]
-    [b'ab', b'cd']
-    """
+    """Return pieces of that many bytes each, as many as there are."""
     return [view[start : start + nbytes] for start in range(0, view.nbytes - nbytes + 1, nbytes)]

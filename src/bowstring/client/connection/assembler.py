@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bowstring.client.connection.decode_many import Found, PointedRun, Together, pointed_ahead
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.dictionary import Dictionaries, Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.dissociated.addresses import AnnouncedRegions
 from bowstring.dissociated.credits import Account
 from bowstring.dissociated.events import Announced, Packed, Part, Pointers
+from bowstring.dissociated.wire import PREFIX_BYTES
 from bowstring.errors import ProtocolError, Unsupported
-from bowstring.ipc.body.check_bulk import leave_out_unused_bitmaps
-from bowstring.ipc.body.check_scalar import check_offsets, check_pairs
+from bowstring.ipc.body.check import check_offsets, check_pairs, leave_out_unused_bitmaps
+from bowstring.ipc.body.decode import COUNT, NBYTES, BatchDecoder
 from bowstring.ipc.body.pack import unpack
+from bowstring.ipc.compression.body import decompressed_batches
+from bowstring.ipc.compression.codec import DEFAULT_DECOMPRESSION
 from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.flatbuf.message import (
     MessageKind,
@@ -41,19 +43,19 @@ from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
     import queue
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
 
+    from bowstring.client.connection.decode_many import PointedRun
     from bowstring.client.connection.remote import RemoteMemory
     from bowstring.client.connection.runs import Run
     from bowstring.dissociated.reader import Lent, ReaderProtocol
-    from bowstring.ipc.body.template import MessageTemplate
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.ipc.flatbuf.message import Message
     from bowstring.limits import Limits
-    from bowstring.memory import Device, OpenedEvent
+    from bowstring.memory import Buffer, Device, OpenedEvent
 
 __all__ = ["Assembled", "Assembler"]
 
@@ -82,25 +84,7 @@ class Assembled(NamedTuple):
 
 
 class Assembler:
-    """Turns the parts of one stream into batches.
-
-    Parameters
-    ----------
-    limits
-        Bounds for metadata and bodies.
-    protocol
-        Counts what is lent.
-    notes
-        Where a lease that ends puts what was lent.
-    bodies
-        What decompresses for a device, where batches shall be on one.
-    private
-        Whether memory of the host is mapped copy-on-write, for views that may be written.
-    remote
-        Memory of the server that is read with keys, where the transport can do that.
-    allocation
-        Opens what the URI of a server lends whole, by a handle of the driver's: addresses are offsets into it.
-    """
+    """Turns the parts of one stream into batches."""
 
     def __init__(
         self,
@@ -124,7 +108,7 @@ class Assembler:
         self.schema: pa.Schema | None = None
         self._layout: Layout | None = None
         self._memo = DictionaryMemo()
-        self._together: Together | None = None
+        self._kernel: BatchDecoder | None = None
         # Memory that others may free when we have hung up, and the devices that it was opened on.
         self.borrows = False
         self.lenders: set[Device] = set()
@@ -133,13 +117,7 @@ class Assembler:
         self._unchecked: list[Batch] = []
 
     def take(self, part: Part) -> Assembled | None:
-        """Take the next part; return the batch, if it is one.
-
-        Raises
-        ------
-        InvalidMetadata, InvalidBody, ProtocolError, Unsupported, LimitExceeded
-            The part is not what the format, the protocol or a bound allows.
-        """
+        """Take the next part; return the batch, if it is one."""
         kind = part.message.kind
         if isinstance(part.body, Pointers):
             self._open_allocation()
@@ -163,51 +141,77 @@ class Assembler:
             self._unchecked.clear()
         return found
 
-    def take_run(self, run: Run, template: MessageTemplate | None) -> list[Assembled]:
+    def take_run(self, run: Run) -> list[Assembled]:
         """Make batches of a run: those in front that are surely right."""
-        if template is None or self._together is None or self._unchecked:
-            return []
-        batches, sizes = self._together.batches(run, template)
-        charged = self._protocol.charged
-        return [
-            Assembled(batch, nbytes, nbytes if charged else 0, until_delivered=True, cost=nbytes)
-            for batch, nbytes in zip(batches, sizes, strict=True)
-        ]
+        taken: list[Assembled] = []
+        layout, kernel, charged = self._layout, self._kernel, self._protocol.charged
+        if layout is None or kernel is None or self._unchecked or not run.bodies.device.is_host:
+            return taken
+        dictionaries = self._memo.all(layout)
+        while dictionaries is not None and len(taken) < len(run.tags):
+            bodies = run.bodies.slice(len(taken) * run.body, (len(run.tags) - len(taken)) * run.body)
+            decoded = kernel.run(run.messages[len(taken) :, PREFIX_BYTES:], bodies, run.body)
+            if decoded is None or decoded.codec is not None:
+                break
+            batches = decoded.batches(layout, (bodies.region,), dictionaries, None)
+            taken += [
+                Assembled(
+                    batch,
+                    head[NBYTES],
+                    head[NBYTES] if charged else 0,
+                    until_delivered=True,
+                    cost=Account.cost(head[NBYTES], head[COUNT], run.body),
+                )
+                for batch, head in zip(batches, decoded.heads, strict=True)
+            ]
+        return taken
 
-    def take_pointed(self, run: PointedRun, template: MessageTemplate | None) -> list[Assembled]:
+    def take_pointed(self, run: PointedRun) -> list[Assembled]:
         """Make batches of a run of pointers: those in front that are surely right."""
-        layout = self._layout
-        if template is None or layout is None or self._unchecked or self._reads is not None:
+        layout, kernel = self._layout, self._kernel
+        if layout is None or kernel is None or self._unchecked or self._reads is not None:
             return []
         self._open_allocation()
         dictionaries = self._memo.all(layout)
-        if dictionaries is None:
+        count = min(run.leading, kernel.most(run.bodies.shape[1] - 1))
+        if dictionaries is None or not count:
             return []
-        counts = template.variadic_counts
-        found = pointed_ahead(run, template, layout, self.announced, self._limits)
-        return [self._lent(layout, each, counts, dictionaries) for each in found]
+        pairs = run.bodies[:count, 1:]
+        try:
+            spans, regions = self.resolve(pairs.reshape(-1, 2))
+        except ProtocolError:  # for whoever looks at each of them to say of which
+            return []
+        if not all(region.device.is_host for region in regions):
+            return []
+        tables = spans.reshape(count, -1, 3)
+        decoded = kernel.pointed(run.messages[:count, PREFIX_BYTES:], tables, regions)
+        if decoded is None:
+            return []
+        held, is_lent = Dictionaries(dictionaries), (pairs != 0).any(axis=2)
+        taken = []
+        for head, nodes, variadic, table, pair, lends in zip(
+            decoded.heads, decoded.nodes, decoded.counts, tables, pairs, is_lent, strict=False
+        ):
+            used = _numbered(table, regions)
+            credit = head[NBYTES] if self._protocol.charged else 0
+            lent = self._protocol.lend(pair[lends, 0], credit)
+            batch = Batch.from_parts(
+                layout,
+                head[0],
+                nodes,
+                spans=table,
+                regions=used,
+                variadic_counts=variadic,
+                dictionaries=held,
+                lease=self._lease(used, lent),
+            )
+            taken.append(Assembled(batch, head[NBYTES], credit, until_delivered=False))
+        return taken
 
     @property
     def _reads(self) -> RemoteMemory | None:
         """What bodies of pointers are read from into memory of this process; ``None`` where they are mapped."""
         return self._remote if self._remote is not None and self._remote.known else None
-
-    def _lent(
-        self, layout: Layout, found: Found, counts: tuple[int, ...], dictionaries: dict[int, Dictionary]
-    ) -> Assembled:
-        credit = found.nbytes if self._protocol.charged else 0
-        lent = self._protocol.lend(found.addresses, credit)
-        batch = Batch.from_parts(
-            layout,
-            found.num_rows,
-            found.nodes,
-            spans=found.spans,
-            regions=found.regions,
-            variadic_counts=counts,
-            dictionaries=dictionaries,
-            lease=self._lease(found.regions, lent),
-        )
-        return Assembled(batch, found.nbytes, credit, until_delivered=False)
 
     def _lease(self, regions: tuple[Region, ...], lent: Lent | None) -> Lease:
         return Lease(regions, None if lent is None else self._notes, lent)
@@ -216,13 +220,7 @@ class Assembler:
         return int(header.buffers[:, 1].sum()) if self._protocol.charged else 0
 
     def announce(self, event: Announced) -> bool:
-        """Enter a region of the peer's; return whether this process had it mapped already.
-
-        Raises
-        ------
-        ProtocolError, LimitExceeded, InvalidRegion, NotOnDevice
-            The region is not what was announced, or not allowed. Its descriptor is closed.
-        """
+        """Enter a region of the peer's; return whether this process had it mapped already."""
         attachment = event.attachment
         if isinstance(event.handle, KeyedHandle):
             if self._remote is None:
@@ -298,7 +296,7 @@ class Assembler:
         self.schema = schema
         self._layout = layout
         self._memo.expect(self._layout)
-        self._together = Together(self._layout, self._memo)
+        self._kernel = BatchDecoder.of(self._layout, self._limits)
 
     def _take_dictionary(self, part: Part) -> None:
         header = decode_dictionary(part.message)
@@ -327,13 +325,17 @@ class Assembler:
                         found=body.nbytes,
                         where=where,
                     )
+                lease = Lease((body.region,))
+                made = None if resident else self._compiled(part, body, layout, dictionaries, lease)
+                if made is not None:
+                    return made
                 return unpack(
                     header,
                     layout,
                     body,
                     version=part.message.version,
                     dictionaries=dictionaries,
-                    lease=Lease((body.region,)),
+                    lease=lease,
                     custom_metadata=part.message.custom_metadata,
                     limits=self._limits,
                     # Dictionaries grow on the host, and go to the device as they are when a batch uses them.
@@ -342,24 +344,28 @@ class Assembler:
             case _:
                 raise ProtocolError("a body is missing", where=where)
 
+    def _compiled(
+        self, part: Part, body: Buffer, layout: Layout, dictionaries: dict[int, Dictionary], lease: Lease
+    ) -> Batch | None:
+        """Return the batch of a packed body that a kernel reads; None where it does not, or that is not right."""
+        decoded = None if self._kernel is None else self._kernel.one(part.message.data, body)
+        if decoded is None:
+            return None
+        if decoded.codec is None:
+            (batch,) = decoded.batches(layout, (body.region,), dictionaries, lease)
+            if not body.device.is_host:
+                check_offsets(batch)
+            return batch
+        if self._bodies is not None:
+            return None
+        made = decompressed_batches(decoded, layout, body, dictionaries, lease, DEFAULT_DECOMPRESSION)
+        return made[0] if made else None
+
     def resolve(self, pairs: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
         """Turn the addresses and lengths of a body into memory of this process, which a batch can view.
 
         Regions are mapped already, or objects of this process; where there are keys for remote reads, the bytes are
         fetched here.
-
-        Parameters
-        ----------
-        pairs : ndarray of uint64, shape (buffers, 2)
-
-        Returns
-        -------
-        Rows of (index among the regions, offset, bytes), and the regions.
-
-        Raises
-        ------
-        ProtocolError
-            A buffer lies outside the announced regions, or on several devices.
         """
         if self._reads is not None:
             return self._reads.fetch(pairs)
@@ -368,14 +374,7 @@ class Assembler:
 
     def _regions_of(self, spans: npt.NDArray[np.int64]) -> tuple[Region, ...]:
         """Return the regions that some rows use, and number them so in the rows."""
-        announced = self.announced.regions
-        if len(announced) <= 1:
-            return tuple(announced)
-        present = spans[:, 2] != 0  # an empty buffer lies nowhere, whatever its row says
-        used, numbers = np.unique(spans[present, 0], return_inverse=True)
-        spans[present, 0] = numbers.reshape(-1)
-        spans[~present, 0] = 0
-        found = tuple(announced[index] for index in used.tolist()) or (announced[0],)
+        found = _numbered(spans, self.announced.regions)
         devices = {region.device for region in found}
         if len(devices) > 1:
             raise ProtocolError(
@@ -396,8 +395,10 @@ class Assembler:
         """Make a batch over the producer's memory, with the lease that says so when it ends."""
         if header.compression is not None or part.message.version is not MetadataVersion.V5:
             raise Unsupported("a body of pointers must be plain and of metadata version V5")
-        check_pairs(header, layout, body.pairs[:, 1])
-        spans, regions = self.resolve(body.pairs)
+        resolved = None if resident else self._resolved(part, body)
+        if resolved is None:
+            check_pairs(header, layout, body.pairs[:, 1])
+        spans, regions = resolved or self.resolve(body.pairs)
         addresses = body.addresses
         device = None if not regions or regions[0].device.is_host else regions[0].device
         credit = 0 if resident or self._reads is not None else self._credit(header)
@@ -405,7 +406,8 @@ class Assembler:
         if self._reads is not None and lent is not None:  # what was read is not needed any more
             self._notes.put(lent)
             lent = None
-        leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
+        if resolved is None:
+            leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
         batch = Batch.from_parts(
             layout,
             header.length,
@@ -420,7 +422,32 @@ class Assembler:
         if self.awaited is not None and not batch.device.is_host:
             self._unchecked.append(batch)
             return batch
-        # In the thread that hears the producer's questions: it must not wait for the user's kernels.
-        with batch.device.aside():
-            check_offsets(batch)
+        if resolved is None or device is not None:
+            # In the thread that hears the producer's questions: it must not wait for the user's kernels.
+            with batch.device.aside():
+                check_offsets(batch)
         return batch
+
+    def _resolved(
+        self, part: Part, body: Pointers
+    ) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]] | None:
+        """Return spans and regions of a body that a kernel finds right; None where it does not."""
+        if self._kernel is None or self._reads is not None:
+            return None
+        try:
+            spans, regions = self.resolve(body.pairs)
+        except ProtocolError:
+            return None
+        message = np.frombuffer(part.message.data, np.uint8)[None]
+        return (spans, regions) if self._kernel.pointed(message, spans[None], regions) is not None else None
+
+
+def _numbered(spans: npt.NDArray[np.int64], regions: Sequence[Region]) -> tuple[Region, ...]:
+    """Return those of some regions that some rows use, and number them so in the rows."""
+    if len(regions) <= 1:
+        return tuple(regions)
+    present = spans[:, 2] != 0  # an empty buffer lies nowhere, whatever its row says
+    used, numbers = np.unique(spans[present, 0], return_inverse=True)
+    spans[present, 0] = numbers.reshape(-1)
+    spans[~present, 0] = 0
+    return tuple(regions[index] for index in used.tolist()) or (regions[0],)

@@ -315,7 +315,7 @@ class Connection:
     def _take_foreseen(self, run: Any, take: Callable[..., list[Assembled]]) -> int:
         with self.changed:
             protocol = self._protocol
-            taken = take(run, protocol.template) if run.in_order(protocol) else []
+            taken = take(run) if run.in_order(protocol) else []
             if taken:
                 protocol.take([each.cost for each in taken])
                 self._batches.extend(taken)

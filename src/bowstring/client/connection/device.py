@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from bowstring.dissociated.reader import in_words
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, without_frames
-from bowstring.ipc.body.check_scalar import check_offsets
+from bowstring.ipc.body.check import check_offsets
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import OpenedEvent, find_device, mappings
 from bowstring.memory.cuda.driver import Capturing, no_such_stream, nothing_runs

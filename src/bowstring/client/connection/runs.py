@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from bowstring.dissociated.sequence import numbered
-from bowstring.dissociated.tags import PACKED, is_packed, split_body_tag
-from bowstring.dissociated.wire import PREFIX_BYTES
+from bowstring.dissociated.tags import PACKED, is_packed
 from bowstring.errors import OutOfBudget
 from bowstring.transport.scatter_read import Rows, cut
 
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from bowstring.memory.buffer import PrivateMemory
     from bowstring.transport import Channel
 
-__all__ = ["Run", "Runs"]
-
 # Each call finds the processor's caches full of the bodies of the one before: in calls of 1 MiB the Python of a
 # batch of 64 KiB took twice as long.
 _BLOCK: Final = 4 << 20
@@ -32,8 +28,6 @@ _MOST: Final = 256
 _ALIGNMENT: Final = 64
 _WORTH: Final = 32
 _MOST_PATIENCE: Final = 4096
-# How often as many pairs as may come at once are foreseen together: each time costs as much as some of them.
-_WINDOW: Final = 4
 
 
 class Run(NamedTuple):
@@ -47,21 +41,15 @@ class Run(NamedTuple):
         The bodies, one behind the other.
     body
         Bytes of each.
-    first, metadata
-        Where all pairs have the same metadata, and are numbered one after the other: the first number, and that.
     """
 
     messages: npt.NDArray[np.uint8]
     tags: npt.NDArray[np.uint64]
     bodies: Buffer
     body: int
-    first: int = -1
-    metadata: bytes | None = None
 
     def in_order(self, protocol: ReaderProtocol) -> bool:
         """Whether these are surely the next parts of a stream, all of them."""
-        if self.metadata is not None:
-            return protocol.awaits(self.first, len(self.tags))
         return protocol.foreseen(self.messages, self.tags)
 
     def pair(self, index: int) -> tuple[memoryview, int, Buffer]:
@@ -70,51 +58,8 @@ class Run(NamedTuple):
         return message, int(self.tags[index]), self.bodies.slice(index * self.body, self.body)
 
 
-class _Ahead:
-    """Pairs that would come next if all went on as it did: of the same metadata as the last one.
-
-    Parameters
-    ----------
-    rows
-        Compares what comes with them.
-    message : ndarray of uint8, shape (bytes,)
-        The last untagged message.
-    count
-        How many to foresee.
-    """
-
-    def __init__(self, rows: Rows, message: npt.NDArray[np.uint8], count: int) -> None:
-        self._messages, self._tags = numbered(message, count)
-        self._metadata = message[PREFIX_BYTES:].tobytes()
-        self._first = split_body_tag(int(self._tags[0]))[0]
-        self._at = 0
-        self._rows = rows
-        rows.say(self._messages, self._tags)
-
-    @property
-    def left(self) -> int:
-        """How many have not come yet."""
-        return len(self._tags) - self._at
-
-    def run(self, bodies: Buffer, count: int, body: int) -> Run:
-        """Return the first of them, which have come."""
-        begin, end = self._at, self._at + count
-        self._at = end
-        self._rows.passed(count)
-        pairs = self._messages[begin:end], self._tags[begin:end]
-        return Run(*pairs, bodies, body, self._first + begin, self._metadata)
-
-
 class Runs:
-    """What comes over one connection, as far as it can be foreseen.
-
-    Parameters
-    ----------
-    channel
-        The connection.
-    allocator
-        Where bodies land.
-    """
+    """What comes over one connection, as far as it can be foreseen."""
 
     def __init__(self, channel: Channel, allocator: Allocator | PrivateMemory) -> None:
         self._channel = channel
@@ -127,8 +72,6 @@ class Runs:
         self._used = self._next = 0
         self._turns = self._pause = 0
         self._patience = _WORTH
-        self._ahead: _Ahead | None = None
-        self._metadata = b""
 
     @property
     def landing(self) -> bool:
@@ -178,11 +121,6 @@ class Runs:
         """Return what was foreseen and is there; ``None`` if that is nothing.
 
         Where something is foreseen and nothing at all is there, that is waited for, at most `idle` seconds.
-
-        Raises
-        ------
-        BowstringError
-            As :meth:`bowstring.transport.Channel.receive_rows`.
         """
         rows = self._rows
         if rows is None or self._untagged >= 0 or not self._room(rows.body):
@@ -194,22 +132,7 @@ class Runs:
         bodies = block.slice(used * rows.body, count * rows.body)
         self._used += count
         self._turns += count
-        return self._run(rows, bodies, count)
-
-    def _run(self, rows: Rows, bodies: Buffer, count: int) -> Run:
-        """Return what has come, and foresee more where that is always the same."""
-        ahead = self._ahead
-        if rows.as_said and ahead is not None:
-            run = ahead.run(bodies, count, rows.body)
-            if ahead.left < rows.most:
-                self._ahead = _Ahead(rows, run.messages[-1], _WINDOW * rows.most)
-            return run
-        run = Run(rows.messages(count), rows.tags(count), bodies, rows.body)
-        last = run.messages[-1]
-        before, self._metadata = self._metadata, last[PREFIX_BYTES:].tobytes()
-        # Not where it differs from batch to batch: then nothing that is said comes true.
-        self._ahead = _Ahead(rows, last, rows.most) if self._metadata == before else None
-        return run
+        return Run(rows.messages(count), rows.tags(count), bodies, rows.body)
 
     def _room(self, body: int) -> bool:
         """Have room for one body at least; false where others must let some go before."""
@@ -231,7 +154,7 @@ class Runs:
 
     def forget(self) -> None:
         """Foresee nothing more."""
-        self._last, self._rows, self._ahead = (-1, -1), None, None
+        self._last, self._rows = (-1, -1), None
         self.forget_memory()
 
     def forget_memory(self) -> None:

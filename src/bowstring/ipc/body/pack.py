@@ -13,8 +13,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.errors import InvalidMetadata
-from bowstring.ipc.body.check_bulk import leave_out_unused_bitmaps
-from bowstring.ipc.body.check_scalar import check, check_offsets
+from bowstring.ipc.body.check import check, check_offsets, leave_out_unused_bitmaps
 from bowstring.ipc.compression.body import decompressed_body
 from bowstring.ipc.compression.codec import DEFAULT_DECOMPRESSION, DecompressOptions, all_compressed
 from bowstring.ipc.flatbuf.message import MetadataVersion, RecordBatchHeader, without_bitmaps_of_4
@@ -66,14 +65,7 @@ class Packed(NamedTuple):
 
 
 def laid_out(batch: Batch) -> Packed:
-    """Lay out the body of a batch without its pieces, as a message needs it whose body goes by pointers.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> laid_out(Batch.from_arrow(pa.record_batch({"a": [1, 2, 3]}))).body_length
-    64
-    """
+    """Lay out the body of a batch without its pieces, as a message needs it whose body goes by pointers."""
     return _placed(batch.nodes, batch.spans.table[:, _LENGTH])
 
 
@@ -87,25 +79,7 @@ def _placed(nodes: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Pac
 
 
 def pack(batch: Batch, codec: pa.Codec | None = None, *, use_threads: bool = True) -> Packed:
-    """Lay out the body of a batch, without copying what is on the host.
-
-    Parameters
-    ----------
-    batch
-        On any device.
-    codec
-        From :func:`bowstring.ipc.compression.codec.codec_of`: each buffer is compressed where that makes it
-        smaller.
-    use_threads
-        Whether several threads may compress.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> packed = pack(Batch.from_arrow(pa.record_batch({"a": [1, 2, 3], "b": ["x", "y", "z"]})))
-    >>> packed.body_length, packed.buffers.tolist()
-    (192, [[0, 0], [0, 24], [64, 0], [64, 16], [128, 3]])
-    """
+    """Lay out the body of a batch, without copying what is on the host."""
     if codec is not None:
         return _packed_compressed(batch, codec, use_threads=use_threads)
     if batch.device.is_host:
@@ -176,48 +150,6 @@ def unpack(
     """Check a header against its layout and a body, and make the batch.
 
     Only what is compressed, what is in the other byte order, and what lies where its type cannot be read is copied.
-
-    Parameters
-    ----------
-    header, layout
-        From the message, and of the stream's schema.
-    body
-        All of the message's body, at any address.
-    version
-        Of the message: unions of V4 carry a validity bitmap, which is left out.
-    dictionaries, lease, custom_metadata
-        Handed on to the batch.
-    is_big_endian
-        Whether the schema says that bodies are.
-    alignment
-        What is copied because of its address, as :func:`~bowstring.ipc.body.pack.aligned` says.
-    decompression
-        By what a compressed body is decompressed.
-    limits
-        Bound what a compressed body may become.
-    target
-        Where a compressed body goes, when it is not big-endian; by default to the device of the body.
-
-    Raises
-    ------
-    InvalidMetadata, InvalidBody
-        Structure or offsets do not fit, or a compressed buffer is not what its length says.
-    LimitExceeded
-        The body is compressed, and would become too large.
-    Unsupported
-        V4 unions have nulls of their own.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.layout import Layout
-    >>> from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
-    >>> from bowstring.memory import wrap
-    >>> record_batch = pa.record_batch({"a": [1, 2, 3]})
-    >>> message = pa.ipc.read_message(record_batch.serialize())
-    >>> header = decode_record_batch(decode_message(message.metadata))
-    >>> unpack(header, Layout.of(record_batch.schema), wrap(message.body)).num_rows
-    3
     """
     if version is MetadataVersion.V4:
         header = without_bitmaps_of_4(header, layout)
@@ -286,27 +218,7 @@ def _with_nulls_of_types(header: RecordBatchHeader, layout: Layout) -> RecordBat
 
 
 def aligned(batch: Batch, how: Alignment = Alignment.Any) -> Batch:
-    """Return a batch whose buffers can all be read where they are: the batch itself where they can already.
-
-    Parameters
-    ----------
-    batch
-        On any device. Its dictionaries are left as they are.
-    how
-        ``Alignment.At64Byte`` copies what does not lie at a multiple of 64 bytes; the others what does not lie at a
-        multiple of :func:`needed_alignment`.
-
-    Examples
-    --------
-    >>> from bowstring.columnar.batch import Batch
-    >>> from bowstring.columnar.layout import Layout
-    >>> from bowstring.memory import wrap
-    >>> layout = Layout.of(pa.schema({"a": pa.int32()}))
-    >>> odd = wrap(np.zeros(3, np.int32)).slice(1, 8)
-    >>> batch = Batch.from_parts(layout, 2, np.array([[2, 0]]), [None, odd])
-    >>> batch.buffers[1].address % 4, aligned(batch).buffers[1].address % 4
-    (1, 0)
-    """
+    """Return a batch whose buffers can all be read where they are: the batch itself where they can already."""
     if how is Alignment.At64Byte:
         needed: Table | int = _ALL
     else:
@@ -319,15 +231,7 @@ def aligned(batch: Batch, how: Alignment = Alignment.Any) -> Batch:
 
 
 def needed_alignment(layout: Layout, variadic_counts: tuple[int, ...] = ()) -> Table:
-    """Return what the address of each buffer must be a multiple of, so that its elements can be read.
-
-    Examples
-    --------
-    >>> from bowstring.columnar.layout import Layout
-    >>> schema = pa.schema({"a": pa.int16(), "b": pa.decimal128(5), "c": pa.string(), "d": pa.binary(4)})
-    >>> needed_alignment(Layout.of(schema)).tolist()
-    [1, 2, 1, 8, 1, 4, 1, 1, 1]
-    """
+    """Return what the address of each buffer must be a multiple of, so that its elements can be read."""
     fixed: Table = np.clip(layout.buffer_bits >> 3, 1, _WIDEST)
     for node in layout.nodes:
         if node.type.id == pa.lib.Type_FIXED_SIZE_BINARY:

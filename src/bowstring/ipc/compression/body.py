@@ -4,38 +4,33 @@ A frame of 2 kB can claim gigabytes, and ZSTD makes them true. Three bounds hold
 absolutely and in proportion to its body (:class:`~bowstring.limits.Limits`); and each claim by what its node needs,
 where the layout fixes that: only text, binary and the data of views may be of any length.
 
-As in :mod:`bowstring.ipc.body`, there are two forms: plain integers for one message, which name what is wrong, and
-arrays for many.
+Messages that a kernel has read, claims and all, are decompressed many at a time; any other one by itself, in plain
+integers, which name what is wrong.
 """
 
 from __future__ import annotations
 
+import operator
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.nodes import Kind
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.dictionary import Dictionaries
 from bowstring.errors import InvalidBody, LimitExceeded
-from bowstring.ipc.body.check_bulk import (
-    Flags,
-    MessageTable,
+from bowstring.ipc.body.check import (
     Table,
-    all_of,
-    leave_out_unused_bitmaps,
-    minimum_sizes,
-    nodes_are_right,
-    places_are_right,
-    sizes_are_right,
-)
-from bowstring.ipc.body.check_scalar import (
     buffer_name,
     check_counts,
     check_nodes,
     check_sizes,
     check_spans,
+    leave_out_unused_bitmaps,
+    offsets_are_right,
 )
+from bowstring.ipc.body.decode import COUNT, FIRST
 from bowstring.ipc.compression.codec import (
     DEFAULT_DECOMPRESSION,
     PREFIX_BYTES,
@@ -45,22 +40,22 @@ from bowstring.ipc.compression.codec import (
 )
 from bowstring.ipc.compression.device.decompress import DeviceBodies, Frames
 from bowstring.ipc.source import region_around
-from bowstring.memory import wrap
+from bowstring.memory import Lease, wrap
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
+    from bowstring.ipc.body.decode import Decoded
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Region
 
-__all__ = ["ClaimTable", "Claims", "check_claims", "claims_of", "decompressed_body", "most_decompressed"]
-
 _SLACK: Final = 1 << 16
 """Bytes that a buffer may be longer than twice what its node needs: some writers send all that they allocated."""
-_FEW_BUFFERS: Final = 128
-"""Up to so many, plain integers are quicker than arrays."""
-_LARGEST: Final = 1 << 62
 _INT64: Final = struct.Struct("<q")
+_SIZE: Final = operator.attrgetter("size")
 
 
 class Claims(NamedTuple):
@@ -82,47 +77,9 @@ class Claims(NamedTuple):
     total: int
 
 
-class ClaimTable(NamedTuple):
-    """The lengths of the buffers of some messages, decompressed, and which are frames or stored as they are.
-
-    Each has the shape (messages, buffers).
-    """
-
-    lengths: Table
-    framed: Flags
-    stored: Flags
-
-    def first(self, count: int) -> ClaimTable:
-        """Return the claims of the first messages."""
-        return ClaimTable(self.lengths[:count], self.framed[:count], self.stored[:count])
-
-
 def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits: Limits) -> Claims:
-    """Check the header of a batch against its layout and its compressed body.
-
-    Parameters
-    ----------
-    header, layout
-        As for :func:`bowstring.ipc.body.check_scalar.check`.
-    body
-        All of the message's body, on the host.
-    limits
-        ``decompressed_bytes``, ``decompression_ratio`` and ``decompression_floor`` apply.
-
-    Raises
-    ------
-    InvalidMetadata
-        The header does not fit the layout, or its buffers do not lie in the body or are too short for their nodes.
-    InvalidBody
-        The length before a buffer makes no sense.
-    LimitExceeded
-        Decompressed, the body would be larger than the limits.
-    """
+    """Check the header of a batch against its layout and its compressed body."""
     check_counts(header, layout)
-    if len(header.buffers) > _FEW_BUFFERS:
-        claims = _claims_of_one(header, layout, body, limits)
-        if claims is not None:
-            return claims
     check_spans(header, layout, body.nbytes)
     claims = _read(header, layout, body)
     _check_total(claims.total, body.nbytes, limits)
@@ -178,68 +135,73 @@ def _check_total(total: int, body_length: int, limits: Limits) -> None:
 
 
 def most_decompressed(body_length: int, limits: Limits) -> int:
-    """Return how many bytes a body may become.
-
-    Examples
-    --------
-    >>> from bowstring.limits import Limits
-    >>> most_decompressed(10, Limits(decompression_floor=1, decompression_ratio=3.0))
-    30
-    """
+    """Return how many bytes a body may become."""
     in_proportion = max(limits.decompression_floor, int(limits.decompression_ratio * body_length))
     return min(limits.decompressed_bytes, in_proportion)
 
 
-def _claims_of_one(header: RecordBatchHeader, layout: Layout, body: Buffer, limits: Limits) -> Claims | None:
-    """Return the claims of one message of many buffers, where they are surely right."""
-    numbers = np.array([header.length]), header.nodes[None], header.buffers[None]
-    table = MessageTable(*numbers, np.array([body.nbytes]), np.array([0]))
-    if layout.run_ends or body.address % PREFIX_BYTES:
-        return None
-    if not (nodes_are_right(table, layout) & places_are_right(table))[0]:
-        return None
-    claims, fine = claims_of(table, header.variadic_counts, layout, body, limits)
-    if not fine[0]:
-        return None
-    lengths, framed, stored = (each[0] for each in claims)
-    rows = framed.nonzero()[0].tolist(), stored.nonzero()[0].tolist()
-    return Claims(lengths.tolist(), *rows, int(lengths.sum()))
-
-
-def claims_of(
-    found: MessageTable, variadic_counts: tuple[int, ...], layout: Layout, memory: Buffer, limits: Limits
-) -> tuple[ClaimTable, Flags]:
-    """Return the claims of some messages, and which messages are right as :func:`check_claims` finds.
-
-    Parameters
-    ----------
-    found
-        Messages whose nodes and places are right.
-    variadic_counts, layout
-        Of all of them.
-    memory
-        All their bodies, on the host.
-    limits
-        As for :func:`check_claims`.
-    """
-    sizes = found.buffers[:, :, 1]
-    present = sizes != 0
-    readable = sizes >= PREFIX_BYTES
-    words = memory.to_host()[: memory.nbytes & -PREFIX_BYTES].view("<i8")
-    starts = np.where(readable, found.places[:, None] + found.buffers[:, :, 0], 0)
-    claimed = words[starts // PREFIX_BYTES] if len(words) else np.zeros_like(starts)
-    stored = readable & (claimed == STORED)
-    lengths = np.where(stored, sizes - PREFIX_BYTES, np.where(readable, claimed, 0))
-    framed = readable & ~stored & ~((sizes == PREFIX_BYTES) & (claimed == 0))
-    fine = all_of((present == readable) & (lengths >= 0) & (lengths <= limits.decompressed_bytes))
-    most = [min(most_decompressed(nbytes, limits), _LARGEST) for nbytes in found.bodies.tolist()]
-    # A sum of floats does not wrap.
-    fine &= (lengths.sum(axis=1) <= np.array(most)) & (lengths.sum(axis=1, dtype=np.float64) < _LARGEST)
-    known = lengths[:, layout.fixed_buffers(variadic_counts)]
-    minimum = minimum_sizes(found, layout)
-    fine &= sizes_are_right(found, layout, known, minimum)
-    fine &= all_of((known - _SLACK <= 2 * minimum) | (layout.buffer_kinds == Kind.BYTES))
-    return ClaimTable(lengths, framed, stored), fine
+def decompressed_batches(
+    decoded: Decoded,
+    layout: Layout,
+    memory: Buffer,
+    dictionaries: Mapping[int, Dictionary],
+    lease: Lease | None,
+    decompression: DecompressOptions,
+) -> list[Batch]:
+    """Return the batches of messages that a kernel has read, as far as their frames are right."""
+    assert decoded.codec is not None
+    heads = decoded.heads
+    spans = decoded.spans[: heads[-1][FIRST] + heads[-1][COUNT]].copy()
+    claims, sizes = spans[:, 0].copy(), spans[:, 2]
+    is_stored = claims == STORED
+    # No frame is that short, but some writers put a length of 0 before nothing.
+    is_framed = (claims > 0) | ((claims == 0) & (sizes > PREFIX_BYTES))
+    rows = is_framed.nonzero()[0]
+    expected = claims[rows]
+    opened: list[pa.Buffer] = []
+    if len(rows):
+        places = spans[rows, 1:] - (memory.offset, 0)
+        decompression = decompression.for_bytes(int(expected.sum()))
+        try:
+            opened = decompressed(
+                memory.to_arrow(), places.astype("<i8").tobytes(), decoded.codec, decompression
+            )
+        except (InvalidBody, LimitExceeded):
+            # One of them is wrong, or together they need more memory than there is.
+            return []
+    spans[:, 2] = np.where(is_stored, sizes - PREFIX_BYTES, claims)
+    spans[is_stored, 1] += PREFIX_BYTES
+    spans[:, 0] = 0
+    held = Dictionaries(dictionaries)
+    batches: list[Batch] = []
+    at = 0
+    for (num_rows, first, many, *_), nodes, counts in zip(heads, decoded.nodes, decoded.counts, strict=False):
+        end = at + int(is_framed[first : first + many].sum())
+        table = spans[first : first + many]
+        offsets, regions = region_around(opened[at:end], decompression.memory_pool)
+        if [*map(_SIZE, opened[at:end])] != expected[at:end].tolist():
+            break  # the body changed while it was read
+        table[rows[at:end] - first, 1] = offsets
+        stored = is_stored[first : first + many]
+        if stored.any():
+            table[stored, 0] = len(regions)
+            regions.append(memory.region)
+        at = end
+        batch = Batch.from_parts(
+            layout,
+            num_rows,
+            nodes,
+            variadic_counts=counts,
+            dictionaries=held,
+            lease=None if lease is None else Lease([*regions, lease.export()]),
+            spans=table,
+            regions=regions,
+            device=memory.device,
+        )
+        if not offsets_are_right(batch, drops=True):
+            break
+        batches.append(batch)
+    return batches
 
 
 def decompressed_body(
@@ -255,27 +217,6 @@ def decompressed_body(
 
     On the host, buffers that the writer did not compress stay where they are in the body. For any other device
     there is one upload, of what the device decompresses itself, and of what the host has decompressed.
-
-    Parameters
-    ----------
-    header, layout, body, limits, decompression
-        As for :func:`bowstring.ipc.body.pack.unpack`.
-    target
-        Where the buffers go; by default to the device of the body.
-
-    Returns
-    -------
-    spans : ndarray of int64, shape (buffers, 3)
-        As :class:`~bowstring.columnar.spans.Spans` has them; bitmaps without nulls are left out.
-    regions
-        What they point into.
-
-    Raises
-    ------
-    InvalidMetadata, InvalidBody
-        The header does not fit, or a frame is not what its prefix says; the message names the column.
-    LimitExceeded
-        The body would be too large.
     """
     on_host = body if body.device.is_host else wrap(body.to_host())
     whole = on_host.to_arrow()

@@ -2,7 +2,7 @@
 
 A message is raw flatbuffer bytes without length prefix. What changes with every batch is read here with a few
 ``struct`` calls and two ``np.frombuffer``; schemas, read once per stream, in :mod:`bowstring.ipc.flatbuf.schema`.
-Structure only: whether the numbers fit a schema and a body is checked by :mod:`bowstring.ipc.body.check_scalar`.
+Structure only: whether the numbers fit a schema and a body is checked by :mod:`bowstring.ipc.body.check`.
 """
 
 from __future__ import annotations
@@ -140,25 +140,7 @@ _NONE.flags.writeable = False
 
 
 def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Message:
-    """Decode the envelope of a message.
-
-    Parameters
-    ----------
-    data
-        The flatbuffer, without length prefix; trailing padding is allowed. It is copied unless it is
-        ``bytes``, so that it cannot change once it has been checked.
-    limits
-        ``metadata_bytes`` and ``message_bytes`` apply.
-
-    Raises
-    ------
-    InvalidMetadata
-        The bytes are not a message.
-    Unsupported
-        The metadata version is not V4 or V5, or the kind of message is unknown.
-    LimitExceeded
-        The metadata, or the body it announces, are larger than the limits.
-    """
+    """Decode the envelope of a message."""
     if type(data) is not bytes:
         view = memoryview(data)
         _bound_metadata(view.nbytes, limits)
@@ -192,13 +174,6 @@ def decode_record_batch(message: Message) -> RecordBatchHeader:
     """Decode the header of a record batch message.
 
     The tables are read-only views of the message's bytes. An absent vector is empty.
-
-    Raises
-    ------
-    InvalidMetadata
-        The header is not a record batch.
-    Unsupported
-        The compression codec is unknown.
     """
     if message.record_batch is not None:
         return message.record_batch
@@ -208,15 +183,7 @@ def decode_record_batch(message: Message) -> RecordBatchHeader:
 
 
 def decode_dictionary(message: Message) -> DictionaryHeader:
-    """Decode the header of a dictionary message.
-
-    Raises
-    ------
-    InvalidMetadata
-        The header is not a dictionary batch.
-    Unsupported
-        The compression codec is unknown.
-    """
+    """Decode the header of a dictionary message."""
     if message.kind is not MessageKind.DICTIONARY_BATCH:
         raise _unexpected(MessageKind.DICTIONARY_BATCH, message.kind)
     data, size = message.data, len(message.data)
@@ -317,15 +284,7 @@ def bitmaps_of_4(layout: Layout) -> list[int]:
 
 
 def without_bitmaps_of_4(header: RecordBatchHeader, layout: Layout) -> RecordBatchHeader:
-    """Return the header of a batch of version 4 as version 5 has it.
-
-    Raises
-    ------
-    InvalidMetadata
-        There are too few nodes or buffers.
-    Unsupported
-        A union has nulls of its own.
-    """
+    """Return the header of a batch of version 4 as version 5 has it."""
     nodes = bitmaps_of_4(layout)
     if not nodes:
         return header

@@ -1,9 +1,8 @@
 """Whether the header of one record batch fits its schema and its body: plain integers, which cannot overflow.
 
 Structure only, in O(columns): counts, where buffers lie, how long they are, and the first and last of offsets. Full
-validation looks at what is in between. This form decides what is right, and names what is wrong.
-:mod:`bowstring.ipc.body.check_bulk` is the same over arrays: of batches of many buffers it is asked first, since
-there a loop takes longer.
+validation looks at what is in between. The kernels of :mod:`bowstring.kernels.ipc.read` have the same rules; this
+form is for what they do not know, runs where no library of kernels is, and names what is wrong.
 
 Two rules are stricter than Arrow C++'s reader. A validity bitmap that is there must be long enough even where the
 null count is 0, since some readers look at it. Nodes that have no bitmap, unions and runs, have a null count of 0;
@@ -12,8 +11,7 @@ a stream's reader sets it, for writers that count the nulls of children there.
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -21,130 +19,35 @@ import numpy.typing as npt
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.spans import offset_bounds
 from bowstring.errors import InvalidBody, InvalidMetadata
-from bowstring.ipc.body.check_bulk import header_is_right, offsets_are_right
+from bowstring.kernels.host import ALL_MEMORY, bound
+from bowstring.kernels.ipc import batch, read
+from bowstring.kernels.library import address_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.layout import Layout
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
 
-__all__ = [
-    "FEW_BUFFERS",
-    "buffer_name",
-    "check",
-    "check_counts",
-    "check_nodes",
-    "check_offsets",
-    "check_pairs",
-    "check_sizes",
-    "check_spans",
-    "node_name",
-]
-
-FEW_BUFFERS: Final = 24
-"""Up to so many, plain integers are quicker than arrays."""
-_FEW_OFFSETS: Final = 12
-_KEPT_BUFFERS: Final = 256
-_LAYOUTS: Final = 32
 _UNKNOWN: Final = -1
 _WORD: Final = 8
+_VALIDITY, _BYTES = int(Kind.VALIDITY), int(Kind.BYTES)
+_DONE: Final = int(batch.DONE)
 
 Table = npt.NDArray[np.int64]
 
 
-class _Rule(NamedTuple):
-    """What a layout says of the size of a buffer: ``slots * bits + end_bits`` bits, nothing without slots."""
-
-    node: int
-    bits: int
-    end_bits: int
-    is_bitmap: bool
-    is_bytes: bool
-
-
-def _rules_of(layout: Layout) -> tuple[_Rule, ...]:
-    """Return what a layout says of its buffers, without variadic ones."""
-    return _kept_rules(layout) if layout.num_buffers <= _KEPT_BUFFERS else _rules(layout)
-
-
-def _rules(layout: Layout) -> tuple[_Rule, ...]:
-    return tuple(
-        _Rule(node, bits, end_bits, kind == Kind.VALIDITY, kind == Kind.BYTES)
-        for node, bits, end_bits, kind in zip(
-            layout.buffer_nodes.tolist(),
-            layout.buffer_bits.tolist(),
-            layout.buffer_end_bits.tolist(),
-            layout.buffer_kinds.tolist(),
-            strict=True,
-        )
-    )
-
-
-_kept_rules = functools.lru_cache(_LAYOUTS)(_rules)
-
-
 def check(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
-    """Check the header of a batch whose buffers lie in one body.
-
-    Parameters
-    ----------
-    header
-        From :func:`bowstring.ipc.flatbuf.message.decode_record_batch`.
-    layout
-        Of the stream's schema.
-    body_length
-        Bytes of the body that is really there.
-
-    Raises
-    ------
-    InvalidMetadata
-        Something does not fit; the message names the column.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.layout import Layout
-    >>> from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
-    >>> batch = pa.record_batch({"a": [1, 2, 3]})
-    >>> message = decode_message(pa.ipc.read_message(batch.serialize()).metadata)
-    >>> check(decode_record_batch(message), Layout.of(batch.schema), message.body_length)
-    >>> check(decode_record_batch(message), Layout.of(batch.schema), 16)
-    Traceback (most recent call last):
-      ...
-    bowstring.errors.InvalidMetadata: a buffer lies outside the body; expected an end of at most 16; ...
-    """
+    """Check the header of a batch whose buffers lie in one body."""
     check_counts(header, layout)
-    if len(header.buffers) > FEW_BUFFERS and header_is_right(header, layout, body_length):
-        return
     check_spans(header, layout, body_length)
     nodes = check_nodes(header, layout)
     check_sizes(header, layout, nodes, header.buffers[:, 1].tolist())
 
 
 def check_pairs(header: RecordBatchHeader, layout: Layout, lengths: npt.NDArray[np.integer[Any]]) -> None:
-    """Check the header of a batch whose buffers are given by address (a type 1 body).
-
-    Parameters
-    ----------
-    header, layout
-        As for :func:`check`; the offsets in the header have no meaning here.
-    lengths : ndarray of integers, shape (buffers,)
-        Length of each pair. It must be the length in the header.
-
-    Raises
-    ------
-    InvalidMetadata
-        Something does not fit.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.layout import Layout
-    >>> from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
-    >>> batch = pa.record_batch({"a": [1, 2, 3]})
-    >>> header = decode_record_batch(decode_message(pa.ipc.read_message(batch.serialize()).metadata))
-    >>> check_pairs(header, Layout.of(batch.schema), np.array([0, 24]))
-    """
+    """Check the header of a batch whose buffers are given by address (a type 1 body)."""
     check_counts(header, layout)
     sizes, found = header.buffers[:, 1].tolist(), lengths.tolist()
     if len(found) != len(sizes):
@@ -159,8 +62,6 @@ def check_pairs(header: RecordBatchHeader, layout: Layout, lengths: npt.NDArray[
             found=found[position],
             where=buffer_name(header, layout, position),
         )
-    if len(sizes) > FEW_BUFFERS and header_is_right(header, layout):
-        return
     if min(sizes, default=0) < 0:
         _refuse_buffer("the length of a buffer is negative", header, layout, sizes.index(min(sizes)))
     check_sizes(header, layout, check_nodes(header, layout), sizes)
@@ -241,7 +142,7 @@ def _check_children(layout: Layout, nodes: list[list[int]]) -> None:
             where = node_name(layout, node)
             raise InvalidMetadata("the length of a node is negative", found=length, where=where)
     bounds = layout.bounded_children, layout.bounding_parents, layout.bounding_factors
-    for child, parent, factor in zip(*(bound.tolist() for bound in bounds), strict=True):
+    for child, parent, factor in zip(*(each.tolist() for each in bounds), strict=True):
         if nodes[child][0] < nodes[parent][0] * factor:
             raise InvalidMetadata(
                 "a child is shorter than its parent needs",
@@ -267,31 +168,19 @@ def check_sizes(
     sizes: list[int],
     slack: int | None = None,
 ) -> None:
-    """Check that every buffer has the bytes that its node needs.
-
-    Parameters
-    ----------
-    header, layout
-        As for :func:`check`; the counts have been checked.
-    nodes
-        From :func:`check_nodes`.
-    sizes
-        Bytes of all buffers, variadic ones, too: those of the header, or what they will be when decompressed.
-    slack
-        How many bytes a buffer may be longer than twice what its node needs, where the node says; by default any.
-    """
+    """Check that every buffer has the bytes that its node needs, and at most twice that and `slack` where given."""
     if header.variadic_counts:
         sizes = [sizes[at] for at in layout.fixed_buffers(header.variadic_counts).tolist()]
-    rules = _rules_of(layout)
-    for position, ((node, bits, end_bits, is_bitmap, is_bytes), size) in enumerate(
-        zip(rules, sizes, strict=True)
+    rules = layout.buffer_nodes, layout.buffer_bits, layout.buffer_end_bits, layout.buffer_kinds
+    for position, (node, bits, end_bits, kind, size) in enumerate(
+        zip(*(each.tolist() for each in rules), sizes, strict=True)
     ):
         slots, nulls = nodes[node]
         needed = (slots * bits + end_bits + 7) >> 3 if slots else 0
         if size < needed:
-            if not is_bitmap or size or nulls > 0:
+            if kind != _VALIDITY or size or nulls > 0:
                 _refuse_size(header, layout, position, node, needed, size)
-        elif slack is not None and size - slack > 2 * needed and not is_bytes:
+        elif slack is not None and size - slack > 2 * needed and kind != _BYTES:
             at = int(layout.fixed_buffers(header.variadic_counts)[position])
             raise InvalidBody(
                 "a compressed buffer claims to be longer than its node needs",
@@ -320,43 +209,64 @@ def check_offsets(batch: Batch) -> None:
     """Check the first and the last offset of every offsets buffer of a batch, and its run ends alike.
 
     Of a device it reads once.
-
-    Raises
-    ------
-    InvalidBody
-        They are negative, decrease, or end beyond the bytes or the child that they delimit; or runs end before
-        the column does.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.batch import Batch
-    >>> check_offsets(Batch.from_arrow(pa.record_batch({"a": ["x", "yz"]})))
     """
     layout = batch.layout
-    if len(layout.offsets) > _FEW_OFFSETS and _offsets_are_right(batch):
+    if not (layout.offsets or layout.run_ends) or offsets_are_right(batch):
         return
     for node in layout.run_ends:
         child = layout.nodes[node].children[0]
         if batch.nodes[node, 0] and batch.nodes[child, 0] <= 0:
             raise InvalidBody("run ends are missing", found="0 runs", where=node_name(layout, child))
-    for node, first, last, bound, is_runs in offset_bounds(batch):
+    for node, first, last, most, is_runs in offset_bounds(batch):
         if is_runs:
-            right, what = 0 < first <= last and last >= bound, "runs do not cover their column"
+            right, what = 0 < first <= last and last >= most, "runs do not cover their column"
         else:
-            right, what = 0 <= first <= last <= bound, "offsets decrease, or point outside what they delimit"
+            right, what = 0 <= first <= last <= most, "offsets decrease, or point outside what they delimit"
         if not right:
             found = f"{first} to {last}"
-            raise InvalidBody(what, expected=f"against {bound}", found=found, where=node_name(layout, node))
+            raise InvalidBody(what, expected=f"against {most}", found=found, where=node_name(layout, node))
 
 
-def _offsets_are_right(batch: Batch) -> bool:
-    """Whether the offsets of a batch of many columns are surely right."""
-    layout, regions = batch.layout, batch.spans.regions
-    if len(regions) != 1 or layout.run_ends:
+def offsets_are_right(batch: Batch, *, drops: bool = False) -> bool:
+    """Whether the offsets of a batch on the host are surely right; `drops` empties bitmaps without nulls."""
+    spans, plan, call = batch.spans, batch.layout.reading_plan, bound(read.check_batch)
+    table, nodes = spans.table, batch.nodes
+    if call is None or plan is None or not batch.device.is_host:
         return False
-    lengths, table = batch.nodes[:, 0], batch.spans.table
-    return bool(offsets_are_right(lengths, table, layout, batch.variadic_counts, regions[0]))
+    if not (table.flags.c_contiguous and nodes.flags.c_contiguous):
+        return False
+    regions = np.array([(each.address, each.nbytes) for each in spans.regions], np.int64)
+    counts = np.array(batch.variadic_counts, np.int64)
+    state = np.empty(1, np.int64)
+    call(
+        *ALL_MEMORY,
+        address_of(plan),
+        plan.size,
+        address_of(regions),
+        regions.size,
+        drops,
+        address_of(nodes),
+        nodes.size,
+        address_of(counts),
+        counts.size,
+        address_of(table),
+        table.size,
+        address_of(state),
+        1,
+    )
+    return bool(state[0] == _DONE)
+
+
+def leave_out_unused_bitmaps(
+    spans: Table, nodes: Table, layout: Layout, variadic_counts: Sequence[int] = ()
+) -> None:
+    """Empty the validity bitmaps of nodes with a null count of 0.
+
+    A writer may send such a bitmap with anything in it, and Arrow's readers do not look at it. It is left out of
+    the batch, since a slice would count its bits, and a kernel or another library would believe them.
+    """
+    at = layout.fixed_buffers(variadic_counts)[layout.validity_buffers]
+    spans[at[nodes[layout.validity_nodes, 1] == 0], 2] = 0
 
 
 def _refuse_buffer(

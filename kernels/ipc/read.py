@@ -1,0 +1,704 @@
+# ruff: noqa: PLW3301, SIM102  the dialect's `min` takes two; a branch is for one rule
+"""Record batch messages read by the plan of their layout: decoded, checked, and their buffers placed.
+
+Work item: some messages of one stream. Positions in metadata count from its first byte, and each is checked before
+it is followed. What is read is checked as it was read: nothing is looked at twice, so memory that changes meanwhile
+does no harm.
+
+A message is right (:data:`DONE`), wrong, or of a kind that only the form in Python knows; that form has the same
+rules, and names what is wrong (:mod:`bowstring.ipc.body.check`). The first message that is not right ends a call.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.ipc.batch import (
+    ALL_NULL,
+    BITS,
+    BUFFER_ROW,
+    BUFFERS,
+    BYTES,
+    CHILDREN,
+    COUNT,
+    DONE,
+    END_BITS,
+    FACTOR,
+    FIRST,
+    FIXED,
+    GROW,
+    HEAD,
+    LONGEST,
+    NO_NULLS,
+    NODE_ROW,
+    NODES,
+    OFFSETS,
+    ORDINAL,
+    OTHER,
+    PARENT,
+    ROLE,
+    RULE,
+    RUNS,
+    SPAN,
+    VALIDITY,
+    VARIADIC,
+    VIEWS,
+    span_at,
+    times,
+)
+from bowstring.kernels.types import f64, i64, u64
+from bowstring.kernels.words import load_word
+
+WRONG: Final = i64(3)
+"""The message does not fit its layout, its body, or the format."""
+
+# Where messages are.
+STREAM: Final = i64(0)
+"""One behind the other in region 0, each with its prefix and before its body."""
+PACKED: Final = i64(1)
+"""Where `places` says, and so are their bodies."""
+POINTED: Final = i64(2)
+"""Where `places` says; `spans` has the buffers already, which lie anywhere."""
+
+# A row of `places`: address and bytes of the metadata; region of the body, its offset there, and its bytes. Of a
+# body of pointers only the last counts: how many these are.
+PLACE: Final = i64(5)
+# A row of `heads`: the rows of the batch, its first row of `spans`, how many it has, where the body begins and
+# ends, and the bytes of its buffers as the metadata say.
+HEADS: Final = i64(6)
+# `state`: messages that are right, the status of the next one, the codec of the bodies (-1: they are not
+# compressed), and the rows of `spans` that the next one needs.
+READ_STATE: Final = i64(4)
+# `limits`: of metadata and bodies, of what a body becomes decompressed, up to where its ratio does not matter, and
+# of what is decompressed together.
+MOST_METADATA: Final = i64(0)
+MOST_BODY: Final = i64(1)
+MOST_DECOMPRESSED: Final = i64(2)
+FLOOR: Final = i64(3)
+TOGETHER: Final = i64(4)
+
+STORED: Final = i64(-1)
+"""Of a compressed body, the first number of a span is what its prefix claims; this, that no frame follows."""
+PREFIX: Final = i64(8)
+SLACK: Final = i64(1 << 16)
+"""Bytes that a buffer may be longer than twice what its node needs: some writers send all that they allocated."""
+MOST_EXACT: Final = i64(1 << 53)
+
+NOWHERE: Final = i64(-1)
+NO_CODEC: Final = i64(-1)
+BAD_CODEC: Final = i64(-2)
+CONTINUATION = u64(0xFFFFFFFF)
+V5: Final = u64(4)
+RECORD_BATCH: Final = u64(3)
+SMALLEST: Final = i64(8)
+
+# Fields of a table, by number, and bytes of numbers and references.
+FIELD0: Final = i64(0)
+FIELD1: Final = i64(1)
+FIELD2: Final = i64(2)
+FIELD3: Final = i64(3)
+FIELD4: Final = i64(4)
+BYTE: Final = i64(1)
+SHORT: Final = i64(2)
+REFERENCE: Final = i64(4)
+NUMBER: Final = i64(8)
+PAIR: Final = i64(16)
+START: Final = i64(0)
+
+
+def half_at(memory: Any, at: Any) -> Any:
+    """Return 16 bits as a number."""
+    return u64(memory[at]) | u64(memory[at + 1]) << 8
+
+
+def word_at(memory: Any, at: Any) -> Any:
+    """Return 32 bits as a number."""
+    return u64(memory[at]) | u64(memory[at + 1]) << 8 | u64(memory[at + 2]) << 16 | u64(memory[at + 3]) << 24
+
+
+def integer_at(memory: Any, at: Any, bits: Any) -> Any:
+    """Return the signed integer of 16, 32 or 64 bits at an address."""
+    number = i64(0)
+    if bits == 64:
+        number = i64(load_word(memory, at))
+    elif bits == 32:
+        number = i64(word_at(memory, at) << 32) >> 32
+    elif bits == 16:
+        number = i64(half_at(memory, at) << 48) >> 48
+    return number
+
+
+def followed(memory: Any, begin: Any, size: Any, position: Any) -> Any:
+    """Return where a reference leads; NOWHERE outside of the metadata."""
+    where = NOWHERE
+    if position >= 0 and position & 3 == 0 and position <= size - 4:
+        distance = i64(word_at(memory, begin + u64(position)))
+        if distance >= 4 and distance < size - position:
+            where = position + distance
+    return where
+
+
+def vtable_of(memory: Any, begin: Any, size: Any, table: Any) -> Any:
+    """Return where the vtable of a table is, and its bytes; 0 of them where it is broken."""
+    vtable = i64(0)
+    nbytes = i64(0)
+    if table >= 0 and table & 3 == 0 and table <= size - 4:
+        at = table - (i64(word_at(memory, begin + u64(table)) << 32) >> 32)
+        if at >= 0 and at & 1 == 0 and at <= size - 4:
+            vtable = at
+            nbytes = i64(half_at(memory, begin + u64(at)))
+            if nbytes & 1 != 0 or nbytes < 4 or nbytes > size - at:
+                nbytes = i64(0)
+    return vtable, nbytes
+
+
+def field_at(
+    memory: Any, begin: Any, size: Any, table: Any, vtable: Any, nbytes: Any, index: Any, width: Any
+) -> Any:
+    """Return where a field of a table is: 0 where it is absent, NOWHERE where it is not right."""
+    where = i64(0)
+    if 6 + 2 * index <= nbytes:
+        offset = i64(half_at(memory, begin + u64(vtable + 4 + 2 * index)))
+        if offset != 0:
+            where = table + offset
+            if where > size - width or where & (width - 1) != 0:
+                where = NOWHERE
+    return where
+
+
+def vector_at(memory: Any, begin: Any, size: Any, position: Any, width: Any) -> Any:
+    """Return where the first element of a vector of numbers is, NOWHERE if that is not right, and how many."""
+    first = NOWHERE
+    count = i64(0)
+    if position == 0:
+        first = i64(0)
+    else:
+        start = followed(memory, begin, size, position)
+        if start >= 0 and start & 3 == 0 and start <= size - 4:
+            count = i64(word_at(memory, begin + u64(start)))
+            if count * width <= size - start - 4 and (count == 0 or (start + 4) & 7 == 0):
+                first = start + 4
+    return first, count
+
+
+def envelope(memory: Any, begin: Any, size: Any, most: Any) -> Any:
+    """Return a status, where the table of a record batch is, and the bytes of the body."""
+    why = WRONG
+    header = NOWHERE
+    body = i64(0)
+    root = NOWHERE
+    if size >= SMALLEST:
+        root = followed(memory, begin, size, START)
+    vtable, nbytes = vtable_of(memory, begin, size, root)
+    if nbytes > 0:
+        version = field_at(memory, begin, size, root, vtable, nbytes, FIELD0, SHORT)
+        kind = field_at(memory, begin, size, root, vtable, nbytes, FIELD1, BYTE)
+        inner = field_at(memory, begin, size, root, vtable, nbytes, FIELD2, REFERENCE)
+        length = field_at(memory, begin, size, root, vtable, nbytes, FIELD3, NUMBER)
+        custom = field_at(memory, begin, size, root, vtable, nbytes, FIELD4, REFERENCE)
+        if min(version, min(kind, inner)) > 0 and min(length, custom) >= 0:
+            header = followed(memory, begin, size, inner)
+            if length > 0:
+                body = i64(load_word(memory, begin + u64(length)))
+            if (
+                half_at(memory, begin + u64(version)) != V5
+                or u64(memory[begin + u64(kind)]) != RECORD_BATCH
+                or custom != 0
+            ):
+                why = OTHER
+            elif header >= 0 and body >= 0 and body <= most:
+                why = DONE
+    return why, header, body
+
+
+def codec_at(memory: Any, begin: Any, size: Any, position: Any) -> Any:
+    """Return the number of a codec that a field refers to, BAD_CODEC if that is not one."""
+    codec = NO_CODEC
+    if position != 0:
+        codec = BAD_CODEC
+        table = followed(memory, begin, size, position)
+        vtable, nbytes = vtable_of(memory, begin, size, table)
+        if nbytes > 0:
+            which = field_at(memory, begin, size, table, vtable, nbytes, FIELD0, BYTE)
+            method = field_at(memory, begin, size, table, vtable, nbytes, FIELD1, BYTE)
+            is_known = min(which, method) >= 0
+            if is_known and method > 0:
+                is_known = u64(memory[begin + u64(method)]) == 0
+            if is_known:
+                codec = i64(0)
+                if which > 0:
+                    codec = i64(memory[begin + u64(which)])
+                if codec > 1:
+                    codec = BAD_CODEC
+    return codec
+
+
+def nodes_in(
+    memory: Any, begin: Any, first: Any, plan: Any, rows: Any, is_pointed: Any, nodes: Any, to: Any
+) -> Any:
+    """Note length and null count of each node; return a status."""
+    why = DONE
+    longest = plan[LONGEST]
+    for k in range(plan[NODES]):
+        if why == DONE:
+            row = HEAD + k * NODE_ROW
+            length = i64(load_word(memory, begin + u64(first + PAIR * k)))
+            nulls = i64(load_word(memory, begin + u64(first + PAIR * k + 8)))
+            rule = plan[row + RULE]
+            parent = plan[row + PARENT]
+            if is_pointed == 0 and rule == ALL_NULL:
+                nulls = length
+            elif is_pointed == 0 and rule >= NO_NULLS and rule <= RUNS:
+                nulls = i64(0)
+            if length < 0 or nulls < -1 or nulls > length or (rule >= NO_NULLS and nulls != 0):
+                why = WRONG
+            elif length > longest or (rule == ALL_NULL and nulls != length):
+                why = OTHER
+            if parent < 0:
+                if length != rows:
+                    why = WRONG
+            else:
+                outer = nodes[to + 2 * parent]
+                if plan[row + FACTOR] >= 0:
+                    needed = times(outer, plan[row + FACTOR])
+                    if needed < 0 and why == DONE:
+                        why = OTHER
+                    elif length < needed:
+                        why = WRONG
+                if plan[HEAD + parent * NODE_ROW + RULE] == RUNS and plan[row + ORDINAL] == 1:
+                    ends = nodes[to + 2 * parent + 2]
+                    if length < ends or (outer > 0 and ends == 0):
+                        why = WRONG
+            nodes[to + 2 * k] = length
+            nodes[to + 2 * k + 1] = nulls
+    return why
+
+
+def last_offset(
+    memory: Any, address: Any, plan: Any, row: Any, role: Any, bits: Any, nodes: Any, of: Any, slots: Any
+) -> Any:
+    """Return the last offset of a buffer, 0 where it has none, NOWHERE where offsets or run ends are wrong."""
+    last = i64(0)
+    if role == OFFSETS:
+        start = integer_at(memory, u64(address), bits)
+        last = integer_at(memory, u64(address + slots * (bits >> 3)), bits)
+        # A child is the node behind.
+        if (
+            start < 0
+            or last < start
+            or (plan[row + CHILDREN] > 0 and last > nodes[of + 2 * ((row - HEAD) // NODE_ROW) + 2])
+        ):
+            last = NOWHERE
+    elif role == FIXED and plan[row + PARENT] >= 0 and plan[row + ORDINAL] == 0:
+        parent = plan[row + PARENT]
+        length = nodes[of + 2 * parent]
+        if plan[HEAD + parent * NODE_ROW + RULE] == RUNS and length > 0:
+            start = integer_at(memory, u64(address), bits)
+            end = integer_at(memory, u64(address + (slots - 1) * (bits >> 3)), bits)
+            if start <= 0 or end < start or end < length:
+                last = NOWHERE
+    return last
+
+
+def claim_of(memory: Any, at: Any, nbytes: Any) -> Any:
+    """Return a status, the claim of a buffer of a compressed body, and the bytes that it will have."""
+    why = DONE
+    claim = i64(0)
+    becomes = i64(0)
+    if nbytes > 0 and nbytes < PREFIX:
+        why = WRONG
+    elif nbytes > 0:
+        claim = i64(load_word(memory, at))
+        becomes = claim
+        if claim == STORED:
+            becomes = nbytes - PREFIX
+        elif claim < 0:
+            why = WRONG
+    return why, claim, becomes
+
+
+def buffers_in(
+    memory: Any,
+    begin: Any,
+    first: Any,
+    plan: Any,
+    regions: Any,
+    region: Any,
+    place: Any,
+    body: Any,
+    is_pointed: Any,
+    codec: Any,
+    nodes: Any,
+    of: Any,
+    counts: Any,
+    views: Any,
+    spans: Any,
+    to: Any,
+) -> Any:
+    """Note where each buffer lies; return a status, and the bytes of all, decompressed and as they are."""
+    why = DONE
+    total = i64(0)
+    sent = i64(0)
+    at = i64(0)
+    seen = i64(0)
+    num_nodes = plan[NODES]
+    for k in range(num_nodes):
+        row = HEAD + k * NODE_ROW
+        slots = nodes[of + 2 * k]
+        nulls = nodes[of + 2 * k + 1]
+        last = i64(0)
+        own = plan[row + COUNT]
+        many = own
+        for b in range(own):
+            if plan[HEAD + num_nodes * NODE_ROW + (plan[row + FIRST] + b) * BUFFER_ROW + ROLE] == VIEWS:
+                many = own + counts[views + seen]
+                seen += 1
+        for b in range(many):
+            if why == DONE:
+                span = to + SPAN * at
+                offset = i64(load_word(memory, begin + u64(first + PAIR * at)))
+                nbytes = i64(load_word(memory, begin + u64(first + PAIR * at + 8)))
+                sent += nbytes
+                claim = region
+                becomes = nbytes
+                address = i64(0)
+                looks = i64(0)
+                if is_pointed != 0:
+                    if nbytes < 0 or nbytes != spans[span + 2]:
+                        why = WRONG
+                    elif nbytes > 0:
+                        which, address, _, inside = span_at(spans, regions, span // SPAN, memory)
+                        looks = regions[2 * which]
+                        if not inside:
+                            why = OTHER
+                else:
+                    if nbytes < 0:
+                        why = WRONG
+                    elif nbytes > 0:
+                        if offset < 0 or offset & 7 != 0 or nbytes > body or offset > body - nbytes:
+                            why = WRONG
+                            nbytes = i64(0)
+                    if why == DONE:
+                        address = regions[2 * region] + place + offset
+                        if nbytes > 0:
+                            looks = regions[2 * region]
+                        spans[span + 1] = place + offset
+                        if codec >= 0:
+                            looks = i64(0)
+                            why, claim, becomes = claim_of(memory, u64(address), nbytes)
+                            if becomes > MOST_EXACT - total and why == DONE:
+                                why = OTHER
+                            else:
+                                total += becomes
+                if b < own and why == DONE:
+                    rule = HEAD + num_nodes * NODE_ROW + (plan[row + FIRST] + b) * BUFFER_ROW
+                    role = plan[rule + ROLE]
+                    bits = plan[rule + BITS]
+                    needed = i64(0)
+                    if slots > 0:
+                        needed = (slots * bits + plan[rule + END_BITS] + 7) >> 3
+                    if becomes < needed:
+                        if role != VALIDITY or becomes > 0 or nulls > 0:
+                            why = WRONG
+                    elif codec >= 0 and role != BYTES and becomes - SLACK > 2 * needed:
+                        why = WRONG
+                    if role == VALIDITY and nulls == 0 and codec < 0:
+                        becomes = i64(0)
+                    elif looks != 0 and role != BYTES and slots > 0 and why == DONE:
+                        last = last_offset(memory, address, plan, row, role, bits, nodes, of, slots)
+                        if last < 0:
+                            why = WRONG
+                    if role == BYTES and last > becomes and why == DONE:
+                        why = WRONG
+                if codec >= 0:
+                    becomes = nbytes
+                if is_pointed == 0:
+                    spans[span] = claim
+                spans[span + 2] = becomes
+                at += 1
+    return why, total, sent
+
+
+def batch_in(
+    memory: Any,
+    begin: Any,
+    size: Any,
+    header: Any,
+    body: Any,
+    plan: Any,
+    limits: Any,
+    ratio: Any,
+    regions: Any,
+    region: Any,
+    place: Any,
+    is_pointed: Any,
+    nodes: Any,
+    counts: Any,
+    spans: Any,
+    heads: Any,
+    done: Any,
+    to: Any,
+) -> Any:
+    """Note one batch; return a status, its codec, its rows of spans, and its bytes decompressed."""
+    why = WRONG
+    codec = NO_CODEC
+    total = i64(0)
+    sent = i64(0)
+    rows = i64(0)
+    num_buffers = i64(0)
+    views = plan[VARIADIC]
+    first_node = i64(0)
+    first_buffer = i64(0)
+    vtable, nbytes = vtable_of(memory, begin, size, header)
+    if nbytes > 0:
+        length = field_at(memory, begin, size, header, vtable, nbytes, FIELD0, NUMBER)
+        nodes_at = field_at(memory, begin, size, header, vtable, nbytes, FIELD1, REFERENCE)
+        buffers_at = field_at(memory, begin, size, header, vtable, nbytes, FIELD2, REFERENCE)
+        packing = field_at(memory, begin, size, header, vtable, nbytes, FIELD3, REFERENCE)
+        variadic = field_at(memory, begin, size, header, vtable, nbytes, FIELD4, REFERENCE)
+        if min(min(length, nodes_at), min(buffers_at, min(packing, variadic))) >= 0:
+            if length > 0:
+                rows = i64(load_word(memory, begin + u64(length)))
+            first_node, num_nodes = vector_at(memory, begin, size, nodes_at, PAIR)
+            first_buffer, num_buffers = vector_at(memory, begin, size, buffers_at, PAIR)
+            first_count, num_counts = vector_at(memory, begin, size, variadic, NUMBER)
+            codec = codec_at(memory, begin, size, packing)
+            fits = min(first_node, min(first_buffer, first_count)) >= 0 and codec >= NO_CODEC
+            if fits and rows >= 0 and num_nodes == plan[NODES] and num_counts == views:
+                left = num_buffers - plan[BUFFERS]
+                for v in range(views):
+                    count = i64(load_word(memory, begin + u64(first_count + 8 * v)))
+                    if count < 0 or count > left:
+                        left = i64(-1)
+                        count = i64(0)
+                    counts[views * done + v] = count
+                    left -= count
+                if left == 0:
+                    why = DONE
+                    if SPAN * (to + num_buffers) > i64(len(spans)):
+                        why = GROW
+                    elif is_pointed != 0 and num_buffers != body:
+                        why = WRONG
+                    elif (is_pointed != 0 and codec >= 0) or (codec >= 0 and regions[2 * region] == 0):
+                        why = OTHER
+    if why == DONE:
+        of = 2 * plan[NODES] * done
+        why = nodes_in(memory, begin, first_node, plan, rows, is_pointed, nodes, of)
+        if why == DONE:
+            why, total, sent = buffers_in(
+                memory,
+                begin,
+                first_buffer,
+                plan,
+                regions,
+                region,
+                place,
+                body,
+                is_pointed,
+                codec,
+                nodes,
+                of,
+                counts,
+                views * done,
+                spans,
+                SPAN * to,
+            )
+        if why == DONE and codec >= 0:
+            if total > limits[MOST_DECOMPRESSED] or (
+                total > limits[FLOOR] and f64(total) > ratio * f64(body)
+            ):
+                why = WRONG
+    if why == DONE:
+        heads[HEADS * done] = rows
+        heads[HEADS * done + 1] = to
+        heads[HEADS * done + 2] = num_buffers
+        heads[HEADS * done + 5] = sent
+    return why, codec, num_buffers, total
+
+
+def read_batches(
+    _item: Any,
+    memory: Any,
+    plan: Any,
+    limits: Any,
+    ratio: Any,
+    regions: Any,
+    places: Any,
+    how: Any,
+    start: Any,
+    most: Any,
+    nodes: Any,
+    counts: Any,
+    spans: Any,
+    heads: Any,
+    state: Any,
+) -> None:
+    """Read up to `most` messages, from `start` on where they are a stream; all of one codec.
+
+    `regions` has an address for each region and its bytes; 0 is that of one that must not be looked into.
+    `counts` has as many numbers for each message as the layout has nodes with variadic buffers.
+    """
+    size = i64(len(memory))
+    whole = i64(0)
+    if how == STREAM:
+        whole = regions[1]
+        if regions[0] <= 0 or whole < 0 or whole > size or regions[0] > size - whole:
+            whole = i64(0)
+    position = start
+    done = i64(0)
+    to = i64(0)
+    wanted = i64(0)
+    together = i64(0)
+    codec = NO_CODEC
+    why = DONE
+    is_open = most > 0
+    while is_open:
+        begin = i64(0)
+        nbytes = i64(0)
+        region = i64(0)
+        place = i64(0)
+        there = i64(0)
+        why = OTHER
+        if how == STREAM:
+            if position >= 0 and position <= whole - 8:
+                at = u64(regions[0] + position)
+                nbytes = i64(word_at(memory, at + 4))
+                begin = regions[0] + position + 8
+                place = position + 8 + nbytes
+                there = whole - place
+                if (
+                    word_at(memory, at) == CONTINUATION
+                    and nbytes > 0
+                    and nbytes <= limits[MOST_METADATA]
+                    and there >= 0
+                ):
+                    why = DONE
+        else:
+            begin = places[PLACE * done]
+            nbytes = places[PLACE * done + 1]
+            region = places[PLACE * done + 2]
+            place = places[PLACE * done + 3]
+            there = places[PLACE * done + 4]
+            if begin > 0 and nbytes >= 0 and nbytes <= size and begin <= size - nbytes:
+                if nbytes <= limits[MOST_METADATA] and region >= 0 and region < i64(len(regions)) // 2:
+                    why = DONE
+        header = i64(0)
+        body = i64(0)
+        if why == DONE:
+            why, header, body = envelope(memory, u64(begin), nbytes, limits[MOST_BODY])
+        is_pointed = i64(0)
+        if how == POINTED:
+            is_pointed = i64(1)
+            body = there
+        elif why == DONE:
+            address = regions[2 * region]
+            if body > there or (how == PACKED and body != there):
+                why = WRONG
+            elif place < 0 or regions[2 * region + 1] < body or place > regions[2 * region + 1] - body:
+                why = OTHER
+            elif address != 0:
+                last = size - regions[2 * region + 1]
+                if address < 0 or address > last or (address + place) & 7 != 0:
+                    why = OTHER
+        if why == DONE:
+            why, used, rows, total = batch_in(
+                memory,
+                u64(begin),
+                nbytes,
+                header,
+                body,
+                plan,
+                limits,
+                ratio,
+                regions,
+                region,
+                place,
+                is_pointed,
+                nodes,
+                counts,
+                spans,
+                heads,
+                done,
+                to,
+            )
+            if why == GROW:
+                wanted = rows
+            elif why == DONE:
+                if done > 0 and used != codec:
+                    is_open = False
+                else:
+                    position = place + body
+                    heads[HEADS * done + 3] = place
+                    heads[HEADS * done + 4] = position
+                    codec = used
+                    done += 1
+                    to += rows
+                    together += total
+        if why != DONE or done == most or together > limits[TOGETHER]:
+            is_open = False
+    state[0] = done
+    state[1] = why
+    state[2] = codec
+    state[3] = wanted
+
+
+def check_batch(
+    _item: Any,
+    memory: Any,
+    plan: Any,
+    regions: Any,
+    drops: Any,
+    nodes: Any,
+    counts: Any,
+    spans: Any,
+    state: Any,
+) -> None:
+    """Check the first and last offsets of a batch whose buffers are as long as its nodes need.
+
+    Where `drops` is not 0, bitmaps of nodes without nulls are emptied. `state` gets a status.
+    """
+    why = DONE
+    shift = i64(0)
+    seen = i64(0)
+    num_nodes = plan[NODES]
+    for k in range(num_nodes):
+        row = HEAD + k * NODE_ROW
+        slots = nodes[2 * k]
+        last = i64(0)
+        for b in range(plan[row + COUNT]):
+            at = plan[row + FIRST] + b + shift
+            rule = HEAD + num_nodes * NODE_ROW + (plan[row + FIRST] + b) * BUFFER_ROW
+            role = plan[rule + ROLE]
+            bits = plan[rule + BITS]
+            which, address, nbytes, inside = span_at(spans, regions, at, memory)
+            if not inside or (nbytes > 0 and regions[2 * which] == 0):
+                why = OTHER
+            elif role == VALIDITY:
+                if drops != 0 and nodes[2 * k + 1] == 0:
+                    spans[SPAN * at + 2] = 0
+            elif role == BYTES:
+                if last > nbytes:
+                    why = WRONG
+            elif slots > 0 and slots <= plan[LONGEST]:
+                if (slots * bits + plan[rule + END_BITS] + 7) >> 3 > nbytes:
+                    why = OTHER
+                elif nbytes > 0:
+                    last = last_offset(memory, address, plan, row, role, bits, nodes, START, slots)
+                    if last < 0:
+                        why = WRONG
+            elif slots != 0:
+                why = OTHER
+            if role == VIEWS:
+                shift += counts[seen]
+                seen += 1
+        if plan[row + RULE] == RUNS and slots > 0 and nodes[2 * k + 2] <= 0:
+            why = WRONG
+    state[0] = why
+
+
+SIGNATURES = {
+    check_batch: ("u8[], i64[], i64[], i64, i64[], i64[], i64[]!, i64[]!",),
+    read_batches: (
+        "u8[], i64[], i64[], f64, i64[], i64[], i64, i64, i64, i64[]!, i64[]!, i64[]!, i64[]!, i64[]!",
+    ),
+}

@@ -1,0 +1,236 @@
+"""Record batch messages read by one call of a kernel, many or one: decoded, checked, and their buffers placed.
+
+What the kernel does not know, and what is wrong, is left to :mod:`bowstring.ipc.body.check`, message by message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.dictionary import Dictionaries
+from bowstring.ipc.flatbuf.message import CODECS
+from bowstring.kernels.host import ALL_MEMORY, bound
+from bowstring.kernels.ipc import batch
+from bowstring.kernels.ipc import read as kernel
+from bowstring.kernels.library import address_of
+from bowstring.memory import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.layout import Layout
+    from bowstring.limits import Limits
+    from bowstring.memory import Buffer, Region
+
+    Table = npt.NDArray[np.int64]
+
+_STREAM, _PACKED, _POINTED = int(kernel.STREAM), int(kernel.PACKED), int(kernel.POINTED)
+_HEADS, _STATE, _PLACE = int(kernel.HEADS), int(kernel.READ_STATE), int(kernel.PLACE)
+_SPAN, _SPANS, _GROW = 3, (-1, 3), int(batch.GROW)
+_WORD: Final = 8
+_MOST_WORDS: Final = (1 << 16) // _WORD
+"""Of the tables of one call: a batch that is kept keeps them."""
+_MOST: Final = 256
+_MOST_TOGETHER: Final = 64 << 20
+"""Bytes that are decompressed in one call, but for the last batch."""
+_LARGEST: Final = 1 << 62
+_LONGEST_METADATA: Final = (1 << 31) - 1
+
+
+FIRST, COUNT, BEGIN, END, NBYTES = 1, 2, 3, 4, 5
+"""Of a head: its first span, how many it has, where its body lies in the region, and the bytes of its buffers."""
+
+Head = tuple[int, int, int, int, int, int]
+
+
+class Decoded(NamedTuple):
+    """Messages that are right, from one call.
+
+    Attributes
+    ----------
+    codec
+        Of the bodies: ``"lz4"``, ``"zstd"``, or none.
+    heads
+        Of each message its rows, and what is named above; the tables may have room for more.
+    nodes : ndarray of int64, shape (messages, nodes, 2)
+    counts
+        Variadic counts of each message.
+    spans : ndarray of int64, shape (spans, 3)
+        Of compressed bodies the first number is the claim of a buffer.
+    """
+
+    codec: str | None
+    heads: list[Head]
+    nodes: Table
+    counts: list[tuple[int, ...]]
+    spans: Table
+
+    def batches(
+        self,
+        layout: Layout,
+        regions: Sequence[Region],
+        dictionaries: Mapping[int, Dictionary],
+        lease: Lease | None,
+    ) -> Iterator[Batch]:
+        """Yield the batches of bodies that are not compressed, each made when it is asked for."""
+        held, device = Dictionaries(dictionaries), regions[0].device
+        made, spans = Batch.from_parts, self.spans
+        for (rows, first, many, *_), nodes, variadic in zip(
+            self.heads, self.nodes, self.counts, strict=False
+        ):
+            yield made(
+                layout,
+                rows,
+                nodes,
+                None,
+                variadic,
+                held,
+                lease,
+                spans=spans[first : first + many],
+                regions=regions,
+                device=device,
+            )
+
+
+class BatchDecoder:
+    """Reads the record batches of one layout."""
+
+    def __init__(self, layout: Layout, limits: Limits, call: Callable[..., None]) -> None:
+        plan = layout.reading_plan
+        assert plan is not None
+        bounds = np.array(
+            [
+                min(limits.metadata_bytes, _LONGEST_METADATA),
+                min(limits.message_bytes, _LARGEST),
+                min(limits.decompressed_bytes, _LARGEST),
+                min(limits.decompression_floor, _LARGEST),
+                _MOST_TOGETHER,
+            ]
+        )
+        self._tables = plan, bounds
+        words = address_of(plan), plan.size, address_of(bounds), bounds.size
+        self._first = *ALL_MEMORY, *words, float(limits.decompression_ratio)
+        self._call = call
+        self._num_nodes, self._views = layout.num_nodes, len(layout.variadic_nodes)
+        # Rows of spans, as many as the last batch had: those of views differ.
+        self._spans = layout.num_buffers
+        self._last: tuple[tuple[int, int], Table] = (0, 0), plan
+
+    @classmethod
+    def of(cls, layout: Layout, limits: Limits) -> BatchDecoder | None:
+        """Return a decoder; None where no library is used, or the layout has no plan."""
+        call = bound(kernel.read_batches)
+        return None if call is None or layout.reading_plan is None else cls(layout, limits, call)
+
+    def most(self, spans: int) -> int:
+        """Return how many messages of so many buffers one call reads at most."""
+        words = 2 * self._num_nodes + self._views + _SPAN * spans + _HEADS
+        return max(1, min(_MOST, _MOST_WORDS // words))
+
+    def stream(self, memory: Buffer, position: int, most: int) -> Decoded | None:
+        """Read up to `most` messages of a stream in memory of the host; None where the first is not right."""
+        where = memory.region.address, memory.offset + memory.nbytes
+        known, region = self._last
+        if known != where:
+            region = np.array(where)
+            self._last = where, region
+        if most > 1:
+            most = min(most, self.most(self._spans))
+        return self._read((address_of(region), 2, 0, 0), _STREAM, position, most)
+
+    def one(self, metadata: bytes, body: Buffer) -> Decoded | None:
+        """Read one message, whose body is that of a stream or a file; None where it is not right."""
+        region, data = body.region, np.frombuffer(metadata, np.uint8)
+        is_host = region.device.is_host
+        if not is_host and body.address % _WORD:
+            return None
+        address, place = region.address if is_host else 0, (address_of(data), data.size, 0)
+        words = np.array((address, region.nbytes, *place, body.offset, body.nbytes))
+        at = address_of(words)
+        return self._read((at, 2, at + 2 * _WORD, _PLACE), _PACKED, 0, 1)
+
+    def run(self, messages: npt.NDArray[np.uint8], bodies: Buffer, body: int) -> Decoded | None:
+        """Read messages whose bodies are equally long and lie one behind the other."""
+        count = min(len(messages), self.most(self._spans))
+        places = self._places(messages, count)
+        places[:, 3] = bodies.offset + body * np.arange(count)
+        places[:, 4] = body
+        regions = _table_of((bodies.region,))
+        words = address_of(regions), regions.size, address_of(places), places.size
+        return self._read(words, _PACKED, 0, count)
+
+    def pointed(
+        self, messages: npt.NDArray[np.uint8], spans: Table, regions: Sequence[Region]
+    ) -> Decoded | None:
+        """Read messages whose buffers lie anywhere."""
+        places = self._places(messages, len(messages))
+        places[:, 4] = spans.shape[1]
+        table = _table_of(regions)
+        words = address_of(table), table.size, address_of(places), places.size
+        return self._read(words, _POINTED, 0, len(messages), spans.reshape(-1, _SPAN))
+
+    @staticmethod
+    def _places(messages: npt.NDArray[np.uint8], count: int) -> Table:
+        places = np.zeros((count, _PLACE), np.int64)
+        places[:, 0] = address_of(messages) + messages.strides[0] * np.arange(count)
+        places[:, 1] = messages.shape[1]
+        return places
+
+    def _read(
+        self, words: tuple[int, int, int, int], how: int, start: int, most: int, given: Table | None = None
+    ) -> Decoded | None:
+        """Call the kernel; `words` are addresses and sizes of the tables of regions and of places."""
+        views = self._views
+        to_counts = 2 * self._num_nodes * most
+        to_spans = to_counts + views * most
+        to_heads = to_spans + (_SPAN * self._spans * most if given is None else 0)
+        to_state = to_heads + _HEADS * most
+        # Of this call's own, since other threads may read, too.
+        room = np.empty(to_state + _STATE, np.int64)
+        at = address_of(room)
+        self._call(
+            *self._first,
+            *words,
+            how,
+            start,
+            most,
+            at,
+            to_counts,
+            at + _WORD * to_counts,
+            to_spans - to_counts,
+            at + _WORD * to_spans if given is None else address_of(given),
+            to_heads - to_spans if given is None else given.size,
+            at + _WORD * to_heads,
+            to_state - to_heads,
+            at + _WORD * to_state,
+            _STATE,
+        )
+        found = room[to_heads:].tolist()
+        done, why, codec, wanted = found[-_STATE:]
+        if not done:
+            if why != _GROW or given is not None or wanted * _SPAN > _MOST_WORDS:
+                return None
+            self._spans = wanted
+            return self._read(words, how, start, 1)
+        variadic: list[tuple[int, ...]] = [()] * done
+        if views:
+            variadic = [tuple(each) for each in room[to_counts:to_spans].reshape(most, views).tolist()]
+        head = iter(found[: _HEADS * done])
+        return Decoded(
+            None if codec < 0 else CODECS[codec],
+            [*zip(head, head, head, head, head, head, strict=True)],
+            room[:to_counts].reshape(most, self._num_nodes, 2),
+            variadic,
+            room[to_spans:to_heads].reshape(_SPANS) if given is None else given,
+        )
+
+
+def _table_of(regions: Sequence[Region]) -> Table:
+    """Return address and bytes of each region; an address of 0 where the host must not look."""
+    return np.array([(each.address if each.device.is_host else 0, each.nbytes) for each in regions], np.int64)
