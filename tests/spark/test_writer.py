@@ -124,7 +124,7 @@ def test_later_attempts_wait_a_tenth(writer: Any, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(bow.depot.Depot, "begin", noting)
     to = writer.DatasetWriter({"path": "ev", "wait_for_room": "20"}, SCHEMA, overwrite=False)
     for before in (0, 1, 2):
-        sys.modules["pyspark"].TaskContext.now = Context(0, before, before=before)  # type: ignore[attr-defined]
+        sys.modules["pyspark"].TaskContext.now = Context(0, before, before=before)
         to.write(iter([batch(1)]))
     assert waits == [20.0, 2.0, 2.0]
 

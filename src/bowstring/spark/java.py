@@ -45,6 +45,7 @@ class Java:
 def find_java(options: str = "") -> Java:
     """Return the Java for Spark, as :func:`use_java` does, and leave the environment as it is."""
     home = os.environ.get("JAVA_HOME")
+    places: list[tuple[str, str | None]]
     if home:
         places = [("JAVA_HOME", os.path.join(home, "bin", "java"))]
     else:
