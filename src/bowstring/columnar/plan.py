@@ -41,19 +41,16 @@ _WRITTEN: Final = {Kind.VALIDITY, Kind.DATA, Kind.BITS, Kind.OFFSETS32, Kind.OFF
 def plan_of(nodes: Sequence[Node], longest: int, bits: Table, end_bits: Table) -> Table | None:
     """Return the plan of a layout of these nodes and buffers; None where it cannot have one."""
     words = [len(nodes), len(bits), longest, sum(node.variadic for node in nodes)]
-    columns = 0
+    ordinals = [0] * (len(nodes) + 1)  # of the next child of each node; the last is that of columns
     for index, node in enumerate(nodes):
-        ordinal, factor = columns, 1
-        if node.parent < 0:
-            columns += 1
-        else:
-            parent = nodes[node.parent]
-            ordinal, factor = parent.children.index(index), _factor(parent.type)
+        parent = node.parent
+        factor = 1 if parent < 0 else _factor(nodes[parent].type)
         rule = _rule(nodes, index)
         if rule is None:
             return None
-        kinds = node.buffer_kinds
-        words += [node.parent, ordinal, factor, rule, node.first_buffer, len(kinds), len(node.children)]
+        kinds = len(node.buffer_kinds)
+        words += [parent, ordinals[parent], factor, rule, node.first_buffer, kinds, len(node.children)]
+        ordinals[parent] += 1
     kinds_of_all = [(index, kind) for index, node in enumerate(nodes) for kind in node.buffer_kinds]
     for (index, kind), *sizes in zip(kinds_of_all, bits.tolist(), end_bits.tolist(), strict=True):
         words += [index, *sizes, _ROLES[kind]]
