@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.columnar.nodes import BITS, END_BITS, Kind, Node, OffsetGroup, Offsets, Walk, evenly
+from bowstring.columnar.nodes import BITS, END_BITS, Kind, Node, Offsets, Walk
 from bowstring.columnar.plan import is_written, plan_of
 from bowstring.errors import InvalidMetadata, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
@@ -60,8 +60,6 @@ class Layout:
         Node index, :class:`Kind`, bits per slot, and bits beyond the last slot, of each buffer.
     validity_buffers, validity_nodes : ndarray
         The VALIDITY buffers and their nodes.
-    validity_at, validity_of : slice or ndarray
-        The same as an index, several times as fast where they lie evenly.
     absent_length : ndarray of int64, shape (num_buffers,)
         0 for buffers that need not be there (VALIDITY), else -1.
     bounded_children, bounding_parents, bounding_factors : ndarray
@@ -72,9 +70,8 @@ class Layout:
         Unions and run-end encoded nodes; those, and entries and keys of maps; nodes of type null.
     variadic_nodes : tuple of int
         Nodes with variadic buffers.
-    offsets, offset_groups : tuple of Offsets, tuple of OffsetGroup
-        Buffers whose last offset must lie within what they point into; the same as tables, one for each width
-        and for bytes and children.
+    offsets : tuple of Offsets
+        Buffers whose last offset must lie within what they point into.
     longest : int
         Node lengths up to this cannot overflow when they are turned into bytes.
     exporting : tuple or None
@@ -106,11 +103,8 @@ class Layout:
     buffer_end_bits: Indices
     validity_buffers: Indices
     validity_nodes: Indices
-    validity_at: slice | Indices
-    validity_of: slice | Indices
     absent_length: Indices
     offsets: tuple[Offsets, ...]
-    offset_groups: tuple[OffsetGroup, ...]
     bitmapless: Indices
     null_nodes: Indices
     never_null: Indices
@@ -385,8 +379,6 @@ class Layout:
         is_validity = self.buffer_kinds == _VALIDITY
         self.validity_buffers = is_validity.nonzero()[0]
         self.validity_nodes = self.buffer_nodes[self.validity_buffers]
-        self.validity_at = evenly(self.validity_buffers)
-        self.validity_of = evenly(self.validity_nodes)
         self.absent_length = is_validity - np.int64(1)
 
     def _tabulate_offsets(self) -> None:
@@ -395,14 +387,6 @@ class Layout:
         widths = (self.buffer_end_bits[buffers] >> 3).tolist()
         children = [self.nodes[node].children[0] if self.nodes[node].children else -1 for node in nodes]
         self.offsets = tuple(map(Offsets, nodes, buffers.tolist(), widths, children))
-        groups: dict[tuple[int, bool], list[Offsets]] = {}
-        for each in self.offsets:
-            groups.setdefault((each.width, each.child >= 0), []).append(each)
-        self.offset_groups = tuple(
-            OffsetGroup(nodes, buffers, width, children if has_children else None)
-            for (width, has_children), group in sorted(groups.items())
-            for nodes, buffers, _, children in [map(_frozen, zip(*group, strict=True))]
-        )
 
     def _tabulate_children(self) -> None:
         bounds: list[tuple[int, int, int]] = []
@@ -464,9 +448,9 @@ _MADE_BY: Final[dict[str, Callable[[Layout], None]]] = {
         (Layout._tabulate_buffers, "buffer_end_bits"),
         (
             Layout._tabulate_validity,
-            "validity_buffers validity_nodes validity_at validity_of absent_length",
+            "validity_buffers validity_nodes absent_length",
         ),
-        (Layout._tabulate_offsets, "offsets offset_groups"),
+        (Layout._tabulate_offsets, "offsets"),
         (
             Layout._tabulate_children,
             "bitmapless null_nodes never_null bounded_children bounding_parents bounding_factors",

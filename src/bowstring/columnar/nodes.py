@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
@@ -21,7 +20,6 @@ __all__ = [
     "Node",
     "Offsets",
     "Walk",
-    "evenly",
     "storage_type",
 ]
 
@@ -216,15 +214,6 @@ class Offsets(NamedTuple):
     """The node that the offsets count slots of, or -1 where they delimit the bytes of the next buffer."""
 
 
-class OffsetGroup(NamedTuple):
-    """Offsets buffers of one width that all point into bytes, or all into children; fields as of `Offsets`."""
-
-    nodes: npt.NDArray[np.int64]
-    buffers: npt.NDArray[np.int64]
-    width: int
-    children: npt.NDArray[np.int64] | None
-
-
 def storage_type(type_: pa.DataType) -> pa.DataType:
     """Return what an extension type is stored as, and any other type unchanged.
 
@@ -263,15 +252,6 @@ def _check_size(what: str, size: int, path: tuple[str, ...]) -> None:
         raise InvalidMetadata(
             f"{what} of fixed size has a negative one", expected="0 or more", found=size, where=".".join(path)
         )
-
-
-def evenly(positions: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
-    """Return evenly spaced positions as a slice, others as they are."""
-    if len(positions) > 1:
-        first, step = int(positions[0]), int(positions[1] - positions[0])
-        if (positions[1:] - positions[:-1] == step).all():
-            return slice(first, int(positions[-1]) + 1, step)
-    return positions
 
 
 class Walk:
