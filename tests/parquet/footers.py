@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bowstring.parquet.footer import SchemaElement, decode_footer, encode_footer, footer_bytes, framed
+from bowstring.parquet.thrift import Field, Reader, encode_list, encode_struct
 
-__all__ = ["annotated", "elements_of", "patched", "written"]
+__all__ = ["annotated", "elements_of", "patched", "rechunked", "written"]
 
 Change = Callable[[list[SchemaElement]], list[SchemaElement]]
 
@@ -31,6 +32,41 @@ def patched(table: pa.Table, change: Change, **options: Any) -> bytes:
     footer = decode_footer(old)
     schema = tuple(change(list(footer.schema)))
     new = encode_footer(dataclasses.replace(footer, schema=schema))
+    return data[: len(data) - len(framed(old))] + framed(new)
+
+
+def rechunked(
+    data: bytes,
+    change: Callable[[dict[int, Field]], dict[int, Field]] = lambda facts: facts,
+    rows: Callable[[int], int] = lambda count: count,
+) -> bytes:
+    """Return a file whose column chunks have other metadata, by field number, and whose row groups other rows."""
+    old = footer_bytes(pa.BufferReader(data))
+    fields = Reader(old, 64).struct()
+
+    def inside(struct: Any, number: int, make: Callable[[Any], bytes]) -> bytes:
+        parts = struct if isinstance(struct, list) else Reader(struct, 64).struct()
+        return encode_struct(
+            [each._replace(value=make(each.value)) if each.id == number else each for each in parts]
+        )
+
+    def each_of(elements: Any, make: Callable[[Any], bytes]) -> bytes:
+        reader = Reader(elements, 64)
+        size, kind = reader.list_header()
+        return encode_list(kind, [make(encode_struct(reader.struct())) for _ in range(size)])
+
+    def facts(struct: Any) -> bytes:
+        return encode_struct(change({each.id: each for each in Reader(struct, 64).struct()}).values())
+
+    def group(struct: Any) -> bytes:
+        parts = Reader(
+            inside(struct, 1, lambda chunks: each_of(chunks, lambda chunk: inside(chunk, 3, facts))), 64
+        ).struct()
+        return encode_struct(
+            [each._replace(value=rows(int(each.value))) if each.id == 3 else each for each in parts]
+        )
+
+    new = inside(fields, 4, lambda groups: each_of(groups, group))
     return data[: len(data) - len(framed(old))] + framed(new)
 
 
