@@ -68,7 +68,7 @@ def bomb(kind: str) -> bytes:
             column = pa.ListArray.from_arrays(pa.array([0, ROWS], pa.int32()), values)
         case "dense":  # most rows are empty, those that are not are next to each other
             lengths = np.zeros(ROWS, np.int32)
-            lengths[:4096] = 1 << 18
+            lengths[: 1 << 16] = 1 << 14
             offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
             text = pa.py_buffer(np.full(offsets[-1], 120, np.uint8))
             column = pa.LargeStringArray.from_buffers(ROWS, pa.py_buffer(offsets), text)
