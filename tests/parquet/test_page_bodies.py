@@ -88,6 +88,24 @@ def test_bodies_that_claim_more_than_their_headers(codec: str | None) -> None:
     assert read(data)["a"].to_pylist() == [7] * 6
 
 
+@pytest.mark.parametrize("is_framed", [True, False])
+def test_bodies_under_hadoops_lz4(is_framed: bool) -> None:
+    """Blocks with their sizes before them, and those without that C++ wrote, are looked at as others are."""
+
+    def under_lz4(body: bytes, encoding: int) -> bytes:
+        packed = pa.Codec("lz4_raw").compress(body, asbytes=True)
+        sizes = len(body).to_bytes(4, "big") + len(packed).to_bytes(4, "big")
+        pages = [page(sizes * is_framed + packed, 6, raw=len(body), encoding=encoding)]
+        data = file(pages, 6, 6, type=2 if encoding == NUMBERS_OF else 6)
+        return rechunked(data, lambda facts: {**facts, 4: facts[4]._replace(value=5)})
+
+    for encoding, body in CLAIMS.values():
+        with pytest.raises(InvalidMetadata, match="claims more than it has"):
+            read(under_lz4(body, encoding))
+    data = under_lz4(integers(6, 1) + b"abcdef", LENGTHS_OF)
+    assert read(data)["a"].to_pylist() == [bytes([each]) for each in b"abcdef"]
+
+
 def test_lengths_that_take_more_than_the_limits() -> None:
     """A page of many empty values takes memory for the length of each before the first is decoded."""
     count = 1 << 22
@@ -184,7 +202,7 @@ def test_rows_of_lists_are_those_of_the_footer(codec: str, version: str) -> None
         for window in (1, 1 << 28):
             assert read(data, window_bytes=window).equals(table)
             for columns, more in itertools.product((None, ["a"]), (-99, -1, 1)):
-                wrong = rechunked(data, rows=lambda count, more=more: count + more)
+                wrong = rechunked(data, rows=more.__add__)
                 with pytest.raises(InvalidData):
                     read(wrong, columns, window_bytes=window)
             if "n" in table.column_names:
@@ -257,7 +275,11 @@ def test_chunks_that_are_the_same_bytes() -> None:
     rows = 1 << 16
     numbers = page(bytes(8 * rows), rows, "zstd")
     assert read(sharing(numbers, 40, rows, rows, CODECS["zstd"])).num_rows == rows
-    limits = {"decompression_floor": 1 << 20, "window_bytes": 1 << 20, "decompression_ratio": 40}
+    limits: dict[str, Any] = {
+        "decompression_floor": 1 << 20,
+        "window_bytes": 1 << 20,
+        "decompression_ratio": 40,
+    }
     random = np.random.default_rng(1).integers(0, 1 << 62, rows).tobytes()
     once = sharing(page(random, rows), 1, rows, rows)
     assert read(once, **limits).num_rows == rows

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bowstring.errors import InvalidMetadata, LimitExceeded
 from bowstring.kernels.launch import launch
-from bowstring.kernels.parquet import bodies, footer
+from bowstring.kernels.parquet import bodies, footer, thrift
 from bowstring.kernels.parquet import pages as kernel
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class PageReader:
             data = self._load(span, first)
             launch(kernel.read_pages, len(chunks), data, first, *self._bounds, 0, facts.reshape(-1), room)
         status = facts[:, kernel.STATUS]
-        left = (status == kernel.MORE) | ((status == kernel.OK) & (facts[:, kernel.ENCODINGS] & _DELTAS != 0))
+        left = (status == kernel.MORE) | ((status == thrift.OK) & (facts[:, kernel.ENCODINGS] & _DELTAS != 0))
         for chunk in np.flatnonzero(left).tolist():
             facts[chunk] = begun[chunk]
             codec = int(chunks[chunk, footer.CODEC])
@@ -134,7 +134,7 @@ class PageReader:
             elif len(data) < size or size >= _LONGEST:
                 # Nobody reads what comes after the last value.
                 is_whole = facts[kernel.VALUES] >= facts[kernel.WANTED]
-                facts[kernel.STATUS] = kernel.OK if is_whole else kernel.MALFORMED
+                facts[kernel.STATUS] = thrift.OK if is_whole else thrift.MALFORMED
             else:
                 size *= 4
 
@@ -249,7 +249,8 @@ def decompressed(codec: int, data: Any, size: int) -> Any:
 
 def _of_hadoop(data: bytes, size: int) -> bytes:
     """Return what Hadoop compressed by LZ4, in blocks with their sizes; as pyarrow does, else as a whole."""
-    lz4, at, found = pa.Codec("lz4_raw"), 0, []
+    lz4, at = pa.Codec("lz4_raw"), 0
+    found: list[bytes] = []
     try:
         while at < len(data):
             raw, packed = (int.from_bytes(data[begin : begin + 4], "big") for begin in (at, at + 4))
@@ -262,7 +263,7 @@ def _of_hadoop(data: bytes, size: int) -> bytes:
             return b"".join(found)
     except (pa.ArrowException, OSError):
         pass
-    return lz4.decompress(data, size + sum(map(len, found)), asbytes=True)
+    return bytes(lz4.decompress(data, size + sum(map(len, found)), asbytes=True))
 
 
 def begins_of(chunks: Any, end: int) -> Any:
@@ -323,11 +324,11 @@ def check_pages(
             "miniblocks as bytes, at most",
             where=name(chunk),
         )
-    wrong = (status != kernel.OK) | (found < wanted) | (chunks[:, footer.VALUES] > wanted)
+    wrong = (status != thrift.OK) | (found < wanted) | (chunks[:, footer.VALUES] > wanted)
     wrong |= is_exact & (found > wanted)
     if wrong.any():
         chunk = int(wrong.argmax())
-        damaged = facts[chunk, kernel.STATUS] != kernel.OK and found[chunk] < wanted[chunk]
+        damaged = facts[chunk, kernel.STATUS] != thrift.OK and found[chunk] < wanted[chunk]
         raise InvalidMetadata(
             "a column chunk of a Parquet file has a page without a header"
             if damaged

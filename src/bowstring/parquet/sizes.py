@@ -269,9 +269,9 @@ class Sizes:
         key = (group, leaf)
         claimed = int(self._facts[group, leaf, kernel.TEXT_BYTES])
         likely = average if claimed < 0 else claimed / max(values, 1)
-        if facts is None and key not in self._texts:
-            return _Text(likely + floor, likely + floor, values * (likely + floor))
         if key not in self._texts:
+            if facts is None:
+                return _Text(likely + floor, likely + floor, values * (likely + floor))
             found, longest = average, float(facts[pages.DENSEST])
             most = float(raw)
             if encodings & DICTIONARY:
