@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring import variant
-from bowstring.errors import InvalidData, Unsupported
+from bowstring.errors import InvalidData, LimitExceeded, Unsupported
 from bowstring.testing import FakeDevice, OnlyCurrent, fake_device, strategies
 from tests.columnar import fake_rapids
 from tests.columnar.fake_rapids import ParquetReader
+from tests.parquet import test_page_headers as claims
+from tests.parquet.footers import rechunked
 
 ROWS = 100
 SAME = {
@@ -101,6 +103,33 @@ def test_batches_of_a_device_are_those_of_the_host(
     assert schema.equals(expected, check_metadata=True)
     assert [batch.num_rows for batch in batches] == [batch.num_rows for batch in there]
     assert repr([batch.to_pylist() for batch in batches]) == repr([batch.to_pylist() for batch in there])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        claims.file([claims.page(claims.NUMBERS, 6)], 7, 7),
+        claims.file([claims.page(claims.NUMBERS, 5)], 6, 6),
+        claims.file([claims.page(claims.NUMBERS, 6, raw=claims.MOST)], 6, 6),
+        rechunked(
+            claims.file([claims.page(claims.NUMBERS, 6)], 6, 6),
+            lambda facts: {**facts, 7: facts[7]._replace(value=1 << 40)},
+        ),
+    ],
+    ids=["rows", "values", "size", "place"],
+)
+def test_files_that_contradict_themselves_never_come_to_libcudf(
+    data: bytes, reader: ParquetReader, tmp_path: Path
+) -> None:
+    """What pages and footers claim is compared before a library of the device believes it."""
+    path = tmp_path / "file.parquet"
+    path.write_bytes(data)
+    with pytest.raises((InvalidData, LimitExceeded)):
+        _read(str(path))
+    assert reader.calls == []
+    path.write_bytes(claims.file([claims.page(claims.NUMBERS, 6)], 6, 6))
+    assert [batch.num_rows for batch in _read(str(path))[1]] == [6]
+    assert len(reader.calls) == 1
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
