@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -113,7 +114,7 @@ BOMBS: dict[tuple[str, str], Callable[[], bytes]] = {
     ("parquet", "claimed text"): lambda: parquet_bombs.bomb("claimed text"),
     ("parquet", "dense"): lambda: parquet_bombs.bomb("dense"),
     ("parquet", "columns of one chunk"): lambda: body_bombs.sharing(
-        page(bytes(8 * MIB), MIB, "zstd"), 400, MIB, MIB, 6
+        page(random.Random(1).randbytes(MIB // 4) + bytes(8 * MIB - MIB // 4), MIB, "zstd"), 400, MIB, MIB, 6
     ),
     ("parquet", "lists of one chunk"): lambda: body_bombs.sharing(
         body_bombs.one_list(4 * MIB), 100, 1, 4 * MIB, repetition=2

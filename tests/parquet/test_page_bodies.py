@@ -288,15 +288,16 @@ def test_chunks_that_are_the_same_bytes() -> None:
 
 
 def one_list(values: int) -> bytes:
-    """Return a page of one list of that many nulls, in a few bytes."""
-    first, others = varint(1 << 1) + b"\0", varint(values - 1 << 1) + b"\1"
-    levels = [first + others, varint(values << 1) + b"\1"]
-    return page(b"".join(len(each).to_bytes(4, "little") + each for each in levels), values)
+    """Return a page of one list of that many zeros, in a few bytes."""
+    levels = [varint(2) + b"\0" + varint(values - 1 << 1) + b"\1", varint(values << 1) + b"\1"]
+    body = b"".join(len(each).to_bytes(4, "little") + each for each in levels)
+    return page(body + integers(values, 0, block=1 << 31), values, encoding=NUMBERS_OF)
 
 
 def test_rows_of_many_columns_that_are_large_together() -> None:
     """A row of lists is bounded with all its columns, each of which is within the limits."""
     values = 1 << 20
+    assert len(read(sharing(one_list(values), 2, 1, values, repetition=2))["c1"][0]) == values
     with pytest.raises(LimitExceeded, match=r"a row of a Parquet file.*all columns"):
         read(sharing(one_list(values), 60, 1, values, repetition=2))
 
