@@ -16,14 +16,15 @@ import pytest
 import bowstring as bow
 from bowstring.errors import InvalidData, InvalidMetadata, LimitExceeded
 from bowstring.parquet.file import OpenFile
-from bowstring.parquet.footer import MAGIC, framed
+from bowstring.parquet.footer import MAGIC, SchemaElement, framed
 from bowstring.parquet.thrift import BINARY, I32, LIST, STRUCT, Field, encode_integer, encode_list
-from tests.parquet.footers import rechunked
+from tests.parquet.footers import patched, rechunked
 from tests.parquet.test_footer_bombs import I64, struct, structs
 from tests.parquet.test_page_headers import CODECS, file, page
 
 NUMBERS_OF, LENGTHS_OF, PREFIXES_OF = 5, 6, 7
 MANY = (1 << 31) - 128
+FIXED = 7
 DELTAS = ["DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"]
 
 
@@ -170,6 +171,31 @@ def test_prefixes_are_as_long_as_they_are() -> None:
     assert sum(sizes) > 20_000_000
     assert max(sizes) < 4 << 20
     assert len(sizes) < 40
+
+
+def test_prefixes_of_values_of_fixed_width() -> None:
+    """Values of fixed width that are longer than that in DELTA_BYTE_ARRAY are refused before they are decoded."""
+    text = pa.table({"a": pa.array([f"{'x' * 100_000}{number}" for number in range(5000)])})
+
+    def change(schema: list[SchemaElement]) -> list[SchemaElement]:
+        return [
+            schema[0],
+            schema[1]._replace(physical=FIXED, length=5, logical=None, converted=None, repetition=1),
+        ]
+
+    data = patched(text, change, use_dictionary=False, column_encoding={"a": "DELTA_BYTE_ARRAY"})
+    data = rechunked(
+        data,
+        lambda facts: {
+            number: each._replace(value=FIXED) if number == 1 else each
+            for number, each in facts.items()
+            if number not in (12, 16)
+        },
+    )
+    before = pa.default_memory_pool().max_memory()
+    with pytest.raises(InvalidMetadata, match="claims more than it has"):
+        read(data)
+    assert pa.default_memory_pool().max_memory() <= max(before, 1 << 26)
 
 
 def lists(rows: int) -> Iterator[pa.Table]:

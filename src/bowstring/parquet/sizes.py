@@ -140,6 +140,9 @@ class Sizes:
         begins = begins_of(chunks, self._end)
         reader = PageReader(self._source, self._limits)
         facts = reader.read(chunks, begins, wanted, self._levels[chosen])
+        # Values of fixed width are no longer than that: pyarrow decodes them before it compares.
+        wrong = ~self._are_text[chosen] & (facts[:, pages.DELTA_LONGEST] > self._least[chosen])
+        facts[wrong, pages.STATUS] = pages.CONTRADICTED
 
         def name(place: int) -> str:
             return f"row group {group}, column {self._paths[leaves[place]]}"
