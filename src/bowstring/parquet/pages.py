@@ -80,12 +80,21 @@ class PageReader:
         facts[:, kernel.WANTED] = wanted
         facts[:, kernel.STATUS] = kernel.MORE
         begun = facts.copy()
+        # What lies together is read at once.
+        order = np.argsort(begins, kind="stable")
+        facts = facts[order]
+        ends = np.maximum.accumulate(facts[:, kernel.END]) + int(kernel.SLACK)
         room = np.empty(len(chunks) * int(kernel.ROOM), np.int64)
-        first = int(begins.min())
-        span = int(facts[:, kernel.END].max()) - first + int(kernel.SLACK)
-        if span <= self._span:
-            data = self._load(span, first)
-            launch(kernel.read_pages, len(chunks), data, first, *self._bounds, 0, facts.reshape(-1), room)
+        place = 0
+        while place < len(facts):
+            first = int(facts[place, kernel.AT])
+            count = int(np.searchsorted(ends, first + self._span, "right")) - place
+            if count > 0:
+                data = self._load(int(ends[place + count - 1]) - first, first)
+                some = facts[place : place + count].reshape(-1)
+                launch(kernel.read_pages, count, data, first, *self._bounds, 0, some, room)
+            place += max(count, 1)
+        facts[order] = facts.copy()
         status = facts[:, kernel.STATUS]
         left = (status == kernel.MORE) | ((status == thrift.OK) & (facts[:, kernel.ENCODINGS] & _DELTAS != 0))
         for chunk in np.flatnonzero(left).tolist():
