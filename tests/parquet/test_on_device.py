@@ -5,7 +5,6 @@ uploaded column by column.
 from __future__ import annotations
 
 import datetime as dt
-import os
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +194,12 @@ def test_int96_is_decoded_by_pyarrow(reader: ParquetReader, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("reader")
 def test_what_pylibcudf_cannot_read_is_an_error_that_names_the_file(file: str) -> None:
+    chunk = pq.read_metadata(file).row_group(0).column(0)
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
     with bow.parquet.read(file, columns=["id"], device=fake_device(1)) as stream:
-        os.truncate(file, 100)
+        with open(file, "r+b") as damaged:  # the headers of its pages stay as they are
+            damaged.seek(begin + chunk.total_compressed_size - 20)
+            damaged.write(b"\xff" * 20)
         with pytest.raises(InvalidData, match=r"cuDF.*file\.parquet"):
             list(stream)
 
