@@ -1,9 +1,7 @@
 # ruff: noqa: PLR1714, SIM102, SIM114  a kernel has no "in", and a branch is for one struct
 """The footer of a Parquet file, passed over once: its column chunks, and how much memory a reader of it needs.
 
-Work item: a footer. It is a struct of Thrift's compact protocol. What is open, structs and lists inside each
-other, is kept in room of the work item: for each level its role, how many elements are left, their types, and the
-number of the last field. The memory is that of pyarrow's structs, which are counted before it makes them.
+Work item: a footer. The memory is that of pyarrow's structs, which are counted before it makes them.
 
 `facts` has a row of :data:`FACTS` numbers for each column chunk; what a chunk does not have is -1.
 """
@@ -12,19 +10,38 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bowstring.kernels.parquet.thrift import (
+    ANYTHING,
+    BINARY,
+    FALSE,
+    FIELDS,
+    I16,
+    I32,
+    I64,
+    LEVEL,
+    LIST,
+    MALFORMED,
+    OK,
+    STRUCT,
+    UUID,
+    element_of,
+    field_at,
+    keep,
+    kept,
+    level_at,
+    scalar_at,
+    signed,
+)
 from bowstring.kernels.types import i64, u64
+from bowstring.kernels.words import load_word
 
-OK: Final = i64(0)
-TRUNCATED: Final = i64(1)
-MALFORMED: Final = i64(2)
-"""No such type, a field of a known struct that does not follow the one before, or a list of other elements."""
 TOO_DEEP: Final = i64(3)
 TOO_LARGE: Final = i64(4)
 """The structs of the footer take more memory than allowed."""
 MISMATCH: Final = i64(5)
 """A row group has more or fewer column chunks than there are columns."""
 
-FACTS: Final = i64(13)
+FACTS: Final = i64(14)
 """Numbers of a column chunk."""
 TYPE: Final = i64(0)
 VALUES: Final = i64(1)
@@ -44,6 +61,8 @@ HAS_METADATA: Final = i64(1)
 ENCRYPTED: Final = i64(2)
 BOUND: Final = i64(12)
 """The bytes of the shortest bound of the statistics."""
+ROWS_AT: Final = i64(13)
+"""Of the first chunk of a row group: where the number of its rows is."""
 
 STATUS: Final = i64(0)
 GROUPS: Final = i64(1)
@@ -51,13 +70,13 @@ CHUNKS: Final = i64(2)
 PAIRS: Final = i64(3)
 MEMORY: Final = i64(4)
 PLACE: Final = i64(5)
-COUNTS: Final = i64(6)
+SCHEMA_AT: Final = i64(6)
+SCHEMA_BYTES: Final = i64(7)
+"""Where the text of an Arrow schema is that has more than 64 KiB, 0 without one."""
+COUNTS: Final = i64(8)
 """Numbers of a footer."""
-LEVEL: Final = i64(4)
-"""Numbers of each level of the room."""
 
 # What a struct or a list is of the footer.
-ANYTHING = i64(0)
 FOOTER = i64(1)
 ROW_GROUPS = i64(2)
 ROW_GROUP = i64(3)
@@ -67,49 +86,17 @@ METADATA = i64(6)
 ENCODING_LIST = i64(7)
 SIZES = i64(8)
 STATISTICS = i64(9)
-# Types of Thrift.
-FALSE = i64(2)
-BYTE = i64(3)
-I16 = i64(4)
-I32 = i64(5)
-I64 = i64(6)
-DOUBLE = i64(7)
-BINARY = i64(8)
-LIST = i64(9)
-SET = i64(10)
-MAP = i64(11)
-STRUCT = i64(12)
-UUID = i64(13)
-FIELDS = i64(-1)
-LAST_FIELD = i64(32767)
+PAIRS_LIST = i64(10)
+PAIR = i64(11)
+LONG = i64(65536)
+# "ARROW:sc" and "W:schema", of the key ARROW:schema.
+KEY_BEGIN = u64(0x63733A574F525241)
+KEY_END = u64(0x616D656863733A57)
 # Bytes of pyarrow's memory, measured: of a chunk and what it always has, of another struct, of text, of a number.
 CHUNK_BYTES = i64(1024)
 STRUCT_BYTES = i64(128)
 TEXT_SIZE = i64(32)
 ELEMENT_BYTES = i64(8)
-MOST_BITS = u64(63)
-
-
-def integer_at(data: Any, at: Any) -> Any:
-    """Return whether an unsigned integer ends inside of the data, the integer, and its end."""
-    number = u64(0)
-    shift = u64(0)
-    good = False
-    going = True
-    while going and at < i64(len(data)) and shift <= MOST_BITS:
-        byte = u64(data[at])
-        number |= (byte & 127) << shift
-        shift += 7
-        at += 1
-        if byte < 128:
-            good = True
-            going = False
-    return good, number, at
-
-
-def signed(number: Any) -> Any:
-    """Return the integer that zigzag makes an unsigned one of."""
-    return i64(number >> 1) ^ -i64(number & 1)
 
 
 def role_of(outer: Any, number: Any) -> Any:
@@ -131,6 +118,10 @@ def role_of(outer: Any, number: Any) -> Any:
         role = SIZES
     elif outer == METADATA and number == 12:
         role = STATISTICS
+    elif outer == FOOTER and number == 5:
+        role = PAIRS_LIST
+    elif outer == PAIRS_LIST:
+        role = PAIR
     return role
 
 
@@ -185,6 +176,11 @@ def element_bytes(role: Any, kind: Any) -> Any:
     return size
 
 
+def is_arrow_schema(data: Any, at: Any, size: Any) -> Any:
+    """Return whether text is the key of an Arrow schema."""
+    return size == 12 and load_word(data, at) == KEY_BEGIN and load_word(data, at + 4) == KEY_END
+
+
 def read_footer(
     _item: Any, data: Any, columns: Any, most: Any, depth: Any, room: Any, facts: Any, counts: Any
 ) -> None:
@@ -193,7 +189,6 @@ def read_footer(
     `most` bounds the memory, `depth` the levels. Nothing is written beyond the end of `facts`.
     """
     status = OK
-    end = i64(len(data))
     held = i64(len(facts))
     at = i64(0)
     groups = i64(0)
@@ -201,6 +196,10 @@ def read_footer(
     pairs = i64(0)
     memory = i64(0)
     row = i64(0)
+    group_row = i64(0)
+    is_schema = False
+    schema_at = i64(0)
+    schema_bytes = i64(0)
     level = i64(0)
     role = FOOTER
     left = FIELDS
@@ -212,34 +211,11 @@ def read_footer(
         kind = i64(0)
         number = i64(0)
         if left == FIELDS:
-            if at >= end:
-                status = TRUNCATED
-            else:
-                byte = i64(data[at])
-                at += 1
-                kind = byte & 15
-                if byte != 0:
-                    if byte >> 4 != 0:
-                        number = last + (byte >> 4)
-                    else:
-                        good, word, at = integer_at(data, at)
-                        number = signed(word)
-                        if not good:
-                            status = TRUNCATED
-                    # Of a field that is there twice pyarrow takes the last one, and numbers have 16 bits.
-                    if role != ANYTHING and (number <= last or number > LAST_FIELD):
-                        status = MALFORMED
-                    last = number
-                    if kind == 0 or kind > UUID:
-                        status = MALFORMED
+            status, kind, number, at = field_at(data, at, role, last)
+            last = number
         elif left > 0:
             left -= 1
-            kind = kinds & 15
-            kinds = kinds >> 4 | kind << 4
-            if kind == 0 or kind > UUID:
-                status = MALFORMED
-            elif kind <= FALSE:
-                kind = BYTE  # booleans of a list take a byte each
+            status, kind, kinds = element_of(kinds)
         if status != OK:
             going = False
         elif kind == 0:
@@ -248,21 +224,14 @@ def read_footer(
                 going = False
             else:
                 level -= 1
-                place = level * LEVEL
-                role = i64(room[place])
-                left = i64(room[place + 1])
-                kinds = i64(room[place + 2])
-                last = i64(room[place + 3])
+                role, left, kinds, last = kept(room, level * LEVEL)
         elif kind <= FALSE:
             pass
-        elif kind == BYTE:
-            at += 1
-        elif kind <= I64:
-            good, word, at = integer_at(data, at)
-            value = signed(word)
-            if not good:
-                status = TRUNCATED
-            elif row + FACTS <= held:
+        elif kind <= BINARY or kind == UUID:
+            place = at
+            status, word, at = scalar_at(data, at, kind)
+            if status == OK and kind >= I16 and kind <= I64 and row + FACTS <= held:
+                value = signed(word)
                 if role == METADATA:
                     fact = fact_of(number)
                     if fact >= 0:
@@ -271,55 +240,31 @@ def read_footer(
                     facts[row + ENCODINGS] = i64(facts[row + ENCODINGS]) | i64(1) << value
                 elif role == SIZES and number == 1:
                     facts[row + TEXT_BYTES] = value
-        elif kind == DOUBLE:
-            at += 8
-        elif kind == UUID:
-            at += 16
-        elif kind == BINARY:
-            good, word, at = integer_at(data, at)
-            if not good or word > u64(end):
-                status = TRUNCATED
-            else:
-                at += i64(word)
-                memory += i64(word)
-                if role == CHUNK and number == 9 and row + FACTS <= held:
-                    facts[row + FLAGS] = i64(facts[row + FLAGS]) | ENCRYPTED
-                elif role == STATISTICS and number > 0 and number <= 6 and row + FACTS <= held:
-                    if facts[row + BOUND] < 0 or i64(word) < facts[row + BOUND]:
-                        facts[row + BOUND] = i64(word)
+                elif role == ROW_GROUP and number == 3 and group_row < chunks * FACTS:
+                    facts[group_row + ROWS_AT] = place
+            elif status == OK and kind == BINARY:
+                size = i64(word)
+                memory += size
+                if role == PAIR:
+                    if number == 1:
+                        is_schema = is_arrow_schema(data, at - size, size)
+                    elif number == 2 and is_schema and size > LONG:
+                        if schema_at > 0:
+                            status = MALFORMED
+                        schema_at = at - size
+                        schema_bytes = size
+                elif row + FACTS <= held:
+                    if role == CHUNK and number == 9:
+                        facts[row + FLAGS] = i64(facts[row + FLAGS]) | ENCRYPTED
+                    elif role == STATISTICS and number > 0 and number <= 6:
+                        if facts[row + BOUND] < 0 or size < facts[row + BOUND]:
+                            facts[row + BOUND] = size
         else:
-            # A level more: a struct, or a list, a set or a map.
+            # A level more.
             inner = role_of(role, number)
             wanted = elements_of(role, number)
-            size = FIELDS
-            inside = i64(0)
-            if kind == MAP:
-                good, word, at = integer_at(data, at)
-                size = end + 1
-                if good and word <= u64(end):
-                    size = 2 * i64(word)
-                if size > 0 and at < end:
-                    # Keys come before values.
-                    byte = i64(data[at])
-                    inside = byte >> 4 | (byte & 15) << 4
-                    at += 1
-            elif kind != STRUCT:
-                if at >= end:
-                    status = TRUNCATED
-                else:
-                    byte = i64(data[at])
-                    at += 1
-                    size = byte >> 4
-                    inside = byte & 15
-                    if size == 15:
-                        good, word, at = integer_at(data, at)
-                        size = end + 1
-                        if good and word <= u64(end):
-                            size = i64(word)
-                    inside |= inside << 4
-            if size > end - at:
-                status = TRUNCATED
-            elif level >= depth:
+            status, size, inside, at = level_at(data, at, kind)
+            if status == OK and level >= depth:
                 status = TOO_DEEP
             # pyarrow passes over a field of another type, and reads elements as what they should be.
             if status == OK and wanted != 0 and (kind != LIST or (size > 0 and inside & 15 != wanted)):
@@ -331,8 +276,11 @@ def read_footer(
                         pairs = size
                     if inner == CHUNK_LIST and size != columns:
                         status = MISMATCH
+                elif inner == PAIR:
+                    is_schema = False
                 elif inner == ROW_GROUP:
                     groups += 1
+                    group_row = chunks * FACTS
                 elif inner == CHUNK:
                     row = chunks * FACTS
                     chunks += 1
@@ -350,18 +298,12 @@ def read_footer(
                         facts[row + REPETITIONS] = size
                     elif role == SIZES and number == 3:
                         facts[row + DEFINITIONS] = size
-                place = level * LEVEL
-                room[place] = role
-                room[place + 1] = left
-                room[place + 2] = kinds
-                room[place + 3] = last
+                keep(room, level * LEVEL, role, left, kinds, last)
                 level += 1
                 role = inner
                 left = size
                 kinds = inside
                 last = i64(0)
-        if status == OK and at > end:
-            status = TRUNCATED
         if status == OK and memory > most:
             status = TOO_LARGE
         if status != OK:
@@ -374,27 +316,10 @@ def read_footer(
     counts[PAIRS] = pairs
     counts[MEMORY] = memory
     counts[PLACE] = at
-
-
-def longest_value(_item: Any, data: Any, counts: Any) -> None:
-    """Pass over the values of a dictionary page of BYTE_ARRAY: their longest, and how many there are.
-
-    Work item: a page. Its end inside of a value counts as the end of that.
-    """
-    end = i64(len(data))
-    at = i64(0)
-    longest = i64(0)
-    values = i64(0)
-    while at + 4 <= end:
-        size = i64(data[at]) | i64(data[at + 1]) << 8 | i64(data[at + 2]) << 16 | i64(data[at + 3]) << 24
-        at += 4 + size
-        longest = max(longest, size)
-        values += 1
-    counts[0] = longest
-    counts[1] = values
+    counts[SCHEMA_AT] = schema_at
+    counts[SCHEMA_BYTES] = schema_bytes
 
 
 SIGNATURES = {
     read_footer: ("u8[], i64, i64, i64, i64[]!, i64[]!, i64[]!",),
-    longest_value: ("u8[], i64[]!",),
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +18,7 @@ import bowstring as bow
 from bowstring.vortex.dtype import DType, Kind
 from tests.parquet import test_bombs as parquet_bombs
 from tests.parquet import test_footer_bombs as footer_bombs
+from tests.parquet import test_page_bodies as body_bombs
 from tests.parquet.test_page_headers import MOST, NUMBERS, file, page
 from tests.vortex.streams import stream_of
 from tests.vortex.test_stored import zstd
@@ -103,6 +106,20 @@ BOMBS: dict[tuple[str, str], Callable[[], bytes]] = {
     ("parquet", "claimed size of plain bytes"): lambda: plain(raw=MOST),
     ("parquet", "claimed values"): lambda: file([page(NUMBERS, 6)], 1 << 40, 1 << 40),
     ("parquet", "claimed dictionary"): lambda: file([page(NUMBERS, MOST, kind=2)], 6, 6, dictionary=True),
+    **{
+        ("parquet", f"claimed {claim}"): functools.partial(body_bombs.claiming, claim)
+        for claim in body_bombs.CLAIMS
+    },
+    ("parquet", "skewed list"): lambda: parquet_bombs.bomb("skewed list"),
+    ("parquet", "claimed text"): lambda: parquet_bombs.bomb("claimed text"),
+    ("parquet", "dense"): lambda: parquet_bombs.bomb("dense"),
+    ("parquet", "columns of one chunk"): lambda: body_bombs.sharing(
+        page(random.Random(1).randbytes(MIB // 4) + bytes(8 * MIB - MIB // 4), MIB, "zstd"), 400, MIB, MIB, 6
+    ),
+    ("parquet", "lists of one chunk"): lambda: body_bombs.sharing(
+        body_bombs.one_list(4 * MIB), 100, 1, 4 * MIB, repetition=2
+    ),
+    ("parquet", "arrow schema"): lambda: footer_bombs.bomb("arrow schema", 400_000),
     ("parquet", "row groups"): lambda: footer_bombs.bomb("groups", 900_000),
     ("parquet", "pairs"): lambda: footer_bombs.bomb("pairs", 900_000),
     ("file", "nothing"): lambda: arrow_file(MIB),
@@ -119,7 +136,7 @@ BOMBS: dict[tuple[str, str], Callable[[], bytes]] = {
 }
 
 
-FAST = ("claimed size", "blank lines", "claimed rows")
+FAST = ("claimed size", "blank lines", "claimed rows", "claimed lengths of no bits", "claimed long prefixes")
 
 
 @pytest.mark.parametrize(

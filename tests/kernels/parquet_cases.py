@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bowstring.kernels.parquet import footer, pages
+from bowstring.kernels.parquet import bodies, footer, pages
+from bowstring.kernels.parquet.thrift import LEVEL
 from bowstring.kernels.signature import Kernel
 from bowstring.parquet.footer import decode_footer, footer_bytes
+from bowstring.parquet.thrift import Reader
 
 Case = tuple[int, tuple[Any, ...]]
 
@@ -38,7 +40,7 @@ def arguments(
         columns,
         most,
         depth,
-        np.zeros(DEPTH * int(footer.LEVEL), np.int64),
+        np.zeros(DEPTH * int(LEVEL), np.int64),
         np.zeros(COLUMNS * GROUPS * int(footer.FACTS), np.int64),
         np.zeros(int(footer.COUNTS), np.int64),
     )
@@ -69,7 +71,8 @@ def footers(rng: np.random.Generator) -> Iterator[Case]:
 
 def dictionaries(rng: np.random.Generator) -> Iterator[Case]:
     for data in (PAGE, PAGE[:-1], b"", b"\xff" * 7, rng.bytes(50)):
-        yield 1, (np.frombuffer(data, np.uint8), np.zeros(2, np.int64))
+        for most in (0, 2, 5):
+            yield 1, (np.frombuffer(data, np.uint8), np.zeros(most, np.int64), np.zeros(2, np.int64))
 
 
 def chunks() -> tuple[bytes, list[tuple[int, int]]]:
@@ -95,9 +98,18 @@ def headers(rng: np.random.Generator) -> Iterator[Case]:
         facts = np.zeros((len(places), int(pages.FACTS)), np.int64)
         facts[:, [int(pages.AT), int(pages.END)]] = places
         facts[:, int(pages.WANTED)] = values
-        room = np.zeros(len(places) * int(pages.DEPTH * footer.LEVEL), np.int64)
-        return len(places), (np.frombuffer(data, np.uint8), base, floor, 2, facts.reshape(-1), room)
+        room = np.zeros(len(places) * int(pages.ROOM), np.int64)
+        return len(places), (np.frombuffer(data, np.uint8), base, floor, 2, 0, facts.reshape(-1), room)
 
+    def listed(begin: int, end: int, rows: int) -> Case:
+        facts = np.zeros(int(pages.FACTS) + rows * int(pages.PAGE), np.int64)
+        facts[[int(pages.AT), int(pages.END), int(pages.WANTED)]] = begin, end, 150
+        room = np.zeros(int(pages.ROOM), np.int64)
+        return 1, (np.frombuffer(data, np.uint8), 0, 1 << 20, 2, rows, facts, room)
+
+    for begin, end in places:
+        yield listed(begin, end, 100)
+        yield listed(begin, end, 1)
     yield case(data, 0, 150)
     yield case(data, 0, 149)
     yield case(data, 0, 150, 4)
@@ -115,7 +127,7 @@ def headers(rng: np.random.Generator) -> Iterator[Case]:
         yield case(bytes(damaged), 0, 150)
 
 
-def levels(rng: np.random.Generator) -> Iterator[Case]:
+def runs(rng: np.random.Generator) -> Iterator[Case]:
     for width in (1, 2, 9):
         for data in (
             b"\x14\x00\x00",
@@ -125,13 +137,59 @@ def levels(rng: np.random.Generator) -> Iterator[Case]:
             b"\xff" * 3,
             rng.bytes(60),
         ):
-            for values in (0, 7, 100):
-                yield 1, (np.frombuffer(data, np.uint8), width, values, np.zeros(1, np.int64))
+            for values, weights in ((0, [1]), (7, [1]), (100, [3, 1, 4])):
+                yield (
+                    1,
+                    (
+                        np.frombuffer(data, np.uint8),
+                        width,
+                        values,
+                        np.array(weights, np.int64),
+                        np.zeros(1, np.int64),
+                    ),
+                )
+
+
+def deltas(rng: np.random.Generator) -> Iterator[Case]:
+    words = [f"{'prefix' * (number % 3)}{number}" for number in range(300)]
+    for encoding, type_, values in (
+        (5, pa.int64(), rng.integers(-(1 << 40), 1 << 40, 300)),
+        (6, pa.string(), words),
+        (7, pa.string(), words),
+    ):
+        body = delta_page(pa.array(values, type_), encoding)
+        damaged = bytearray(body)
+        damaged[rng.integers(0, 40)] = rng.integers(256)
+        for data in (body, body[:200], body[:3], b"", bytes(damaged), rng.bytes(60)):
+            for most in (300, 299, 0):
+                lengths = np.zeros(2 * most, np.int32)
+                counts = np.zeros(int(bodies.COUNTS), np.int64)
+                yield 1, (np.frombuffer(data, np.uint8), encoding, most, lengths, counts)
+
+
+def delta_page(values: pa.Array, encoding: int) -> bytes:
+    """Return the body of a page of values without nulls that pyarrow writes."""
+    name = {5: "DELTA_BINARY_PACKED", 6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}[encoding]
+    sink = pa.BufferOutputStream()
+    schema = pa.schema([pa.field("a", values.type, nullable=False)])
+    with pq.ParquetWriter(
+        sink, schema, compression="none", use_dictionary=False, column_encoding={"a": name}
+    ) as writer:
+        writer.write_table(pa.table([values], schema))
+    file = sink.getvalue()
+    column = pq.read_metadata(pa.BufferReader(file)).row_group(0).column(0)
+    chunk = file.to_pybytes()[
+        column.data_page_offset : column.data_page_offset + column.total_compressed_size
+    ]
+    reader = Reader(chunk, int(pages.DEPTH))
+    reader.struct()
+    return chunk[reader.position :]
 
 
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     footer.read_footer: footers,
-    footer.longest_value: dictionaries,
+    bodies.value_lengths: dictionaries,
+    bodies.weigh_runs: runs,
+    bodies.check_deltas: deltas,
     pages.read_pages: headers,
-    pages.count_rows: levels,
 }

@@ -65,8 +65,8 @@ def test_every_signature_compiles_for_gpus(signature: Signature) -> None:
         print(f"{signature}, sm_{capability[0]}{capability[1]}: {registers(cubin)} registers,", end=" ")
         print(f"{spilled(cubin)} bytes spilled, {len(cubin.code)} bytes of code")
         assert spilled(cubin) <= MOST_SPILLED_BYTES
-        # The fields of a page's header are held at once, by the one work item of a chunk.
-        assert registers(cubin) <= MOST_REGISTERS + 8 * (signature.kernel is read_pages)
+        # Headers of pages are read by one work item for each chunk, never by as many as fill a multiprocessor.
+        assert registers(cubin) <= MOST_REGISTERS + 24 * (signature.kernel is read_pages)
 
 
 use_of = runpy.run_path(f"{Path(__file__).parents[2]}/scripts/report_kernels.py")["use_of"]

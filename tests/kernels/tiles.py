@@ -18,16 +18,18 @@ Array = np.ndarray[Any, Any]
 
 # Kernels whose cases cannot be repeated, and why.
 ALONE = {
+    "check_deltas": "one item reads a whole page, and writes the lengths of its values",
     "check_dense_order": "an item for each child of a union, of which there are 128 at most",
     "count_nodes": "one plan says for all items which rows each of them reads",
     "gather_pieces": "one table says for all items where the pieces lie",
     "import_batch": "one item takes a whole batch",
-    "longest_value": "one item reads a whole footer",
     "make_views_of_prefixed": "one item reads all values: only the length of one says where the next one begins",
     "quote_names": "its cases have metadata with more names than there is room for ends, but for the last of them",
     "read_footer": "one item reads a whole footer",
     "read_pages": "one item reads a whole chunk, and facts of all chunks stand behind each other, a kind at a time",
     "read_rows": "one plan says for all items which rows each of them reads, and where it writes",
+    "value_lengths": "one item reads a whole page, and writes the lengths of its values",
+    "weigh_runs": "one item reads a whole page",
     "write_batch": "one item writes a whole batch",
 }
 _COUNTS = ("rows", "length", "stop", "runs")

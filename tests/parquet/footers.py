@@ -31,6 +31,7 @@ __all__ = [
     "footer_bytes",
     "framed",
     "patched",
+    "rechunked",
     "simple_type",
     "with_schema",
     "written",
@@ -61,6 +62,9 @@ _LOGICAL: Final = {
 }
 _SCHEMA: Final = 2  # of FileMetaData
 _LOGICAL_TYPE: Final = 10  # of SchemaElement
+_ROW_GROUPS: Final = 4  # of FileMetaData
+_COLUMNS, _NUM_ROWS = 1, 3  # of RowGroup
+_METADATA: Final = 3  # of ColumnChunk
 
 
 class LogicalType(NamedTuple):
@@ -143,6 +147,38 @@ def with_schema(file: bytes, change: Change) -> bytes:
 def patched(table: pa.Table, change: Change, **options: Any) -> bytes:
     """Return a file of a table with another schema in the footer; definition and repetition levels must agree."""
     return with_schema(written(table, **options), change)
+
+
+def rechunked(
+    file: bytes,
+    change: Callable[[dict[int, Field]], dict[int, Field]] = lambda facts: facts,
+    rows: Callable[[int], int] = lambda count: count,
+) -> bytes:
+    """Return a file whose column chunks have other metadata, by field number, and whose row groups other rows."""
+
+    def facts(struct: Any) -> bytes:
+        return encode_struct(change({each.id: each for each in struct_of(struct)}).values())
+
+    def group(struct: Any) -> bytes:
+        chunked = _inside(struct, _COLUMNS, lambda chunks: _each(chunks, chunk))
+        return _inside(chunked, _NUM_ROWS, lambda count: rows(int(count)))
+
+    def chunk(struct: Any) -> bytes:
+        return _inside(struct, _METADATA, facts)
+
+    old = footer_bytes(file)
+    new = _inside(old, _ROW_GROUPS, lambda groups: _each(groups, group))
+    return file[: len(file) - len(framed(old))] + framed(new)
+
+
+def _inside(struct: bytes, number: int, make: Callable[[Any], Any]) -> bytes:
+    return encode_struct(
+        each._replace(value=make(each.value)) if each.id == number else each for each in struct_of(struct)
+    )
+
+
+def _each(elements: bytes, make: Callable[[bytes], bytes]) -> bytes:
+    return encode_list(STRUCT, list(map(make, list_of(elements))))
 
 
 def annotated(values: list[Any], type_: pa.DataType, **fields: Any) -> bytes:

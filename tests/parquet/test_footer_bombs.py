@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import sys
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bowstring as bow
 from bowstring.errors import BowstringError, InvalidMetadata, LimitExceeded, Truncated
+from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from tests.parquet.footers import MAGIC, footer_bytes, framed, written
 from tests.parquet.thrift import (
     BINARY,
@@ -62,10 +65,27 @@ def metadata(encodings: int = 1, names: int = 1, stats: int = 0) -> bytes:
     )
 
 
+def arrow_schema(count: int) -> bytes:
+    """Return an Arrow schema of a struct, so many of whose fields are one and the same."""
+    builder = Builder()
+    number = Reference(builder.table([Scalar("i", 64), Scalar("B", 1)]))
+    name = Reference(builder.string("a"))
+    child = builder.table([name, None, Scalar("B", 2), number, None, None])
+    inside = Reference(builder.references([child] * count))
+    struct_type = Reference(builder.table([]))
+    field = builder.table([name, None, Scalar("B", 13), struct_type, None, inside])
+    schema = Reference(builder.table([None, Reference(builder.references([field]))]))
+    data = builder.finish(builder.table([Scalar("h", 4), Scalar("B", 1), schema, None]))
+    data += bytes(-len(data) % 8)
+    return b"\xff\xff\xff\xff" + len(data).to_bytes(4, "little") + data
+
+
 def bomb(kind: str, count: int) -> bytes:
     """Return a file that is a footer with so many of one thing."""
     small, whole = struct((2, I64, 4)), struct((2, I64, 4), (3, STRUCT, metadata()))
-    pairs = [struct((1, BINARY, b""))] if kind == "pairs" else []
+    pairs = [struct((1, BINARY, b""))] * count if kind == "pairs" else []
+    if kind == "arrow schema":
+        pairs = [struct((1, BINARY, b"ARROW:schema"), (2, BINARY, base64.b64encode(arrow_schema(count))))]
     columns = count if kind == "chunks" else 1
     chunk = {
         "encodings": lambda: struct((2, I64, 4), (3, STRUCT, metadata(encodings=count))),
@@ -87,12 +107,15 @@ def bomb(kind: str, count: int) -> bytes:
         (2, LIST, structs(schema)),
         (3, I64, 1),
         (4, LIST, structs([group] * (count if kind == "groups" else 1))),
-        (5, LIST, structs(pairs * count)),
+        (5, LIST, structs(pairs)),
     )
     return MAGIC + framed(footer)
 
 
-KINDS = ["chunks", "false chunks", "groups", "pairs", "encodings", "names", "stats", "sorting"]
+KINDS = [
+    *("chunks", "false chunks", "groups", "pairs"),
+    *("encodings", "names", "stats", "sorting", "arrow schema"),
+]
 
 
 def run(kind: str, count: int) -> list[str]:
@@ -129,9 +152,29 @@ def test_footers_within_the_bounds_are_what_pyarrow_makes_of_them(kind: str) -> 
         assert bow.parquet.read_schema(bomb(kind, 2)).columns
     if kind in ("encodings", "names"):  # of which pyarrow makes little
         return
-    tight = bow.DEFAULT_LIMITS.replace(metadata_bytes=400_000)
+    tight = bow.DEFAULT_LIMITS.replace(metadata_bytes=400_000, columns=40_000)
     with pytest.raises((LimitExceeded, InvalidMetadata)):
         bow.parquet.read_schema(bomb(kind, 50_000), limits=tight)
+
+
+def test_arrow_schemas_that_unfold() -> None:
+    """A field that is referred to many times counts as often; wide schemas of pyarrow are taken as they are."""
+    with pytest.raises(LimitExceeded, match=r"Arrow schema of the footer|too many"):
+        bow.parquet.read_schema(bomb("arrow schema", 100_000))
+    for text in (b"no base64", b"AAAA" * 20_000):
+        pair = struct((1, BINARY, b"ARROW:schema"), (2, BINARY, text + b"?" * 70_000))
+        column = struct((1, I32, 1), (3, I32, 0), (4, BINARY, b"a"))
+        root = struct((4, BINARY, b"s"), (5, I32, 1))
+        footer = struct(
+            (1, I32, 1), (2, LIST, structs([root, column])), (3, I64, 0), (5, LIST, structs([pair]))
+        )
+        with pytest.raises(InvalidMetadata):
+            bow.parquet.read_schema(MAGIC + framed(footer))
+    columns = {f"{'a long name ' * 9}{number}": pa.array([[number]]) for number in range(400)}
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    with bow.parquet.read(sink.getvalue(), columns=[f"{'a long name ' * 9}7"]) as stream:
+        assert stream.read_all().to_pydict() == {f"{'a long name ' * 9}7": [[7]]}
 
 
 def test_wide_files_of_many_row_groups_are_read() -> None:

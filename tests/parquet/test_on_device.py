@@ -5,7 +5,6 @@ uploaded column by column.
 from __future__ import annotations
 
 import datetime as dt
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,12 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring import variant
-from bowstring.errors import InvalidData, Unsupported
+from bowstring.errors import InvalidData, LimitExceeded, Unsupported
 from bowstring.testing import FakeDevice, OnlyCurrent, fake_device, strategies
 from tests.columnar import fake_rapids
 from tests.columnar.fake_rapids import ParquetReader
+from tests.parquet import test_page_headers as claims
+from tests.parquet.footers import rechunked
 
 ROWS = 100
 SAME = {
@@ -103,6 +104,33 @@ def test_batches_of_a_device_are_those_of_the_host(
     assert repr([batch.to_pylist() for batch in batches]) == repr([batch.to_pylist() for batch in there])
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        claims.file([claims.page(claims.NUMBERS, 6)], 7, 7),
+        claims.file([claims.page(claims.NUMBERS, 5)], 6, 6),
+        claims.file([claims.page(claims.NUMBERS, 6, raw=claims.MOST)], 6, 6),
+        rechunked(
+            claims.file([claims.page(claims.NUMBERS, 6)], 6, 6),
+            lambda facts: {**facts, 7: facts[7]._replace(value=1 << 40)},
+        ),
+    ],
+    ids=["rows", "values", "size", "place"],
+)
+def test_files_that_contradict_themselves_never_come_to_libcudf(
+    data: bytes, reader: ParquetReader, tmp_path: Path
+) -> None:
+    """What pages and footers claim is compared before a library of the device believes it."""
+    path = tmp_path / "file.parquet"
+    path.write_bytes(data)
+    with pytest.raises((InvalidData, LimitExceeded)):
+        _read(str(path))
+    assert reader.calls == []
+    path.write_bytes(claims.file([claims.page(claims.NUMBERS, 6)], 6, 6))
+    assert [batch.num_rows for batch in _read(str(path))[1]] == [6]
+    assert len(reader.calls) == 1
+
+
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=strategies.tables(), rows=st.integers(1, 50))
 def test_every_table_comes_to_a_device(
@@ -166,8 +194,12 @@ def test_int96_is_decoded_by_pyarrow(reader: ParquetReader, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("reader")
 def test_what_pylibcudf_cannot_read_is_an_error_that_names_the_file(file: str) -> None:
+    chunk = pq.read_metadata(file).row_group(0).column(0)
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
     with bow.parquet.read(file, columns=["id"], device=fake_device(1)) as stream:
-        os.truncate(file, 100)
+        with open(file, "r+b") as damaged:  # the headers of its pages stay as they are
+            damaged.seek(begin + chunk.total_compressed_size - 20)
+            damaged.write(b"\xff" * 20)
         with pytest.raises(InvalidData, match=r"cuDF.*file\.parquet"):
             list(stream)
 

@@ -8,15 +8,20 @@ that come before one are passed over.
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated
+from bowstring.errors import BowstringError, InvalidMetadata, LimitExceeded, Truncated
+from bowstring.ipc.flatbuf.message import decode_message
+from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.kernels.launch import launch
 from bowstring.kernels.parquet import footer as kernel
+from bowstring.kernels.parquet import thrift
 from bowstring.parquet.logical import PHYSICAL, WIDTHS
-from bowstring.parquet.thrift import LIST, STRUCT, Field, Reader
+from bowstring.parquet.thrift import LIST, STRUCT, Field, Reader, encode_integer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -36,6 +41,9 @@ SMALL: Final = _MIB // 16
 # How much memory pyarrow may need for a byte of a footer, all in all: real ones need 5 to 30.
 _MOST_RATIO: Final = 64
 _MOST_METADATA: Final = 16
+_MOST_ROWS: Final = 1 << 62
+# Of a message: a continuation, and its length.
+_PREFIX: Final = 8
 
 
 def group_reader(footer: Footer) -> Reader | None:
@@ -127,14 +135,29 @@ class Chunks:
         # Memory is committed where a chunk is found, and each takes a byte.
         facts = np.empty(min(groups * columns, len(rest)) * int(kernel.FACTS), np.int64)
         counts = np.zeros(int(kernel.COUNTS), np.int64)
-        room = np.empty(_DEPTH * int(kernel.LEVEL), np.int64)
+        room = np.empty(_DEPTH * int(thrift.LEVEL), np.int64)
         most = min(_MOST_METADATA * limits.metadata_bytes, _MOST_RATIO * max(len(rest), _MIB))
         launch(
             kernel.read_footer, 1, np.frombuffer(rest, np.uint8), columns, most, _DEPTH, room, facts, counts
         )
         _check_counts(counts, columns, most)
+        at, size = int(counts[kernel.SCHEMA_AT]), int(counts[kernel.SCHEMA_BYTES])
+        if size:
+            _check_arrow_schema(rest[at : at + size], limits)
         held = int(counts[kernel.GROUPS])
         self.facts = facts[: held * columns * int(kernel.FACTS)].reshape(held, columns, int(kernel.FACTS))
+
+    def with_a_row_more(self, footer: Footer) -> Footer:
+        """Return the footer with one row more in each row group that has column chunks."""
+        parts, begin = [], 0
+        for at in self.facts[:, :1, kernel.ROWS_AT].ravel().tolist():
+            reader = Reader(footer.rest, _DEPTH)
+            reader.position = at
+            rows = reader.zigzag() if at >= 0 else -1
+            if 0 <= rows < _MOST_ROWS:
+                parts += [footer.rest[begin:at], encode_integer(rows + 1)]
+                begin = reader.position
+        return dataclasses.replace(footer, rest=b"".join([*parts, footer.rest[begin:]]))
 
     def encrypted(self, leaves: Collection[int]) -> list[int]:
         """Return those of some columns of values that have a chunk that is encrypted."""
@@ -203,13 +226,29 @@ class Chunks:
                 )
 
 
+def _check_arrow_schema(text: bytes, limits: Limits) -> None:
+    """Raise an error for an Arrow schema of more fields than the limits: they may be one, many times."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise InvalidMetadata("the Arrow schema of a footer is not base64", found=str(error)) from error
+    begin = _PREFIX if data.startswith(b"\xff\xff\xff\xff") else _PREFIX // 2
+    size = int.from_bytes(data[begin - 4 : begin], "little")
+    message = decode_message(data[begin : begin + size], limits)
+    try:
+        decode_schema(message, limits)
+    except BowstringError as error:
+        error.where = "the Arrow schema of the footer" + (f", {error.where}" if error.where else "")
+        raise
+
+
 def _check_counts(counts: Any, columns: int, most: int) -> None:
     """Raise the error of a footer that the kernel did not pass over."""
     status = int(counts[kernel.STATUS])
     where = f"byte {int(counts[kernel.PLACE])} after the schema of the footer"
-    if status == kernel.TRUNCATED:
+    if status == thrift.TRUNCATED:
         raise Truncated("a footer ends inside a value", where=where)
-    if status == kernel.MALFORMED:
+    if status == thrift.MALFORMED:
         raise InvalidMetadata(
             "a footer has no such Thrift type, or a field twice, out of order or with elements of another type",
             expected="types 1 to 13, field numbers that ascend, and the elements of parquet.thrift",

@@ -59,6 +59,7 @@ __all__ = ["BATCH_ROWS", "Int96", "OpenFile", "Selection"]
 BATCH_ROWS: Final = 128 * 1024
 """The most rows of a batch of a row group that is read piece by piece."""
 _MORE: Final = 16 << 20
+_REPEATED: Final = 2
 _OF_PYARROW: Final = (pa.ArrowException, OSError, ValueError, NotImplementedError)
 Int96 = Literal["us", "ns"]
 """The unit of timestamps that INT96 is read as."""
@@ -174,8 +175,15 @@ class OpenFile:
         return int(self.metadata.row_group(index).total_byte_size)
 
     def row_group_begin(self, index: int) -> int:
-        """Return where the pages of a row group begin, in bytes."""
-        return int(begins_of(self.chunks.facts[index, 0]))
+        """Return where the pages of a row group begin, in bytes.
+
+        Raises
+        ------
+        InvalidMetadata
+            They lie beyond the end of the file.
+        """
+        with self._translated():
+            return int(begins_of(self.chunks.facts[index, :1], self.source.size()).sum())
 
     def column_chunk(self, group: int, leaf: int) -> Any:
         """Return what pyarrow says about a column chunk; errors as :meth:`check_chunks`."""
@@ -340,7 +348,7 @@ class OpenFile:
         with self._translated():
             rows = self.metadata.row_group(index).num_rows
             try:
-                table = self._whole(self.metadata, index, selection, threads=threads)
+                table = self._whole(self._read_metadata, index, selection, threads=threads)
             except _OF_PYARROW as error:
                 if not self._is_wide(selection):
                     raise self._blamed(error, [index], selection) from error
@@ -363,7 +371,7 @@ class OpenFile:
         where = ", ".join(f"row group {group}" for group in groups[:3])
         with self._translated():
             try:
-                for table in self._pieces(self.metadata, groups, selection, rows, threads=threads):
+                for table in self._pieces(self._read_metadata, groups, selection, rows, threads=threads):
                     yield from _batches(table, selection, table.num_rows)
                     done += table.num_rows
             except BowstringError:
@@ -425,17 +433,31 @@ class OpenFile:
         return any(leaf in self.meanings and self.meanings[leaf].wide for leaf in leaves)
 
     @functools.cached_property
+    def _read_footer(self) -> Footer:
+        """The footer that pages are read with: pyarrow reads no more rows of lists than it says."""
+        has_lists = any(element.repetition == _REPEATED for element in self.footer.schema)
+        return self.chunks.with_a_row_more(self.footer) if has_lists else self.footer
+
+    @functools.cached_property
+    def _read_metadata(self) -> Any:
+        """The metadata that pages are read with."""
+        if self._read_footer is self.footer:
+            return self.metadata
+        shown = shown_footer(self._read_footer, [each for each in self._elements if each.meaning.shown])
+        return pq.read_metadata(pa.BufferReader(shown_bytes(shown)))
+
+    @functools.cached_property
     def _wide_metadata(self) -> Any:
         """The footer in which such decimals are bytes: pyarrow decodes the others faster."""
         plain = Meaning(shown=PLAIN)
         elements = [each._replace(meaning=plain) if each.meaning.wide else each for each in self._elements]
-        return pq.read_metadata(pa.BufferReader(shown_bytes(shown_footer(self.footer, elements))))
+        return pq.read_metadata(pa.BufferReader(shown_bytes(shown_footer(self._read_footer, elements))))
 
     def _blamed(self, error: Exception, groups: Sequence[int], selection: Selection) -> Exception:
         """Return the error of pyarrow for the first column that cannot be read by itself, with its name."""
         for leaves in self.leaves_by_column(selection):
             alone = Selection(leaves, selection.schema, None)
-            metadata = self._wide_metadata if self._is_wide(alone) else self.metadata
+            metadata = self._wide_metadata if self._is_wide(alone) else self._read_metadata
             try:
                 for _ in self._pieces(metadata, groups, alone, BATCH_ROWS, threads=False):
                     pass

@@ -1,7 +1,7 @@
 """What the headers of pages say of column chunks, before pyarrow decodes them.
 
-A footer may claim other numbers of values than its pages have, and sizes that their bodies do not. pyarrow then
-gives fewer rows without an error, or needs memory for what a header claims.
+A footer may claim other numbers of values than its pages have, and sizes that their bodies do not; bodies may claim
+more values than their headers. pyarrow then gives fewer rows without an error, or needs memory for what is claimed.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated
+from bowstring.errors import InvalidMetadata, LimitExceeded
 from bowstring.kernels.launch import launch
-from bowstring.kernels.parquet import footer
+from bowstring.kernels.parquet import bodies, footer, thrift
 from bowstring.kernels.parquet import pages as kernel
-from bowstring.parquet.chunks import inside
-from bowstring.parquet.thrift import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator
 
     from bowstring.limits import Limits
 
@@ -35,141 +33,311 @@ _LONGEST: Final = 16 << 20
 # Of a value of a dictionary, pyarrow keeps where it is, and how long.
 _ENTRY: Final = 16
 _MOST: Final = 1 << 31
-CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+_CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+_HADOOP_LZ4: Final = 5
 _RLE: Final = 3
+_NUMBERS: Final = 5
+_PREFIXES: Final = 7
+_DELTAS: Final = 7 << _NUMBERS
+DICTIONARY: Final = 1 << 2 | 1 << 8
+"""The bits of encodings of indices."""
+_INTEGER: Final = 32
+_PAGES: Final = 1000
+_BEYOND: Final = 1 << 60
 
 
-def pages_of(source: Any, chunks: Any, wanted: Any, limits: Limits) -> Any:
-    """Return the facts of the pages of column chunks: see :mod:`bowstring.kernels.parquet.pages`.
+class PageReader:
+    """Reads what headers of pages say, and of bodies what pyarrow would believe; some bytes of the file are kept.
 
-    `chunks` are facts of the footer, `wanted` how many values each should have; only headers are looked at.
+    Parameters
+    ----------
+    source
+        The file.
+    limits
+        The bounds on what is decompressed.
     """
-    facts = np.zeros((len(chunks), int(kernel.FACTS)), np.int64)
-    facts[:, kernel.AT] = begins_of(chunks)
-    facts[:, kernel.END] = facts[:, kernel.AT] + np.clip(chunks[:, footer.COMPRESSED], 0, 1 << 60)
-    facts[:, kernel.WANTED] = wanted
-    facts[:, kernel.STATUS] = kernel.MORE
-    room = np.empty(len(chunks) * int(kernel.DEPTH * footer.LEVEL), np.int64)
-    bounds = min(limits.decompression_floor, _MOST), math.ceil(min(limits.decompression_ratio, _MOST))
-    first = int(facts[:, kernel.AT].min())
-    span = int(facts[:, kernel.END].max()) - first + int(kernel.SLACK)
-    if span <= (_SPAN if isinstance(source, _LOCAL) else _FAR):
-        data = np.frombuffer(source.read_at(span, first), np.uint8)
-        launch(kernel.read_pages, len(chunks), data, first, *bounds, facts.reshape(-1), room)
-    for chunk in np.flatnonzero(facts[:, kernel.STATUS] == kernel.MORE).tolist():
-        _read_on(source, bounds, facts[chunk], room)
-    return facts
+
+    def __init__(self, source: Any, limits: Limits) -> None:
+        self._source = source
+        is_local = isinstance(source, _LOCAL)
+        self._span, self._window = (_SPAN, _WINDOW) if is_local else (_FAR, _FAR)
+        self._bounds = (
+            min(limits.decompression_floor, _MOST),
+            math.ceil(min(limits.decompression_ratio, _MOST)),
+        )
+        self._begin = 0
+        self._data: Any = b""
+
+    def read(self, chunks: Any, begins: Any, wanted: Any, levels: Any) -> Any:
+        """Return the facts of the pages of column chunks: see :mod:`bowstring.kernels.parquet.pages`.
+
+        `chunks` are facts of the footer, `begins` where they begin, `wanted` how many values each should have, and
+        `levels` their highest ones. Bodies are looked at only where they have lengths of their own.
+        """
+        facts = np.zeros((len(chunks), int(kernel.FACTS)), np.int64)
+        facts[:, kernel.AT] = begins
+        facts[:, kernel.END] = begins + np.maximum(chunks[:, footer.COMPRESSED], 0)
+        facts[:, kernel.WANTED] = wanted
+        facts[:, kernel.STATUS] = kernel.MORE
+        begun = facts.copy()
+        # What lies together is read at once.
+        order = np.argsort(begins, kind="stable")
+        facts = facts[order]
+        ends = np.maximum.accumulate(facts[:, kernel.END]) + int(kernel.SLACK)
+        room = np.empty(len(chunks) * int(kernel.ROOM), np.int64)
+        place = 0
+        while place < len(facts):
+            first = int(facts[place, kernel.AT])
+            count = int(np.searchsorted(ends, first + self._span, "right")) - place
+            if count > 0:
+                data = self._load(int(ends[place + count - 1]) - first, first)
+                some = facts[place : place + count].reshape(-1)
+                launch(kernel.read_pages, count, data, first, *self._bounds, 0, some, room)
+            place += max(count, 1)
+        facts[order] = facts.copy()
+        status = facts[:, kernel.STATUS]
+        left = (status == kernel.MORE) | ((status == thrift.OK) & (facts[:, kernel.ENCODINGS] & _DELTAS != 0))
+        for chunk in np.flatnonzero(left).tolist():
+            facts[chunk] = begun[chunk]
+            codec = int(chunks[chunk, footer.CODEC])
+            for table in self._tables(facts[chunk]):
+                encodings = table[:, kernel.ENCODING]
+                for page in table[(encodings >= _NUMBERS) & (encodings <= _PREFIXES)].tolist():
+                    self._check_deltas(page, codec, levels[chunk].tolist(), facts[chunk])
+        return facts
+
+    def _load(self, size: int, at: int) -> Any:
+        """Return bytes of the file, which are kept."""
+        begin = at - self._begin
+        if begin < 0 or begin + size > len(self._data):
+            self._data = np.frombuffer(self._source.read_at(size, at), np.uint8)
+            self._begin, begin = at, 0
+        return self._data[begin : begin + size]
+
+    def _bytes(self, size: int, at: int) -> Any:
+        """Return bytes of the file, of which others are kept."""
+        begin = at - self._begin
+        if begin < 0 or begin + size > len(self._data):
+            return np.frombuffer(self._source.read_at(size, at), np.uint8)
+        return self._data[begin : begin + size]
+
+    def _tables(self, facts: Any) -> Iterator[Any]:
+        """Read a chunk page by page, on from where its facts are; yield what the headers of data pages say."""
+        known = np.empty(int(kernel.FACTS) + _PAGES * int(kernel.PAGE), np.int64)
+        known[: int(kernel.FACTS)] = facts
+        table = known[int(kernel.FACTS) :].reshape(_PAGES, int(kernel.PAGE))
+        room = np.empty(int(kernel.ROOM), np.int64)
+        size = self._window
+        while facts[kernel.STATUS] == kernel.MORE:
+            at = int(facts[kernel.AT])
+            most = min(size, int(facts[kernel.END]) + int(kernel.SLACK) - at)
+            data = self._load(most, at)
+            known[kernel.PAGES] = 0
+            launch(kernel.read_pages, 1, data, at, *self._bounds, _PAGES, known, room)
+            facts[: int(kernel.DELTA_BYTES)] = known[: int(kernel.DELTA_BYTES)]
+            yield table[: int(known[kernel.PAGES])]
+            if facts[kernel.STATUS] != kernel.MORE:
+                return
+            if facts[kernel.AT] > at:
+                size = self._window
+            elif len(data) < size or size >= _LONGEST:
+                # Nobody reads what comes after the last value.
+                is_whole = facts[kernel.VALUES] >= facts[kernel.WANTED]
+                facts[kernel.STATUS] = thrift.OK if is_whole else thrift.MALFORMED
+            else:
+                size *= 4
+
+    def _check_deltas(self, page: list[int], codec: int, levels: list[int], facts: Any) -> None:
+        """Note whether the body of a page claims what it does not have; pyarrow says what is wrong otherwise."""
+        data = self._values(page, codec, levels)
+        if data is None:
+            return
+        count, encoding = page[kernel.COUNT], page[kernel.ENCODING]
+        lengths = np.empty(2 * count if encoding == _PREFIXES else 0, np.int32)
+        counts = np.zeros(int(bodies.COUNTS), np.int64)
+        launch(bodies.check_deltas, 1, data, encoding, count, lengths, counts)
+        if counts[bodies.STATUS] != bodies.OK:
+            facts[kernel.STATUS] = kernel.CONTRADICTED
+        facts[kernel.DELTA_BYTES] += counts[bodies.NBYTES]
+        facts[kernel.DELTA_LONGEST] = max(facts[kernel.DELTA_LONGEST], counts[bodies.LONGEST])
+
+    def _values(self, page: list[int], codec: int, levels: list[int]) -> Any:
+        """Return the values of a page, decompressed; ``None`` where they cannot be."""
+        at, raw, packed = page[kernel.BODY_AT], page[kernel.BODY_RAW], page[kernel.BODY_PACKED]
+        if page[kernel.VERSION]:
+            begin = page[kernel.REPETITION] + page[kernel.DEFINITION]
+            if begin > min(raw, packed):
+                return None
+            codec = 0 if page[kernel.IS_PLAIN] else codec
+            return decompressed(codec, self._bytes(packed - begin, at + begin), raw - begin)
+        data = decompressed(codec, self._bytes(packed, at), raw)
+        begin = 0
+        for level, encoding in zip(levels, (page[kernel.REPETITION], page[kernel.DEFINITION]), strict=True):
+            if data is not None and level:
+                packed_size = (page[kernel.COUNT] * level.bit_length() + 7) // 8
+                begin += _run_size(data, begin) if encoding == _RLE else packed_size
+        return None if data is None else data[begin:]
+
+    def _pages(self, chunk: Any, begin: int, wanted: int) -> Iterator[list[int]]:
+        """Yield what the headers of the data pages of a chunk say."""
+        facts = np.zeros(int(kernel.FACTS), np.int64)
+        facts[kernel.AT], facts[kernel.END] = begin, begin + int(chunk[footer.COMPRESSED])
+        facts[kernel.WANTED], facts[kernel.STATUS] = wanted, kernel.MORE
+        for table in self._tables(facts):
+            yield from table.tolist()
+
+    def rows(self, chunk: Any, begin: int, wanted: int, level: int) -> int:
+        """Return how many rows a chunk of lists has by its repetition levels, of which `level` is the highest.
+
+        -1 where they cannot be read, or where pyarrow would not read all pages, as the footer claims fewer values.
+        """
+        found, values, claimed = 0, 0, int(chunk[footer.VALUES])
+        zeros = np.ones(1, np.int64)
+        for page in self._pages(chunk, begin, wanted):
+            count = page[kernel.COUNT]
+            data = self._repetition(page, int(chunk[footer.CODEC])) if count and values < claimed else None
+            if data is not None:
+                found += _weight(data, level.bit_length(), count, zeros)
+            elif count:
+                return -1
+            values += count
+        return found
+
+    def nbytes(self, chunk: Any, begin: int, wanted: int, levels: list[int], lengths: Any) -> int:
+        """Return the bytes of all values of a chunk of BYTE_ARRAY, of whose dictionary the values have lengths."""
+        found, codec = 0, int(chunk[footer.CODEC])
+        for page in self._pages(chunk, begin, wanted):
+            data = self._values(page, codec, levels)
+            if data is None or not len(data):
+                continue
+            if 1 << page[kernel.ENCODING] & DICTIONARY:
+                found += _weight(data[1:], int(data[0]), page[kernel.COUNT], lengths)
+            else:
+                found += len(data)
+        return found
+
+    def _repetition(self, page: list[int], codec: int) -> Any:
+        """Return the repetition levels of a page; ``None`` where they cannot be read."""
+        at, raw, packed = page[kernel.BODY_AT], page[kernel.BODY_RAW], page[kernel.BODY_PACKED]
+        if page[kernel.VERSION]:
+            return self._bytes(min(page[kernel.REPETITION], packed), at)
+        if page[kernel.REPETITION] != _RLE:
+            return None
+        data = decompressed(codec, self._bytes(packed, at), raw)
+        return None if data is None else data[4 : _run_size(data, 0)]
 
 
-def begins_of(chunks: Any) -> Any:
-    """Return where the first page of each column chunk begins."""
+def _weight(data: Any, width: int, count: int, weights: Any) -> int:
+    """Return the weights of integers of a page, added up."""
+    counts = np.zeros(1, np.int64)
+    if width <= _INTEGER:
+        launch(bodies.weigh_runs, 1, data, width, count, weights, counts)
+    return int(counts[0])
+
+
+def _run_size(data: Any, at: int) -> int:
+    """Return how many bytes runs of levels have, with their length before them."""
+    return 4 + int.from_bytes(data[at : at + 4].tobytes(), "little")
+
+
+def decompressed(codec: int, data: Any, size: int) -> Any:
+    """Return the bytes of a page, decompressed; ``None`` where they cannot be, or pyarrow has no such codec."""
+    if codec == 0:
+        return data
+    try:
+        if codec == _HADOOP_LZ4:
+            plain = _of_hadoop(data.tobytes(), size)
+        elif codec in _CODECS:
+            plain = pa.Codec(_CODECS[codec]).decompress(data, size)
+        else:
+            return None
+    except (pa.ArrowException, OSError):
+        return None
+    return np.frombuffer(plain, np.uint8)
+
+
+def _of_hadoop(data: bytes, size: int) -> bytes:
+    """Return what Hadoop compressed by LZ4, in blocks with their sizes; as pyarrow does, else as a whole."""
+    lz4, at = pa.Codec("lz4_raw"), 0
+    found: list[bytes] = []
+    try:
+        while at < len(data):
+            raw, packed = (int.from_bytes(data[begin : begin + 4], "big") for begin in (at, at + 4))
+            if raw > size or packed > len(data):
+                break
+            found.append(lz4.decompress(data[at + 8 : at + 8 + packed], raw, asbytes=True))
+            at += 8 + packed
+            size -= raw
+        else:
+            return b"".join(found)
+    except (pa.ArrowException, OSError):
+        pass
+    return bytes(lz4.decompress(data, size + sum(map(len, found)), asbytes=True))
+
+
+def begins_of(chunks: Any, end: int) -> Any:
+    """Return where the first page of each column chunk begins, in a file of so many bytes.
+
+    Raises
+    ------
+    InvalidMetadata
+        A chunk lies beyond the end of the file.
+    """
     begins, dictionaries = chunks[..., footer.DATA_PAGE], chunks[..., footer.DICTIONARY_PAGE]
     begins = np.where((dictionaries > 0) & (dictionaries < begins), dictionaries, begins)
     # Numbers beyond any file would wrap around.
-    return np.clip(begins, 0, 1 << 60)
-
-
-def _read_on(source: Any, bounds: tuple[int, int], facts: Any, room: Any) -> None:
-    """Read a chunk page by page."""
-    size = window = _WINDOW if isinstance(source, _LOCAL) else _FAR
-    while facts[kernel.STATUS] == kernel.MORE:
-        at = int(facts[kernel.AT])
-        data = np.frombuffer(source.read_at(size, at), np.uint8)
-        launch(kernel.read_pages, 1, data, at, *bounds, facts, room)
-        if facts[kernel.STATUS] != kernel.MORE:
-            return
-        if facts[kernel.AT] > at:
-            size = window
-        elif len(data) < size or size >= _LONGEST:
-            # Nobody reads what comes after the last value.
-            is_whole = facts[kernel.VALUES] >= facts[kernel.WANTED]
-            facts[kernel.STATUS] = kernel.OK if is_whole else kernel.MALFORMED
-        else:
-            size *= 4
-
-
-def rows_of(source: Any, chunk: Any, facts: Any, levels: int) -> int:
-    """Return how many rows a chunk of lists has by its repetition levels, of which `levels` is the highest.
-
-    -1 where they cannot be read, or where pyarrow would not read all pages, as the footer counts too few values.
-    """
-    at, codec = int(begins_of(chunk)), int(chunk[footer.CODEC])
-    rows, values = np.zeros(1, np.int64), 0
-    found = 0
-    try:
-        while values < chunk[footer.VALUES]:
-            header, at = _header(source, at)
-            kind, raw, packed = (int(header.get(number, 0)) for number in (1, 2, 3))
-            inner = header["data"]
-            count = int(inner.get(1, 0)) if kind in (0, 3) else 0
-            if count and kind == 3:
-                data = source.read_at(min(int(inner.get(6, 0)), packed), at)
-            elif count:
-                if inner.get(4) != _RLE or (codec and codec not in CODECS):
-                    return -1
-                data = source.read_at(packed, at)
-                data = pa.Codec(CODECS[codec]).decompress(data, raw, asbytes=True) if codec else data
-                data = data[4 : 4 + int.from_bytes(data[:4], "little")]
-            if count and data:
-                launch(kernel.count_rows, 1, np.frombuffer(data, np.uint8), levels.bit_length(), count, rows)
-                found += int(rows[0])
-            values += count
-            at += packed
-    except (InvalidMetadata, Truncated, pa.ArrowException, OSError):
-        return -1
-    return found if values == facts[kernel.VALUES] else -1
-
-
-def _header(source: Any, at: int) -> tuple[dict[Any, Any], int]:
-    """Return the numbers of the header of a page, as ``"data"`` those for its kind, and where it ends."""
-    for size in (_WINDOW, _LONGEST):
-        reader = Reader(source.read_at(size, at), int(kernel.DEPTH))
-        try:
-            fields = reader.struct()
-        except Truncated:
-            if size == _LONGEST:
-                raise
-            continue
-        inner = inside(fields, 5) or inside(fields, 8) or []
-        header: dict[Any, Any] = {each.id: each.value for each in fields}
-        header["data"] = {each.id: each.value for each in inner}
-        return header, at + reader.position
-    raise Truncated("a page has no header", where=f"byte {at}")
+    begins = np.minimum(np.maximum(begins, 0), _BEYOND)
+    ends = begins + np.minimum(np.maximum(chunks[..., footer.COMPRESSED], 0), _BEYOND)
+    if ends.size and ends.max() > end:
+        raise InvalidMetadata(
+            "a column chunk lies beyond the end of the file",
+            expected=f"an end before byte {end}",
+            found=f"byte {int(ends.max())}",
+        )
+    return begins
 
 
 def check_pages(
-    facts: Any, chunks: Any, is_exact: Any, widths: Any, names: Sequence[str], limits: Limits
+    facts: Any, chunks: Any, is_exact: Any, widths: Any, name: Callable[[int], str], end: int, limits: Limits
 ) -> None:
     """Raise an error where pages contradict the footer, or are larger than what may be decompressed.
 
     Parameters
     ----------
-    facts, chunks, names
+    facts, chunks, name
         The facts of the pages, those of the footer, and what errors call each chunk.
     is_exact
         Whether they must not have more values than wanted.
     widths
         The least bytes of a value of a dictionary.
+    end
+        The bytes of the file.
     limits
         ``decompression_ratio``, and what is allowed whatever the ratio is.
 
     Raises
     ------
     InvalidMetadata
-        They have more or fewer values, or one of them has no header.
+        They have more or fewer values, one of them has no header, or its body claims more than it has.
     LimitExceeded
         A page is larger than the limits, or all that are decoded at the same time are.
     """
     found, wanted = facts[:, kernel.VALUES], facts[:, kernel.WANTED]
-    large = facts[:, kernel.STATUS] == kernel.TOO_LARGE
-    if large.any():
-        chunk = int(large.argmax())
-        _raise_too_large(facts[chunk, kernel.LARGEST], limits.decompression_floor, names[chunk])
-    wrong = (facts[:, kernel.STATUS] != kernel.OK) | (found < wanted) | (chunks[:, footer.VALUES] > wanted)
+    status = facts[:, kernel.STATUS]
+    for chunk in np.flatnonzero(status == kernel.TOO_LARGE).tolist():
+        _raise_too_large(facts[chunk, kernel.LARGEST], limits.decompression_floor, name(chunk))
+    for chunk in np.flatnonzero(status == kernel.CONTRADICTED).tolist():
+        raise InvalidMetadata(
+            "a page of a column chunk claims more than it has",
+            expected="as many lengths as values, no value with more of the one before than that has, and as many "
+            "miniblocks as bytes, at most",
+            where=name(chunk),
+        )
+    wrong = (status != thrift.OK) | (found < wanted) | (chunks[:, footer.VALUES] > wanted)
     wrong |= is_exact & (found > wanted)
     if wrong.any():
         chunk = int(wrong.argmax())
-        damaged = facts[chunk, kernel.STATUS] != kernel.OK and found[chunk] < wanted[chunk]
+        damaged = facts[chunk, kernel.STATUS] != thrift.OK and found[chunk] < wanted[chunk]
         raise InvalidMetadata(
             "a column chunk of a Parquet file has a page without a header"
             if damaged
@@ -177,7 +345,7 @@ def check_pages(
             expected=f"{int(wanted[chunk])} values",
             found=f"{int(found[chunk])} values before byte {int(facts[chunk, kernel.AT])}; the chunk claims "
             f"{int(chunks[chunk, footer.VALUES])}",
-            where=names[chunk],
+            where=name(chunk),
         )
     raw, entries = facts[:, kernel.DICTIONARY_RAW], facts[:, kernel.DICTIONARY_VALUES]
     wrong = entries * widths > raw
@@ -187,17 +355,19 @@ def check_pages(
             "a dictionary of a Parquet file has more values than bytes",
             expected=f"at most {int(raw[chunk])} bytes",
             found=f"{int(entries[chunk])} values",
-            where=names[chunk],
+            where=name(chunk),
         )
-    held = facts[:, kernel.LARGEST] + raw + _ENTRY * entries
+    held = facts[:, kernel.LARGEST] + facts[:, kernel.LENGTHS] + raw + _ENTRY * entries
     packed = chunks[:, footer.COMPRESSED]
     most = np.maximum(limits.decompression_floor, limits.decompression_ratio * packed)
     if (held > most).any():
         chunk = int((held > most).argmax())
-        _raise_too_large(held[chunk], most[chunk], names[chunk])
-    all_most = max(limits.decompression_floor, limits.window_bytes, limits.decompression_ratio * packed.sum())
+        _raise_too_large(held[chunk], most[chunk], name(chunk))
+    # Chunks may be the same bytes of the file.
+    packed_bytes = min(int(packed.sum()), end)
+    all_most = max(limits.decompression_floor, limits.window_bytes, limits.decompression_ratio * packed_bytes)
     if held.sum() > all_most:
-        _raise_too_large(held.sum(), all_most, f"all columns, {names[int(held.argmax())]} the most")
+        _raise_too_large(held.sum(), all_most, f"all columns, {name(int(held.argmax()))} the most")
 
 
 def _raise_too_large(found: float, most: float, where: str) -> None:

@@ -414,6 +414,7 @@ class ParquetStream(SequentialReader):
         plan = due.plan
         found: list[tuple[list[Batch], tuple[int, ...]]] = []
         if plan.decoder is not None:
+            plan.size(due.group, look=True)  # pages are as the footer says, and within the limits
             batch = plan.decoder.read(due.group)
             if batch is None:  # as the schema says, pyarrow reads it
                 return [self._uploaded(each) for each in _pieces(plan, due.group, None)]

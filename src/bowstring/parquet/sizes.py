@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from bowstring.errors import InvalidMetadata, LimitExceeded
 from bowstring.kernels.launch import launch
+from bowstring.kernels.parquet import bodies, pages
 from bowstring.kernels.parquet import footer as kernel
-from bowstring.kernels.parquet import pages
 from bowstring.parquet.logical import PHYSICAL, WIDTHS
-from bowstring.parquet.pages import CODECS, check_pages, pages_of, rows_of
+from bowstring.parquet.pages import DICTIONARY, PageReader, begins_of, check_pages, decompressed
 from bowstring.parquet.types import logical_of
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Size", "Sizes", "TooLargeError"]
 
-_DICTIONARY: Final = 1 << 2 | 1 << 8
 _PREFIXES: Final = 1 << 7
 # Of each value: an offset, its validity, and the levels that pyarrow keeps while it reads.
 _BESIDE: Final = 8
@@ -67,10 +65,11 @@ class Size(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """The bytes of a value of a column chunk: of most of them, and of the longest."""
+    """The bytes of a value of a column chunk, likely and at most, or of its densest page; and of all at most."""
 
     likely: float
     longest: float
+    most: float
 
 
 class Sizes:
@@ -100,18 +99,27 @@ class Sizes:
         self._facts = chunks.facts
         self._source = source
         self._limits = limits
-        nodes = [node for node in footer.nodes() if node.element.physical is not None]
-        self._widths = [_width(node.element) for node in nodes]
-        self._paths = [".".join(node.path) for node in nodes]
-        self._least = np.array([_least(node.element) for node in nodes], np.int64)
-        # The highest repetition level of each column of values.
-        self._levels = np.zeros(len(nodes), np.int64)
-        for node in footer.nodes():
-            if node.element.repetition == _REPEATED:
-                self._levels[node.first_leaf : node.end_leaf] += 1
+        self._end = source.size()
+        nodes = list(footer.nodes())
+        leaves = [node for node in nodes if node.element.physical is not None]
+        widths = [_width(node.element) for node in leaves]
+        self._are_text = np.array([width is None for width in widths], np.bool_)
+        self._widths = np.array([width or 0 for width in widths], np.float64)
+        self._floors = [_floor(node.element) for node in leaves]
+        self._paths = [".".join(node.path) for node in leaves]
+        self._least = np.array([_least(node.element) for node in leaves], np.int64)
+        # The highest repetition level and definition level of each column of values.
+        self._levels = np.array(
+            [(node.element.repetition == _REPEATED, bool(node.element.repetition)) for node in leaves],
+            np.int64,
+        ).reshape(-1, 2)
+        for node in nodes:
+            if node.element.physical is None and node.element.repetition:
+                self._levels[node.first_leaf : node.end_leaf] += (node.element.repetition == _REPEATED, 1)
+        self._repetitions = self._levels[:, 0]
         self._rows: dict[tuple[int, int], int] = {}
+        self._nbytes: dict[tuple[int, int], int] = {}
         self._texts: dict[tuple[int, int], _Text] = {}
-        self._chosen: dict[tuple[int, ...], tuple[Any, Any, list[int]]] = {}
 
     def pages(self, group: int, rows: int, leaves: Sequence[int]) -> Any:
         """Return the facts of the pages of some columns of values of a row group, which are as the footer says.
@@ -127,11 +135,19 @@ class Sizes:
             return np.zeros((0, int(pages.FACTS)), np.int64)
         # Each row has a value or the level of a null, and of a repeated column at least one.
         lists = np.maximum(chunks[:, kernel.VALUES], rows)
-        is_flat = self._levels[chosen] == 0
+        is_flat = self._repetitions[chosen] == 0
         wanted = np.where(is_flat, rows, lists)
-        facts = pages_of(self._source, chunks, wanted, self._limits)
-        names = [f"row group {group}, column {self._paths[leaf]}" for leaf in leaves]
-        check_pages(facts, chunks, is_flat, self._least[chosen], names, self._limits)
+        begins = begins_of(chunks, self._end)
+        reader = PageReader(self._source, self._limits)
+        facts = reader.read(chunks, begins, wanted, self._levels[chosen])
+        # Values of fixed width are no longer than that: pyarrow decodes them before it compares.
+        wrong = ~self._are_text[chosen] & (facts[:, pages.DELTA_LONGEST] > self._least[chosen])
+        facts[wrong, pages.STATUS] = pages.CONTRADICTED
+
+        def name(place: int) -> str:
+            return f"row group {group}, column {self._paths[leaves[place]]}"
+
+        check_pages(facts, chunks, is_flat, self._least[chosen], name, self._end, self._limits)
         # Early writers of C++ did not count nulls. Of lists, only levels say whether pyarrow then reads all values.
         for place in np.flatnonzero(~is_flat & (facts[:, pages.VALUES] != chunks[:, kernel.VALUES])).tolist():
             found = self._rows_of(group, leaves[place], facts[place])
@@ -140,7 +156,7 @@ class Sizes:
                     "the pages of a column chunk have another number of values than the footer says",
                     expected=f"{int(chunks[place, kernel.VALUES])} values in {rows} rows",
                     found=f"{int(facts[place, pages.VALUES])} values in {found if found >= 0 else 'other'} rows",
-                    where=names[place],
+                    where=name(place),
                 )
         return facts
 
@@ -154,116 +170,150 @@ class Sizes:
         LimitExceeded
             One row may be larger than the bounds on what is decompressed.
         """
-        chunks = self._facts[group, np.array(leaves, np.int64)]
+        chosen = np.array(leaves, np.int64)
+        chunks = self._facts[group, chosen]
         values = np.maximum(chunks[:, kernel.VALUES], 0)
         raw, encodings = np.maximum(chunks[:, kernel.UNCOMPRESSED], 0), chunks[:, kernel.ENCODINGS]
         if facts is not None:
             values, raw = np.maximum(values, facts[:, pages.VALUES]), facts[:, pages.RAW]
             encodings = facts[:, pages.ENCODINGS]
-        if leaves not in self._chosen:
-            fixed = [place for place, leaf in enumerate(leaves) if self._widths[leaf] is not None]
-            widths = np.array([self._widths[leaves[place]] for place in fixed], np.float64)
-            texts = [place for place, leaf in enumerate(leaves) if self._widths[leaf] is None]
-            self._chosen[leaves] = np.array(fixed, np.int64), widths, texts
-        fixed_places, widths, texts = self._chosen[leaves]
-        counts = values[fixed_places].astype(np.float64)
-        likely = most = float((counts * (widths + _BESIDE)).sum())
-        row = float((np.maximum(counts / max(rows, 1), 1.0) * (widths + _BESIDE)).sum())
-        large = np.where(self._levels[np.array(leaves, np.int64)[fixed_places]] > 0, counts, 1.0) * widths
-        for each in np.flatnonzero(large > self._limits.decompression_floor).tolist():
-            place, width = int(fixed_places[each]), float(widths[each])
-            found = None if facts is None else facts[place]
-            self._check(group, leaves[place], rows, int(values[place]), _Text(width, width), found)
+        counts = values.astype(np.float64)
+        longest = self._widths[chosen]
+        likely = most = counts * longest
+        texts = np.flatnonzero(self._are_text[chosen]).tolist()
+        if texts:
+            most, longest = likely.copy(), longest.copy()
         for place in texts:
             leaf, count, nbytes = leaves[place], int(values[place]), int(raw[place])
-            text = self._text(
-                group, leaf, count, nbytes, int(encodings[place]), None if facts is None else facts[place]
-            )
+            found = None if facts is None else facts[place]
+            text = self._text(group, leaf, count, nbytes, int(encodings[place]), found)
             is_encoded = leaf in self._encoded
-            likely += count * _BESIDE + (nbytes if is_encoded else count * text.likely)
-            most += count * _BESIDE + (nbytes if is_encoded else count * text.longest)
-            row += max(count / max(rows, 1), 1.0) * (text.longest + _BESIDE)
-            self._check(group, leaf, rows, count, text, None if facts is None else facts[place])
+            longest[place] = text.longest
+            likely[place] = nbytes if is_encoded else count * text.likely
+            most[place] = nbytes if is_encoded else text.most
+        if facts is not None:
+            self._check_rows(group, rows, leaves, facts, counts, longest, most)
+        beside = float(counts.sum() * _BESIDE)
+        row = float((np.maximum(counts / max(rows, 1), 1.0) * (longest + _BESIDE)).sum())
         budget = max(self._limits.window_bytes // 4, _MIB)
-        return Size(int(likely), int(most), max(int(budget / max(row, 1.0)), 1))
+        return Size(int(likely.sum() + beside), int(most.sum() + beside), max(int(budget / max(row, 1.0)), 1))
 
     def _rows_of(self, group: int, leaf: int, facts: Any) -> int:
-        """Return how many rows a chunk of lists has by its levels, as :func:`bowstring.parquet.pages.rows_of`."""
+        """Return how many rows a chunk of lists has by its levels, as :meth:`PageReader.rows`."""
         if (group, leaf) not in self._rows:
-            found = rows_of(self._source, self._facts[group, leaf], facts, int(self._levels[leaf]))
-            self._rows[group, leaf] = found
+            chunk = self._facts[group, leaf]
+            reader = PageReader(self._source, self._limits)
+            begin, wanted = int(begins_of(chunk, self._end)), int(facts[pages.WANTED])
+            self._rows[group, leaf] = reader.rows(chunk, begin, wanted, int(self._repetitions[leaf]))
         return self._rows[group, leaf]
 
-    def _check(self, group: int, leaf: int, rows: int, count: int, text: _Text, facts: Any | None) -> None:
+    def _check_rows(
+        self, group: int, rows: int, leaves: Sequence[int], facts: Any, counts: Any, longest: Any, most: Any
+    ) -> None:
         """Raise an error where a row may have more bytes than the bounds on what is decompressed."""
-        compressed = max(int(self._facts[group, leaf, kernel.COMPRESSED]), 0)
-        most = max(self._limits.decompression_floor, int(self._limits.decompression_ratio * compressed))
-        # All values of a chunk may be in one row, but one for each of the others.
-        others = max(count - 1, 0) if self._levels[leaf] else 0
-        if others and text.longest + others * text.likely > most:
-            others = max(count - rows, 0)
-            if facts is not None and text.longest + others * text.likely <= most:
-                # What the footer says of rows is believed where the levels say so, too.
-                others = max(others, count - max(self._rows_of(group, leaf, facts), 1))
-        nbytes = text.longest + others * text.likely
-        if nbytes > most:
-            raise LimitExceeded(
-                "a row of a Parquet file may be too large when it is decoded",
-                expected=f"at most {most} bytes: Limits.decompression_ratio times its column chunk",
-                found=f"{int(nbytes)} bytes",
-                where=f"row group {group}, column {self._paths[leaf]}",
-                hint="Raise Limits.decompression_floor for files that you trust.",
-            )
+        chosen = np.array(leaves, np.int64)
+        packed = np.maximum(self._facts[group, chosen, kernel.COMPRESSED], 0)
+        floor, ratio = self._limits.decompression_floor, self._limits.decompression_ratio
+        bounds = np.maximum(floor, ratio * packed)
+        # Chunks may be the same bytes of the file.
+        bound = max(floor, self._limits.window_bytes, ratio * min(int(packed.sum()), self._end))
+        # All values of a list's chunk may be in one row, but one for each of the others.
+        is_list = self._repetitions[chosen] > 0
+        nbytes = np.minimum(np.where(is_list, counts, 1.0) * longest, most)
+        if not (nbytes > bounds).any() and nbytes.sum() <= bound:
+            return
+        for place in np.flatnonzero(is_list).tolist():
+            leaf, count = leaves[place], int(counts[place])
+            values = max(count - rows, 0) + 1
+            # What the footer says of rows is believed where the levels say so, too.
+            if values * longest[place] < nbytes[place]:
+                values = max(values, count - max(self._rows_of(group, leaf, facts[place]), 1) + 1)
+            found = min(nbytes[place], values * longest[place])
+            if found > bounds[place] and self._are_text[leaf]:
+                found = min(found, self._nbytes_of(group, leaf, facts[place]))
+            nbytes[place] = found
+        worst = int((nbytes / bounds).argmax())
+        name = self._paths[leaves[worst]]
+        if nbytes[worst] > bounds[worst]:
+            self._raise_too_large(nbytes[worst], bounds[worst], f"row group {group}, column {name}")
+        if nbytes.sum() > bound:
+            self._raise_too_large(nbytes.sum(), bound, f"row group {group}, all columns, {name} the most")
+
+    def _raise_too_large(self, nbytes: float, most: float, where: str) -> None:
+        raise LimitExceeded(
+            "a row of a Parquet file may be too large when it is decoded",
+            expected=f"at most {int(most)} bytes: Limits.decompression_ratio times what is compressed",
+            found=f"{int(nbytes)} bytes",
+            where=where,
+            hint="Raise Limits.decompression_floor for files that you trust.",
+        )
+
+    def _nbytes_of(self, group: int, leaf: int, facts: Any) -> int:
+        """Return the bytes of all values of a chunk of BYTE_ARRAY: the indices of a dictionary are looked at."""
+        if (group, leaf) not in self._nbytes:
+            chunk = self._facts[group, leaf]
+            lengths = self._dictionary(int(chunk[kernel.CODEC]), facts)
+            reader = PageReader(self._source, self._limits)
+            begin, wanted = int(begins_of(chunk, self._end)), int(facts[pages.WANTED])
+            found = reader.nbytes(chunk, begin, wanted, self._levels[leaf].tolist(), lengths)
+            self._nbytes[group, leaf] = found + int(facts[pages.DELTA_BYTES])
+        return self._nbytes[group, leaf]
 
     def _text(self, group: int, leaf: int, values: int, raw: int, encodings: int, facts: Any | None) -> _Text:
         """Return the sizes of the values of a chunk of BYTE_ARRAY."""
         average = raw / max(values, 1)
-        if encodings & (_DICTIONARY | _PREFIXES) == 0:
-            return _Text(average, average)
+        # Decimals have these bytes whatever they are stored in.
+        floor = self._floors[leaf]
+        if encodings & (DICTIONARY | _PREFIXES) == 0:
+            longest = average if facts is None else float(max(facts[pages.DENSEST], average))
+            return _Text(average + floor, longest + floor, raw + values * floor)
         if values * raw <= self._limits.window_bytes // 16:
-            return _Text(raw, raw)
+            return _Text(raw + floor, raw + floor, values * (raw + floor))
         key = (group, leaf)
         claimed = int(self._facts[group, leaf, kernel.TEXT_BYTES])
-        if facts is None and key not in self._texts:
-            likely = average if claimed < 0 else claimed / max(values, 1)
-            return _Text(likely, likely)
+        likely = average if claimed < 0 else claimed / max(values, 1)
         if key not in self._texts:
-            longest = float(raw)
-            if encodings & _PREFIXES == 0:
-                average, longest = self._dictionary(
-                    int(self._facts[group, leaf, kernel.CODEC]), facts, average
-                )
-            likely = average if claimed < 0 else claimed / max(values, 1)
-            self._texts[key] = _Text(min(likely, longest), max(longest, raw / max(values, 1)))
+            if facts is None:
+                return _Text(likely + floor, likely + floor, values * (likely + floor))
+            found, longest = average, float(facts[pages.DENSEST])
+            most = float(raw)
+            if encodings & DICTIONARY:
+                lengths = self._dictionary(int(self._facts[group, leaf, kernel.CODEC]), facts)
+                found += float(lengths.mean()) if len(lengths) else 0.0
+                longest = max(longest, float(lengths.max(initial=0)))
+                most += values * float(lengths.max(initial=0))
+            if encodings & _PREFIXES:
+                found += float(facts[pages.DELTA_BYTES]) / max(values, 1)
+                longest = max(longest, float(facts[pages.DELTA_LONGEST]))
+                most += float(facts[pages.DELTA_BYTES])
+            likely = min(found if claimed < 0 else likely, longest)
+            self._texts[key] = _Text(likely + floor, longest + floor, most + values * floor)
         return self._texts[key]
 
-    def _dictionary(self, codec: int, facts: Any, average: float) -> tuple[float, float]:
-        """Return the size of an average value of a dictionary, with that of plain pages, and of its longest."""
+    def _dictionary(self, codec: int, facts: Any) -> Any:
+        """Return the lengths of the values of a dictionary; one, of all its bytes, where it cannot be read."""
         at, raw, packed = facts[[pages.DICTIONARY_AT, pages.DICTIONARY_RAW, pages.DICTIONARY_PACKED]].tolist()
-        if not at:  # pyarrow says what is wrong with it
-            return average, average
-        if codec and codec not in CODECS:
-            return average, float(raw)
-        data = self._source.read_at(packed, at)
-        try:
-            plain = pa.Codec(CODECS[codec]).decompress(data, raw) if codec else data
-        except (pa.ArrowException, OSError):
-            return average, float(raw)
-        counts = np.zeros(2, np.int64)
-        launch(kernel.longest_value, 1, np.frombuffer(plain, np.uint8), counts)
-        longest, entries = counts.tolist()
-        return average + raw / max(entries, 1), float(longest)
+        data = np.frombuffer(self._source.read_at(packed, at), np.uint8) if at else None
+        plain = None if data is None else decompressed(codec, data, raw)
+        if plain is None:  # pyarrow says what is wrong with it
+            return np.full(1, raw, np.int64)
+        lengths, counts = np.empty(int(facts[pages.DICTIONARY_VALUES]), np.int64), np.zeros(2, np.int64)
+        launch(bodies.value_lengths, 1, plain, lengths, counts)
+        return lengths[: int(counts[1])]
 
 
 def _width(element: SchemaElement) -> int | None:
     """Return the most bytes that a value of a column becomes, ``None`` for text."""
     name = PHYSICAL[element.physical or 0]
-    logical = logical_of(element)
-    is_decimal = logical is not None and logical.name == "DECIMAL"
-    if name == "BYTE_ARRAY" and not is_decimal:
+    if name == "BYTE_ARRAY":
         return None
-    width = WIDTHS.get(name, max(element.length or 0, 16))
-    return max(width, _DECIMAL) if is_decimal else width
+    return max(WIDTHS.get(name, max(element.length or 0, 16)), _floor(element))
+
+
+def _floor(element: SchemaElement) -> int:
+    """Return the bytes that a value of a column becomes, however few are stored."""
+    logical = logical_of(element)
+    return _DECIMAL if logical is not None and logical.name == "DECIMAL" else 0
 
 
 def _least(element: SchemaElement) -> int:
