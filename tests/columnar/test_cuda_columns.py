@@ -26,6 +26,7 @@ from bowstring.memory.slab import Slab
 from bowstring.testing.fake_array import ADDRESS_SHIFT
 from bowstring.testing.fake_driver import FakeDriver
 from tests.columnar.fake_cupy import STREAM, Tensor, make_cupy
+from tests.device_events import wait_for_events
 
 VALUES = np.arange(10, dtype=np.float32)
 
@@ -49,10 +50,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     monkeypatch.setitem(sys.modules, "cupy", make_cupy())
     device = CudaDevice(Driver(), 0)
     yield device
-    gc.collect()
-    device.sweep()
-    assert isinstance(device.driver, Driver)
-    assert device.driver.held_events == set()
+    wait_for_events(device)
 
 
 def batch_on(device: CudaDevice, nulls: int = 0) -> Batch:
