@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from bowstring.memory import default_pool, mappings
 from tests.public_interface import why_not_public
 from tests.ucx import open_ucx
+from tests.zygote import Zygote, can_fork, forked_pythons
 
 ROOT = Path(__file__).parent.parent
 
@@ -67,6 +69,16 @@ def quick_collections() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_own_server() -> Iterator[None]:
+    """End the server of `put`, which else lives as long as the process: its threads are no leak of later tests."""
+    yield
+    of_put = vars(sys.modules["bowstring.local_server"]) if "bowstring.local_server" in sys.modules else {}
+    if server := of_put.get("_server"):
+        server.close()
+        of_put["_server"] = None
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_sockets() -> Iterator[None]:
     """Let sockets and depots of the tests lie in a folder of the run's own: nobody else's servers are touched."""
@@ -87,6 +99,24 @@ def java_of_spark() -> None:
         from bowstring.benchmarks.peers.engines import take_java
 
         take_java()
+
+
+@pytest.fixture(scope="session")
+def zygote(own_sockets: None) -> Iterator[Zygote | None]:
+    """Return the process that forks Pythons; nothing where each begins anew."""
+    if not can_fork():
+        yield None
+        return
+    zygote = Zygote()
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture
+def forked(zygote: Zygote | None, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fork the Pythons that a test starts, where that makes no difference to it; not beside a GPU."""
+    with forked_pythons(None if request.node.get_closest_marker("gpu") else zygote):
+        yield
 
 
 def _golden(variable: str, default: str) -> Path:
@@ -168,9 +198,14 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def tidy(no_leaks: None) -> Iterator[None]:
     """Leave nothing behind, and keep nothing warm either: whatever stays is a leak."""
+
+    def held() -> tuple[int, int]:
+        return default_pool().statistics.in_use, mappings().statistics.in_use
+
+    (pooled, mapped), threads = held(), _own_threads()
     yield
     end = time.monotonic() + 10.0
-    while default_pool().statistics.in_use or mappings().statistics.in_use or _own_threads():
+    while held()[0] > pooled or held()[1] > mapped or _own_threads() - threads:
         gc.collect()
         if time.monotonic() > end:  # then the leak is named
             break

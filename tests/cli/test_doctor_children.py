@@ -237,6 +237,8 @@ def test_time_is_bounded() -> None:
 INTERRUPTED = """
 import os, sys
 from bowstring.cli import doctor, main
+
+pytestmark = pytest.mark.usefixtures("forked")
 doctor.LOOK = f"import os, time; open({sys.argv[1]!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)"
 sys.exit(main(["doctor"]))
 """

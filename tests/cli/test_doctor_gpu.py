@@ -174,6 +174,8 @@ from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import be_a_child
 from bowstring.cli.doctor.gpus import say_what_is_there
 from tests.memory.fake_nvml import {machine}, topology_read
+
+pytestmark = pytest.mark.usefixtures("forked")
 _, say = be_a_child()
 driver = Check("", State.OK, "CUDA 13.0: Fake 0; Fake 1")
 say_what_is_there(say, driver, {devices}, topology_read({machine}(), {{}}))

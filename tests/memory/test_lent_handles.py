@@ -17,6 +17,8 @@ from bowstring.memory import LentHandle, handle, this_process, unpack_handle
 from bowstring.memory.handle import Process
 from tests.memory.exporter import Exporter
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 HANDLE_BYTES = 168
 IDS = st.binary(min_size=16, max_size=16)
 NUMBERS = st.integers(0, 2**64 - 1)
