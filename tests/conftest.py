@@ -53,8 +53,20 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter end with all that is garbage then: libraries complain of what they find left."""
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of each file that uses public interfaces only, where a run asks for them."""
+    """Put files first that take a process more than four seconds, so that none is left alone with one at the end.
+
+    Mark the tests of files that use public interfaces only, where a run asks for them.
+    """
+    tests = Path(__file__).parent
+    long = (tests / "data" / "long_files.txt").read_text().split()  # the longest first
+    places = {str(tests / name): place for place, name in enumerate(long)}
+    items.sort(key=lambda item: places.get(str(item.path), len(places)))
     for item in items if "public" in config.option.markexpr else ():
         if not why_not_public(item.path):
             item.add_marker("public")
