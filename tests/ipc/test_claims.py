@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.columnar.batch import Batch
@@ -83,7 +83,6 @@ _BATCHES = st.one_of(
 )
 
 
-@settings(max_examples=300)
 @given(batch=_BATCHES, codec=st.sampled_from(("lz4", "zstd", "stored")), data=st.data())
 def test_what_is_right_in_arrays_is_right_in_plain_integers(
     batch: pa.RecordBatch, codec: str, data: st.DataObject
