@@ -16,7 +16,7 @@ SLOW := (slow or hypothesis) and not gpu and not peers
 # by one process; those that take long come first (tests/conftest.py), whatever their number of tests.
 # One that crashes is not started anew: pytest-xdist would wait for ever for what it had left.
 JOBS ?= 4
-SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
+SIDE_BY_SIDE = -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 .PHONY: help env packages kernels wheel demo test test-fast test-install test-slow test-jit test-peers test-gpu test-gpu-sanitized coverage-public \
     test-cudf-env lint format docs bench bench-full figures bench-gpu constraints clean
@@ -86,6 +86,9 @@ format: packages
 # make docs           the documentation as a site in build/site; a warning, such as of a broken link, is an error
 docs: packages
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
+# They wait for little but the processor.
+test-slow test-jit: JOBS = 2
 
 # make test-slow      live comparisons, long fuzzing, full matrices, and properties tried with other examples each time
 test-slow: test-peers test-jit

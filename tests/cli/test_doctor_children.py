@@ -17,6 +17,8 @@ from bowstring.cli.doctor.child import Child, ChildFault
 from bowstring.cli.doctor.trials import Outcome, Programs, Trial, run_trials
 from bowstring.transport.socket_file import runtime_folder
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 HANG = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 SEGFAULT = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
@@ -237,8 +239,6 @@ def test_time_is_bounded() -> None:
 INTERRUPTED = """
 import os, sys
 from bowstring.cli import doctor, main
-
-pytestmark = pytest.mark.usefixtures("forked")
 doctor.LOOK = f"import os, time; open({sys.argv[1]!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)"
 sys.exit(main(["doctor"]))
 """

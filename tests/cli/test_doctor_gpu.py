@@ -17,6 +17,8 @@ from bowstring.cli.doctor.trials import REAL, Outcome, Programs
 from bowstring.testing import fake_device
 from tests.memory.fake_nvml import FakeNvml, divided, gpu, topology_read, two_linked
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 FAKE = Programs(preload=("bowstring.testing", "tests.cli.lendable"))
 READY = [Check(CUPY, State.OK), Check(BINDINGS, State.OK), Check("CUDA driver", State.OK)]
 
@@ -174,8 +176,6 @@ from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import be_a_child
 from bowstring.cli.doctor.gpus import say_what_is_there
 from tests.memory.fake_nvml import {machine}, topology_read
-
-pytestmark = pytest.mark.usefixtures("forked")
 _, say = be_a_child()
 driver = Check("", State.OK, "CUDA 13.0: Fake 0; Fake 1")
 say_what_is_there(say, driver, {devices}, topology_read({machine}(), {{}}))
