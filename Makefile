@@ -12,10 +12,11 @@ GPU := .venv-gpu
 ALL := test,bench,compile
 FAST := not slow and not gpu
 SLOW := (slow or hypothesis) and not gpu and not peers
-# Most tests wait for other processes: two at a time fill two cores. A file of tests is run in order, by one process.
+# Many tests wait for other processes and for deadlines: four at a time fill two cores. A file of tests is run in order,
+# by one process; those that take long come first (tests/conftest.py), whatever their number of tests.
 # One that crashes is not started anew: pytest-xdist would wait for ever for what it had left.
-JOBS ?= 2
-SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --max-worker-restart=0
+JOBS ?= 4
+SIDE_BY_SIDE = -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 .PHONY: help env packages kernels wheel demo test test-fast test-install test-slow test-jit test-peers test-gpu test-gpu-sanitized coverage-public \
     test-cudf-env lint format docs bench bench-full figures bench-gpu constraints clean
@@ -48,9 +49,15 @@ demo:
 	@printf '\n3. TPC-H: Parquet, Spark, and two processes with a shard each\n\n'
 	$(PEERS)/bin/python examples/spark_pipeline.py
 
-# make test           lint, types, floors, and every test that is neither slow nor for a GPU
-test: lint env
-	$(RUN) -m pytest -m "$(FAST)" $(SIDE_BY_SIDE)
+# make test           lint, types, floors, and every test that is neither slow nor for a GPU; types are checked meanwhile
+test: env
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+	@mkdir -p build
+	@$(RUN) -m mypy >build/mypy.txt 2>&1 & types=$$!; \
+	    echo '$(RUN) -m pytest -m "$(FAST)" $(SIDE_BY_SIDE)'; \
+	    $(RUN) -m pytest -m "$(FAST)" $(SIDE_BY_SIDE); status=$$?; \
+	    wait $$types || status=$$?; cat build/mypy.txt; exit $$status
 
 # make test-fast      after each edit: the main road (publish, connect, IPC, Variant, Parquet, errors), in half a minute
 MAIN_ROAD := errors/test_errors.py columnar/test_column.py columnar/test_source.py \
@@ -79,6 +86,9 @@ format: packages
 # make docs           the documentation as a site in build/site; a warning, such as of a broken link, is an error
 docs: packages
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
+# They wait for little but the processor.
+test-slow test-jit: JOBS = 2
 
 # make test-slow      live comparisons, long fuzzing, full matrices, and properties tried with other examples each time
 test-slow: test-peers test-jit

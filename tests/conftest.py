@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from bowstring import local_server
 from bowstring.memory import default_pool, mappings
 from tests.public_interface import why_not_public
 from tests.ucx import open_ucx
+from tests.zygote import Zygote, can_fork, forked_pythons
 
 ROOT = Path(__file__).parent.parent
 
@@ -42,8 +43,31 @@ settings.register_profile(
 settings.load_profile("ci")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage meanwhile: every object of the many that are made stays until the end of the run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter end with all that is garbage then: libraries complain of what they find left."""
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of each file that uses public interfaces only, where a run asks for them."""
+    """Put files first that take a process more than four seconds, so that none is left alone with one at the end.
+
+    Mark the tests of files that use public interfaces only, where a run asks for them.
+    """
+    tests = Path(__file__).parent
+    long = (tests / "data" / "long_files.txt").read_text().split()  # the longest first
+    places = {str(tests / name): place for place, name in enumerate(long)}
+    items.sort(key=lambda item: places.get(str(item.path), len(places)))
     for item in items if "public" in config.option.markexpr else ():
         if not why_not_public(item.path):
             item.add_marker("public")
@@ -56,6 +80,16 @@ def quick_collections() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_own_server() -> Iterator[None]:
+    """End the server of `put`, which else lives as long as the process: its threads are no leak of later tests."""
+    yield
+    of_put = vars(sys.modules["bowstring.local_server"]) if "bowstring.local_server" in sys.modules else {}
+    if server := of_put.get("_server"):
+        server.close()
+        of_put["_server"] = None
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -78,6 +112,24 @@ def java_of_spark() -> None:
         from bowstring.benchmarks.peers.engines import take_java
 
         take_java()
+
+
+@pytest.fixture(scope="session")
+def zygote(own_sockets: None) -> Iterator[Zygote | None]:
+    """Return the process that forks Pythons; nothing where each begins anew."""
+    if not can_fork():
+        yield None
+        return
+    zygote = Zygote()
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture
+def forked(zygote: Zygote | None, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fork the Pythons that a test starts, where that makes no difference to it; not beside a GPU."""
+    with forked_pythons(None if request.node.get_closest_marker("gpu") else zygote):
+        yield
 
 
 def _golden(variable: str, default: str) -> Path:
@@ -181,9 +233,14 @@ def own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def tidy(no_leaks: None) -> Iterator[None]:
     """Leave nothing behind, and keep nothing warm either: whatever stays is a leak."""
+
+    def held() -> tuple[int, int]:
+        return default_pool().statistics.in_use, mappings().statistics.in_use
+
+    (pooled, mapped), threads = held(), _own_threads()
     yield
     end = time.monotonic() + 10.0
-    while default_pool().statistics.in_use or mappings().statistics.in_use or _own_threads():
+    while held()[0] > pooled or held()[1] > mapped or _own_threads() - threads:
         gc.collect()
         if time.monotonic() > end:  # then the leak is named
             break

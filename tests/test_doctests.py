@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -29,5 +30,7 @@ def test_examples_in_docstrings(name: str) -> None:
         if error.name is None or error.name.startswith("bowstring"):
             raise
         pytest.skip(f"{name} needs the optional package {error.name}")
-    failures, _ = doctest.testmod(module, optionflags=FLAGS, report=True)
-    assert failures == 0
+    assert module.__file__ is not None
+    if ">>>" in Path(module.__file__).read_text():  # to look through all docstrings takes ten times as long
+        failures, _ = doctest.testmod(module, optionflags=FLAGS, report=True)
+        assert failures == 0

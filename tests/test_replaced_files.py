@@ -417,6 +417,7 @@ IN_CHILDREN = {
 }
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("what", IN_CHILDREN)
 def test_programs_that_end_or_may_not(what: str) -> None:
     """A kill, a child, a full disk, missing rights and a program's end leave the old file, a kill also a part."""

@@ -21,6 +21,8 @@ from bowstring.benchmarks.data.payload import fingerprint, nbytes, payload, read
 from bowstring.benchmarks.data.tables import KINDS, table
 from bowstring.transport.ucx.library import wheel_folder
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 def test_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
     """``list`` prints a line for each case."""

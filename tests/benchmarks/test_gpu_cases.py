@@ -18,6 +18,8 @@ from bowstring.benchmarks.gpu import device as gpu
 from bowstring.benchmarks.gpu.facts import device_facts
 from bowstring.benchmarks.measuring import measure
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 pytest.importorskip("numba", reason="kernels are not installed")
 
 

@@ -55,7 +55,7 @@ class Program:
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(forked: None) -> Iterator[Start]:
     """Start ``bowstring`` with some arguments."""
     programs: list[Program] = []
 

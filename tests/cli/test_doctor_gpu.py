@@ -17,6 +17,8 @@ from bowstring.cli.doctor.trials import REAL, Outcome, Programs
 from bowstring.testing import fake_device
 from tests.memory.fake_nvml import FakeNvml, divided, gpu, topology_read, two_linked
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 FAKE = Programs(preload=("bowstring.testing", "tests.cli.lendable"))
 READY = [Check(CUPY, State.OK), Check(BINDINGS, State.OK), Check("CUDA driver", State.OK)]
 

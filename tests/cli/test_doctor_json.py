@@ -15,6 +15,8 @@ from bowstring.cli.doctor.paths import Obstacle, Path
 from bowstring.cli.doctor.topology import MigInstance, Topology
 from tests.memory.fake_nvml import FakeNvml, divided, gpu, topology_read, two_linked
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 DOCUMENT = File(__file__).parents[2] / "docs" / "doctor.md"
 TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", dict: "object"}
 

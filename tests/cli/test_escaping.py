@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 
@@ -14,7 +13,7 @@ from bowstring.cli import main
 
 # All controls of ASCII and Latin-1, and those that turn the direction of text; a row holds no zero byte.
 CONTROLS = (
-    "".join(each for each in map(chr, range(1, sys.maxunicode + 1)) if unicodedata.category(each) == "Cc")
+    "".join(each for each in map(chr, range(1, 256)) if unicodedata.category(each) == "Cc")
     + "\u202e\u2066\u2028"
 )
 HOSTILE = f"\x1b]0;owned\x07{CONTROLS}\x1b[2J"

@@ -26,6 +26,8 @@ from bowstring.transport import Message, dial
 from tests.client_server.conftest import PATIENCE, until
 from tests.gpu.lending import Lender
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 QUICK = bow.Limits(
     connect_timeout=10.0, reply_timeout=10.0, heartbeat=0.1, close_timeout=0.2, device_timeout=20.0
 )

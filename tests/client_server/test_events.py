@@ -32,6 +32,8 @@ from tests.client_server.conftest import PATIENCE, until
 from tests.client_server.test_lent import allocated
 from tests.gpu.lending import Borrower, Lender
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 QUICK = bow.Limits(
     connect_timeout=10.0, reply_timeout=10.0, heartbeat=0.1, lease_timeout=0.5, close_timeout=0.2
 )

@@ -23,6 +23,8 @@ from bowstring.transport.descriptors import close_all
 from tests.client_server.conftest import PATIENCE, until
 from tests.peer.blind_reader import BlindReader
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 TABLE = pa.table(
     {
         "n": list(range(50)),

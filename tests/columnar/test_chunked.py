@@ -19,6 +19,8 @@ from bowstring.columnar.batch import Batch, batches
 from bowstring.columnar.chunked import combine_chunks, combine_column, unify_dictionaries
 from bowstring.errors import InvalidBody
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 FAR: Final = 1 << 30
 
 

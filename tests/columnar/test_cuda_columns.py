@@ -25,6 +25,7 @@ from bowstring.memory.device import with_current_streams
 from bowstring.testing.fake_array import ADDRESS_SHIFT
 from bowstring.testing.fake_driver import FakeDriver
 from tests.columnar.fake_cupy import STREAM, Tensor, make_cupy
+from tests.device_events import wait_for_events
 
 VALUES = np.arange(10, dtype=np.float32)
 
@@ -48,10 +49,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     monkeypatch.setitem(sys.modules, "cupy", make_cupy())
     device = CudaDevice(Driver(), 0)
     yield device
-    gc.collect()
-    device.sweep()
-    assert isinstance(device.driver, Driver)
-    assert device.driver.held_events == set()
+    wait_for_events(device)
 
 
 def batch_on(device: CudaDevice, nulls: int = 0) -> Batch:

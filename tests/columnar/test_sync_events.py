@@ -20,6 +20,7 @@ from bowstring.errors import DeviceError, UsageError
 from bowstring.testing import FakeDevice, fake_device
 from tests.columnar.capsules import STRUCT_BYTES, address_in, event_in
 from tests.columnar.elsewhere import Elsewhere
+from tests.device_events import swept_events, wait_for_events
 
 SOURCE = pa.record_batch(
     {"n": [1, None, 3], "s": ["x", None, "yz"], "d": pa.array(["u", "v", "u"]).dictionary_encode()}
@@ -29,15 +30,11 @@ EVENT_WORD = STRUCT_BYTES + 16
 
 @pytest.fixture
 def device() -> Iterator[FakeDevice]:
-    """Return the second fake device with all its events given back, before and after."""
+    """Return the second fake device, to which each event is given back that the test made."""
     device = fake_device(1)
-    gc.collect()
-    device.sweep()
-    before = device.driver.held_events
+    before = swept_events(device)
     yield device
-    gc.collect()
-    device.sweep()
-    assert device.driver.held_events == before
+    wait_for_events(device, before)
 
 
 def taken(thing: Any) -> tuple[Any, int]:

@@ -45,7 +45,7 @@ def runs(pid: int) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def tidy(no_leaks: None, unmap_idle: Callable[[], None]) -> Iterator[None]:
+def tidy(forked: None, no_leaks: None, unmap_idle: Callable[[], None]) -> Iterator[None]:
     """Leave nothing behind: no descriptor, no thread, no mapping."""
 
     def mapped() -> int:

@@ -40,8 +40,15 @@ def tree_of(path: Path) -> ast.Module:
 
 
 @functools.cache
-def tokens_of(path: Path) -> tuple[tokenize.TokenInfo, ...]:
-    return tuple(tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline))
+def words_of(path: Path) -> tuple[set[str], list[str]]:
+    """Return the names in a module, and its comments; its tokens would fill the process of the tests."""
+    names, comments = set(), []
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline):
+        if token.type == tokenize.NAME:
+            names.add(token.string)
+        elif token.type == tokenize.COMMENT:
+            comments.append(token.string)
+    return names, comments
 
 
 def listed(docstring: str, section: str) -> Iterator[str]:
@@ -118,9 +125,7 @@ def prose_of(path: Path) -> Iterator[str]:
     for node in ast.walk(tree_of(path)):
         if isinstance(node, kinds):
             yield ast.get_docstring(node) or ""
-    for token in tokens_of(path):
-        if token.type == tokenize.COMMENT:
-            yield token.string
+    yield from words_of(path)[1]
 
 
 def test_the_identifiers_that_docstrings_mark_exist() -> None:
@@ -128,7 +133,7 @@ def test_the_identifiers_that_docstrings_mark_exist() -> None:
     known = {*dir(builtins), *keyword.kwlist, *_OTHERS}
     for path in SOURCES:
         known |= set(path.with_suffix("").parts)
-        known |= {token.string for token in tokens_of(path) if token.type == tokenize.NAME}
+        known |= words_of(path)[0]
     wrong = {
         f"{path.name}: {marked}"
         for path in SOURCES

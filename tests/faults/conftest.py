@@ -122,7 +122,7 @@ def serve() -> Iterator[Callable[..., bow.Server]]:
 
 
 @pytest.fixture
-def run() -> Iterator[Callable[..., Program]]:
+def run(forked: None) -> Iterator[Callable[..., Program]]:
     """Return a function that starts a program of the folder ``programs``; it is killed after the test."""
     with contextlib.ExitStack() as stack:
 

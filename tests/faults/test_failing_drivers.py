@@ -12,6 +12,7 @@ import pytest
 from bowstring.benchmarks.processes.child import Child
 from bowstring.memory.cuda.driver import Driver
 from tests.gpu.lending import Borrower, Lender
+from tests.zygote import Zygote, forked_pythons
 
 CALLS = sorted(name for name in vars(Driver) if not name.startswith("_"))
 # Those whose failure shows in what comes; the others are not made here, or whoever makes them goes on without.
@@ -45,9 +46,9 @@ def two_processes() -> Iterator[tuple[Child, Child]]:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[Child, Child]]:
+def pair(zygote: Zygote | None) -> Iterator[tuple[Child, Child]]:
     """Return a producer and a consumer that all tests share."""
-    with two_processes() as pair:
+    with forked_pythons(zygote), two_processes() as pair:
         yield pair
 
 

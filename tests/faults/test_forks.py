@@ -9,6 +9,11 @@ import pytest
 from tests.faults.program import Program
 
 
+@pytest.fixture
+def forked() -> None:
+    """Start each Python anew: its forks are what is tested."""
+
+
 @pytest.mark.parametrize(
     "case",
     [

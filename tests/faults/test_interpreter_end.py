@@ -31,6 +31,11 @@ CASES = [
 SOME = ["views lazy", "capsules lazy", "objects lazy", "reading lazy", "reading slow", "cycle lazy"]
 
 
+@pytest.fixture
+def forked() -> None:
+    """Start each Python anew: its end is what is tested."""
+
+
 def ends(run: Callable[..., Program], case: str, address: str) -> None:
     program = run("ending", case, address)
     assert program.hear() == "end"

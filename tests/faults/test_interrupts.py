@@ -284,7 +284,7 @@ for number in range(1, lines, max(1, lines // count)):
 """
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_first_use_that_is_interrupted(count: int) -> None:
     """What was interrupted while it was first imported and used works when it is used again."""
     program = textwrap.dedent(_FIRST_USE)

@@ -65,7 +65,7 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Child]]:
+def start(forked: None) -> Iterator[Callable[..., Child]]:
     """Return a function that starts a process, which ends with the test."""
     with ExitStack() as ends:
         yield lambda role, **arguments: ends.enter_context(Child(role, **arguments))

@@ -130,7 +130,7 @@ def test_a_producer_that_is_killed(pair: tuple[Child, Child]) -> None:
     """A reader of a producer that was killed gets an error and does not hang; so does one that comes later."""
     lender, borrower = pair
     lender.call("allocate", value=7, rows=100_000)
-    uri = lender.call("publish", batches=50_000, readers=2)
+    uri = lender.call("publish", batches=10_000, readers=2)
     assert borrower.call("begin", uri=uri) == [7]
     os.kill(lender.pid, signal.SIGKILL)
     began = time.monotonic()

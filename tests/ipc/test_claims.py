@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.columnar.batch import Batch
@@ -87,7 +87,6 @@ _BATCHES = st.one_of(
 
 
 @needs_library
-@settings(max_examples=300)
 @given(batch=_BATCHES, codec=st.sampled_from(("lz4", "zstd", "stored")), data=st.data())
 def test_both_forms_take_the_same(batch: pa.RecordBatch, codec: str, data: st.DataObject) -> None:
     """Whatever number is changed, claims that the kernel finds right are those of plain integers."""

@@ -236,7 +236,12 @@ def test_two_threads_launch_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("program", "way"), [("forking", ""), ("forking", "jit"), ("fork_while_compiling", "jit")]
+    ("program", "way"),
+    [
+        ("forking", ""),
+        pytest.param("forking", "jit", marks=pytest.mark.slow),
+        ("fork_while_compiling", "jit"),
+    ],
 )
 def test_children_of_a_fork_launch(program: str, way: str, tmp_path: Path) -> None:
     """Forked after a launch, with the pool busy or while another thread compiles, a child launches as before."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from bowstring.errors import DeviceError, NotExportable, NotOnDevice
 from bowstring.memory import cpu
 from bowstring.testing import FakeDevice
 from bowstring.testing.fake_driver import FakeDriver
+from tests.device_events import wait_for_events
 
 
 @pytest.fixture
@@ -21,9 +21,7 @@ def device() -> Iterator[FakeDevice]:
     """Return a device with a driver of its own, which must have all events back at the end."""
     device = FakeDevice(0, FakeDriver())
     yield device
-    gc.collect()
-    device.sweep()
-    assert device.driver.held_events == set()
+    wait_for_events(device)
 
 
 def test_an_event_is_destroyed_once_and_not_before_its_end(device: FakeDevice) -> None:

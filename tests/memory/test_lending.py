@@ -40,6 +40,8 @@ from bowstring.memory import (
 from bowstring.testing import FakeDevice, fake_device
 from tests.memory.exporter import Exporter
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 NUMBERS = st.integers(0, 2**64 - 1)
 PIDS = st.integers(0, 2**32 - 1)
 IDS = st.binary(min_size=16, max_size=16)

@@ -18,6 +18,8 @@ from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory import LentHandle, this_process, unpack_handle
 from tests.memory.exporter import Exporter
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 HANDLE_BYTES = 168
 IDS = st.binary(min_size=16, max_size=16)
 NUMBERS = st.integers(0, 2**64 - 1)

@@ -186,7 +186,7 @@ CONDITIONS = st.recursive(
 
 
 @pytest.mark.parametrize("writer", ["pyarrow", "polars", "arro3", "duckdb"])
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples * 2 // 5)  # of the profile's: there are four writers
 @given(rows=st.lists(ROWS, min_size=1, max_size=7), conditions=st.lists(CONDITIONS, min_size=3, max_size=6))
 def test_filters_mean_what_rows_compared_one_by_one_mean(
     writer: str, rows: list[Any], conditions: list[Any], tmp_path_factory: Any
@@ -322,7 +322,6 @@ LITERALS = (
 ).flatmap(lambda number: st.sampled_from(spelled(number)))
 
 
-@settings(max_examples=200)
 @given(
     type_=st.sampled_from(NUMERIC),
     numbers=st.lists(LITERALS, min_size=1, max_size=4),

@@ -262,7 +262,6 @@ geometries = st.none() | st.lists(
 ).map(lambda places: point(*places[0]) if len(places) == 1 else shapely.to_wkb(shapely.LineString(places)))
 
 
-@settings(max_examples=200)
 @given(
     st.lists(geometries, max_size=12),
     boxes,
