@@ -22,21 +22,6 @@ from bowstring.kernels import library
 from bowstring.kernels.library import NotUsable
 from bowstring.kernels.signature import Signature
 
-__all__ = [
-    "CAPABILITIES",
-    "NAME",
-    "OLDEST",
-    "TEXT",
-    "Archive",
-    "Capability",
-    "find",
-    "fits",
-    "folder_of",
-    "load",
-    "read_comment",
-    "write",
-]
-
 # Major and minor compute capability of a GPU.
 Capability = tuple[int, int]
 

@@ -15,8 +15,6 @@ from bowstring.errors import InvalidBody
 from bowstring.kernels import validity
 from bowstring.kernels.launch import can_launch, launch, run_arrays
 
-__all__ = ["both", "bytes_for", "count_set", "either", "expanded", "packed", "shifted", "with_words"]
-
 _ALL = 0xFF
 _WORD = 64
 _PACKED = 32

@@ -41,8 +41,6 @@ from bowstring.kernels import archive, cubin, library, lower
 from bowstring.kernels.lower import PROCESSORS, X86, Objects, machine_for
 from bowstring.kernels.signature import Signature, fingerprint, reached, signatures
 
-__all__ = ["BuildError", "build", "build_archive", "main", "stamp"]
-
 _LINK: Final = (
     "-shared",
     "-nostdlib",

@@ -25,8 +25,6 @@ import warnings
 from bowstring.errors import UsageError
 from bowstring.kernels.trusted_folders import check_above, make_folders, trusted_folder
 
-__all__ = ["cache_folder", "kept_folder", "source_hash", "store"]
-
 VARIABLE = "BOWSTRING_CACHE_DIR"
 
 

@@ -37,8 +37,6 @@ from bowstring.errors import UsageError
 from bowstring.kernels.signature import Signature, called
 from bowstring.kernels.types import SCALARS
 
-__all__ = ["check", "typed"]
-
 # "u64", "u8[]", "u8[]!", "bool", "length" (of ``len``), "none", or a tuple of these.
 Type = str | tuple["Type", ...]
 

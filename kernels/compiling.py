@@ -21,8 +21,6 @@ from bowstring.kernels.checker import typed
 from bowstring.kernels.signature import Kernel, Parameter
 from bowstring.kernels.types import SCALARS
 
-__all__ = ["compiler_type", "compiling", "make_jitable"]
-
 # What compilers call types.
 _SPELLINGS: Final = {np.dtype(scalar).name: name for name, scalar in SCALARS.items()} | {"bool": "bool"}
 

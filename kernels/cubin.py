@@ -31,18 +31,6 @@ from bowstring.kernels.compiling import compiler_type, compiling, make_jitable
 from bowstring.kernels.jit import announce
 from bowstring.kernels.signature import Signature, fingerprint, reached
 
-__all__ = [
-    "Cubin",
-    "assemble",
-    "assembler_version",
-    "can_assemble",
-    "compile_text",
-    "driver_of",
-    "grid_function",
-    "load_cubin",
-    "numba_cuda",
-]
-
 _GRID = """\
 def {name}(_items, {arguments}):
     _item = cuda.grid(1)

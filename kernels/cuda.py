@@ -23,9 +23,6 @@ from bowstring.kernels import archive, host
 from bowstring.kernels.library import NotUsable
 from bowstring.kernels.signature import Signature
 
-__all__ = ["is_ready", "parameter_words", "run"]
-
-
 _THREADS_PER_BLOCK: Final = 128
 
 _loading = threading.Lock()

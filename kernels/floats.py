@@ -12,32 +12,6 @@ import numpy as np
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.words import leading_zeros, product, shifted_up
 
-__all__ = [
-    "DOUBLE_EXPONENTS",
-    "DOUBLE_FRACTION",
-    "DOUBLE_INFINITY",
-    "DOUBLE_SHIFT",
-    "FINITE",
-    "HALF_INFINITY",
-    "INFINITE",
-    "NOT_A_NUMBER",
-    "SINGLE_EXPONENTS",
-    "SINGLE_FRACTION",
-    "SINGLE_INFINITY",
-    "SINGLE_LEAST_NORMAL",
-    "SINGLE_NAN",
-    "SINGLE_SHIFT",
-    "SINGLE_SIGN",
-    "decimal_ratio",
-    "float_of_decimal",
-    "nearest_double",
-    "packed_float",
-    "packed_half",
-    "parts_of_float",
-    "scaled_float",
-    "widened",
-]
-
 WIDER = u64(29)
 DOUBLE_BITS = i64(53)
 SINGLE_BITS = i64(24)

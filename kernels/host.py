@@ -32,8 +32,6 @@ from bowstring.kernels.signature import Kernel, Parameter, Signature, signatures
 from bowstring.kernels.threads import SMALL_BYTES, run_ranges
 from bowstring.kernels.types import f32, f64, i64, u64
 
-__all__ = ["ALL_MEMORY", "Runner", "bound", "interpret", "is_ready", "run", "run_at_once", "runner", "way"]
-
 VARIABLE: Final = "BOWSTRING_KERNELS"
 
 ALL_MEMORY: Final = 0, 1 << 62

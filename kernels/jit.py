@@ -19,9 +19,6 @@ from bowstring.kernels.prefetch import compile_prefetch, compile_prefetch_page, 
 from bowstring.kernels.signature import Signature, fingerprint, reached
 from bowstring.kernels.trusted_folders import make_folders
 
-__all__ = ["announce", "compiled"]
-
-
 _LOOP = """\
 def {name}(_start, _stop, {arguments}):
     for _item in range(_start, _stop):

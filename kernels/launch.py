@@ -13,21 +13,6 @@ from bowstring.errors import NotOnDevice, Unsupported, UsageError
 from bowstring.kernels import host
 from bowstring.kernels.signature import Kernel, match
 
-__all__ = [
-    "Place",
-    "Unwrap",
-    "are_ready",
-    "can_launch",
-    "device_of",
-    "find_place",
-    "is_installed",
-    "launch",
-    "launch_shared",
-    "register_array_type",
-    "run_arrays",
-]
-
-
 # Takes the arguments of a launch; returns them with plain host arrays, and what makes a result an array again.
 Unwrap = Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], Callable[[Any], Any]]]
 

@@ -29,24 +29,6 @@ import numpy as np
 
 from bowstring.kernels.signature import Parameter, Signature
 
-__all__ = [
-    "ADDRESS_AT",
-    "FOLDER",
-    "FULL_STAMP",
-    "LEVELS",
-    "NAME",
-    "READ_WORD",
-    "SOURCES",
-    "Library",
-    "NotUsable",
-    "address_of",
-    "compiled_sources",
-    "level_of",
-    "load",
-    "symbol",
-    "words_of",
-]
-
 FOLDER: Final = os.path.join(os.path.dirname(__file__), "_native")
 NAME: Final = "kernels.so"
 # Symbols beside the kernels: the hash of the sources, and that of all that the build depends on.

@@ -15,8 +15,6 @@ from bowstring.kernels.compiling import compiler_type, make_jitable
 from bowstring.kernels.library import GENERIC, LEVELS, symbol
 from bowstring.kernels.signature import Parameter, Signature, reached, signatures
 
-__all__ = ["PROCESSORS", "X86", "Objects", "compile_signature", "machine_for", "prepare"]
-
 X86: Final = platform.machine() in ("x86_64", "AMD64")
 # LLVM's names of the processors, by level. The first is what numba compiles for.
 PROCESSORS: Final = {level: f"x86-64-{level}" for level in LEVELS} if X86 else {GENERIC: "generic"}

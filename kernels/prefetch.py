@@ -9,14 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "compile_prefetch",
-    "compile_prefetch_page",
-    "prefetch",
-    "prefetch_page",
-    "stops_at_pages",
-]
-
 _SECOND_CACHE = 2
 _FIRST_CACHE = 3
 

@@ -12,18 +12,6 @@ from typing import Any, Final
 
 from bowstring.kernels.types import i64, u64
 
-__all__ = [
-    "BLOCK",
-    "ITEMS_PER_TILE",
-    "SIGNATURES",
-    "SLOT",
-    "TILE",
-    "gather_pieces",
-    "swap_elements",
-    "swap_intervals",
-    "swap_views",
-]
-
 TILE: Final = 256
 """Bytes of a tile; where pieces begin in the target is a multiple of it."""
 ITEMS_PER_TILE: Final = 8

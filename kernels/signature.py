@@ -22,20 +22,6 @@ import numpy as np
 from bowstring.errors import UsageError
 from bowstring.kernels.types import SCALARS
 
-__all__ = [
-    "Kernel",
-    "Parameter",
-    "Signature",
-    "called",
-    "fingerprint",
-    "kernels",
-    "match",
-    "parse",
-    "reached",
-    "signatures",
-    "signatures_of",
-]
-
 Kernel = Callable[..., None]
 
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400  # as in NumPy's C interface

@@ -19,8 +19,6 @@ from typing import Any, Final, TypeVar
 
 from bowstring.errors import UsageError
 
-__all__ = ["SMALL_BYTES", "in_threads", "run_ranges", "thread_count"]
-
 VARIABLE = "BOWSTRING_THREADS"
 
 # Less than this takes about as long as waking a thread.

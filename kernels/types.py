@@ -11,8 +11,6 @@ from typing import Final
 
 import numpy as np
 
-__all__ = ["SCALARS", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
-
 u8 = np.uint8
 u16 = np.uint16
 u32 = np.uint32

@@ -15,20 +15,6 @@ from typing import Any, Final
 
 from bowstring.kernels.types import i64, u32, u64
 
-__all__ = [
-    "COUNTED",
-    "LANES",
-    "SIGNATURES",
-    "and_bits",
-    "bit_is_set",
-    "count_bits",
-    "expand_bits",
-    "or_bits",
-    "pack_flags",
-    "shift_bits",
-    "word_at",
-]
-
 COUNTED: Final = i64(16)
 """Words that one work item of :func:`count_bits` counts."""
 LANES: Final = i64(32)

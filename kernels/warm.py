@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from bowstring.kernels import cubin, jit
 from bowstring.kernels.signature import signatures
 
-__all__ = ["warm"]
-
 
 def warm(capabilities: Sequence[tuple[int, int]] = ()) -> int:
     """Compile every signature for the host and for some CUDA compute capabilities, or find them in the cache.

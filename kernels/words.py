@@ -9,23 +9,6 @@ from typing import Any, Final
 
 from bowstring.kernels.types import i64, u8, u64
 
-__all__ = [
-    "BLANKS",
-    "EACH",
-    "HIGH",
-    "ZEROS",
-    "below",
-    "by_ten",
-    "escaped_bytes",
-    "leading_zeros",
-    "load_word",
-    "negated",
-    "product",
-    "shifted_up",
-    "store_word",
-    "times_ten",
-]
-
 EACH: Final = u64(0x0101010101010101)
 """The lowest bit of each byte."""
 HIGH: Final = u64(0x8080808080808080)

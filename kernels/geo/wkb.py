@@ -19,21 +19,6 @@ from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.words import load_word
 
-__all__ = [
-    "EDGES",
-    "GREATEST",
-    "KEYS",
-    "LEAST",
-    "MAGNITUDE",
-    "MALFORMED",
-    "NULL",
-    "OK",
-    "SIGNATURES",
-    "TOO_DEEP",
-    "UNSUPPORTED",
-    "scan_wkb",
-]
-
 OK: Final = u8(0)
 NULL: Final = u8(1)
 MALFORMED: Final = u8(2)

@@ -19,45 +19,6 @@ from typing import Any, Final
 
 from bowstring.kernels.types import i64, u8, u64
 
-__all__ = [
-    "ARRAY",
-    "BODY",
-    "CONTROL",
-    "DECIMAL",
-    "DROPPED",
-    "END",
-    "ESCAPE",
-    "ESCAPED",
-    "FULL",
-    "HEAD",
-    "INTEGER",
-    "KEEP_LAST",
-    "LINK",
-    "LITERAL",
-    "NODE",
-    "NOTHING",
-    "NO_TEXT",
-    "OBJECT",
-    "OUTSIDE",
-    "PLAIN",
-    "RANGE",
-    "READ",
-    "REPEATS",
-    "SIZE",
-    "SPARK",
-    "SURROGATE",
-    "TOO_DEEP",
-    "TOO_LONG",
-    "TRAILING",
-    "TWICE",
-    "UNDECIDED",
-    "UNEXPECTED",
-    "WIDE",
-    "masked",
-    "put",
-    "width_of",
-]
-
 # What became of a row.
 READ: Final = u8(0)
 NOTHING: Final = u8(1)

@@ -30,28 +30,6 @@ from bowstring.kernels.json.strings import copy, string_end, unescape
 from bowstring.kernels.types import u64
 from bowstring.kernels.words import load_word
 
-__all__ = [
-    "KEPT",
-    "KEPT_END",
-    "KEYS",
-    "LENGTH",
-    "NAME",
-    "NO_ROOM",
-    "OWNER",
-    "PLAN",
-    "POOL_END",
-    "SERIAL",
-    "SPARE",
-    "STATE",
-    "UNKNOWN",
-    "close",
-    "expected_key",
-    "forget_keys",
-    "other_key",
-    "take_key",
-]
-
-
 PLAN: Final = u64(8)
 """Words of the plan of a part: its first row and the one behind its last; where its nodes, its table and its pool
 begin, each with its size; that of the table is a power of two. Its names begin at half the place of its table."""

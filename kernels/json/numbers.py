@@ -11,9 +11,6 @@ from bowstring.kernels.floats import DOUBLE_INFINITY, nearest_double
 from bowstring.kernels.json.format import DECIMAL, END, INTEGER, RANGE, READ, UNDECIDED, UNEXPECTED, WIDE
 from bowstring.kernels.types import i64, u64
 
-__all__ = ["SIGN", "number", "wide_digits"]
-
-
 IN_A_WORD: Final = i64(19)
 """Digits that a word holds, whatever they are."""
 LARGEST_EXPONENT = i64(1 << 40)  # any text is shorter

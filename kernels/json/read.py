@@ -52,8 +52,6 @@ from bowstring.kernels.json.numbers import byte_at, number
 from bowstring.kernels.json.strings import literal, text
 from bowstring.kernels.types import i64, u64
 
-__all__ = ["SIGNATURES", "count_nodes", "read_rows"]
-
 ABOVE = u64(24)
 KIND = u64(0xFF)
 NO_ONE = u64(0xFFFFFFFF)

@@ -24,9 +24,6 @@ from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import is_text
 from bowstring.kernels.words import HIGH, escaped_bytes, load_word, store_word
 
-__all__ = ["copy", "literal", "string_end", "text", "unescape"]
-
-
 # Times a word with one bit, the lowest of byte k, this has k in its highest byte.
 WHICH = u64(0x0001020304050607)
 

@@ -29,9 +29,6 @@ from bowstring.kernels.json.strings import copy, unescape
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.words import store_word
 
-__all__ = ["SIGNATURES", "measure_rows", "write_rows"]
-
-
 KIND = u64(0xFF)
 LONGEST_SHORT = u64(64)
 WIDE_SIZE = u64(18)

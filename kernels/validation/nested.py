@@ -10,17 +10,6 @@ from typing import Any
 from bowstring.kernels.types import i64
 from bowstring.kernels.validation.text import NO_ROW, block_end, block_start
 
-__all__ = [
-    "SIGNATURES",
-    "check_dense",
-    "check_dense_order",
-    "check_list_views",
-    "check_offsets",
-    "check_run_ends",
-    "check_type_ids",
-]
-
-
 NOWHERE = i64(-1)
 
 

@@ -17,26 +17,6 @@ from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.words import HIGH
 
-__all__ = [
-    "ASCII",
-    "BROKEN",
-    "NO_ROW",
-    "ROWS",
-    "SIGNATURES",
-    "TEXT",
-    "WORDS",
-    "block_end",
-    "block_start",
-    "blocks_of",
-    "check_starts",
-    "check_text",
-    "check_text_rows",
-    "faults",
-    "is_text",
-    "is_text_by_blocks",
-]
-
-
 ASCII: Final = i64(0)
 """The mark of a block that holds nothing but ASCII."""
 TEXT: Final = i64(1)

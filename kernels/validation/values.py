@@ -13,8 +13,6 @@ from bowstring.kernels.validation.text import NO_ROW, block_end, block_start, fa
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.words import HIGH
 
-__all__ = ["SIGNATURES", "check_days", "check_range", "check_range_128", "check_range_256", "check_views"]
-
 DAY = i64(86_400_000)
 
 

@@ -42,17 +42,6 @@ from bowstring.kernels.variant.format import (
 from bowstring.kernels.variant.numbers import fixed, number_of, small_integer, with_sign
 from bowstring.kernels.variant.walk_fast import LOCATED
 
-__all__ = [
-    "ANY_DOUBLE",
-    "ANY_FLOAT",
-    "ANY_HALF",
-    "ANY_INTEGER",
-    "ANY_UNSIGNED",
-    "SIGNATURES",
-    "cast_any_numbers",
-    "read_located",
-]
-
 # Beside the families of bowstring.kernels.variant.numbers.
 ANY_INTEGER: Final = i64(8)
 ANY_UNSIGNED: Final = i64(9)

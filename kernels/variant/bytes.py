@@ -27,22 +27,6 @@ from bowstring.kernels.variant.format import (
     value_end,
 )
 
-__all__ = [
-    "BINARY",
-    "EITHER",
-    "NOTHING",
-    "SIGNATURES",
-    "TEXT",
-    "UUID",
-    "VALUE",
-    "copy_bytes",
-    "copy_fixed",
-    "copy_part",
-    "measure_bytes",
-    "name_kinds",
-    "write_views",
-]
-
 TEXT: Final = i64(0)
 BINARY: Final = i64(1)
 UUID: Final = i64(2)

@@ -32,16 +32,6 @@ from bowstring.kernels.variant.format import (
 from bowstring.kernels.variant.text.reals import shortest, shortest_single
 from bowstring.kernels.words import below, by_ten, negated, times_ten
 
-__all__ = [
-    "BOUNDS_HIGH",
-    "BOUNDS_LOW",
-    "SIGNATURES",
-    "cast_decimals",
-    "cast_decimals_256",
-    "exact_number",
-    "raw_number",
-]
-
 LAST_WORD = i64(3)
 ALL = u64(2**64 - 1)
 LARGEST_SCALE: Final = u64(38)

@@ -38,8 +38,6 @@ from bowstring.kernels.variant.metadata import slot_of
 from bowstring.kernels.variant.text.leaves import decimal_at, without_zeros
 from bowstring.kernels.variant.text.put import same_bytes
 
-__all__ = ["DIFFERENT", "SAME", "SIGNATURES", "UNKNOWN", "WORDS", "compare_values"]
-
 WORDS: Final = i64(5)
 """Words of room for each pair of open containers: where both begin and must end, and which child is next."""
 DIFFERENT: Final = u8(0)

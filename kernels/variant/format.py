@@ -12,52 +12,6 @@ import numpy as np
 
 from bowstring.kernels.types import i64, u8, u64
 
-__all__ = [
-    "ARRAY",
-    "BASIC",
-    "BROKEN",
-    "DAY",
-    "DECIMAL4",
-    "DECIMAL16",
-    "FALSE",
-    "INT8",
-    "INT64",
-    "KIND_BINARY",
-    "KIND_DATE",
-    "KIND_DOUBLE",
-    "KIND_FLOAT",
-    "KIND_STRING",
-    "KIND_TIME",
-    "KIND_UUID",
-    "MALFORMED",
-    "MICROS",
-    "MICROS_NTZ",
-    "MISSING",
-    "NANOS",
-    "NANOS_NTZ",
-    "OBJECT",
-    "OK",
-    "OVERFLOW",
-    "PRIMITIVE",
-    "PRIMITIVES",
-    "SHORT",
-    "SIZES",
-    "SQL_NULL",
-    "TOO_DEEP",
-    "TRUE",
-    "TYPE_MISMATCH",
-    "UNKNOWN",
-    "UNSUPPORTED",
-    "VARIANT_NULL",
-    "compared",
-    "dictionary",
-    "frame",
-    "little",
-    "name_at",
-    "signed",
-    "value_end",
-]
-
 # The statuses of bowstring.variant.status.
 OK: Final = u8(0)
 SQL_NULL: Final = u8(1)

@@ -11,21 +11,6 @@ from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import is_text
 from bowstring.kernels.variant.format import BROKEN, compared, dictionary, name_at
 
-__all__ = [
-    "ABSENT",
-    "FAULTY",
-    "NAMED",
-    "NO_TEXT",
-    "ORDERED",
-    "SEVERAL",
-    "SIGNATURES",
-    "TEXT_ALONE",
-    "find_names",
-    "inspect_metadata",
-    "mark_changes",
-    "slot_of",
-]
-
 FAULTY: Final = u64(1)
 """The mark of bytes that are no metadata."""
 ORDERED: Final = u64(2)

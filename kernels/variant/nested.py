@@ -35,19 +35,6 @@ from bowstring.kernels.variant.format import (
 )
 from bowstring.kernels.variant.metadata import FAULTY, NO_TEXT, slot_of
 
-__all__ = [
-    "ANY_COUNT",
-    "ONLY_KIND",
-    "SIGNATURES",
-    "copy_slots",
-    "count_children",
-    "measure_keys",
-    "note_disorder",
-    "place_children",
-    "place_keys",
-    "worst_of",
-]
-
 ANY_COUNT: Final = i64(-1)
 """As many children as there are."""
 ONLY_KIND: Final = i64(-2)

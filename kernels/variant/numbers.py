@@ -38,20 +38,6 @@ from bowstring.kernels.variant.format import (
     signed,
 )
 
-__all__ = [
-    "BOOLEAN",
-    "DATE",
-    "DOUBLE",
-    "FLOAT",
-    "INTEGER",
-    "SIGNATURES",
-    "TIME",
-    "TIMESTAMP",
-    "TIMESTAMP_NTZ",
-    "cast_halves",
-    "cast_numbers",
-]
-
 BOOLEAN: Final = i64(0)
 INTEGER: Final = i64(1)
 FLOAT: Final = i64(2)

@@ -40,27 +40,6 @@ from bowstring.kernels.variant.shredded import BROKEN_VALUE, TOO_MANY
 from bowstring.kernels.variant.shredded_objects import put_header, shape_of
 from bowstring.kernels.words import by_ten
 
-__all__ = [
-    "ABSENT_KIND",
-    "ARRAY_KIND",
-    "BOOLEAN_KIND",
-    "EXACT_KIND",
-    "KINDS",
-    "NULL_KIND",
-    "OBJECT_KIND",
-    "OTHER_KIND",
-    "SCALES",
-    "SIGNATURES",
-    "STRING_KIND",
-    "UNSIZED",
-    "hash_names",
-    "list_fields",
-    "map_fields",
-    "name_shapes",
-    "split_objects",
-    "write_residuals",
-]
-
 UNSIZED: Final = i64(-9)
 """A value of a type that is not known: nobody can say where it ends."""
 

@@ -16,27 +16,6 @@ from bowstring.kernels.variant.bytes import copy_part
 from bowstring.kernels.variant.format import BROKEN, UNKNOWN, signed, value_end
 from bowstring.kernels.variant.metadata import slot_of
 
-__all__ = [
-    "BROKEN_VALUE",
-    "CONFLICT",
-    "NOT_OBJECT",
-    "NO_NAME",
-    "NO_TEXT",
-    "OUT_OF_RANGE",
-    "SIGNATURES",
-    "TOO_LARGE",
-    "TOO_MANY",
-    "copy_values",
-    "measure_arrays",
-    "measure_decimals",
-    "measure_texts",
-    "measure_values",
-    "place_groups",
-    "write_arrays",
-    "write_fixed",
-    "write_texts",
-]
-
 CONFLICT: Final = i64(-1)
 """A value beside a typed value that is no object."""
 NOT_OBJECT: Final = i64(-2)

@@ -12,8 +12,6 @@ from bowstring.kernels.types import i32, i64, u64
 from bowstring.kernels.variant.format import BROKEN, compared, dictionary, name_at
 from bowstring.kernels.variant.metadata import FAULTY, ORDERED, slot_of
 
-__all__ = ["SIGNATURES", "count_names", "find_fields", "rank_names"]
-
 ABSENT = i64(-1)
 
 

@@ -27,17 +27,6 @@ from bowstring.kernels.variant.shredded import (
     bounds,
 )
 
-__all__ = [
-    "SIGNATURES",
-    "count_fields",
-    "measure_maps",
-    "measure_objects",
-    "put_header",
-    "shape_of",
-    "write_maps",
-    "write_objects",
-]
-
 OBJECT_HEADER = u64(2)
 BASIC = u64(3)
 SOURCE = u64(0xFFFFFFFF)

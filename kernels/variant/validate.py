@@ -42,8 +42,6 @@ from bowstring.kernels.variant.format import (
 from bowstring.kernels.variant.metadata import FAULTY, NO_TEXT, ORDERED, slot_of
 from bowstring.kernels.words import below
 
-__all__ = ["SHARING", "SIGNATURES", "WORDS", "validate_values"]
-
 WORDS: Final = i64(3)
 """Words of room for each open container: where it begins, which child is next, and where it must end."""
 SHARING: Final = u64(16)

@@ -42,8 +42,6 @@ from bowstring.kernels.variant.walk_fast import (
     position_of,
 )
 
-__all__ = ["SIGNATURES", "locate"]
-
 BYTES = i64(8)
 THIRD = i64(3)
 LOWER = u64(255)

@@ -17,22 +17,6 @@ from bowstring.kernels.variant.format import BROKEN, MISSING, OK, little
 from bowstring.kernels.variant.metadata import ORDERED
 from bowstring.kernels.words import EACH, HIGH, load_word
 
-__all__ = [
-    "BY_INDEX",
-    "BY_NAME",
-    "FOUR_WIDE",
-    "LATER",
-    "LEFT",
-    "LOCATED",
-    "PLACE",
-    "ROOT",
-    "SIGNATURES",
-    "TWO_WIDE",
-    "WHOLE",
-    "position_of",
-    "read_plain",
-]
-
 ROOT: Final = i64(0)
 """The step of nodes that are the whole value."""
 BY_NAME: Final = i64(1)

@@ -9,8 +9,6 @@ import numpy as np
 
 from bowstring.kernels.launch import find_place, run_arrays
 
-__all__ = ["allocate_by", "as_int64", "codes_of", "empty", "put", "step_of", "unsigned", "words_of"]
-
 _STEP_ON_HOST: Final = 1024
 _LARGE: Final = 1 << 16
 

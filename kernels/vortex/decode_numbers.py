@@ -18,20 +18,6 @@ from bowstring.kernels.vortex import numbers
 from bowstring.kernels.vortex import unpack as unpacking
 from bowstring.kernels.vortex.arrays import empty, put, unsigned, words_of
 
-__all__ = [
-    "CHUNK",
-    "ONES",
-    "Adjustment",
-    "add_parts",
-    "adjust",
-    "join_halves",
-    "scale",
-    "sequence",
-    "undelta",
-    "unpack",
-    "widen",
-]
-
 CHUNK: Final = 1024
 """Elements that are packed together."""
 ONES: Final = {8: 0x0101010101010101, 16: 0x0001000100010001, 32: 0x100000001, 64: 1}

@@ -14,8 +14,6 @@ from bowstring.kernels.launch import find_place, launch, run_arrays
 from bowstring.kernels.vortex import gather
 from bowstring.kernels.vortex.arrays import codes_of, empty, step_of, unsigned
 
-__all__ = ["expand_rle", "expand_runs", "patch", "take", "take_bits"]
-
 
 def patch(out: Any, indices: Any, values: Any, *, offset: int = 0, words: int = 1, faults: Any) -> None:
     """Write patches into an array: ``out[indices - offset] = values``.

@@ -14,8 +14,6 @@ from bowstring.kernels.launch import launch, run_arrays
 from bowstring.kernels.vortex import strings
 from bowstring.kernels.vortex.arrays import as_int64, codes_of, empty, step_of, unsigned
 
-__all__ = ["decode_fsst", "decode_onpair", "make_views", "make_views_of_prefixed", "offsets_of"]
-
 _SYMBOLS: Final = 256
 
 

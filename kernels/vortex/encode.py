@@ -15,8 +15,6 @@ from bowstring.kernels.vortex.decode_numbers import CHUNK, ONES
 from bowstring.kernels.vortex.decode_text import offsets_of
 from bowstring.kernels.vortex.pack import ESCAPE, SLOTS, measure_fsst, pack_words, slot_of, write_fsst
 
-__all__ = ["SymbolTable", "encode_fsst", "pack", "places_of_codes", "train_fsst"]
-
 _ROUNDS: Final = 5
 _MOST_SYMBOLS: Final = 255
 _LONGEST: Final = 8

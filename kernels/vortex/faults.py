@@ -14,8 +14,6 @@ from bowstring.errors import InvalidBody
 from bowstring.kernels.launch import run_arrays
 from bowstring.kernels.vortex import gather, numbers, strings, unpack
 
-__all__ = ["check_faults", "new_faults"]
-
 _FAULTS: Final = {
     unpack.OUTSIDE: "packed data are shorter than their rows, or an index of a patch is beyond them",
     gather.PATCH: "a patch lies beyond the rows",

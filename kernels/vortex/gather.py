@@ -13,21 +13,6 @@ from typing import Any, Final
 from bowstring.kernels.types import i64, u32, u64
 from bowstring.kernels.validity import bit_is_set
 
-__all__ = [
-    "CODE",
-    "PATCH",
-    "RUN",
-    "SIGNATURES",
-    "expand_blocks",
-    "expand_runs",
-    "gather",
-    "gather_bits",
-    "gather_bytes",
-    "gather_words",
-    "scatter",
-    "scatter_words",
-]
-
 PATCH: Final = 1
 """The place in ``faults`` that becomes 1 where a patch lies outside of its array."""
 CODE: Final = 2

@@ -13,22 +13,6 @@ from bowstring.kernels.types import f32, f64, i64, u32, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.vortex.unpack import OUTSIDE, reversed_bits
 
-__all__ = [
-    "LEFT",
-    "SIGNATURES",
-    "add_deltas",
-    "add_part",
-    "adjust",
-    "count_up",
-    "join_doubles",
-    "join_singles",
-    "patch_doubles",
-    "patch_singles",
-    "scale_doubles",
-    "scale_singles",
-    "widen",
-]
-
 LEFT: Final = 4
 """The place in ``faults`` that becomes 1 where a left part of ALP-RD has a code that its dictionary lacks."""
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.vortex.unpack import ALL, ROW, finished, mask_of, row_of
 
-__all__ = ["SIGNATURES", "SLOTS", "measure_fsst", "pack_words", "slot_of", "write_fsst"]
-
 SLOTS: Final = 4096
 """Places for symbols of three bytes and more, found by a hash of the first three."""
 

@@ -13,16 +13,6 @@ from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.words import load_word, store_word
 
-__all__ = [
-    "LENGTH",
-    "SIGNATURES",
-    "TOKEN",
-    "decode_fsst",
-    "decode_onpair",
-    "make_views",
-    "make_views_of_prefixed",
-]
-
 LENGTH: Final = 5
 """The place in ``faults`` that becomes 1 where the bytes of a row are not as many as its length."""
 TOKEN: Final = 6

@@ -22,18 +22,6 @@ from typing import Any, Final
 
 from bowstring.kernels.types import f32, f64, i64, u64
 
-__all__ = [
-    "OUTSIDE",
-    "SIGNATURES",
-    "finished",
-    "mask_of",
-    "reversed_bits",
-    "row_of",
-    "unpack_doubles",
-    "unpack_singles",
-    "unpack_words",
-]
-
 OUTSIDE: Final = 0
 """The place in ``faults`` that becomes 1 where packed data are shorter than their chunks need."""
 

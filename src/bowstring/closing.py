@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Closing"]
-
 
 class Closing(abc.ABC):
     """Something to close, whether all went well or not.

@@ -6,8 +6,6 @@ import dataclasses
 
 from bowstring.errors import UsageError
 
-__all__ = ["DEFAULT_LIMITS", "Limits"]
-
 _KIB = 1 << 10
 _MIB = 1 << 20
 _GIB = 1 << 30

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.validation import Validated
 
-__all__ = ["get", "put", "release"]
-
 _lock = threading.Lock()
 _server: Server | None = None
 _numbers = itertools.count(1)

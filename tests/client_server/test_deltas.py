@@ -13,7 +13,8 @@ import bowstring as bow
 from bowstring.client.connection.assembler import Assembler
 from bowstring.columnar import compacted, placed
 from bowstring.dissociated.events import Announced, Part
-from bowstring.dissociated.producer import IpcMessage, ProducerProtocol, Role
+from bowstring.dissociated.items import IpcMessage
+from bowstring.dissociated.producer import ProducerProtocol, Role
 from bowstring.dissociated.reader import Lent, ReaderProtocol
 from bowstring.dissociated.tags import Control
 from bowstring.dissociated.wire import Hello, Welcome

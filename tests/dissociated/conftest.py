@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from bowstring.dissociated.events import End, Event, Packed, Part, Pointers
-from bowstring.dissociated.producer import IpcMessage, ProducerProtocol
+from bowstring.dissociated.items import IpcMessage
+from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello, Outgoing, Welcome

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowstring.dissociated.endpoint import Location
 from bowstring.dissociated.events import Asked, Packed, Part, PartitionBegun, Pointers, Welcomed
+from bowstring.dissociated.location import Location
 from bowstring.dissociated.partitions import PartitionTicket
 from bowstring.dissociated.producer import (
     Answered,

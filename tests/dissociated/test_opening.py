@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.endpoint import Location
 from bowstring.dissociated.events import Announced, End, Event, Part, Pointers
-from bowstring.dissociated.items import regions_of
+from bowstring.dissociated.items import IpcMessage, regions_of
+from bowstring.dissociated.location import Location
 from bowstring.dissociated.opening import MOST_BYTES, MOST_REGIONS, Answer, Ask, Beginning, Framed
-from bowstring.dissociated.producer import IpcMessage, ProducerProtocol, Role, Wanted
+from bowstring.dissociated.producer import ProducerProtocol, Role, Wanted
 from bowstring.dissociated.reader import ReaderProtocol, opening
 from bowstring.dissociated.tags import Control, Want, is_pointers
 from bowstring.dissociated.wire import Hello, Outgoing, Welcome, pack_addresses, unpack_pairs

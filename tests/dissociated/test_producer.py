@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bowstring.dissociated.items import IpcMessage
 from bowstring.dissociated.producer import (
     Answered,
     Done,
     Forked,
     Freed,
     Heard,
-    IpcMessage,
     Pinged,
     ProducerProtocol,
     Role,

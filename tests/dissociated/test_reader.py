@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bowstring.dissociated import events as consumer_events
-from bowstring.dissociated.endpoint import Location
 from bowstring.dissociated.events import Announced, Part, Pointers
 from bowstring.dissociated.failures import pack_error
-from bowstring.dissociated.producer import IpcMessage, ProducerProtocol
+from bowstring.dissociated.items import IpcMessage
+from bowstring.dissociated.location import Location
+from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.reader import ReaderProtocol, opening
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello, Welcome, pack_addresses, pack_u64

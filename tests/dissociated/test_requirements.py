@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.client.connection.assembler import Assembler
-from bowstring.dissociated.endpoint import Location
 from bowstring.dissociated.events import Announced
-from bowstring.dissociated.producer import IpcMessage, ProducerProtocol
+from bowstring.dissociated.items import IpcMessage
+from bowstring.dissociated.location import Location
+from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.tags import PACKED, POINTERS, Control, Want, body_tag
 from bowstring.dissociated.wire import pack_addresses, pack_prefix, pack_region
 from bowstring.errors import ProtocolError, UsageError

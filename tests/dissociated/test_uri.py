@@ -13,7 +13,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.endpoint import Dataset, Endpoint, Location, Offer, this_host
+from bowstring.dissociated.endpoint import Dataset, Endpoint, Offer, this_host
+from bowstring.dissociated.location import Location
 from bowstring.errors import BrokenError, UsageError
 
 U64 = st.integers(0, 2**64 - 1)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from bowstring.columnar.layout import Kind, Layout
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.nodes import Kind
 from bowstring.ipc.flatbuf.footer import FILE_MAGIC, FILE_START
 from bowstring.ipc.flatbuf.message import (
     MessageKind,

@@ -14,8 +14,8 @@ import pytest
 
 import bowstring as bow
 from bowstring.errors import LimitExceeded
-from bowstring.parquet.thrift import STRUCT, Field, encode_struct
 from tests.parquet.footers import rechunked
+from tests.parquet.thrift import STRUCT, Field, encode_struct
 
 PROGRAM = """
 import resource, sys

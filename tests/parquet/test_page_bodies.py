@@ -16,11 +16,10 @@ import pytest
 import bowstring as bow
 from bowstring.errors import InvalidData, InvalidMetadata, LimitExceeded
 from bowstring.parquet.file import OpenFile
-from bowstring.parquet.footer import MAGIC, SchemaElement, framed
-from bowstring.parquet.thrift import BINARY, I32, LIST, STRUCT, Field, encode_integer, encode_list
-from tests.parquet.footers import patched, rechunked
+from tests.parquet.footers import MAGIC, SchemaElement, framed, patched, rechunked
 from tests.parquet.test_footer_bombs import I64, struct, structs
 from tests.parquet.test_page_headers import CODECS, file, page
+from tests.parquet.thrift import BINARY, I32, LIST, STRUCT, Field, encode_integer, encode_list
 
 NUMBERS_OF, LENGTHS_OF, PREFIXES_OF = 5, 6, 7
 MANY = (1 << 31) - 128

@@ -16,7 +16,7 @@ from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError
 from bowstring.variant import Status
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 from tests.variant.documents import document
 from tests.variant.encoding import encode
 from tests.variant.typed_values import GOLDEN, PRIMITIVE_VALUES

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bowstring import variant
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 from tests.variant.encoding import encode
 from tests.variant.spark_peer import Row, spark_session, typed, typed_rows, view_of
 

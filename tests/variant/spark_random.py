@@ -8,7 +8,7 @@ import struct
 import uuid
 from typing import Any, Final
 
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 
 _D = decimal.Decimal
 DIGITS: Final = {"decimal4": 9, "decimal8": 18, "decimal16": 38}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.variant import Status
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 from tests.variant.conftest import Move
 from tests.variant.encoding import Widths, metadata_bytes, object_bytes
 from tests.variant.get_columns import Row, column_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.errors import UsageError
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 from tests.variant.encoding import Widths, column_of, encode, variant_array, variant_field
 from tests.variant.typed_values import VALUES
 

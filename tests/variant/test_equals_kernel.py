@@ -16,7 +16,8 @@ from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, NotOnDevice
 from bowstring.testing import fake_device
-from bowstring.variant.codec.decode import Value, decode_names
+from bowstring.variant.codec.decode import decode_names
+from bowstring.variant.codec.primitives import Value
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.equals import same
 from tests.variant.conftest import Move

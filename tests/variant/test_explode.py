@@ -12,7 +12,7 @@ from bowstring import variant
 from bowstring.columnar import Batch
 from bowstring.errors import BowstringError
 from bowstring.testing import fake_device
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 from tests.variant.encoding import array_bytes, column_of, metadata_bytes, variant_array, variant_field
 from tests.variant.typed_values import VALUES
 

@@ -220,7 +220,7 @@ def test_no_division_shows(sizes: dict[str, int], table: int, monkeypatch: pytes
     monkeypatch.setattr("bowstring.variant.json.read.BLOCK_ROWS", 128)
     monkeypatch.setattr("bowstring.variant.builder.BLOCK_ROWS", 128)
     monkeypatch.setattr(json_waves, "_TABLE", table)
-    monkeypatch.setattr("bowstring.kernels.threads._SMALL_BYTES", 0)
+    monkeypatch.setattr("bowstring.kernels.host.SMALL_BYTES", 0)
     made = []
     for threads in ("1", "4"):
         monkeypatch.setenv("BOWSTRING_THREADS", threads)
@@ -366,11 +366,7 @@ def test_errors_say_where(text: str | bytes, place: int, words: str) -> None:
 
 def test_every_fault_has_words() -> None:
     """There is an error for each thing that can become of a row but being read."""
-    codes = {
-        int(value)
-        for name, value in vars(status).items()
-        if name in status.__all__ and type(value) is np.uint8
-    }
+    codes = {int(value) for value in vars(status).values() if type(value) is np.uint8}
     for code in codes - {int(status.READ), int(status.NOTHING), int(status.FULL)}:
         assert "row 7" in str(error_of(code, b'"a"', 0, "row 7", DEFAULT_LIMITS))
 

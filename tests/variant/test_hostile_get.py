@@ -16,7 +16,8 @@ from bowstring.kernels import host
 from bowstring.kernels.signature import Signature
 from bowstring.kernels.types import i64
 from bowstring.variant import Status
-from bowstring.variant.codec.decode import Value, decode
+from bowstring.variant.codec.decode import decode
+from bowstring.variant.codec.primitives import Value
 from bowstring.variant.equals import same
 from tests.variant.get_columns import Row, column_of
 from tests.variant.get_oracle import expected, held

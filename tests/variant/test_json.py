@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bowstring.errors import InvalidBody, LimitExceeded, UsageError
 from bowstring.variant.builder import from_python
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 from bowstring.variant.json.read import from_json
 from bowstring.variant.json.writer import to_json
 from bowstring.variant.python_objects import to_python

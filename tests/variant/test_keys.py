@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.errors import InvalidBody
 from bowstring.testing import fake_device
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 from tests.variant.encoding import column_of, metadata_bytes, object_bytes, variant_array, variant_field
 from tests.variant.typed_values import VALUES
 

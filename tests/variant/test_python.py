@@ -19,7 +19,7 @@ from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Truncated,
 from bowstring.limits import Limits
 from bowstring.testing import fake_device
 from bowstring.variant.builder import from_python
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 from bowstring.variant.equals import equals
 from bowstring.variant.explode import explode, keys
 from bowstring.variant.json.writer import to_json

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.errors import UsageError
 from bowstring.testing import fake_device
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 from tests.variant.encoding import column_of, encode, variant_array, variant_field
 from tests.variant.typed_values import VALUES
 

@@ -23,7 +23,8 @@ from bowstring.kernels.signature import Kernel, match
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
 from bowstring.variant import Status
-from bowstring.variant.codec.decode import Value, children_of, decode
+from bowstring.variant.codec.decode import children_of, decode
+from bowstring.variant.codec.primitives import Value
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.json import writer as json_texts
 from bowstring.variant.json.writer import rows_of

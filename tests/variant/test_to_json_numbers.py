@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.errors import UsageError
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 from tests.variant.get_columns import Row, column_of
 from tests.variant.json_write import Rules, json_of
 

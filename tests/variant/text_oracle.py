@@ -9,7 +9,8 @@ from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status
-from bowstring.variant.codec.decode import Value, decode
+from bowstring.variant.codec.decode import decode
+from bowstring.variant.codec.primitives import Value
 from bowstring.variant.json.writer import rows_of
 from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.get_columns import Row

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 
 D = decimal.Decimal
 

@@ -7,7 +7,8 @@ import pytest
 
 import bowstring as bow
 from bowstring.dissociated.events import Announced, End, Failed, Packed, Part, Pointers
-from bowstring.dissociated.producer import IpcMessage, ProducerProtocol, Role, Wanted
+from bowstring.dissociated.items import IpcMessage
+from bowstring.dissociated.producer import ProducerProtocol, Role, Wanted
 from bowstring.dissociated.reader import ReaderProtocol
 from tests.wire.player import is_body, is_last, numbered
 from tests.wire.test_transcripts import CONVERSATIONS, PACKED

@@ -43,8 +43,6 @@ from bowstring.kernels.variant.spark.parse import ONLY_LOW, sign_at, text_at, tr
 from bowstring.kernels.variant.text.reals import shortest
 from bowstring.kernels.words import below, by_ten, negated, times_ten
 
-__all__ = ["SIGNATURES", "spark_decimals", "spark_text_decimals"]
-
 MOST_STEPS = i64(80)
 DIGITS_OF_MICROS = i64(6)
 MOST_EXPONENT = i64(2**31 - 1)

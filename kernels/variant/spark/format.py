@@ -45,8 +45,6 @@ from bowstring.kernels.variant.text.leaves import put_date, put_exact, put_time,
 from bowstring.kernels.variant.text.put import put, put_number
 from bowstring.kernels.variant.text.reals import put_real
 
-__all__ = ["IS_HOLDER", "SIGNATURES", "measure_spark_strings", "write_spark_strings"]
-
 IS_HOLDER: Final = u8(255)
 """The status of a row whose value is an array or object: it is written as JSON."""
 

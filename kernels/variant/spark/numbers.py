@@ -60,8 +60,6 @@ from bowstring.kernels.variant.numbers import (
 )
 from bowstring.kernels.words import by_ten, times_ten
 
-__all__ = ["IS_TEXT", "SIGNATURES", "micros_as_double", "spark_numbers"]
-
 IS_TEXT: Final = u8(255)
 """The status of a row whose value is text: another kernel casts it."""
 

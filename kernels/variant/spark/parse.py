@@ -24,8 +24,6 @@ from bowstring.kernels.variant.format import BASIC, OK, OVERFLOW, SHORT, TYPE_MI
 from bowstring.kernels.variant.numbers import BOOLEAN, FLOAT
 from bowstring.kernels.variant.spark.numbers import IS_TEXT
 
-__all__ = ["IS_LONG", "SIGNATURES", "sign_at", "spark_text_numbers", "spark_text_reals", "text_at", "trimmed"]
-
 IS_LONG: Final = u8(254)
 """The status of a row whose text has so many digits that it is not known which float is nearest."""
 

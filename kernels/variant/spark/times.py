@@ -16,17 +16,6 @@ from bowstring.kernels.variant.numbers import DATE, TIMESTAMP
 from bowstring.kernels.variant.spark.numbers import IS_TEXT
 from bowstring.kernels.variant.spark.parse import CONTROLS, ONLY_LOW, sign_at, text_at, trimmed, word_of
 
-__all__ = [
-    "IS_REGION",
-    "IS_TODAY_IN_REGION",
-    "LONGEST_NAME",
-    "SIGNATURES",
-    "copy_zone_names",
-    "days_of",
-    "spark_text_times",
-    "zone_of",
-]
-
 IS_REGION: Final = u8(253)
 """The status of a time whose zone is a name that only a database knows."""
 LONGEST_NAME: Final = u64(40)

@@ -53,18 +53,6 @@ from bowstring.kernels.variant.text.put import (
 from bowstring.kernels.variant.text.reals import put_real
 from bowstring.kernels.words import EACH, ZEROS, below, load_word, negated, product
 
-__all__ = [
-    "DAY",
-    "decimal_at",
-    "put_date",
-    "put_exact",
-    "put_leaf",
-    "put_moment",
-    "put_time",
-    "put_uuid",
-    "without_zeros",
-]
-
 NULL_TEXT = u64(int.from_bytes(b"null", "little"))
 TRUE_TEXT = u64(int.from_bytes(b"true", "little"))
 FALSE_TEXT = u64(int.from_bytes(b"false", "little"))

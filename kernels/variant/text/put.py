@@ -15,18 +15,6 @@ from bowstring.kernels.validation.text import faults
 from bowstring.kernels.variant.format import BROKEN
 from bowstring.kernels.words import BLANKS, HIGH, ZEROS, escaped_bytes, load_word, store_word
 
-__all__ = [
-    "POWERS",
-    "copy",
-    "digits_of",
-    "eight_digits",
-    "put",
-    "put_digits",
-    "put_number",
-    "put_text",
-    "same_bytes",
-]
-
 POWERS: Final = np.array([10**each for each in range(20)], np.uint64)
 """The powers of ten that 64 bits hold."""
 

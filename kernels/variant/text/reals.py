@@ -16,8 +16,6 @@ from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant.text.put import POWERS, digits_of, eight_digits, put, put_digits
 from bowstring.kernels.words import product
 
-__all__ = ["put_real", "shortest", "shortest_single"]
-
 LEAST_POWER: Final = -292
 GREATEST_POWER: Final = 324
 

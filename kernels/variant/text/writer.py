@@ -29,8 +29,6 @@ from bowstring.kernels.variant.metadata import FAULTY, ORDERED, slot_of
 from bowstring.kernels.variant.text.leaves import put_leaf
 from bowstring.kernels.variant.text.put import copy, put, put_text, same_bytes
 
-__all__ = ["SHARING", "SIGNATURES", "SPARE", "WORDS", "quote_names", "write_text"]
-
 WORDS: Final = i64(4)
 """Words of room for each open container, and once for each work item."""
 SPARE: Final = i64(8)

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["VARIABLE", "endpoint_with_token", "parser", "tls_config", "token_apart"]
-
 VARIABLE: Final = "BOWSTRING_TOKEN"
 _MOST_OF_A_TOKEN: Final = 1024
 # A token on the command line would stand in the process list.
@@ -339,7 +337,7 @@ def endpoint_with_token(
     # The command line starts quickly: what connects is imported by the commands that do.
     from bowstring.client import endpoint_of
     from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint
-    from bowstring.dissociated.endpoint import Location
+    from bowstring.dissociated.location import Location
     from bowstring.limits import DEFAULT_LIMITS
 
     token = token_apart(path)

@@ -15,8 +15,6 @@ from bowstring.errors import BrokenError
 if TYPE_CHECKING:
     from bowstring.depot import DepotStatus
 
-__all__ = ["run"]
-
 _SECONDS = 10.0
 _KINDS_OF_BYTES = ("data", "in_use", "slack", "warm", "lost", "budget")
 

@@ -12,8 +12,6 @@ import pyarrow as pa
 from bowstring.cli.terminal import Branch, number, size
 from bowstring.columnar import Batch, Kind, Layout
 
-__all__ = ["Facts", "batch_facts", "node_facts", "schema_facts", "tree_of"]
-
 Facts = dict[str, Any]
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from bowstring.client.stream import Stream, StreamStatistics
     from bowstring.columnar.batch import Batch
 
-__all__ = ["python_values", "run"]
-
 _PREVIEW_ROWS = 10
 _CELL_WIDTH = 32
 

@@ -17,8 +17,6 @@ from bowstring.errors import InvalidData, LimitExceeded, MissingFile, Unsupporte
 from bowstring.files import Target
 from bowstring.parquet.file import OpenFile
 
-__all__ = ["EXTENSIONS", "DataFile", "Format", "check_compress", "check_extension", "file_sink", "recognise"]
-
 _PARQUET = b"PAR1"
 _ENCRYPTED_PARQUET = b"PARE"
 _ARROW_FILE = b"ARROW1"

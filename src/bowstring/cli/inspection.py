@@ -43,12 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bowstring.client.stream import Stream
-    from bowstring.dissociated.endpoint import Location
+    from bowstring.dissociated.location import Location
     from bowstring.memory import Region
     from bowstring.transport.certificates import TlsConfig
     from bowstring.vortex import EncodedBatch, Encoding
-
-__all__ = ["run"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+]*:")
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from bowstring.dissociated.listing import DatasetInfo
 
-__all__ = ["run"]
-
 _COLUMNS_WIDTH = 60
 
 

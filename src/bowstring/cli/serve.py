@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-__all__ = ["run"]
-
 _RESIDENT_BYTES = 512 << 20
 _LOOK = 0.5
 

@@ -21,25 +21,6 @@ if TYPE_CHECKING:
     import argparse
     from types import FrameType
 
-__all__ = [
-    "FAILED",
-    "INTERRUPTED",
-    "USAGE",
-    "Advance",
-    "Branch",
-    "clipped",
-    "duration",
-    "number",
-    "print_table",
-    "print_tree",
-    "progress",
-    "report",
-    "shown",
-    "size",
-    "terminable",
-    "wants_rich",
-]
-
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _STEP = 1024
 

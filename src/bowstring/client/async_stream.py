@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["AsyncOpening", "AsyncStream", "connect_async"]
-
 _LOOK: Final = 1.0  # in seconds: so often an awaiting reader looks whether its producer lives
 _Result = TypeVar("_Result")
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Dataset
 
-__all__ = ["DatasetStream"]
-
 _AHEAD: Final = 4
 _LOOK: Final = 0.5
 _UNREACHED: Final = (AccessDenied, BrokenError, DeadlineExceeded)

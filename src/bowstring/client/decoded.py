@@ -18,8 +18,6 @@ from bowstring.vortex.forward import encoded_batches, messages_dtype
 if TYPE_CHECKING:
     from bowstring.vortex.batch import EncodedBatch
 
-__all__ = ["DecodedStream"]
-
 
 class DecodedStream(Stream):
     """The batches of a stream of encoded ones, each decoded where it lies when it is asked for.

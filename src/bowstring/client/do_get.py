@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["DoGet", "opened"]
-
 _AHEAD = 2
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.memory import Allocator
 
-__all__ = ["EndpointStream", "Incoming", "IncomingPartitions", "PartitionsStream"]
-
 
 class Incoming(Protocol):
     """What brings in a stream: a connection by our protocol, or Flight's ``DoGet``."""

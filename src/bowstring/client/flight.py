@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["MARK", "REUSE", "FlightClient", "list_flights", "located"]
-
 MARK: Final = "bowstring"
 """The key in ``app_metadata`` by which a server of ours is known."""
 REUSE: Final = "arrow-flight-reuse-connection://?"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from bowstring.dissociated.endpoint import Dataset, Endpoint
 
-__all__ = ["UNDER_WAY", "Unit", "apart", "by_process", "grouped"]
-
 UNDER_WAY: Final = 64
 """How many partitions of a stream may have come, or come, whose batches the user has not all taken."""
 

@@ -7,8 +7,9 @@ import importlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.dissociated.endpoint import Dataset, Endpoint, Location, is_flight
+from bowstring.dissociated.endpoint import Dataset, Endpoint, is_flight
 from bowstring.dissociated.listing import DatasetInfo, ListingReader, ask_for_list
+from bowstring.dissociated.location import Location
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
     AccessDenied,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bowstring.transport.certificates import TlsConfig
-
-__all__ = ["depot_dataset", "is_address", "is_depot", "list_datasets", "named_endpoint"]
 
 _MOST_SHOWN: Final = 20
 _DEPOT: Final = "depot:"

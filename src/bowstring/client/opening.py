@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["connect", "endpoint_of", "open_stream"]
-
 _MOST_SHOWN: Final = 200  # of a URI in an error
 _MOST_CONNECTIONS: Final = 64
 

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.memory import Lease, Region
 
-__all__ = ["Pinned"]
-
 # So much may be held for nothing.
 _SLACK: Final = 4 << 20
 # Counting looks at every batch that is kept: it is done when so much more is held than the last time.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from bowstring.transport import Channel
 
-__all__ = ["Job", "Poller", "Readiness", "RingingQueue", "WakingCondition", "poller"]
-
 # So many threads work at a time; one more is added each time that none of them has ended for a while, because each
 # may wait for a peer that is stopped, or for memory that another one will let go.
 _THREADS: Final = 8

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bowstring.client.stream import StreamStatistics
     from bowstring.columnar.batch import Batch
 
-__all__ = ["source_html", "stream_html"]
-
 # Whoever looks at a cell of a notebook does not wait long for a server that is gone.
 _BRIEF: Final = DEFAULT_LIMITS.replace(connect_timeout=2.0, reply_timeout=2.0)
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.dissociated.endpoint import Dataset, Endpoint
 
-__all__ = ["Counters", "Stream", "StreamStatistics", "chosen_columns", "copy_borrowed", "device_named"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StreamStatistics:

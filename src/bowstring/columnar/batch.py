@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.validation import Validated
     from bowstring.memory import Pool
 
-__all__ = ["Batch", "batches"]
-
 
 class Batch(export.Exporting, Converting, cudf.RapidsExport):
     """Some rows of a table, as Arrow lays them out, on one device: from :meth:`from_arrow` or from a stream.

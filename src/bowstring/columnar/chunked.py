@@ -19,8 +19,6 @@ from bowstring.errors import InvalidBody, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["combine_chunks", "combine_column", "unify_dictionaries"]
-
 _BYTES: Final = {
     pa.lib.Type_STRING: pa.binary(),
     pa.lib.Type_LARGE_STRING: pa.large_binary(),

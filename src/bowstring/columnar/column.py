@@ -15,8 +15,8 @@ from bowstring.columnar.interchange.conversions import Converting, needed, shown
 from bowstring.columnar.interchange.dlpack import device_pair, dlpack_capsule, warn_of_writes
 from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
-from bowstring.columnar.layout import Kind, Node
 from bowstring.columnar.marks import is_variant, with_mark
+from bowstring.columnar.nodes import Kind, Node
 from bowstring.columnar.slice import Parts
 from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported, UsageError
 from bowstring.kernels import bitmap
@@ -24,8 +24,6 @@ from bowstring.memory import Buffer
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
-
-__all__ = ["Column"]
 
 _UNSIGNED: Final = frozenset((pa.lib.Type_UINT8, pa.lib.Type_UINT16, pa.lib.Type_UINT32, pa.lib.Type_UINT64))
 _FLOATING: Final = frozenset((pa.lib.Type_HALF_FLOAT, pa.lib.Type_FLOAT, pa.lib.Type_DOUBLE))

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bowstring.columnar.dictionary import Dictionary
-from bowstring.columnar.layout import Kind
+from bowstring.columnar.nodes import Kind
 from bowstring.columnar.slice import slice_parts
 from bowstring.columnar.spans import offset_bounds
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
-
-__all__ = ["compacted", "is_compact"]
 
 
 def compacted(batch: Batch) -> Batch:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.spans import Table
     from bowstring.memory import Buffer, Device, Region
 
-__all__ = ["Pieces", "fill"]
-
 _MIB: Final = 1 << 20
 # To queue a copy takes some 10 µs, in which a GPU copies 10 to 20 MiB: from there on, pieces lose little by a copy
 # of their own, and the kernel, which looks up the piece of every word, is spared.

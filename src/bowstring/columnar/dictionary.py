@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.column import Column
     from bowstring.memory import Lease
 
-__all__ = ["Dictionaries", "Dictionary", "dictionaries_of"]
-
 
 class Dictionary:
     """The values of a dictionary-encoded field, with a lease of their own.

@@ -24,8 +24,6 @@ from bowstring.columnar.plan import is_written, plan_of
 from bowstring.errors import InvalidMetadata, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["Kind", "Layout", "Node", "Offsets"]
-
 _DATA, _VALIDITY = Kind.DATA, Kind.VALIDITY
 _OVERFLOW: Final = (1 << 63) - 128
 _ANY: Final = 1 << 62

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from bowstring.errors import BowstringError, UnknownColumn, UsageError, did_you_mean
 
-__all__ = ["ColumnErrors", "check_equal_lengths", "checked_name", "column_index", "column_positions"]
-
 _FOREIGN = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 

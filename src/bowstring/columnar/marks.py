@@ -10,20 +10,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = [
-    "NAME_KEY",
-    "SERIALIZED_KEY",
-    "VARIANT_NAMES",
-    "VariantArray",
-    "VariantStorage",
-    "field_of",
-    "is_variant",
-    "marked_field",
-    "unmarked_field",
-    "with_mark",
-    "without_mark",
-]
-
 VARIANT_NAMES: Final = ("arrow.parquet.variant", "parquet.variant")
 """The name of Arrow's specification, and the older one: both mark a Variant."""
 NAME_KEY: Final = b"ARROW:extension:name"

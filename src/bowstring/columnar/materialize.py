@@ -37,18 +37,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Device, Lease, Region, Road
     from bowstring.memory.buffer import PrivateMemory
 
-__all__ = [
-    "Lender",
-    "Lending",
-    "dictionaries_placed",
-    "elsewhere",
-    "on_device",
-    "placed",
-    "placed_bytes",
-    "placed_compact",
-    "wholly_lent",
-]
-
 
 def placed_bytes(batch: Batch, device: Device) -> int:
     """Return the most bytes that :func:`placed` takes from an allocator on a device for a compact batch.

@@ -12,17 +12,6 @@ import pyarrow as pa
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
 from bowstring.limits import Limits
 
-__all__ = [
-    "BITS",
-    "DICTIONARY",
-    "END_BITS",
-    "Kind",
-    "Node",
-    "Offsets",
-    "Walk",
-    "storage_type",
-]
-
 
 class Kind(enum.IntEnum):
     """What one buffer of a node holds."""

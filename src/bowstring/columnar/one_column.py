@@ -13,8 +13,6 @@ from bowstring.columnar.column import Column
 from bowstring.columnar.marks import NAME_KEY
 from bowstring.errors import ClosedError, UsageError
 
-__all__ = ["one_column"]
-
 _TABULAR: Final = pa.RecordBatch | pa.Table | pa.RecordBatchReader
 
 

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.layout import Kind, Layout
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.nodes import Kind
 from bowstring.columnar.spans import Spans, Table, buffer_of
 from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
 
 if TYPE_CHECKING:
     from bowstring.memory import Device, Region
-
-__all__ = ["Parts", "slice_parts"]
 
 _PARALLEL = (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION)
 _FIXED_LIST = pa.lib.Type_FIXED_SIZE_LIST

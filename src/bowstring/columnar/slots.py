@@ -13,17 +13,6 @@ from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.errors import InvalidBody
 from bowstring.memory import Device
 
-__all__ = [
-    "MOST_READ",
-    "Slots",
-    "are_bounded",
-    "binary_view_slots",
-    "bitmap_of",
-    "check_order",
-    "distinct_slots",
-    "slots_of",
-]
-
 MOST_READ: Final = 16
 """How often bytes may be read that several views share."""
 

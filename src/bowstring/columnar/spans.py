@@ -15,17 +15,6 @@ from bowstring.memory import Buffer, Device, Lease, Region, cpu, foreign_region
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
 
-__all__ = [
-    "OffsetBounds",
-    "Spans",
-    "Table",
-    "buffer_of",
-    "buffer_or_none",
-    "fetch",
-    "joint_lease",
-    "offset_bounds",
-]
-
 Table = npt.NDArray[np.int64]
 
 _INTEGERS: Final = {1: ctypes.c_int8, 2: ctypes.c_int16, 4: ctypes.c_int32, 8: ctypes.c_int64}

@@ -18,8 +18,6 @@ import bowstring as bow
 from bowstring.benchmarks.peers.flight_server import serve
 from bowstring.errors import InvalidData, MissingDependency
 
-__all__ = ["Publisher", "data_folder", "flights", "report"]
-
 _ROWS: Final = 336_776
 _BATCH_ROWS: Final = 64 * 1024
 _ADDRESSES: Final = {"unix": "unix:", "tcp": "tcp://127.0.0.1:0"}

@@ -16,8 +16,6 @@ from bowstring.cli.terminal import duration
 from bowstring.demo import spark as engine
 from bowstring.errors import BowstringError, BrokenError, MissingDependency
 
-__all__ = ["is_verified", "pipeline"]
-
 _LEASE_SECONDS: Final = 30.0
 _DEPOT: Final = "BOWSTRING_DEPOT"
 

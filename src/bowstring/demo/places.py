@@ -14,8 +14,6 @@ import bowstring as bow
 from bowstring import variant
 from bowstring.demo.reader import moved
 
-__all__ = ["FACTS", "Consumer", "Fact", "countries", "extract"]
-
 
 class Fact(NamedTuple):
     """A column that is taken out of a place: by which path, as which types of Arrow and of Spark."""

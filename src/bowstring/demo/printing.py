@@ -10,8 +10,6 @@ from bowstring.cli.terminal import clipped, duration, number, print_table, shown
 from bowstring.demo.places import FACTS
 from bowstring.demo.spark import NEAR_KM
 
-__all__ = ["print_flights", "print_pipeline"]
-
 _COUNTRIES: Final = 15
 _NAME: Final = 24
 

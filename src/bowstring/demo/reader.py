@@ -17,8 +17,6 @@ from bowstring.benchmarks.data.payload import nbytes, payload, read_every_byte
 from bowstring.benchmarks.processes.mappings import forget_mappings
 from bowstring.errors import BrokenError
 
-__all__ = ["Reader", "moved", "read", "report"]
-
 _FLIGHT_SECONDS: Final = 60.0
 
 

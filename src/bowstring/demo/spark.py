@@ -15,8 +15,6 @@ from typing import Any, Final
 from bowstring.demo.places import FACTS
 from bowstring.errors import BrokenError
 
-__all__ = ["NEAR_KM", "checksum", "missing", "places_near_airports", "started", "typed"]
-
 _MOST_CORES: Final = 8
 _END_SECONDS: Final = 20.0
 _SHOWN: Final = 300

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.server.catalogue import Publication
 
-__all__ = ["Application", "Committed", "DataSet", "Holder"]
-
 
 class Holder:
     """Somebody for whom an application is kept: a connection, or a process of this host.

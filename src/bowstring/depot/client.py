@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     Tls = TlsConfig | ssl.SSLContext
 
-__all__ = ["Depot"]
-
 _ANSWER_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 10.0
 _ELSEWHERE_SECONDS: Final = 10.0

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from bowstring.transport import Channel, Listener
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["Depot", "run", "serve"]
-
 _TICK: Final = 0.5
 _LEAST_TICK: Final = 0.02
 _LIFE_SECONDS: Final = 5.0

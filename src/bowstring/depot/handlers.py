@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     Answer = tuple[dict[str, Any], tuple[int, ...]]
 
-__all__ = ["HANDLERS", "LOCAL", "Session"]
-
 _EXIT_GRACE: Final = 1.0
 _GONE: Final = (BrokenError, ClosedError, DeadlineExceeded)
 _MOST_TOKEN: Final = 200

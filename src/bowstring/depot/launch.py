@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["TOO_LATE", "Paths", "connect", "found_or_started", "locked", "try_lock"]
-
 _CONTROL: Final = re.compile(r"depot-(\d+)\.sock")
 _DATA: Final = re.compile(rf"depot-{VERSION}-[0-9a-f]{{12}}\.sock")
 

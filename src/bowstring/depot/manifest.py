@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Region
 
-__all__ = ["Attempt", "Rebuilder", "Told", "moved", "pack_part", "pieces_of", "unpack_parts"]
-
 _HEAD: Final = struct.Struct("<II")
 _ROW: Final = 3
 _ROW_BYTES: Final = 24

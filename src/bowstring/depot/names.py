@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bowstring.depot.applications import Committed
     from bowstring.dissociated.endpoint import Endpoint
 
-__all__ = ["Announcement", "Entry", "Names"]
-
 
 @dataclasses.dataclass(slots=True)
 class Announcement:

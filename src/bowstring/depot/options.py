@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["DataSetStatus", "DepotStatus", "Options", "check_remote", "differing"]
-
 
 def _is_number(value: Any, kinds: Any, most: float) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value <= most

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Dataset
     from bowstring.server.catalogue import Publication
 
-__all__ = ["Registry"]
-
 _REMEMBERED: Final = 4096
 _MOST_LISTED: Final = 8
 

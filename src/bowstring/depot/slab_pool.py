@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Slab
 
-__all__ = ["SlabPool"]
-
 # What comes home says nothing: whoever waits looks this often.
 _LOOK: Final = 0.05
 _FULL_SECONDS: Final = 0.5

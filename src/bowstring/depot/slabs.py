@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Region, Slab
 
-__all__ = ["KINDS", "Kind", "Lent", "LostSlabs", "Piece", "SlabStatistics", "check_spare", "whole_pages"]
-
 Kind = Literal["memory", "disk"]
 KINDS: Final[tuple[Kind, Kind]] = ("memory", "disk")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")

@@ -46,10 +46,8 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.depot.client import Depot
     from bowstring.depot.protocol import Connection
-    from bowstring.dissociated.producer import IpcMessage
+    from bowstring.dissociated.items import IpcMessage
     from bowstring.memory import Device, Slab
-
-__all__ = ["Attempt", "Committed", "LentAllocator", "WarmMappings", "warm_mappings"]
 
 _MOST_BYTES: Final = 512 << 20
 # Each attempt names them all to the depot.

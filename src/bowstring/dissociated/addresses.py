@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Words = npt.NDArray[np.uint64]
 
-__all__ = ["LOWEST_ADDRESS", "AnnouncedRegions", "Ledger"]
-
 LOWEST_ADDRESS: Final = 4096
 _FIRST_BASE: Final = 1 << 21
 _NOTHING: Final = np.array(0, np.uint64)

@@ -16,8 +16,6 @@ from bowstring.errors import ProtocolError, Starved
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Account", "Window"]
-
 # Buffers of a packed body are padded to this at most, and only bytes of buffers cost credit.
 _ALIGNMENT: Final = 64
 # Of bodies that come before their metadata nobody knows how much is padding. So much surely is not, beyond as much

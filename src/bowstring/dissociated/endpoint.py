@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["Dataset", "Endpoint", "Location", "Offer", "is_flight", "of_offers", "this_host"]
-
 _FLIGHT: Final = frozenset({"grpc", "grpc+tcp", "grpc+tls", "grpc+unix"})
 _OF_ENDPOINTS: Final = frozenset({"ticket", "data", "elsewhere", "host", "others"})
 _MOST_OFFERS: Final = 16

@@ -17,25 +17,6 @@ if TYPE_CHECKING:
     from bowstring.ipc.flatbuf.message import Message
     from bowstring.memory import EventHandle, Handle, KeyedHandle, LentHandle
 
-__all__ = [
-    "Announced",
-    "Asked",
-    "Awaited",
-    "Blocked",
-    "End",
-    "Event",
-    "Failed",
-    "NoRoom",
-    "Packed",
-    "Part",
-    "PartitionBegun",
-    "Ping",
-    "Pointers",
-    "Pong",
-    "Stopped",
-    "Welcomed",
-]
-
 
 @dataclasses.dataclass(slots=True)
 class Packed:

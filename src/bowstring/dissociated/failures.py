@@ -33,8 +33,6 @@ from bowstring.errors import (
     UsageError,
 )
 
-__all__ = ["DETAILS", "details_of", "pack_error", "unpack_error"]
-
 _MOST_TEXT: Final = 4000
 DETAILS: Final = {"what": 500, "expected": 1500, "found": 2000, "where": 500, "hint": 500}
 """The parts of an error that travel, and the most characters of each."""

@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Region
 
-__all__ = [
-    "IpcMessage",
-    "Lending",
-    "regions_of",
-    "used_regions",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IpcMessage:

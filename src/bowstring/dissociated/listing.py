@@ -21,10 +21,8 @@ from bowstring.errors import LimitExceeded, ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bowstring.dissociated.endpoint import Location
+    from bowstring.dissociated.location import Location
     from bowstring.limits import Limits
-
-__all__ = ["DatasetInfo", "ListingReader", "ask_for_list", "list_of"]
 
 _MOST_NAME = 4096
 _PIECE = 64 << 10  # of what Limits.control_bytes allows, whatever it is set to in practice

@@ -11,16 +11,6 @@ from typing import Final
 
 from bowstring.errors import UsageError
 
-__all__ = [
-    "COPY_WHOLE",
-    "Location",
-    "from_base64",
-    "token_of",
-    "with_token",
-    "without_secrets",
-    "without_token",
-]
-
 _MOST_FIELDS: Final = 32
 _U64: Final = 1 << 64
 _SCHEME: Final = re.compile("[A-Za-z0-9+]*[A-Za-z0-9][A-Za-z0-9+]*")

@@ -19,22 +19,6 @@ from bowstring.errors import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = [
-    "MOST_BYTES",
-    "MOST_PARTITIONS",
-    "STRANGERS_BYTES",
-    "IncomingPartitions",
-    "PartitionMark",
-    "PartitionRequest",
-    "PartitionTicket",
-    "PartitionWindow",
-    "are_enabled",
-    "generation_of",
-    "lists_of",
-    "pack_taken",
-    "unpack_taken",
-]
-
 MOST_PARTITIONS: Final = 65_536
 """The most partitions of one stream."""
 MOST_BYTES: Final = 8 << 20

@@ -49,25 +49,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import EventHandle, Region
 
-__all__ = [
-    "Answered",
-    "Done",
-    "Forked",
-    "Freed",
-    "Heard",
-    "IpcMessage",
-    "ListWanted",
-    "Outcome",
-    "Pinged",
-    "ProducerProtocol",
-    "ReaderEvent",
-    "Role",
-    "Stopped",
-    "Taken",
-    "Wanted",
-    "outcome_of",
-]
-
 _MOST_TICKET: Final = 4096
 
 

@@ -64,12 +64,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from bowstring.dissociated.endpoint import Location
     from bowstring.dissociated.events import Part
+    from bowstring.dissociated.location import Location
     from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.limits import Limits
-
-__all__ = ["Handshake", "Lent", "Phase", "ReaderProtocol", "Use", "in_words", "opening"]
 
 _LONGEST_HELLO: Final = 2048
 _MOST_FREED: Final = 16_384

@@ -19,19 +19,6 @@ from typing import Final
 
 from bowstring.errors import ProtocolError
 
-__all__ = [
-    "PACKED",
-    "POINTERS",
-    "SEQUENCE_MASK",
-    "Control",
-    "Want",
-    "body_tag",
-    "is_body",
-    "is_packed",
-    "is_pointers",
-    "split_body_tag",
-]
-
 PACKED: Final = 0
 POINTERS: Final = 1
 

@@ -22,35 +22,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = [
-    "END",
-    "METADATA",
-    "PREFIX_BYTES",
-    "VERSION",
-    "DeviceId",
-    "Hello",
-    "Outgoing",
-    "Welcome",
-    "json_object",
-    "pack_addresses",
-    "pack_answer",
-    "pack_columns",
-    "pack_devices",
-    "pack_pairs",
-    "pack_prefix",
-    "pack_region",
-    "pack_u64",
-    "text_of",
-    "unpack_addresses",
-    "unpack_answer",
-    "unpack_columns",
-    "unpack_devices",
-    "unpack_pairs",
-    "unpack_prefix",
-    "unpack_region",
-    "unpack_u64",
-]
-
 VERSION: Final = 1
 END: Final = 0
 METADATA: Final = 1

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bowstring.server import Server
     from bowstring.server.catalogue import Publication
 
-__all__ = ["Catalog", "DatasetCatalog", "Offered", "Place", "ServerCatalog"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Endpoint, Offer
     from bowstring.flight.catalogs import Offered, Place
 
-__all__ = ["flight_endpoint", "flight_info"]
-
 _NANOSECONDS: Final = 1_000_000_000
 _UNKNOWN: Final = -1
 

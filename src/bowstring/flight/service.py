@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from bowstring.flight.catalogs import Catalog, Reading
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["started"]
-
 _log = logging.getLogger("bowstring")
 _INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
 _ATTEMPTS: Final = 20

@@ -19,8 +19,6 @@ from bowstring.transport.tcp import host_and_port, is_loopback, listening
 if TYPE_CHECKING:
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["FlightServer", "serve"]
-
 _SCHEMES: Final = ("grpc", "grpc+tcp", "grpc+tls")
 
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from bowstring.errors import UsageError
 
-__all__ = ["LATITUDES", "LONGITUDES", "Box", "as_box", "is_canonical", "meet", "narrower"]
-
 LONGITUDES: Final = (-180.0, 180.0)
 """The canonical range of x of a GEOGRAPHY."""
 LATITUDES: Final = (-90.0, 90.0)

@@ -15,8 +15,6 @@ from bowstring.columnar.one_column import one_column
 from bowstring.columnar.slots import MOST_READ, are_bounded, check_order, distinct_slots, slots_of
 from bowstring.errors import InvalidBody, InvalidMetadata, UsageError
 
-__all__ = ["EDGES", "EXTENSION_NAME", "WkbColumn", "WkbType", "field", "open_column", "type_of"]
-
 EXTENSION_NAME: Final = "geoarrow.wkb"
 EDGES: Final = ("planar", "spherical", "vincenty", "thomas", "andoyer", "karney")
 """How vertices are joined: by straight lines of the plane (a GEOMETRY), or across an ellipsoid (a GEOGRAPHY)."""

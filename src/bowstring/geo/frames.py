@@ -12,8 +12,6 @@ from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.errors import InvalidBody, MissingDependency, UsageError
 from bowstring.geo.column import EXTENSION_NAME, type_of
 
-__all__ = ["to_geopandas"]
-
 
 def to_geopandas(data: Any, *, geometry: str | None = None) -> Any:
     """Return a ``geopandas.GeoDataFrame`` of all columns; those that are marked as WKB become geometries.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bowstring.geo.column import WkbColumn
     from bowstring.memory import Buffer, Device
 
-__all__ = ["Dimensions", "OnError", "bounds", "intersects_box", "validate"]
-
 Dimensions = Literal["xy", "xyz", "xym", "xyzm"]
 OnError = Literal["raise", "null"]
 

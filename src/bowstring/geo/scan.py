@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bowstring.geo.column import WkbColumn
     from bowstring.limits import Limits
 
-__all__ = ["Scanned", "Status", "check_statuses", "doubles", "scan"]
-
 # So many work items at most, for each needs scratch of its own.
 _ITEMS: Final = 1 << 14
 _SMALLEST_BLOCK: Final = 64

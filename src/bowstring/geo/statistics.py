@@ -19,8 +19,6 @@ from bowstring.limits import Limits, limits_or_default
 if TYPE_CHECKING:
     from bowstring.geo.column import WkbColumn
 
-__all__ = ["Statistics", "statistics"]
-
 _TYPES: Final = 7
 _DIMENSIONS: Final = 4
 

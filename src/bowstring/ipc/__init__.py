@@ -1,7 +1,10 @@
 """Arrow IPC: metadata, framing, streams and files, under the names of ``pyarrow.ipc``."""
 
+from pyarrow.ipc import Alignment, ReadStats, WriteStats
+
 from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.file import RecordBatchFileReader, RecordBatchFileWriter, new_file, open_file
+from bowstring.ipc.flatbuf.message import MetadataVersion
 from bowstring.ipc.flatbuf.reader import KeyValueMetadata
 from bowstring.ipc.message import (
     Message,
@@ -14,8 +17,8 @@ from bowstring.ipc.message import (
     serialize_record_batch,
     serialize_schema,
 )
-from bowstring.ipc.options import Alignment, IpcReadOptions, IpcWriteOptions, MetadataVersion
-from bowstring.ipc.reader import ReadStats, RecordBatchReader, RecordBatchWithMetadata
+from bowstring.ipc.options import IpcReadOptions, IpcWriteOptions
+from bowstring.ipc.reader import RecordBatchReader, RecordBatchWithMetadata
 from bowstring.ipc.stream import (
     RecordBatchStreamReader,
     RecordBatchStreamWriter,
@@ -27,7 +30,7 @@ from bowstring.ipc.stream import (
 from bowstring.ipc.tensor.sparse.message import read_sparse_tensor, write_sparse_tensor
 from bowstring.ipc.tensor.sparse.tensor import SparseTensor
 from bowstring.ipc.tensor.tensor import Tensor, get_tensor_size, read_tensor, write_tensor
-from bowstring.ipc.writer import RecordBatchWriter, WriteStats
+from bowstring.ipc.writer import RecordBatchWriter
 
 __all__ = [
     "Alignment",

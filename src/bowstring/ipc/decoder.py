@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from pyarrow.ipc import Alignment
+
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.errors import Truncated, Unsupported, UsageError
@@ -24,7 +26,7 @@ from bowstring.ipc.flatbuf.message import (
     decode_record_batch,
     without_bitmaps_of_4,
 )
-from bowstring.ipc.options import Alignment, IpcReadOptions
+from bowstring.ipc.options import IpcReadOptions
 from bowstring.memory import Device, device_by_name
 
 if TYPE_CHECKING:

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.validation import Validated
     from bowstring.memory import Buffer, Device
 
-__all__ = ["RecordBatchFileReader", "RecordBatchFileWriter", "new_file", "open_file"]
-
 _LENGTH = struct.Struct("<i")
 _MOST_SHOWN = 500
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from bowstring.ipc.source import Source
     from bowstring.limits import Limits
 
-__all__ = ["ALIGNMENT", "end_of_stream", "frame", "read_metadata", "write_all"]
-
 ALIGNMENT = 64
 """Bodies, and the buffers in them, begin at multiples of this, counted from the start of the stream."""
 

@@ -32,18 +32,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Buffer
 
-__all__ = [
-    "Message",
-    "MessageReader",
-    "get_record_batch_size",
-    "read_dictionary",
-    "read_message",
-    "read_record_batch",
-    "read_schema",
-    "serialize_record_batch",
-    "serialize_schema",
-]
-
 _TYPES = {
     MessageKind.SCHEMA: "schema",
     MessageKind.DICTIONARY_BATCH: "dictionary",

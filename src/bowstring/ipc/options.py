@@ -16,8 +16,6 @@ from bowstring.limits import Limits
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Alignment", "IpcReadOptions", "IpcWriteOptions", "MetadataVersion", "check_reading"]
-
 _CODECS = ("lz4", "zstd")
 _OTHER_NAMES = {"lz4_frame": "lz4"}  # pyarrow has two names for one codec
 

@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
     from bowstring.ipc.decoder import Decoder
 
-__all__ = [
-    "IteratedReader",
-    "ReadCounts",
-    "ReadStatistics",
-    "ReadStats",
-    "RecordBatchReader",
-    "RecordBatchWithMetadata",
-    "SequentialReader",
-]
-
 
 class RecordBatchWithMetadata(NamedTuple):
     """A batch, and the key-value pairs of its message."""

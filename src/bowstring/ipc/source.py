@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Region
 
-__all__ = [
-    "BufferSource",
-    "Source",
-    "cut_off",
-    "kept_with",
-    "open_source",
-    "region_around",
-]
-
 _PLACEMENT = 64
 
 

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.validation import Validated
     from bowstring.memory import Buffer, Device
 
-__all__ = [
-    "RecordBatchStreamReader",
-    "RecordBatchStreamWriter",
-    "deserialize_pandas",
-    "new_stream",
-    "open_stream",
-    "serialize_pandas",
-]
-
 
 def open_stream(
     source: Any,

@@ -27,8 +27,6 @@ from bowstring.ipc.options import IpcWriteOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RecordBatchWriter", "WriteStats"]
-
 _LONGEST = (1 << 31) - 1
 
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from bowstring.errors import NotExportable
 from bowstring.memory.device import Device
 
-__all__ = ["device_array", "distinct", "last_of"]
-
 _CUDA: Final = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bowstring.memory.device import Device
     from bowstring.memory.lease import Lease
 
-__all__ = ["Buffer", "PrivateMemory", "wrap"]
-
 
 class _Writer:
     """The owner of a writable array: its region, and the draft that tracks it."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bowstring.memory.device import Device
     from bowstring.memory.region import Region
 
-__all__ = ["Road", "Stretch", "carry", "road_between"]
-
 _SECONDS: Final = DEFAULT_LIMITS.device_timeout
 
 

@@ -22,21 +22,6 @@ if TYPE_CHECKING:
     from bowstring.memory.cuda.events import RecordedEvent
     from bowstring.memory.cuda.streams import NamedStream
 
-__all__ = [
-    "CPU_DEVICE_TYPE",
-    "CpuDevice",
-    "Device",
-    "cpu",
-    "current_streams",
-    "device_by_id",
-    "device_by_name",
-    "devices_in_use",
-    "find_device",
-    "register_devices",
-    "settle_devices",
-    "with_current_streams",
-]
-
 CPU_DEVICE_TYPE: Final = 1  # ARROW_DEVICE_CPU of the C Device interface
 # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 _LEGACY: Final = 1

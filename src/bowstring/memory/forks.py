@@ -18,8 +18,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 from bowstring.errors import BowstringError
 
-__all__ = ["ForkSentinel", "Forking", "fork_sentinel", "snapshot", "watch_forks"]
-
 _Item = TypeVar("_Item")
 
 _PRIVATE: Final = 0  # IPC_PRIVATE

@@ -12,20 +12,6 @@ from typing import Final
 from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory.region import Region
 
-__all__ = [
-    "IPC_TOKEN_BYTES",
-    "PROCESS_BYTES",
-    "Handle",
-    "KeyedHandle",
-    "LentHandle",
-    "Process",
-    "check_token",
-    "handle_of",
-    "start_time",
-    "this_process",
-    "unpack_handle",
-]
-
 # uuid of the memory, uuid of its device, size, Arrow device type, kind of handle
 _HANDLE: Final = struct.Struct("<16s16sQII")
 # the driver's own handle, buffer id, address in the exporting process; that process follows

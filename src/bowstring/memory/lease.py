@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from bowstring.memory.device import Device
     from bowstring.memory.region import Region
 
-__all__ = ["Export", "Finalizer", "Lease"]
-
 
 class Finalizer:
     """Calls ``put(item)`` once, when nothing refers to the finalizer any more, or by `now`.

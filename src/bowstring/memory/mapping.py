@@ -20,8 +20,6 @@ from bowstring.memory.handle import Handle, LentHandle, Process, this_process
 from bowstring.memory.region import Region
 from bowstring.memory.slab import Slab, close_descriptor, identity_of, let_go, map_host_slab
 
-__all__ = ["MappingCache", "MappingStatistics", "mappings"]
-
 _IDLE_SECONDS: Final = 60.0
 _SHORTEST_LOOK: Final = 0.05
 _WATCH_NAME: Final = "idle (bowstring)"  # as of standby threads: nothing waits for it

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory.slab import Slab
 
-__all__ = ["Allocator", "Pool", "PoolStatistics", "default_budget", "default_pool"]
-
 _Item = TypeVar("_Item")
 _MIB: Final = 1 << 20
 _SLAB: Final = 64 * _MIB

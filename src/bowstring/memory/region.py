@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory.slab import Slab
 
-__all__ = [
-    "Draft",
-    "Region",
-    "foreign_region",
-    "kept_for_good",
-    "owned_regions",
-    "private_region",
-    "register_region",
-]
-
 
 class _Home(Protocol):
     def append(self, slab: Slab, /) -> None: ...

@@ -27,21 +27,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory.device import Device
 
-__all__ = [
-    "LARGE_PAGE",
-    "SEALS",
-    "Descriptor",
-    "Slab",
-    "ask_for_large_pages",
-    "close_descriptor",
-    "has_page",
-    "host_slab",
-    "let_go",
-    "map_host_slab",
-    "mapped",
-    "needing_descriptor",
-]
-
 # Linux 6.3; a system may demand it (vm.memfd_noexec).
 _MFD_NOEXEC_SEAL: Final = 0x0008
 # Linux 5.1. What is mapped for writing by then stays so; nothing else can be.

@@ -31,8 +31,6 @@ from bowstring.memory.slab import (
 if TYPE_CHECKING:
     from bowstring.memory.device import Device
 
-__all__ = ["free_pages", "make_writable_file", "make_writable_memfd", "map_writable_slab", "used_elsewhere"]
-
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from bowstring.parquet.types import Meaning
 
-__all__ = ["Annotation", "annotated_leaves", "annotation", "meant_fields"]
-
 _UNITS: Final = {"s": "MILLIS", "ms": "MILLIS", "us": "MICROS", "ns": "NANOS"}
 _TEXT: Final = (pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW)
 _BYTES: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BINARY_VIEW)

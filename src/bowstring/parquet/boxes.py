@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from bowstring.parquet.file import OpenFile
     from bowstring.parquet.shredded import Chosen
 
-__all__ = ["BoxFilter", "Filter", "filter_of"]
-
 
 class Filter(Protocol):
     """Which rows of a file are wanted."""

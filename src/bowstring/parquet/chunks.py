@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.parquet.footer import Footer
 
-__all__ = ["META_DATA", "SMALL", "Chunks", "chunks_of", "group_reader", "inside"]
-
 # Numbers of fields in parquet.thrift.
 _SCHEMA, _ROW_GROUPS, _COLUMNS = 2, 4, 1
 META_DATA: Final = 3

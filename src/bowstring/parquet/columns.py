@@ -22,22 +22,6 @@ if TYPE_CHECKING:
 
     from bowstring.parquet.footer import Footer
 
-__all__ = [
-    "ColumnPath",
-    "Variant",
-    "children_of",
-    "count_leaves",
-    "holds_variant",
-    "leaf_fields",
-    "leaves_of",
-    "meant",
-    "rebased",
-    "variant_groups",
-    "variants_of",
-    "with_child_arrays",
-    "with_children",
-]
-
 ColumnPath = str | tuple[str, ...]
 _PAIR = 2
 

@@ -54,8 +54,6 @@ from bowstring.parquet.types import PLAIN, Meaning
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["BATCH_ROWS", "Int96", "OpenFile", "Selection"]
-
 BATCH_ROWS: Final = 128 * 1024
 """The most rows of a batch of a row group that is read piece by piece."""
 _MORE: Final = 16 << 20

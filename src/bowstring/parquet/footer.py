@@ -20,20 +20,6 @@ from bowstring.parquet.thrift import BINARY, I32, LIST, STRUCT, Field, Reader, e
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = [
-    "AROUND",
-    "MAGIC",
-    "Footer",
-    "Node",
-    "SchemaElement",
-    "decode_footer",
-    "encode_footer",
-    "footer_bytes",
-    "footer_length",
-    "framed",
-    "with_logical_types",
-]
-
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
 _TRAILER: Final = struct.Struct("<I4s")

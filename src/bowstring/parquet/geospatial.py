@@ -44,8 +44,6 @@ from bowstring.parquet.thrift import (
 if TYPE_CHECKING:
     from bowstring.parquet.footer import Footer
 
-__all__ = ["GeospatialStatistics", "annotation_of", "boxes_of", "with_statistics", "wkb_field", "wkb_of"]
-
 _GEOMETRY: Final = 17
 _GEOGRAPHY: Final = 18
 _DEFAULT: Final = "OGC:CRS84"

@@ -9,8 +9,6 @@ from typing import Final
 from bowstring.errors import InvalidMetadata
 from bowstring.parquet.thrift import I8, STRUCT, Field, Reader, encode_struct
 
-__all__ = ["CONVERTED", "PHYSICAL", "VARIANT", "LogicalType"]
-
 PHYSICAL: Final = (
     "BOOLEAN",
     "INT32",

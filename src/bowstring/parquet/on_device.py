@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Buffer, Device
     from bowstring.parquet.file import OpenFile
 
-__all__ = ["DeviceDecoder", "beside", "device_decoder"]
-
 _SAME: Final = frozenset(
     (
         pa.bool_(),

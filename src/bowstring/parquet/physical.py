@@ -14,8 +14,6 @@ import pyarrow as pa
 from bowstring.errors import InvalidBody, Unsupported
 from bowstring.parquet.columns import rebased, with_child_arrays
 
-__all__ = ["as_type", "decimal_bytes", "interval_bytes", "stored_values"]
-
 _PARTS: Final = np.dtype([("months", "<u4"), ("days", "<u4"), ("millis", "<u4")])
 _INTERVAL: Final = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
 _INT96: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from bowstring.parquet.boxes import Filter
     from bowstring.parquet.sizes import Size
 
-__all__ = ["ParquetStream", "read"]
-
 _MOST_THREADS: Final = 4
 _SLICE: Final = 1.0
 _Read = TypeVar("_Read")

@@ -17,8 +17,6 @@ from bowstring.parquet.footer import Footer, decode_footer, footer_bytes
 from bowstring.parquet.source import open_source
 from bowstring.parquet.types import LOGICAL_KEY
 
-__all__ = ["ColumnType", "ParquetSchema", "described", "read_as", "read_schema"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ColumnType:

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
     from bowstring.parquet.footer import SchemaElement
 
-__all__ = [
-    "Meant",
-    "Refusal",
-    "meant_elements",
-    "refused_by_pyarrow",
-    "refused_by_type",
-    "shown_bytes",
-    "shown_footer",
-]
-
 _OPTIONAL: Final = 1
 _FIXED: Final = PHYSICAL.index("FIXED_LEN_BYTE_ARRAY")
 _LISTED: Final = (("logical", simple_type("LIST")), ("converted", CONVERTED.index("LIST")))

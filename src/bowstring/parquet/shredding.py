@@ -29,14 +29,6 @@ from bowstring.variant.shredded.shred import inferred_schema
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
 
-__all__ = [
-    "alike",
-    "conformed",
-    "is_shredded_field",
-    "shredded_batches",
-    "union_schema",
-]
-
 # A schema is inferred from the batches that come first, as many as have these.
 _FIRST_ROWS: Final = 65_536
 _FIRST_BYTES: Final = 64 << 20

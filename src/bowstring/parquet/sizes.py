@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bowstring.parquet.chunks import Chunks
     from bowstring.parquet.footer import Footer, SchemaElement
 
-__all__ = ["Size", "Sizes", "TooLargeError"]
-
 _PREFIXES: Final = 1 << 7
 # Of each value: an offset, its validity, and the levels that pyarrow keeps while it reads.
 _BESIDE: Final = 8

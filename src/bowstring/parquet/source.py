@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from bowstring.errors import MissingFile, Unsupported, UsageError, first_line
 
-__all__ = ["file_system", "is_url", "name_of", "open_source"]
-
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _EXPECTED: Final = "a path, a URL, a binary file, or bytes"
 

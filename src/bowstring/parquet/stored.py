@@ -24,8 +24,6 @@ from bowstring.parquet.physical import stored_values
 from bowstring.variant.shredded.layout import open_shredded
 from bowstring.variant.shredded.schema import WIDENED
 
-__all__ = ["stored_array", "stored_schema"]
-
 _EMPTY_METADATA: Final = b"\x01\x00\x00"
 _NULL: Final = b"\x00"
 _ORDER: Final = ("metadata", "value")

@@ -14,22 +14,6 @@ from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "BINARY",
-    "DOUBLE",
-    "FALSE",
-    "I8",
-    "I32",
-    "LIST",
-    "STRUCT",
-    "TRUE",
-    "Field",
-    "Reader",
-    "encode_integer",
-    "encode_list",
-    "encode_struct",
-]
-
 TRUE: Final = 1
 FALSE: Final = 2
 I8: Final = 3

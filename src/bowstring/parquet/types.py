@@ -18,26 +18,6 @@ from bowstring.parquet.thrift import FALSE, I8, I32, STRUCT, TRUE, Field, encode
 if TYPE_CHECKING:
     from bowstring.parquet.footer import SchemaElement
 
-__all__ = [
-    "DECIMAL_MOST",
-    "INT96",
-    "INTERVAL",
-    "LOGICAL_KEY",
-    "LOGICAL_TYPES",
-    "PHYSICAL_KEY",
-    "PLAIN",
-    "LogicalRow",
-    "Meaning",
-    "converted_of",
-    "decimal_of",
-    "decimal_type",
-    "has_order",
-    "logical_of",
-    "meaning_of",
-    "simple_type",
-    "time_type",
-]
-
 LOGICAL_KEY: Final = b"PARQUET:logical_type"
 """In the metadata of an Arrow field: a logical type for which Arrow has none, as ``str(LogicalType)`` spells it."""
 PHYSICAL_KEY: Final = b"PARQUET:physical_type"

@@ -25,8 +25,6 @@ from bowstring.parquet.stored import stored_array, stored_schema
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ParquetWriter", "write"]
-
 _GROUP_ROWS: Final = 1 << 20
 _GROUP_BYTES: Final = 128 << 20
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bowstring.transport import Channel, Listener
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["Acceptor"]
-
 _LEAST_PATIENCE: Final = 0.05
 # One to let the next reader in, and one more, so that he need not call another one first.
 _WAITING: Final = 2

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = [
-    "check_address",
-    "check_door",
-    "check_exposed",
-    "check_name",
-    "check_offer",
-    "check_seconds",
-    "check_token",
-]
-
 _SHORTEST_TOKEN: Final = 16
 _MOST_NAME: Final = 1024  # bytes; a ticket begins with the name, and has a bound of its own
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Pool
 
-__all__ = ["Room"]
-
 _LOOK: Final = 0.01
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from bowstring.server.sources import Source
 
-__all__ = ["Catalogue", "JoinedPublication", "Publication"]
-
 _REMEMBERED: Final = 1024
 _END_SECONDS: Final = 1.0
 _log = logging.getLogger("bowstring")

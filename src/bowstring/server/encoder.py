@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import column_positions
-from bowstring.dissociated.producer import IpcMessage
+from bowstring.dissociated.items import IpcMessage
 from bowstring.ipc.body.pack import laid_out, pack
 from bowstring.ipc.dictionary.writer import has_grown, same_values
 from bowstring.ipc.flatbuf.schema import encode_schema
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
-
-__all__ = ["Encoder"]
 
 # Tables of one schema are published one after the other; layouts are kept as long as few others follow.
 _encoded: weakref.WeakKeyDictionary[Layout, bytes] = weakref.WeakKeyDictionary()

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     _Source = Source | PartitionedSource
 
-__all__ = ["ahead", "awaited", "hands_over", "has_come", "prepared", "question", "road", "welcome_to"]
-
 # Messages: a reader may want no more than the first batch.
 _FIRST: Final = 8
 _SHORTEST_PAUSE: Final = 0.0005

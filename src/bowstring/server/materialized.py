@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Allocator, Device, Pool, Region
     from bowstring.server.sources import MakeRoom
 
-__all__ = ["MaterializedSource"]
-
 _Answer = TypeVar("_Answer")
 _MOST_SELECTIONS: Final = 16
 _DEVICE: Final = operator.attrgetter("device")

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bowstring.server.catalogue import Publication
     from bowstring.server.sources import MakeRoom, Source
 
-__all__ = ["PartitionedSource", "Partitions"]
-
 
 @dataclasses.dataclass(slots=True)
 class _Partition:

@@ -17,7 +17,8 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from bowstring.closing import Closing
-from bowstring.dissociated.endpoint import Endpoint, Location, Offer, this_host
+from bowstring.dissociated.endpoint import Endpoint, Offer, this_host
+from bowstring.dissociated.location import Location
 from bowstring.dissociated.partitions import are_enabled
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     from bowstring.memory import PoolStatistics
     from bowstring.server.sources import Source
     from bowstring.transport.certificates import TlsConfig
-
-__all__ = ["Server", "ServerStatistics"]
 
 _servers: weakref.WeakSet[Server] = weakref.WeakSet()
 

@@ -67,8 +67,6 @@ if TYPE_CHECKING:
     from bowstring.server.sources import Source
     from bowstring.transport import Channel
 
-__all__ = ["Session"]
-
 _log = logging.getLogger("bowstring")
 
 _TOGETHER: Final = 128

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Allocator, Device, NamedStream, Pending, Pool, Region
     from bowstring.memory.cuda.driver_device import DriverDevice
 
-__all__ = ["MakeRoom", "Source", "StreamingSource", "source_of"]
-
 _AGAIN_SECONDS: Final = 0.05
 
 # Waits until there may be room for so many bytes; false when there will not be.

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from bowstring.memory.arrays import distinct
 
-__all__ = ["array_of"]
-
 Rng = np.random.Generator
 Mask = Any
 

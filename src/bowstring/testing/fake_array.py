@@ -19,19 +19,6 @@ if TYPE_CHECKING:
 
     from bowstring.testing.fake_device import FakeDevice
 
-__all__ = [
-    "ADDRESS_SHIFT",
-    "FakeArray",
-    "FakeNamespace",
-    "OnlyCurrent",
-    "check_current",
-    "check_dtype",
-    "current",
-    "unwrapped",
-    "using",
-    "wrapped",
-]
-
 _local = threading.local()
 
 

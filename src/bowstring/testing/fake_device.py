@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory.slab import Slab
 
-__all__ = ["EXT_DEV", "FakeDevice", "FakeDriverError", "FakeStatistics", "fake_device"]
-
 _LOCAL: Final = threading.local()
 EXT_DEV: Final = 12  # ARROW_DEVICE_EXT_DEV of the C Device interface
 

@@ -28,8 +28,6 @@ from bowstring.testing.fake_objects import (
     whole_pages,
 )
 
-__all__ = ["FakeDriver"]
-
 _GRANULARITY: Final = 1 << 21
 
 

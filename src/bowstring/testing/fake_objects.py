@@ -20,19 +20,6 @@ from bowstring.memory.cuda.driver import Capturing
 from bowstring.memory.handle import start_time
 from bowstring.memory.slab import fresh_memfd
 
-__all__ = [
-    "FIXED",
-    "Allocation",
-    "FakeAllocations",
-    "FakeEvents",
-    "Kind",
-    "Token",
-    "libc",
-    "map_untouchable",
-    "refused",
-    "whole_pages",
-]
-
 FIXED: Final = 0x10  # MAP_FIXED
 _NOTHING: Final = 0  # PROT_NONE
 _FAILED: Final = ctypes.c_void_p(-1).value

@@ -13,8 +13,6 @@ from bowstring.columnar.column import Column
 from bowstring.errors import InvalidData, NotExportable, Unsupported
 from bowstring.torch.batching import Arrays
 
-__all__ = ["arrays_of", "check_type"]
-
 _EXACT_POWERS: Final = 22  # of ten, as float64
 _NARROW: Final = 18  # digits that fit into 64 bits
 _NUMBERS: Final = (

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Arrays", "rebatched", "shuffled"]
-
 Arrays = dict[str, Any]
 """Arrays by the names of their columns, equally long."""
 

@@ -20,8 +20,6 @@ from bowstring.torch.arrays import check_type
 from bowstring.torch.batching import Arrays
 from bowstring.torch.reading import Reading
 
-__all__ = ["IterableDataset"]
-
 
 class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # torch need not be installed
     """A data set for ``torch.utils.data.DataLoader``: each rank and each of its workers reads its share.

@@ -15,8 +15,6 @@ from bowstring.torch.arrays import arrays_of, check_type
 from bowstring.torch.batching import Arrays, rebatched, shuffled
 from bowstring.torch.shares import Part, known_rows, parts_of, rows_by_asking
 
-__all__ = ["Reading"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Reading:

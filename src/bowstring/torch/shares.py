@@ -9,8 +9,6 @@ from bowstring.client import connect
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import UsageError
 
-__all__ = ["Part", "known_rows", "parts_of", "rows_by_asking"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:

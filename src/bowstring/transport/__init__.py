@@ -26,16 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from bowstring.errors import AccessDenied, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory.slab import needing_descriptor
-from bowstring.transport.channel import (
-    Channel,
-    Land,
-    Landing,
-    Listener,
-    Message,
-    Passes,
-    Peer,
-    Received,
-)
+from bowstring.transport.channel import Channel, Land, Landing, Listener, Message, Passes, Received
+from bowstring.transport.peer import Peer
 
 if TYPE_CHECKING:
     import ssl

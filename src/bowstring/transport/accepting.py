@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 
     from bowstring.transport.channel import Channel, Listener
 
-__all__ = [
-    "UNAUTHENTICATED_BYTES",
-    "Restriction",
-    "accept_all",
-    "accept_next",
-    "place_for",
-    "unauthenticated",
-]
-
 _Session = TypeVar("_Session")
 
 _ACCEPT_SECONDS: Final = 1.0

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from bowstring.errors import BowstringError, MissingFile, UsageError
 
-__all__ = ["WHOM_TO_TRUST", "TlsConfig", "asks_certificates", "client_context", "names_in", "server_context"]
-
 WHOM_TO_TRUST: Final = (
     "connect(tls=bow.TlsConfig(ca=…)) says whom to trust; the certificate must name the host that is dialled."
 )

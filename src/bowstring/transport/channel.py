@@ -53,18 +53,6 @@ else:
     BytesLike = object
     Land = Callable[[int, int], object]
 
-__all__ = [
-    "BytesLike",
-    "Channel",
-    "Land",
-    "Landing",
-    "Listener",
-    "Message",
-    "Passes",
-    "Peer",
-    "Received",
-]
-
 Passes = Literal["fd", "object", "rkey"]
 
 _TAG_END = 1 << 64

@@ -16,19 +16,6 @@ from typing import NamedTuple, Protocol
 from bowstring.errors import ClosedError, ForkedError, ProtocolError
 from bowstring.memory.slab import close_descriptor
 
-__all__ = [
-    "MOST_DESCRIPTORS",
-    "ROOM",
-    "Abandonable",
-    "Arrivals",
-    "InUse",
-    "Usage",
-    "abandon_in_child",
-    "close_all",
-    "descriptors_in",
-    "forked",
-]
-
 # SCM_MAX_FD of Linux: what one sendmsg may attach.
 MOST_DESCRIPTORS = 253
 ROOM = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)

@@ -44,25 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-__all__ = [
-    "HEADER_BYTES",
-    "Header",
-    "Place",
-    "Run",
-    "Views",
-    "advance",
-    "as_messages",
-    "check_beginning",
-    "check_length",
-    "decode_header",
-    "gathered",
-    "joined",
-    "landing",
-    "lazy_memory",
-    "pack_header",
-    "whole_messages",
-]
-
 HEADER_BYTES = 24
 _MAGIC = b"BOW"
 _VERSION = 1

@@ -26,8 +26,6 @@ from bowstring.transport.peer import Peer, milliseconds
 if TYPE_CHECKING:
     from bowstring.memory import Region
 
-__all__ = ["InprocChannel", "InprocListener", "dial", "is_loopback", "listen"]
-
 # What the registry of transports says without a connection.
 passes_memory: Final = "object"
 

@@ -14,8 +14,6 @@ from bowstring.transport.channel import Channel, Listener
 from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
 from bowstring.transport.peer import milliseconds, timeval
 
-__all__ = ["SocketListener"]
-
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 

@@ -18,8 +18,6 @@ from bowstring.errors import ClosedError, ForkedError, UsageError
 from bowstring.memory.slab import Descriptor, close_descriptor
 from bowstring.transport.descriptors import Usage, abandon_in_child
 
-__all__ = ["Peer"]
-
 # <asm-generic/socket.h>, Linux 6.5; the socket module has no name for it.
 _SO_PEERPIDFD = 77
 _UCRED = struct.Struct("@iII")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Rows", "cut"]
-
 # Of a header: where the tag lies, whose numbers differ, and in it the byte that says what kind of body it is.
 _TAG: Final = 8
 _KIND: Final = 15

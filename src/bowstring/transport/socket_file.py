@@ -19,8 +19,6 @@ from bowstring.kernels.trusted_folders import check_replaceable
 from bowstring.memory.slab import needing_descriptor
 from bowstring.private_folders import lock, private_folder
 
-__all__ = ["SocketFile", "address_of", "connectable", "path_of", "runtime_folder"]
-
 # sun_path of Linux, less the terminating zero; and what a name in it has left behind /proc/self/fd/N/.
 _MOST_BYTES = 107
 _MOST_NAME = 80

@@ -38,8 +38,6 @@ from bowstring.transport.peer import Peer, check_seconds, milliseconds, timeval
 if TYPE_CHECKING:
     from bowstring.dissociated.opening import Framed
 
-__all__ = ["StreamChannel"]
-
 # What one sendmsg takes at most: IOV_MAX of Linux.
 _MOST_PIECES = 1024
 # Room to read ahead: some messages of metadata, yet little to copy twice of a large body.

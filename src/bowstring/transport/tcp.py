@@ -23,19 +23,6 @@ from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.scatter_read import Rows
 from bowstring.transport.sockets import StreamChannel
 
-__all__ = [
-    "TcpChannel",
-    "TcpListener",
-    "connected",
-    "dial",
-    "host_and_port",
-    "is_loopback",
-    "listen",
-    "listening",
-    "set_options",
-    "spelled",
-]
-
 _LOOPBACK = "127.0.0.1"
 # Milliseconds that the rest of a body is waited for by who only looks.
 _MOMENT = 1

@@ -16,8 +16,6 @@ from bowstring.errors import LimitExceeded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NO_THREAD", "Work", "run_in_thread"]
-
 # What `run_in_thread` raises, and what the system does, where no thread can be started.
 NO_THREAD: Final = (LimitExceeded, RuntimeError)
 

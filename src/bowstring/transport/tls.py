@@ -40,8 +40,6 @@ from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
 from bowstring.transport.peer import Peer
 
-__all__ = ["TlsChannel", "TlsListener", "dial", "is_loopback", "listen"]
-
 # What the registry of transports asks a module: then `listen` and `dial` take certificates.
 encrypts: Final = True
 

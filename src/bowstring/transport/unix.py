@@ -38,8 +38,6 @@ from bowstring.transport.sockets import StreamChannel
 if TYPE_CHECKING:
     from bowstring.memory import Region
 
-__all__ = ["UnixChannel", "UnixListener", "dial", "is_loopback", "listen"]
-
 _log = logging.getLogger("bowstring")
 
 # What the registry of transports says without a connection.

@@ -1,7 +1,7 @@
 """Parquet's Variant: columns of semi-structured values, read by path, cast, validated, and built."""
 
 from bowstring.variant.builder import VariantBuilder, from_python
-from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.primitives import Value
 from bowstring.variant.column import VariantColumn, VariantType, open_column, type  # noqa: A004  variant.type() is its name
 from bowstring.variant.equals import equals
 from bowstring.variant.explode import explode, keys

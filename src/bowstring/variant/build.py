@@ -14,14 +14,6 @@ from bowstring.columnar.column import Column
 from bowstring.columnar.marks import marked_field
 from bowstring.variant.codec.encode import metadata_bytes
 
-__all__ = [
-    "BLOCK_ROWS",
-    "STORAGE",
-    "column_of",
-    "storage_array",
-    "variant_field",
-]
-
 BLOCK_ROWS: Final = 65_536
 """Rows that share one dictionary of names, counted from the first row: the same in every writer."""
 

@@ -15,8 +15,6 @@ from bowstring.variant.build import BLOCK_ROWS, column_of, storage_array, varian
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.drafts import Block
 
-__all__ = ["VariantBuilder", "from_python"]
-
 _LARGEST: Final = (1 << 31) - 1
 
 

@@ -20,22 +20,6 @@ from bowstring.kernels.variant import bytes as of_bytes
 from bowstring.variant.column import VariantType
 from bowstring.variant.path import Path
 
-__all__ = [
-    "Bytes",
-    "Elements",
-    "Entries",
-    "Fields",
-    "FixedBytes",
-    "Nulls",
-    "Numbers",
-    "SparkDecimals",
-    "SparkNumbers",
-    "SparkText",
-    "Target",
-    "Value",
-    "target_of",
-]
-
 _UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_OF_MS: Final = 86_400_000
 

@@ -23,18 +23,6 @@ from bowstring.kernels import bitmap
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column
 
-__all__ = [
-    "EXTENSION_NAME",
-    "VariantColumn",
-    "VariantType",
-    "check_mark",
-    "is_shredded",
-    "metadata_of",
-    "open_column",
-    "type",
-]
-
-
 EXTENSION_NAME: Final = VARIANT_NAMES[0]
 _BINARY: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY)
 _MOST_ROWS: Final = (1 << 31) - 1

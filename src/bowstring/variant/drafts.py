@@ -19,8 +19,6 @@ from bowstring.variant.codec.encode import array_bytes, metadata_bytes, needed, 
 from bowstring.variant.codec.primitives import Path, at, primitive_bytes, utf8
 from bowstring.variant.python_leaves import children_of, is_missing, leaf_of
 
-__all__ = ["Block"]
-
 _SMALL_COUNT: Final = 255
 _OBJECT: Final = 2
 

@@ -16,7 +16,8 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.equals import SAME, UNKNOWN, WORDS, compare_values
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.codec.decode import Value, decode, decode_names
+from bowstring.variant.codec.decode import decode, decode_names
+from bowstring.variant.codec.primitives import Value
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
@@ -25,8 +26,6 @@ from bowstring.variant.status import Gathered, Status, batch_of, first_error, ra
 
 if TYPE_CHECKING:
     from bowstring.memory import Device
-
-__all__ = ["equals", "names_for_comparing", "same"]
 
 _EXACT_NUMERIC: Final = frozenset(("int8", "int16", "int32", "int64", "decimal4", "decimal8", "decimal16"))
 _LONG_NAME: Final = 256

@@ -36,9 +36,6 @@ from bowstring.variant.nested import Source, copied, ends_of, merge
 from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
 from bowstring.variant.walk import Located, locate_in
 
-__all__ = ["explode", "keys"]
-
-
 _CHILD: Final = 16
 """What a child takes in the columns of numbers, whatever it is."""
 _KEY: Final = 4

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Device
     from bowstring.variant.walk import Located
 
-__all__ = ["gather", "gather_at"]
-
 _ANY_WIDTH: Final = -1
 
 

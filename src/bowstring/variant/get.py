@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from bowstring.variant.column import VariantColumn
     from bowstring.variant.walk import Located
 
-__all__ = ["KINDS", "OnError", "get", "get_many", "located_at", "type_of"]
-
-
 OnError = Literal["null", "raise"]
 Cast = Literal["number", "exact", "spark", "lenient"]
 _CASTS: Final = {"number": "number", "exact": "exact", "spark": "spark", "lenient": "spark"}

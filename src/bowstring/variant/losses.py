@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Device
 
-__all__ = ["Losses", "counted", "first_lost"]
-
 
 class _Loss(NamedTuple):
     """How many values became null, of how many, and where one of them is."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.slots import Slots
     from bowstring.variant.column import VariantColumn
 
-__all__ = ["MetadataDictionary", "check_order", "check_overlap", "dictionary_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetadataDictionary:

@@ -40,20 +40,6 @@ if TYPE_CHECKING:
     from bowstring.variant.column import VariantColumn
     from bowstring.variant.path import Path
 
-__all__ = [
-    "Parts",
-    "Source",
-    "below",
-    "bounds_of",
-    "check_size",
-    "copied",
-    "elements",
-    "ends_of",
-    "fields",
-    "keys",
-    "merge",
-]
-
 _MOST_32: Final = (1 << 31) - 1
 _ANY_WIDTH: Final = -1
 # Where a child lies, what became of it, and its metadata: it takes this much, whatever it becomes.

@@ -8,8 +8,6 @@ from typing import Final, NoReturn
 
 from bowstring.errors import UsageError
 
-__all__ = ["AnyPath", "AnyStep", "Path", "Step", "divided", "parse_path", "single_path"]
-
 Step = str | int
 Path = tuple[Step, ...]
 AnyStep = Step | EllipsisType

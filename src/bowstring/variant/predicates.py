@@ -28,8 +28,6 @@ from bowstring.variant.nested import Source, ends_of
 from bowstring.variant.path import AnyStep
 from bowstring.variant.status import Gathered, Status, batch_of
 
-__all__ = ["array_length", "concat", "exists", "is_null"]
-
 
 def exists(column: Any, path: str | Sequence[AnyStep], *, plain: bool = False) -> Column:
     """Return whether there is a value at a path; a Variant null is one.

@@ -14,9 +14,6 @@ import numpy as np
 from bowstring.errors import UsageError
 from bowstring.variant.codec.primitives import Path, Value, at, decimal_type, int_type
 
-__all__ = ["children_of", "is_missing", "leaf_of", "python_leaf"]
-
-
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  the arithmetic of local times
 _EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FIRST_DAY: Final = dt.date(1970, 1, 1).toordinal()

@@ -19,8 +19,6 @@ from bowstring.variant.python_leaves import python_leaf
 from bowstring.variant.status import Status
 from bowstring.variant.validate import statuses_of
 
-__all__ = ["python_of", "to_python"]
-
 
 def to_python(
     column: Any, *, typed: bool = False, plain: bool = False, limits: Limits | None = None

@@ -15,8 +15,6 @@ from bowstring.variant.column import VariantType
 from bowstring.variant.path import Path, Step, single_path
 from bowstring.variant.type_names import type_named
 
-__all__ = ["Reference", "path", "reference_of"]
-
 _PREFIX: Final = "bowstring.variant.path:"
 
 

@@ -17,8 +17,8 @@ from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, UsageEr
 from bowstring.kernels.variant import shred as kernels
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant import column as variant_column
-from bowstring.variant.codec.decode import Value, decode
-from bowstring.variant.codec.primitives import PRIMITIVES, unscaled
+from bowstring.variant.codec.decode import decode
+from bowstring.variant.codec.primitives import PRIMITIVES, Value, unscaled
 from bowstring.variant.codec.rows import in_row, raw_rows
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.nested import Source
@@ -26,8 +26,6 @@ from bowstring.variant.shredded.levels import Level, Levels
 from bowstring.variant.status import Status
 from bowstring.variant.validate import statuses_of
 from bowstring.variant.walk import Located
-
-__all__ = ["schema_of"]
 
 _TYPES: Final[dict[str, pa.DataType]] = {
     "null": pa.null(),

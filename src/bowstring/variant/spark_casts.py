@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from bowstring.variant.nested import Source
     from bowstring.variant.walk import Located
 
-__all__ = ["SHORT_ZONES", "spark_decimals_at", "spark_numbers_at", "spark_strings_at"]
-
 _INTEGERS: Final = (int(numbers.BOOLEAN), int(numbers.INTEGER))
 _LARGEST: Final = float(np.finfo(np.float32).max)
 _REALS: Final = (int(numbers.FLOAT), int(numbers.DOUBLE))

@@ -23,22 +23,9 @@ if TYPE_CHECKING:
     from bowstring.columnar.column import Column
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device
-    from bowstring.variant.codec.decode import Value
+    from bowstring.variant.codec.primitives import Value
     from bowstring.variant.column import VariantColumn
     from bowstring.variant.walk import Located, Read
-
-__all__ = [
-    "Gathered",
-    "Status",
-    "batch_of",
-    "first_error",
-    "holding",
-    "part_of",
-    "raise_error",
-    "status_column",
-    "tree_at",
-    "validity_of",
-]
 
 
 class Status(enum.IntEnum):

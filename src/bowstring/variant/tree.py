@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from bowstring.variant.cast import Target
     from bowstring.variant.path import Path, Step
 
-__all__ = ["Node", "Number", "Tree", "inline_number", "lengths"]
-
-
 _ABOVE: Final = -1
 _COUNTED: Final = 255
 

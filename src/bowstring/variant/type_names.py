@@ -11,8 +11,6 @@ import pyarrow as pa
 from bowstring.errors import UsageError, did_you_mean
 from bowstring.variant.column import VariantType
 
-__all__ = ["type_named"]
-
 # Those of pyarrow's own aliases that a Variant value can become, for "did you mean".
 _PLAIN: Final = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

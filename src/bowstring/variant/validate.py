@@ -14,8 +14,6 @@ from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.metadata_dictionary import check_order, dictionary_of
 from bowstring.variant.status import batch_of, status_column
 
-__all__ = ["statuses_of", "validate"]
-
 # So many work items at most, for each needs scratch of its own.
 _ITEMS: Final = 4096
 _SMALLEST_BLOCK: Final = 64

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bowstring.variant.path import Path
     from bowstring.variant.tree import Node, Number
 
-__all__ = ["ROWS_PER_CALL", "Located", "Read", "extract", "locate", "locate_in"]
-
 ROWS_PER_CALL: Final = 1024
 """Rows that one call of a kernel takes on the host; a GPU has a thread for each."""
 _PLACES_OF_4: Final = 1 << 32

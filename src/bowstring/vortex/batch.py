@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.message import Message
     from bowstring.vortex.nodes import ArrayNode
 
-__all__ = ["EncodedBatch", "Encoding"]
-
 _BYTES = Layout.of(pa.schema([pa.field("body", pa.uint8(), nullable=False)]))
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.nodes import ArrayNode, Body
     from bowstring.vortex.values import Values
 
-__all__ = ["Decoder", "encoding", "encodings"]
-
 _RULES: Final[dict[str, Callable[[Decoder, ArrayNode, DType, int], Values]]] = {}
 _MOST_ROWS: Final = 1 << 62
 _KEPT_BYTES: Final = 64

@@ -17,22 +17,6 @@ import pyarrow as pa
 from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.errors import InvalidMetadata, Unsupported
 
-__all__ = [
-    "BOOL",
-    "PTYPES",
-    "DType",
-    "Kind",
-    "decoded_name",
-    "is_timestamp",
-    "known",
-    "numbered",
-    "of_arrow",
-    "of_schema",
-    "primitive",
-    "to_field",
-    "to_schema",
-]
-
 COLUMN: Final = "c"
 """The name of the only column of a stream whose type is not a struct, or a struct that may be null."""
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Buffer
     from bowstring.vortex.stream import VortexStream
 
-__all__ = ["encoded_batches", "from_messages", "is_messages", "messages_dtype", "to_messages"]
-
 _NAME: Final = b"bowstring.vortex"
 _COLUMN: Final = "vortex"
 

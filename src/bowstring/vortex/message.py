@@ -21,8 +21,6 @@ from bowstring.memory import Buffer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ALIGNMENT", "Message", "MessageKind", "MessageReader", "decode_message", "encode_message"]
-
 ALIGNMENT: Final = 64
 """Bodies and buffers that Bowstring writes begin at multiples of this many bytes of the message."""
 

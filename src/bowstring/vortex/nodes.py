@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Buffer
 
-__all__ = ["ArrayNode", "Body", "Piece", "StoredBuffer", "array_message", "exact_stats", "read_body"]
-
 _SUFFIX: Final = struct.Struct("<I")
 _NONE, _LZ4 = 0, 1
 _BUFFER: Final = struct.Struct("<HBBI")

@@ -14,8 +14,6 @@ from bowstring.errors import InvalidMetadata
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["BYTES", "FIXED32", "FIXED64", "VARINT", "Field", "Message", "encode", "unzigzag", "zigzag"]
-
 VARINT: Final = 0
 FIXED64: Final = 1
 BYTES: Final = 2

@@ -27,8 +27,6 @@ from bowstring.vortex.protobuf import (
 if TYPE_CHECKING:
     from bowstring.vortex.dtype import DType
 
-__all__ = ["Scalar", "decode_scalar", "encode_scalar"]
-
 Scalar = None | bool | int | bytes | list["Scalar"]
 
 _NULL, _BOOL, _INT, _UINT, _FLOAT, _DOUBLE, _STRING, _BYTES, _LIST, _HALF = range(1, 11)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.validation import Validated
     from bowstring.memory import Buffer
 
-__all__ = ["VortexStream", "open_stream"]
-
 _MOST_KEPT = 1 << 14
 """Bytes of a type that is kept, decoded, for other streams of it."""
 

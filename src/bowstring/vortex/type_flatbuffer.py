@@ -13,8 +13,6 @@ from bowstring.vortex.dtype import PTYPES, DType, Kind, decoded_name, known
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["decode_dtype", "encode_dtype"]
-
 _WIDE_DECIMAL: Final = 76
 
 

@@ -40,20 +40,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Buffer, Device
     from bowstring.vortex.scalar import Scalar
 
-__all__ = [
-    "INLINE",
-    "Values",
-    "both_valid",
-    "check_offsets",
-    "concatenated",
-    "from_scalars",
-    "lists_of",
-    "size_of",
-    "take",
-    "to_batch",
-    "words_of_decimal",
-]
-
 # Arrow's pool keeps the pages of what is freed. Fresh ones cost more than most decoding.
 allocate_by(pa.allocate_buffer)
 

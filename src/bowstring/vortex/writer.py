@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
-from bowstring.columnar.layout import Kind as BufferKind
+from bowstring.columnar.nodes import Kind as BufferKind
 from bowstring.errors import ClosedError, InvalidBody, LimitExceeded, UsageError
 from bowstring.files import FileWriter, Target
 from bowstring.ipc.framing import write_all
@@ -27,10 +27,8 @@ from bowstring.vortex.type_flatbuffer import encode_dtype
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bowstring.columnar.layout import Node
+    from bowstring.columnar.nodes import Node
     from bowstring.memory import Buffer
-
-__all__ = ["VortexWriter", "bool_piece", "new_stream", "number_piece", "pieces_of"]
 
 _MOST_ROWS: Final = (1 << 32) - 1
 _DECIMAL_WIDTHS: Final = {32: 2, 64: 3, 128: 4, 256: 5}

@@ -6,8 +6,6 @@ import dataclasses
 import enum
 from collections.abc import Callable
 
-__all__ = ["Check", "State", "attempt"]
-
 
 class State(enum.Enum):
     """What came of a check."""

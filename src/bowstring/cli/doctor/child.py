@@ -15,8 +15,6 @@ from typing import Any, Final, Self
 
 from bowstring.errors import BrokenError
 
-__all__ = ["Child", "ChildFault", "be_a_child"]
-
 _MOST: Final = 1 << 20
 _TAIL: Final = 4096
 _TICK: Final = 0.05

@@ -12,8 +12,6 @@ from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.terminal import number, size
 from bowstring.memory import default_budget
 
-__all__ = ["find_gpu_files", "find_limits", "find_namespaces"]
-
 # Where `/proc`, `/sys` and `/dev` are, and the files of container engines.
 _ROOT: Final = Path("/")
 _ENOUGH_FILES: Final = 256

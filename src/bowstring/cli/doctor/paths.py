@@ -12,8 +12,6 @@ from bowstring.cli.doctor.packages import BINDINGS, CUPY, GPU_KERNELS, UCX
 from bowstring.cli.doctor.topology import Gpu, Topology
 from bowstring.cli.doctor.trials import IN_PLACE, Outcome, Programs, Trial, run_trials
 
-__all__ = ["Obstacle", "Path", "default_path", "try_paths"]
-
 _MAPPED: Final = Trial("unix: mapped", "unix")
 _HOST: Final = (
     (_MAPPED, "the producer's memory, mapped read-only"),

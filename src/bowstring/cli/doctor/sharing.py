@@ -17,8 +17,6 @@ from bowstring.memory.slab import check_sealed, host_slab
 from bowstring.transport.peer import Peer
 from bowstring.transport.socket_file import runtime_folder
 
-__all__ = ["try_connections", "try_shared_memory"]
-
 _BYTES = 1 << 20
 _NOEXEC = "/proc/sys/vm/memfd_noexec"
 

@@ -9,19 +9,6 @@ from typing import Any, Final
 
 from bowstring.errors import InvalidData
 
-__all__ = [
-    "ORDER",
-    "VISIBLE",
-    "Gpu",
-    "Link",
-    "MigInstance",
-    "Pair",
-    "Topology",
-    "Visibility",
-    "topology_of",
-    "visible_devices",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Link:

@@ -28,20 +28,6 @@ from bowstring.transport.socket_file import address_of, runtime_folder
 if TYPE_CHECKING:
     from bowstring.memory import Device
 
-__all__ = [
-    "CONSUMER",
-    "IN_PLACE",
-    "PRODUCER",
-    "REAL",
-    "Outcome",
-    "Programs",
-    "Trial",
-    "consume",
-    "produce",
-    "run_trials",
-    "sample",
-]
-
 PRODUCER: Final = "from bowstring.cli.doctor.trials import produce; produce()"
 CONSUMER: Final = "from bowstring.cli.doctor.trials import consume; consume()"
 IN_PLACE: Final = "in place"

@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device, OpenedEvent
 
-__all__ = ["Assembled", "Assembler"]
-
 
 def schema_and_layout(message: Message, limits: Limits) -> tuple[pa.Schema, Layout]:
     """Return what a message says that is the schema of a stream."""

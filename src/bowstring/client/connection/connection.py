@@ -70,8 +70,6 @@ if TYPE_CHECKING:
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["Connection"]
-
 _LOOK: Final = 0.5
 _TAKEN_TOGETHER: Final = 8
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bowstring.dissociated.wire import Outgoing
     from bowstring.limits import Limits
 
-__all__ = ["Command", "ControlSender"]
-
 _FORK_SECONDS: Final = 1.0
 _MOST_NOTES: Final = 16_384
 

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Device, EventHandle, NamedStream
     from bowstring.memory.cuda.driver_device import DriverDevice
 
-__all__ = [
-    "BorrowedHandles",
-    "DeviceHandshake",
-    "Settled",
-    "closed",
-    "settle",
-    "why_not_here",
-]
-
 
 class DeviceHandshake:
     """What one stream can reach of its producer's memory, and what it must wait for.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bowstring.dissociated.wire import Welcome
     from bowstring.limits import Limits
 
-__all__ = ["Hearing", "is_urgent", "listen", "take_first"]
-
 _TOGETHER: Final = 16
 # Of what comes in runs, where a batch costs less than being woken for it.
 _MOST_TOGETHER: Final = 64

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import KeyedHandle, Region
 
-__all__ = ["RemoteMemory", "cuda_token"]
-
 _ALIGNMENT: Final = 64
 _SIZE_BYTES: Final = 8
 

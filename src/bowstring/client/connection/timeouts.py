@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from bowstring.client.connection import Connection
     from bowstring.client.connection.wire import Wire
 
-__all__ = ["OwnSilence", "check_silence", "watch_end"]
-
 _SHORTEST: Final = 0.05
 
 

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     from bowstring.client.connection.runs import Run
     from bowstring.columnar.layout import Layout
-    from bowstring.dissociated.endpoint import Endpoint, Location, Offer
+    from bowstring.dissociated.endpoint import Endpoint, Offer
+    from bowstring.dissociated.location import Location
     from bowstring.dissociated.opening import Framed
     from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.dissociated.wire import Outgoing, Welcome
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     from bowstring.memory.buffer import PrivateMemory
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
-
-__all__ = ["Opened", "Wire", "first_that_opens", "note_turned_away", "open_wires"]
 
 _T = TypeVar("_T")
 

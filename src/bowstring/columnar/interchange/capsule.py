@@ -19,19 +19,6 @@ from bowstring.memory import Device
 if TYPE_CHECKING:
     from bowstring.memory.cuda.events import RecordedEvent
 
-__all__ = [
-    "STRUCT_BYTES",
-    "STRUCT_WORDS",
-    "Anchor",
-    "address_in",
-    "device_in",
-    "empty_device_capsule",
-    "event_in",
-    "is_released",
-    "release",
-    "write_device",
-]
-
 STRUCT_WORDS: Final = 10
 STRUCT_BYTES: Final = 8 * STRUCT_WORDS
 # struct ArrowDeviceArray: the ArrowArray, then device_id, device_type (and padding), sync_event, reserved[3]

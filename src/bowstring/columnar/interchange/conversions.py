@@ -9,8 +9,6 @@ from typing import Any, Final
 from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.errors import BowstringError, MissingDependency
 
-__all__ = ["Converting", "needed", "shortened", "shown_variants"]
-
 _SHOWN_TEXT: Final = 60
 _SHOWN_VARIANTS: Final = 3
 

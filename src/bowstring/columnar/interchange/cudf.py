@@ -17,8 +17,8 @@ from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.interchange.dlpack import warn_of_writes
 from bowstring.columnar.interchange.libcudf_types import in_types_of_libcudf
 from bowstring.columnar.interchange.to_array import array_without_nulls
-from bowstring.columnar.layout import Kind, Layout
-from bowstring.columnar.nodes import storage_type
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.columnar.slice import Parts
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.errors import MissingDependency, NotExportable, NotOnDevice, Unsupported, UsageError
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.interchange.foreign import Importer
-
-__all__ = [
-    "RapidsExport",
-    "aligned_for_libcudf",
-    "arrow_of_cudf",
-    "with_categories",
-    "with_names_of_cudf",
-]
 
 _WORD: Final = 4  # libcudf reads bitmaps by words of so many bytes
 _WIDEST: Final = 16  # bytes that a GPU loads at once

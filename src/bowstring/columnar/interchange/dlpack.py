@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.memory import Device
 
-__all__ = ["device_pair", "dlpack_capsule", "warn_of_writes"]
-
 _warned = False
 
 _HOST: Final = (1, 0)

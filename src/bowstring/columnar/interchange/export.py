@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.memory.cuda.events import RecordedEvent
 
-__all__ = ["Exporting", "to_pyarrow_array", "to_pyarrow_batch"]
-
 _ZEROS = 4  # words; the widest slot is 256 bits
 MOST_LEVELS = 64  # that Arrow C++ imports; the batch is the first one
 _FIELDS = 8  # the words of a struct that describe it; release and private_data are pyarrow's

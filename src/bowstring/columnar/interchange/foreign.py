@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.nodes import Node
     from bowstring.memory import Device
 
-__all__ = ["Importer", "device_stream"]
-
 _STRUCT: Final = struct.Struct(f"={STRUCT_WORDS}q")
 _DICTIONARY: Final = 7  # which word of the struct
 _ROOM, _STATE, _DONE, _GROW = map(int, (kernel.ROOM, kernel.STATE, kernel.DONE, kernel.GROW))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.layout import Kind, Layout
-from bowstring.columnar.nodes import storage_type
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import Unsupported
 from bowstring.kernels import bitmap
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.column import Column
     from bowstring.memory import Buffer
-
-__all__ = ["in_types_of_libcudf"]
 
 _MOST: Final = (1 << 31) - 2  # a cudf::size_type counts rows, and offsets are one more
 _INLINE: Final = 12  # bytes that a view holds itself

@@ -25,8 +25,6 @@ from bowstring.memory.arrays import device_array
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
 
-__all__ = ["GivesBatches", "gives_batches", "one_batch", "open_batches"]
-
 _HINT = "Give a pyarrow Table, a DataFrame, a dict of arrays, or anything with __arrow_c_stream__."
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.nodes import Node
     from bowstring.memory import Device
 
-__all__ = ["swapped"]
-
 _PLACEMENT = 64
 _BYTES = 1
 _INTERVALS = -1

@@ -14,8 +14,6 @@ from bowstring.kernels import bitmap
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column
 
-__all__ = ["array_of_numbers", "array_of_values", "array_without_nulls", "numpy_array"]
-
 _RAW: Final = "`raw_values` gives what its memory holds, as integers or bytes."
 
 

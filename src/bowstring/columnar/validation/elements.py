@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.dictionary import dictionaries_of
-from bowstring.columnar.layout import Kind, Layout, Node
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.nodes import Kind, Node
 from bowstring.columnar.validation.probes import (
     Probe,
     Subject,
@@ -31,8 +32,6 @@ from bowstring.kernels.validation import values as validation_values
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
-
-__all__ = ["check_elements"]
 
 Check = Callable[[Subject, int], Iterator[Probe]]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.layout import Kind, Node
+from bowstring.columnar.nodes import Kind, Node
 from bowstring.columnar.spans import offset_bounds
 from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.spans import OffsetBounds
-
-__all__ = [
-    "Probe",
-    "Subject",
-    "check_dense_union",
-    "check_list_views",
-    "check_offsets",
-    "check_run_ends",
-    "check_text",
-    "check_type_ids",
-    "check_views",
-]
 
 _SAME_ROW = (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION)
 _RUNS = pa.lib.Type_RUN_END_ENCODED

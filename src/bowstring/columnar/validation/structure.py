@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from bowstring.columnar.dictionary import dictionaries_of
 from bowstring.columnar.interchange.export import MOST_LEVELS
-from bowstring.columnar.layout import Kind, Layout
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.nodes import Kind
 from bowstring.columnar.spans import offset_bounds
 from bowstring.columnar.validation.elements import check_elements, may_be_wrong
 from bowstring.errors import InvalidBody
@@ -17,8 +18,6 @@ from bowstring.kernels.launch import are_ready, can_launch
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
-
-__all__ = ["validate"]
 
 # Bytes from which kernels are worth their launches, and from which they are worth loading the compiler.
 _LARGE: Final = 1 << 20

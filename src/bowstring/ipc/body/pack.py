@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.memory import Buffer, Device, Region
 
-__all__ = ["Packed", "aligned", "host_pieces", "laid_out", "needed_alignment", "pack", "unpack"]
-
 _NATURAL = 8
 _LENGTH = 2  # column of a table of spans
 _PADDING = tuple(bytes(count) for count in range(ALIGNMENT))

@@ -30,19 +30,6 @@ if TYPE_CHECKING:
 
     from bowstring.ipc.flatbuf.message import Message, RecordBatchHeader
 
-__all__ = [
-    "DEFAULT_DECOMPRESSION",
-    "PREFIX_BYTES",
-    "STORED",
-    "DecompressOptions",
-    "all_compressed",
-    "codec_of",
-    "compressed",
-    "decompressed",
-    "pays_for_threads",
-    "with_older_compression",
-]
-
 PREFIX_BYTES = 8
 """Of the length before each buffer."""
 STORED = -1

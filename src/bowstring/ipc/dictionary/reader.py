@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.memory import Buffer, Device
 
-__all__ = ["Arrival", "DictionaryMemo", "GrowingValues"]
-
 _FIRST_CAPACITY = 1024
 _GROW_IN_PLACE = (
     (Kind.VALIDITY, Kind.DATA),

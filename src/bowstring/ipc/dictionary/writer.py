@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.layout import Layout
 
-__all__ = ["Change", "WrittenDictionaries", "has_grown", "same_values"]
-
 
 class Change(NamedTuple):
     """A dictionary that must be written."""

@@ -15,8 +15,6 @@ from bowstring.ipc.flatbuf.reader import KeyValueMetadata
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Builder", "Reference", "Scalar", "Struct"]
-
 _REFERENCE_BYTES = 4
 _UINT32 = struct.Struct("<I")
 _KEY_VALUE = struct.Struct("<iII")

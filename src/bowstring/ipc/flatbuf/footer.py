@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from bowstring.ipc.source import Source
     from bowstring.limits import Limits
 
-__all__ = ["FILE_MAGIC", "FILE_START", "Block", "Footer", "encode_footer", "overlapping", "read_footer"]
-
 FILE_MAGIC = b"ARROW1"
 FILE_START = FILE_MAGIC + b"\0\0"
 """What a file begins with; the first message follows."""

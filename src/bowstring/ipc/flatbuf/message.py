@@ -27,21 +27,6 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.layout import Layout
 
-__all__ = [
-    "CODECS",
-    "DictionaryHeader",
-    "Message",
-    "MessageKind",
-    "MetadataVersion",
-    "RecordBatchHeader",
-    "bitmaps_of_4",
-    "decode_dictionary",
-    "decode_message",
-    "decode_record_batch",
-    "with_bitmaps_of_4",
-    "without_bitmaps_of_4",
-]
-
 Table64 = npt.NDArray[np.int64]
 
 

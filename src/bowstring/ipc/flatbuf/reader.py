@@ -12,8 +12,6 @@ from collections.abc import Iterable
 
 from bowstring.errors import InvalidMetadata
 
-__all__ = ["MAX_SLOTS", "KeyValueMetadata", "Slots", "Tables", "follow", "number", "slots_of", "vector"]
-
 Slots = tuple[int, ...]
 
 MAX_SLOTS = 8

@@ -27,16 +27,6 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = [
-    "DecodedSchema",
-    "check_dictionaries",
-    "decode_schema",
-    "decode_schema_of_footer",
-    "encode_schema",
-    "endianness_of",
-    "in_native_order",
-]
-
 # Messages of at most this many bytes are kept, 64 and 4 of them.
 _SMALL: Final = 1 << 14
 _LARGE: Final = 1 << 18

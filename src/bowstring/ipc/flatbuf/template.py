@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Pairs = Mapping[bytes | str, bytes | str] | Mapping[bytes, bytes] | Mapping[str, str]
 
-__all__ = ["Template"]
-
 _INT64: Final = struct.Struct("<q")
 _PAIR_BYTES: Final = 16
 _CODEC_NUMBERS: Final = {name: number for number, name in CODECS.items()}

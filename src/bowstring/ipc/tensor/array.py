@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["any_is_true", "as_array", "as_type", "body_of", "device_of", "host_array", "on_host", "readable"]
-
 _ALIGNMENT = 8
 
 

@@ -17,27 +17,6 @@ from bowstring.ipc.flatbuf.reader import Slots, Tables
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "TensorHeader",
-    "decode_buffer",
-    "decode_integer",
-    "decode_shape",
-    "decode_strides",
-    "decode_tensor",
-    "decode_type",
-    "element_type",
-    "encode_integer",
-    "encode_message",
-    "encode_shape",
-    "encode_tensor",
-    "encode_type",
-    "header_slots",
-    "index_type",
-    "row_major",
-    "same_count",
-    "within",
-]
-
 _INT = 2
 _FLOATING_POINT = 3
 _FLOATS = (np.dtype("<f2"), np.dtype("<f4"), np.dtype("<f8"))

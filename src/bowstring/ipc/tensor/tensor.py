@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device
 
-__all__ = ["Tensor", "get_tensor_size", "read_message", "read_tensor", "write_message", "write_tensor"]
-
 
 class Tensor:
     """An array with names for its dimensions, as a tensor message carries it.

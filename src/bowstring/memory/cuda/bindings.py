@@ -14,8 +14,6 @@ from bowstring.memory.cuda.driver import Capturing, PointerAttributes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CudaDriver", "cuda_driver"]
-
 _T = TypeVar("_T")
 _SUCCESS: Final = 0
 _OUT_OF_MEMORY: Final = 2

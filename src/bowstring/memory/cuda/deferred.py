@@ -19,8 +19,6 @@ from bowstring.memory.lease import Finalizer
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["DeferredCalls", "DeviceWaiter", "Mapped"]
-
 Call = Callable[[], "Any"]
 
 _IDLE_SECONDS: Final = 10.0

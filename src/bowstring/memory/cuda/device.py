@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bowstring.memory.cuda.driver import Driver
     from bowstring.memory.device import Device
 
-__all__ = ["CUDA_DEVICE_TYPE", "CudaDevice", "cuda_device", "find_cuda_device", "load_cupy"]
-
 CUDA_DEVICE_TYPE: Final = 2  # ARROW_DEVICE_CUDA of the C Device interface
 
 

@@ -13,20 +13,6 @@ from typing import Final, NamedTuple, Protocol
 
 from bowstring.errors import BowstringError, DeviceError
 
-__all__ = [
-    "HIDDEN",
-    "Capturing",
-    "Driver",
-    "PointerAttributes",
-    "hidden_gpu",
-    "no_gpu",
-    "no_such_stream",
-    "nothing_runs",
-    "status_of",
-    "uuid_text",
-    "why_no_start",
-]
-
 
 class Capturing(DeviceError):
     """A stream cannot be waited for now, because a graph is being captured on it. It works on."""

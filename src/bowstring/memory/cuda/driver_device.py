@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from bowstring.memory.cuda.driver import Driver
     from bowstring.memory.lease import Finalizer
 
-__all__ = ["DriverDevice"]
-
 # A copy of 16 MiB takes from 10 µs, on one GPU, to 2 ms, over a slow bus.
 _SHORTEST_PAUSE: Final = 5e-6
 _LONGEST_PAUSE: Final = 5e-4

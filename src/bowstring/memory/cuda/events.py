@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bowstring.memory.cuda.driver_device import DriverDevice
     from bowstring.memory.device import Device
 
-__all__ = ["EVENT_BYTES", "EventHandle", "Events", "OpenedEvent", "Pending", "RecordedEvent"]
-
 # kind of device, its UUID, the driver's handle
 _EVENT: Final = struct.Struct("<I16s64s")
 EVENT_BYTES: Final = _EVENT.size + PROCESS_BYTES

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bowstring.memory.cuda.driver_device import DriverDevice
     from bowstring.memory.device import Device
 
-__all__ = ["OpenHandles", "exported_here", "lend", "lendable", "used_here"]
-
 _DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
 
 # Memory that this process exports now, by the UUIDs of the handles.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bowstring.memory.cuda.driver_device import DriverDevice
     from bowstring.memory.device import Device
 
-__all__ = ["NamedStream", "Seen", "SeenStreams", "named_streams", "on_streams"]
-
 _LAST_DEFAULT: Final = 2  # 0, 1 and 2 are default streams of whatever device is current
 
 

@@ -18,8 +18,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-__all__ = ["AtOnce", "all_ended", "begin", "leave", "watch"]
-
 _EXIT_PATIENCE: Final = 1.0
 _SLICE: Final = 20  # milliseconds
 _LONG_SLICE: Final = 500

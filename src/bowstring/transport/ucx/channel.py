@@ -31,8 +31,6 @@ from bowstring.transport.ucx.worker import Arrived, Probed
 if TYPE_CHECKING:
     from bowstring.memory import Buffer, KeyedHandle, Region
 
-__all__ = ["UcxChannel"]
-
 # What a message costs beside its bytes, as far as bounds for connections go.
 _MESSAGE_BYTES: Final = 24
 # Up to here what asks for data is copied, and not waited for.

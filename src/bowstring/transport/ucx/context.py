@@ -24,8 +24,6 @@ from bowstring.transport.ucx.structures import (
 if TYPE_CHECKING:
     from bowstring.transport.ucx.worker import Worker
 
-__all__ = ["CUDA", "DONE", "HOST", "Context", "Failure", "Mapped", "Request", "address_of", "check"]
-
 HOST: Final = 0
 CUDA: Final = 1
 

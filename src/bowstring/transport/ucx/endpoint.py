@@ -24,8 +24,6 @@ from bowstring.transport.ucx.structures import (
 if TYPE_CHECKING:
     from bowstring.transport.ucx.worker import Worker
 
-__all__ = ["METADATA_ID", "Endpoint", "RemoteKey", "ends_as_key"]
-
 METADATA_ID: Final = 0
 _SEVERAL: Final = 2
 _KEY_HEAD: Final = 9

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.transport.ucx.remote_memory import RemoteReader
 
-__all__ = ["CONTROL", "Control", "Incoming"]
-
 CONTROL: Final = 0xB0
 _MOST_WORDS: Final = 256
 

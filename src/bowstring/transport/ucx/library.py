@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.errors import MissingDependency
 
-__all__ = ["Library", "library", "wheel_folder"]
-
 _OLDEST: Final = (1, 22)
 _HINT: Final = (
     "pip install 'bowstring[ucx-cu13]' (or ucx-cu12); a library of the system needs UCX 1.22 or later."

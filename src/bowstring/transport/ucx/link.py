@@ -23,8 +23,6 @@ from bowstring.transport.ucx.endpoint import Endpoint
 from bowstring.transport.ucx.remote_memory import Mark, marked
 from bowstring.transport.ucx.worker import Worker
 
-__all__ = ["COUNT", "COUNT_MASK", "WHOLE_TAG", "Link", "Own", "Sleeper", "close_sockets", "let_go"]
-
 COUNT: Final = struct.Struct("<I")
 COUNT_MASK: Final = 0xFFFF_FFFF
 WHOLE_TAG: Final = (1 << 64) - 1

@@ -25,8 +25,6 @@ from bowstring.transport.ucx.structures import (
 if TYPE_CHECKING:
     from bowstring.transport.ucx.worker import Worker
 
-__all__ = ["ConnectionRequest", "ListenerHandle", "packed_address", "spelled_address"]
-
 
 class ConnectionRequest(NamedTuple):
     """A client that wants to come in."""

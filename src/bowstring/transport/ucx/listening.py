@@ -32,8 +32,6 @@ from bowstring.transport.ucx.link import Link, Sleeper, close_sockets
 from bowstring.transport.ucx.listener_handle import ConnectionRequest, ListenerHandle
 from bowstring.transport.ucx.worker import Worker
 
-__all__ = ["UcxListener", "dial", "is_loopback", "listen", "shared_context"]
-
 # A client of ours says so by the upper half of the number that its worker has.
 _OURS: Final = 0xB057_0001
 _BACKLOG: Final = 1024

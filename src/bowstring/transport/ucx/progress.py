@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.transport.peer import Peer
 
-__all__ = ["Pages", "Progress"]
-
 # How long what had arrived is looked for when the peer is known to be gone, and how long one wait may be.
 _LAST_LOOK: Final = 0.02
 _CUT_OFF: Final = 0.25

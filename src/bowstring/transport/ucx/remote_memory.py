@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from bowstring.memory.slab import Slab
     from bowstring.transport.ucx.endpoint import Endpoint, RemoteKey
 
-__all__ = ["Mark", "Piece", "RemoteReader", "keyed_handle", "marked", "pieces_of"]
-
 _MARK: Final = struct.Struct("<QQ")
 _WORDS: Final = 512
 _WORD_BYTES: Final = 8

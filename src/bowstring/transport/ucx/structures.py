@@ -11,27 +11,6 @@ import enum
 from ctypes import c_char, c_char_p, c_int, c_int8, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from typing import Final
 
-__all__ = [
-    "AmHandler",
-    "AmReceived",
-    "ConnectionCallback",
-    "ConnectionRequestAttributes",
-    "ContextAttributes",
-    "EndpointAttributes",
-    "EndpointParams",
-    "ErrorCallback",
-    "Iov",
-    "ListenerAttributes",
-    "ListenerParams",
-    "MapParams",
-    "Params",
-    "RequestAttributes",
-    "RequestParams",
-    "Status",
-    "TagInfo",
-    "WorkerParams",
-]
-
 
 class Status(enum.IntEnum):
     """``ucs_status_t``: what a call came to."""

@@ -25,8 +25,6 @@ from bowstring.transport.ucx.structures import (
     WorkerParams,
 )
 
-__all__ = ["Arrived", "Probed", "Worker"]
-
 
 class Probed(NamedTuple):
     """A tagged message that is there, and was taken out of those that are matched."""

@@ -13,7 +13,6 @@ from typing import Any, Final
 from bowstring.errors import InvalidBody, LimitExceeded, Truncated
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.codec.primitives import (
-    PRIMITIVES,
     Budget,
     Path,
     Value,
@@ -25,9 +24,6 @@ from bowstring.variant.codec.primitives import (
     unsigned,
     width_of,
 )
-
-__all__ = ["PRIMITIVES", "Value", "children_of", "decode", "decode_names", "value_size"]
-
 
 _PRIMITIVE, _SHORT_STRING, _OBJECT, _ARRAY = range(4)
 # Shared children are legal. A tree that shares none never comes near these: its nodes and their payloads are

@@ -14,8 +14,6 @@ from typing import Final
 from bowstring.errors import LimitExceeded
 from bowstring.variant.codec.primitives import utf8
 
-__all__ = ["array_bytes", "metadata_bytes", "needed", "packed"]
-
 _ARRAY: Final = 3
 _SMALL_COUNT: Final = 255
 _LARGEST: Final = (1 << 32) - 1

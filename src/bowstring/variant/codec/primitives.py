@@ -13,23 +13,6 @@ from typing import Any, Final
 
 from bowstring.errors import InvalidBody, LimitExceeded, Truncated, Unsupported, UsageError
 
-__all__ = [
-    "DIGITS",
-    "MAX_SCALE",
-    "MICROSECONDS_PER_DAY",
-    "PRIMITIVES",
-    "WIDTHS",
-    "Budget",
-    "Path",
-    "Value",
-    "decimal_type",
-    "int_type",
-    "primitive_bytes",
-    "unscaled",
-    "utf8",
-]
-
-
 PRIMITIVES: Final[tuple[str, ...]] = (
     "null",
     "true",
@@ -121,6 +104,7 @@ class Budget:
 
 
 def primitive(value: bytes, position: int, end: int, budget: Budget, path: Path) -> Value:
+    """Return the primitive value whose header is at a position."""
     number = value[position] >> 2
     width = width_of(number, path, position)
     start = position + 1
@@ -154,6 +138,7 @@ def primitive(value: bytes, position: int, end: int, budget: Budget, path: Path)
 
 
 def width_of(number: int, path: Path, position: int) -> int:
+    """Return the bytes of a primitive type, -1 where a length says it."""
     if number >= len(WIDTHS):
         raise Unsupported(
             "a primitive type that the specification does not know",
@@ -180,6 +165,7 @@ def _decimal_of(payload: bytes, digits: int, path: Path, position: int) -> decim
 
 
 def payload_of(value: bytes, start: int, stop: int, end: int, budget: Budget, path: Path) -> bytes:
+    """Return the bytes of text or another payload, and count them."""
     if stop > end:
         raise Truncated(
             "a value passes the end",
@@ -194,6 +180,7 @@ def payload_of(value: bytes, start: int, stop: int, end: int, budget: Budget, pa
 
 
 def string(value: bytes, start: int, stop: int, end: int, budget: Budget, path: Path) -> str:
+    """Return text."""
     payload = payload_of(value, start, stop, end, budget, path)
     try:
         return payload.decode()
@@ -202,16 +189,19 @@ def string(value: bytes, start: int, stop: int, end: int, budget: Budget, path: 
 
 
 def unsigned(buffer: bytes, position: int, width: int, end: int, path: Path) -> int:
+    """Return a number that must not pass the end."""
     if position + width > end:
         raise Truncated("a number passes the end", expected=f"{width} bytes", where=at(path, position))
     return little(buffer, position, width)
 
 
 def little(buffer: bytes, position: int, width: int) -> int:
+    """Return a little-endian number that is known to be there."""
     return int.from_bytes(buffer[position : position + width], "little")
 
 
 def too_much(what: str, path: Path, position: int) -> LimitExceeded:
+    """Return the error of values that share too many children."""
     return LimitExceeded(
         f"a Variant shares so many children that it stands for more {what} than it may",
         expected="work bounded by the value's length",

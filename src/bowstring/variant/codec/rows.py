@@ -11,11 +11,10 @@ from bowstring.columnar.slots import Slots
 from bowstring.errors import BowstringError, InvalidBody, NotOnDevice
 from bowstring.kernels import bitmap
 from bowstring.limits import Limits
-from bowstring.variant.codec.decode import Value, decode, decode_names
+from bowstring.variant.codec.decode import decode, decode_names
+from bowstring.variant.codec.primitives import Value
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.metadata_dictionary import check_overlap
-
-__all__ = ["Names", "in_row", "open_on_host", "raw_rows", "values"]
 
 # Distinct metadata that are kept parsed.
 _NAMES_KEPT = 64

@@ -18,8 +18,6 @@ from bowstring.limits import Limits
 from bowstring.memory import device_by_name
 from bowstring.variant.json.source import Texts
 
-__all__ = ["lines_of", "progress"]
-
 _LARGEST: Final = (1 << 31) - 1
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BLANKS: Final = b" \t\r"

@@ -28,8 +28,6 @@ from bowstring.variant.json.lines import lines_of, progress
 from bowstring.variant.json.source import Rules, Texts, check_rules, texts_of
 from bowstring.variant.json.waves import Chunks, Ranks, Read, Wave, Waves, chunks_of, join_keys, waves_of
 
-__all__ = ["ColumnBuilder", "error_of", "from_json"]
-
 _SHOWN: Final = 20
 _LONGEST_KEY: Final = 80
 _LEAD_OF_SURROGATES, _FIRST_OF_SURROGATES = 0xED, 0xA0

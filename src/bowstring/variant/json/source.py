@@ -20,9 +20,6 @@ from bowstring.kernels.json.format import NOTHING, OUTSIDE, READ, TOO_LONG
 from bowstring.limits import Limits
 from bowstring.memory import Device
 
-__all__ = ["Rules", "Texts", "check_rules", "texts_of"]
-
-
 Rules = Literal["plain", "spark"]
 
 _VIEWS: Final = (pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW)

@@ -29,8 +29,6 @@ from bowstring.memory.arrays import distinct
 from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json.source import Texts
 
-__all__ = ["Chunks", "Keys", "Ranks", "Read", "Wave", "Waves", "chunks_of", "join_keys", "waves_of"]
-
 # Enough text for a thread to forget what starting it took, and not so much that one would be left alone at the end.
 _CHUNK_BYTES: Final = 1 << 19
 _CHUNK_BYTES_ON_DEVICE: Final = 1 << 14

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from bowstring.variant.json.source import Rules
     from bowstring.variant.metadata_dictionary import MetadataDictionary
 
-__all__ = ["Names", "Rows", "Texts", "block_of", "rows_of", "to_json"]
-
-
 _LARGEST_TEXT: Final = (1 << 31) - 1
 # On the host: rows that are written before they are put together, and rows of one work item.
 _ROWS: Final = 1 << 14

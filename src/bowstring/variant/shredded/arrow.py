@@ -39,8 +39,6 @@ from bowstring.variant.shredded.unshred import encode, raise_rule
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column
 
-__all__ = ["from_arrow"]
-
 _LARGEST: Final = (1 << 31) - 1
 _LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST)
 _UNIONS: Final = (pa.lib.Type_SPARSE_UNION, pa.lib.Type_DENSE_UNION)

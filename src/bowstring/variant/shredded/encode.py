@@ -33,17 +33,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Device
     from bowstring.variant.metadata_dictionary import MetadataDictionary
 
-__all__ = [
-    "ArrayBytes",
-    "Bytes",
-    "GroupBytes",
-    "MapBytes",
-    "Names",
-    "ObjectBytes",
-    "UnionBytes",
-    "bytes_of",
-]
-
 
 class Bytes(Protocol):
     """A column that becomes Variant values.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from bowstring.variant.path import Path
     from bowstring.variant.shredded.layout import Shredded
 
-__all__ = ["ShreddedPaths", "View"]
-
 _NOT_THERE: Final = np.uint8(Status.MISSING)
 _VIEWS: Final = (pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW)
 

@@ -21,8 +21,6 @@ from bowstring.variant.walk import Located
 if TYPE_CHECKING:
     from bowstring.variant.nested import Source
 
-__all__ = ["MOST_COLUMNS", "infer"]
-
 MOST_COLUMNS: Final = 300
 """How many columns are inferred, unless told otherwise: as many as Spark's."""
 

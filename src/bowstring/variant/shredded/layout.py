@@ -19,21 +19,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.column import Column
     from bowstring.memory import Device
 
-__all__ = [
-    "Elements",
-    "Fields",
-    "Group",
-    "Leaf",
-    "Shredded",
-    "check_children",
-    "flags_of",
-    "is_binary",
-    "is_leaf",
-    "is_text",
-    "list_bounds",
-    "open_shredded",
-]
-
 _BINARY: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BINARY_VIEW)
 _TEXT: Final = (pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW)
 _PLAIN: Final = (

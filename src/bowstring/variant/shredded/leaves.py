@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.column import Column
     from bowstring.memory import Device
 
-__all__ = ["LeafBytes", "leaf_of"]
-
 _TRUE, _FALSE = 1 << 2, 2 << 2
 _INT8, _INT16, _INT32, _INT64, _DOUBLE = 3, 4, 5, 6, 7
 _DATE, _FLOAT, _TIME, _UUID = 11, 14, 17, 20

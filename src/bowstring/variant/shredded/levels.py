@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bowstring.variant.metadata_dictionary import MetadataDictionary
     from bowstring.variant.nested import Source
 
-__all__ = ["Level", "Levels", "Texts"]
-
 _CHILD: Final = 16
 _MOST_COUNTED: Final = 1 << 22
 """Of more keys than these, the distinct ones are found by sorting."""

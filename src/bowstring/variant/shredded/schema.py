@@ -18,16 +18,6 @@ from bowstring.errors import Unsupported, UsageError
 from bowstring.variant.column import VariantType
 from bowstring.variant.shredded.layout import is_leaf
 
-__all__ = [
-    "WIDENED",
-    "checked_schema",
-    "is_untyped",
-    "schema_of_storage",
-    "shredded_field",
-    "typed_type",
-    "union",
-]
-
 _LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST)
 _EXACT: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 WIDENED: Final = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}

@@ -35,8 +35,6 @@ from bowstring.variant.walk import Located, locate_in
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column
 
-__all__ = ["inferred_schema", "shred"]
-
 _OK, _MISSING = np.uint8(Status.OK), np.uint8(Status.MISSING)
 _VARIANT_NULL: Final = np.uint8(Status.VARIANT_NULL)
 _LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from bowstring.variant.shredded.encode import Bytes
     from bowstring.variant.shredded.layout import Shredded
 
-__all__ = ["Encoded", "encode", "raise_rule", "rule_of", "slots_from", "unshred", "unshredded", "with_values"]
-
 _MOST_32: Final = (1 << 31) - 1
 _RULES: Final = {
     int(codes.CONFLICT): "a value beside a typed_value that is no object",

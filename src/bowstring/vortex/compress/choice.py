@@ -12,8 +12,6 @@ from bowstring.vortex.compress.packed import packed
 from bowstring.vortex.compress.repeats import constant, dictionary, runs, sequence, sparse
 from bowstring.vortex.nodes import Piece
 
-__all__ = ["DEPTH", "encoded", "integers", "plan"]
-
 DEPTH: Final = 3
 """How many encodings may be chosen inside each other; bit-packing comes below them."""
 

@@ -14,8 +14,6 @@ from bowstring.vortex.protobuf import BYTES, VARINT, encode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["alp"]
-
 _SAMPLE: Final = 256
 _MOST_EXPONENT: Final = {4: 10, 8: 18}
 _MOST_PATCHES: Final = 0.3

@@ -13,8 +13,6 @@ from bowstring.vortex.nodes import Piece
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NODE", "Numbers", "Plan", "flags_of", "plain", "smallest_unsigned", "validity_of"]
-
 NODE: Final = 96
 """About how many bytes a node takes besides its buffers: its flatbuffer, and padding."""
 

@@ -17,8 +17,6 @@ from bowstring.vortex.scalar import encode_scalar
 if TYPE_CHECKING:
     from bowstring.vortex.compress.numbers import Numbers
 
-__all__ = ["packed", "packed_bytes", "patches_metadata", "patches_of"]
-
 _EXACT_IN_FLOAT: Final = 53
 
 

@@ -12,8 +12,6 @@ from bowstring.vortex.dtype import PTYPES, DType, units_per_second
 from bowstring.vortex.nodes import Piece
 from bowstring.vortex.protobuf import VARINT, encode
 
-__all__ = ["compressed_decimals", "compressed_times"]
-
 _DAY: Final = 86_400
 _WORD: Final = 8
 

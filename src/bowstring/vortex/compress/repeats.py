@@ -17,8 +17,6 @@ from bowstring.vortex.scalar import Scalar, encode_scalar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["constant", "constant_piece", "dictionary", "dictionary_piece", "runs", "sequence", "sparse"]
-
 _LEAST_RUN: Final = 4
 _MOST_DISTINCT: Final = 0.5
 _WORTH: Final = 0.95  # less is not worth another step for readers

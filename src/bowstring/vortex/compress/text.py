@@ -19,8 +19,6 @@ from bowstring.vortex.protobuf import VARINT, encode
 if TYPE_CHECKING:
     from bowstring.kernels.vortex.encode import SymbolTable
 
-__all__ = ["array_of", "compressed_text"]
-
 _SAMPLE_BYTES: Final = 16 << 10
 _LEAST_BYTES: Final = 8 << 10
 _TABLE_BYTES: Final = 255 * 9

@@ -18,8 +18,6 @@ from bowstring.vortex.protobuf import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["compressed"]
-
 
 def compressed(piece: Piece, dtype: DType, rows: int) -> Piece:
     """Return an array in the encodings that take the fewest bytes: itself where none takes fewer.

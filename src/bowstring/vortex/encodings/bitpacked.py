@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
     from bowstring.vortex.nodes import ArrayNode
 
-__all__ = ["Patches", "integers", "patched_validity", "patches_of"]
-
 _CHUNK_BYTES: Final = 128
 _CHUNK_WORDS: Final = _CHUNK_BYTES // 8
 _PACKED, _PACKED2 = "fastlanes.bitpacked", "fastlanes.bitpacked.v2"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.dtype import DType
     from bowstring.vortex.nodes import ArrayNode
 
-__all__ = ["decimal_words"]
-
 _WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 _MOST_BIT_OFFSET: Final = 8
 

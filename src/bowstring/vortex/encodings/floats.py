@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
     from bowstring.vortex.nodes import ArrayNode
 
-__all__: list[str] = []
-
 _MOST_LEFT_PARTS: Final = 1 << 16
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.dtype import DType
     from bowstring.vortex.nodes import ArrayNode
 
-__all__ = ["struct_children"]
-
 
 @encoding("vortex.struct")
 def struct(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:

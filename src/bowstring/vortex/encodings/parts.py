@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
     from bowstring.vortex.nodes import ArrayNode
 
-__all__: list[str] = []
-
 _SECONDS_OF_A_DAY: Final = 86_400
 _MOST_PARTS: Final = 3
 

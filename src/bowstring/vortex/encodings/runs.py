@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
     from bowstring.vortex.nodes import ArrayNode
 
-__all__: list[str] = []
-
 
 @encoding("vortex.runend")
 def run_end(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:

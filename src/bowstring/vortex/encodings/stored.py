@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.dtype import DType
     from bowstring.vortex.nodes import ArrayNode
 
-__all__: list[str] = []
-
 _PREFIX_BYTES: Final = 4
 _MOST_BYTES: Final = (1 << 31) - 1
 

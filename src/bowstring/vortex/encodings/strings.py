@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.dtype import DType
     from bowstring.vortex.nodes import ArrayNode
 
-__all__: list[str] = []
-
 _OLDER_BUFFERS: Final = 2
 _SYMBOL_BYTES: Final = 8
 _MOST_SYMBOLS: Final = 255

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
     from bowstring.vortex.nodes import ArrayNode
 
-__all__ = ["constant_of", "picked"]
-
 
 @encoding("vortex.constant")
 def constant(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:

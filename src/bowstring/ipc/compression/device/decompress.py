@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
     from bowstring.memory import Allocator, Buffer, Device, Region
 
-__all__ = ["DecompressCounts", "DeviceBodies", "Frames"]
-
 _PLACE: Final = 8
 _UNTRUSTED: Final = "it does not find out every damaged frame, and what is read is not trusted"
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Chunk", "chunks_of"]
-
 _UINT32: Final = struct.Struct("<I")
 _UINT64: Final = struct.Struct("<Q")
 _MASK: Final = 0xFFFFFFFF

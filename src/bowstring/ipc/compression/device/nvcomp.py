@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Device
 
-__all__ = ["Decompressor", "NvComp", "Work", "decompressor_of", "register_decompressor"]
-
 _NAMES: Final = {"lz4": "LZ4", "zstd": "Zstd"}
 # Of one chunk, in and out.
 _LARGEST: Final = {"lz4": (1 << 32) - 1, "zstd": (1 << 31) - 1}

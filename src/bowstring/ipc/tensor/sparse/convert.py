@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from bowstring.ipc.tensor.sparse.tensor import SparseTensor
 
-__all__ = ["arrays", "from_arrow", "from_scipy", "to_arrow", "to_cupyx", "to_scipy"]
-
 _MATRIX: Final = 2
 _MOST_TRIED: Final = 6
 _MOST_OF_CUPYX: Final = int(np.iinfo(np.int32).max)

@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from bowstring.ipc.tensor.sparse.tensor import SparseTensor
     from bowstring.memory import Device
 
-__all__ = [
-    "CooIndex",
-    "CsfIndex",
-    "CsxIndex",
-    "SparseIndex",
-    "columns_of",
-    "coordinates",
-    "dense",
-    "index_array",
-    "index_arrays",
-    "is_in_order",
-    "value_array",
-]
-
 
 def value_array(data: Any) -> Any:
     """Return the values of a tensor, one-dimensional; booleans become ``uint8``."""

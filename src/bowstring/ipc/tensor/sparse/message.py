@@ -38,15 +38,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Device
 
-__all__ = [
-    "Part",
-    "SparseHeader",
-    "decode_sparse",
-    "encode_sparse",
-    "read_sparse_tensor",
-    "write_sparse_tensor",
-]
-
 _COO, _CSX, _CSF = 1, 2, 3
 _WHERE = "SparseTensor"
 _LEAST_LEVELS = 2

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Device
 
-__all__ = ["SparseTensor"]
-
 
 class SparseTensor:
     """Values of a tensor that is mostly zeros, and where they are.
