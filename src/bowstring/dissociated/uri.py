@@ -1,1 +1,5 @@
 """The former home of :mod:`bowstring.dissociated.endpoint`, which pickles and programs name."""
+
+from bowstring.dissociated.endpoint import Dataset, Endpoint, Location
+
+__all__ = ["Dataset", "Endpoint", "Location"]
