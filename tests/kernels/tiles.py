@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 
 # Kernels whose cases cannot be repeated, and why.
 ALONE = {
+    "check_batch": "one item checks a whole batch",
     "check_deltas": "one item reads a whole page, and writes the lengths of its values",
     "check_dense_order": "an item for each child of a union, of which there are 128 at most",
     "count_nodes": "one plan says for all items which rows each of them reads",
