@@ -108,9 +108,9 @@ class VortexStream(Closing):
                 raise InvalidMetadata(
                     "a stream of Vortex begins with its type", expected="DTYPE", found=message.kind.name
                 )
-            self.dtype: DType
-            self.schema: pa.Schema
-            self.dtype, self.schema = _typed(body, limits)
+            dtype, schema = _typed(body, limits)
+            self.dtype: DType = dtype
+            self.schema: pa.Schema = schema
         except BaseException:
             self.close()
             raise
