@@ -6,7 +6,10 @@ import gc
 import subprocess
 import sys
 import threading
+import time
+import types
 from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
 
 import numpy as np
 import pytest
@@ -14,13 +17,14 @@ import pytest
 import bowstring as bow
 from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError
 from bowstring.memory import Pool, cpu, lendable, settle_devices
-from bowstring.memory.cuda.deferred import DeviceWaiter
+from bowstring.memory.cuda.deferred import DeferredCalls, DeviceWaiter
 from bowstring.testing import FakeDevice, fake_device
 from bowstring.testing.fake_device import FakeDevice as _Device  # a device of the test's own
 from bowstring.testing.fake_driver import FakeDriver
 from tests.memory.conftest import until
 
 MIB = 1 << 20
+SOON: Final = 5.0
 
 
 class Blocking(FakeDriver):
@@ -239,3 +243,35 @@ def test_a_pool_knows_its_device(driver: Blocking, device: _Device) -> None:
     assert device.memory_info() == (6 << 30, 6 << 30)
     assert Pool(device).budget == 3 << 30
     assert Pool(device, budget=MIB).budget == MIB
+
+
+def test_what_is_noted_at_any_line_of_the_devices_thread_is_done_at_once() -> None:
+    """A finalizer that the collector runs in that thread need not wait until the thread would end."""
+    left = [0]
+    noted = threading.Event()
+
+    def trace(frame: types.FrameType, event: str, _: object) -> Any:
+        if event == "line" and threading.current_thread().name.endswith("device-of-lines"):
+            left[0] -= 1
+            if left[0] == 0:
+                deferred.add(noted.set)
+                deferred.begin()
+        return trace
+
+    deferred = DeferredCalls(lambda: None, "device-of-lines")
+    threading.settrace(trace)
+    try:
+        deferred.wait(SOON)
+    finally:
+        threading.settrace(cast("Any", None))
+    for line in range(1, 200):
+        noted.clear()
+        left[0] = line
+        deferred.wait(SOON)
+        end = time.monotonic() + 0.05
+        while left[0] > 0 and time.monotonic() < end:
+            time.sleep(0.001)
+        if left[0] > 0:  # there are no more lines
+            break
+        assert noted.wait(SOON), line
+    assert 10 < line < 199

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import queue
 import sys
 import threading
 from collections.abc import Callable
@@ -53,7 +54,8 @@ class DeviceWaiter:
         self._work = work
         self._name = name
         self._changed = threading.Condition()
-        self._requests: list[_Request] = []
+        # The collector may run a finalizer that asks in any thread, in the one that takes requests too.
+        self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         self._running = False
         self._thread: int | None = None
 
@@ -95,9 +97,8 @@ class DeviceWaiter:
             raise request.error
 
     def _enter(self, request: _Request) -> None:
+        self._requests.put(request)
         self._start()
-        self._requests.append(request)
-        self._changed.notify_all()
 
     def _start(self) -> None:
         if sys.is_finalizing():
@@ -117,13 +118,20 @@ class DeviceWaiter:
         self._thread = thread.ident
         while True:
             thread.name = f"idle {self._name}"
-            with self._changed:
-                if not self._changed.wait_for(lambda: self._requests, _IDLE_SECONDS):
+            try:
+                served = [self._requests.get(timeout=_IDLE_SECONDS)]
+            except queue.Empty:
+                with self._changed:
                     self._running = False
                     self._thread = None  # its number may be given to another one
-                    return
-                served, self._requests = self._requests, []
-                thread.name = self._name
+                    if self._requests.empty() or self._running:  # a finalizer has started another thread
+                        return
+                    self._running, self._thread = True, thread.ident
+                continue
+            thread.name = self._name
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    served.append(self._requests.get_nowait())
             self._serve(served)
             del served  # whose errors hold the frames that they passed
 
