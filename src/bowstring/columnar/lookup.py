@@ -71,7 +71,7 @@ class ColumnErrors:
 
 
 def checked_name(name: Any) -> str:
-    """Return what names a column, if it can."""
+    """Return the name of a column; raise `UsageError` if it is no text, or not valid Unicode."""
     if not isinstance(name, str):
         raise UsageError("the name of a column is text", found=repr(name))
     if not name.isascii():
@@ -83,7 +83,7 @@ def checked_name(name: Any) -> str:
 
 
 def check_equal_lengths(lengths: Mapping[str, int]) -> None:
-    """Refuse columns that have not one length."""
+    """Raise `UsageError` if columns differ in length; it names one whose length fewer have."""
     counts = Counter(lengths.values())
     if len(counts) <= 1:
         return

@@ -1,8 +1,8 @@
 """Slices: some rows of a batch at offset 0, without a copy but for what must be re-based.
 
 In a Batch, as in Arrow IPC, each buffer begins with slot 0. So a slice moves the start of a buffer where it can,
-and copies bitmaps off a byte, run ends, and, to be compact, offsets that do not start at 0. Which slots of each
-node are needed is found top down: the offsets and runs that the host must know are fetched once for each level.
+and copies bitmaps that start within a byte, run ends, and, to be compact, offsets that do not start at 0. The slots
+of each node are found top down: the offsets and runs that the host must know are fetched once for each level.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Finalizer:
-    """Calls ``put(item)`` once, when it is unreferenced or by `now`; in any thread, so `put` is reentrant.
+    """Calls ``put(item)`` once, when unreferenced or by `now`; in any thread or lock, so `put` must be reentrant.
 
     It watches a NumPy array, invisible to the garbage collector, which runs ``__del__`` of objects that another
     one of the same dead cycle then resurrects.

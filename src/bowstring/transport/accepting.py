@@ -88,7 +88,7 @@ _EVICTED: Final = 8
 class Unauthenticated:
     """The sessions of all servers of this process whose network peers are not authenticated yet, oldest first.
 
-    Over a share of the process's descriptors, the oldest are closed: readers and files need the rest.
+    Beyond a share of the process's descriptors the oldest are closed: readers and files need the rest.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ def checked_rows(batch: Batch, count: int) -> Batch:
 
 
 def checked_choice(validate: Any) -> Validated | None:
-    """Return what a user says of validation; ``None`` leaves it to where the data come from."""
+    """Return the choice of validation; ``None`` leaves it to where the data come from."""
     if validate not in ("full", "structure", None):
         raise UsageError("no such validation", expected="'full' or 'structure'", found=repr(validate)[:80])
     return validate  # type: ignore[no-any-return]  # it is one of these

@@ -130,7 +130,7 @@ class DeferredCalls:
         self._calls.append(call)
 
     def begin(self) -> None:
-        """Have a round begin, and wait for nothing."""
+        """Have a round begin without waiting for it."""
         self._waiter.ask()
 
     def wait(self, seconds: float) -> None:
