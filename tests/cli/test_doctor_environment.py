@@ -12,7 +12,7 @@ import pytest
 from bowstring.cli.doctor import environment
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.environment import find_gpu_files, find_limits, find_namespaces
-from bowstring.cli.doctor.packages import find_gpu_software, find_packages
+from bowstring.cli.doctor.packages import cuda_extra, find_gpu_software, find_packages
 from bowstring.cli.doctor.sharing import try_shared_memory
 from bowstring.kernels import archive, library
 
@@ -362,3 +362,9 @@ def test_the_kernels_of_gpus_in_use_are_named(
     assert check.state is state
     assert detail in check.detail
     assert state is State.OK or check.hint
+
+
+def test_the_extra_that_is_named_is_for_the_driver() -> None:
+    """The extra for the CUDA of the driver; both where that is not known."""
+    assert cuda_extra("cuda", "12.8") == "pip install 'bowstring[cuda12]'"
+    assert cuda_extra("cuda", None) == "pip install 'bowstring[cuda13]' (or cuda12)"

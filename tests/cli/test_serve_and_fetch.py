@@ -562,3 +562,11 @@ def test_flight_follows_the_rule(files: dict[str, Path], capsys: pytest.CaptureF
     assert "--token auto" in capsys.readouterr().err
     assert main([*asked, "--token", "auto"]) == 2
     assert "--plaintext" in capsys.readouterr().err
+
+
+def test_extensions_in_capitals(tmp_path: Path) -> None:
+    """The case of an extension does not matter."""
+    target = tmp_path / "Trips.PARQUET"
+    with bow.Server() as server:
+        assert main(["fetch", str(server.publish("t", {"a": [1, 2]})), "--to", str(target)]) == 0
+    assert pq.read_table(target).to_pydict() == {"a": [1, 2]}

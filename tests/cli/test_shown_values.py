@@ -90,3 +90,11 @@ def test_what_cannot_be_read_is_shown_as_bytes(capsys: pytest.CaptureFixture[str
     [[first, second]] = json.loads(capsys.readouterr().out)["first_rows"]
     assert first == {"metadata": "010000", "value": "ffff"}
     assert second == "09"
+
+
+def test_long_lists_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """A short list is shown, null elements included; of a long one the number of its values."""
+    with bow.Server() as server:
+        uri = str(server.publish("t", pa.table({"a": [[1, None], [None] * 5000]})))
+        assert main(["fetch", uri, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["first_rows"] == [[[1, None]], ["5000 values"]]

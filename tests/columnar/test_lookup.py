@@ -68,3 +68,9 @@ def test_names_are_text(name: Any) -> None:
     """What is no Unicode text names no column."""
     with pytest.raises(UsageError, match="name of a column"):
         Batch.from_arrow({name: [1]})
+
+
+def test_values_that_are_no_column_are_named() -> None:
+    """The error for values that pyarrow refuses names their column."""
+    with pytest.raises(UsageError, match=r"the values are no column; .* at column 'fare'"):
+        Batch.from_arrow({"fare": [1, "x"]})

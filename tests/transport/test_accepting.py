@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bowstring.errors import AccessDenied, BowstringError, ClosedError, LimitExceeded
-from bowstring.transport.accepting import accept_all
+from bowstring.transport.accepting import accept_all, place_for
 
 
 class Channel:
@@ -107,3 +107,18 @@ def test_the_thread_of_a_listener_that_fails_sleeps() -> None:
     over.set()
     thread.join(10.0)
     assert spent[0] < 0.25
+
+
+@pytest.mark.parametrize(
+    ("present", "most", "expected"),
+    [
+        (["known", "unknown"], 3, (True, None)),
+        (["known", "unknown"], 2, (True, "unknown")),
+        (["known", "known"], 2, (False, None)),
+    ],
+)
+def test_only_unauthenticated_sessions_give_way(
+    present: list[str], most: int, expected: tuple[bool, str | None]
+) -> None:
+    """Where no place is left, a session that has not authenticated gives way, and no other."""
+    assert place_for(present, most, "unknown".__eq__) == expected

@@ -40,3 +40,13 @@ def test_register(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_loopback("pigeon:home")
     with pytest.raises(UsageError):
         register("pigeon", "another_bird")
+
+
+def test_a_path_alone_gets_a_hint() -> None:
+    """The error for a path of a socket file names the address that is meant; other errors do not."""
+    with pytest.raises(UsageError) as raised:
+        listen("tables.sock")
+    assert "'unix:tables.sock'" in str(raised.value)
+    with pytest.raises(UsageError) as raised:
+        listen("http://127.0.0.1")
+    assert "unix:http" not in str(raised.value)

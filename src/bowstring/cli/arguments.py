@@ -36,13 +36,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line.
-
-    Examples
-    --------
-    >>> parser().parse_args(["fetch", "tcp://127.0.0.1:1?want_data=1", "--limit", "3"]).limit
-    3
-    """
+    """Return the parser of the whole command line."""
     root: argparse.ArgumentParser = _Parser(
         prog="bowstring",
         description="Hand Arrow tables from one process to another, and leave the bytes where they are.",
@@ -264,13 +258,7 @@ def _tls_of_reader(options: argparse._ActionsContainer) -> None:
 
 
 def tls_config(arguments: argparse.Namespace) -> TlsConfig | None:
-    """Return what the options say of certificates; ``None`` where they say nothing.
-
-    Raises
-    ------
-    UsageError
-        There is a key without its certificate.
-    """
+    """Return what the options say of certificates; ``None`` where they say nothing."""
     given = arguments.tls_cert, arguments.tls_key, arguments.tls_ca
     if not any(given):
         return None
@@ -298,13 +286,7 @@ def count(text: str) -> int:
 
 
 def names(text: str) -> list[str]:
-    """Return the names in a comma-separated list.
-
-    Examples
-    --------
-    >>> names("a, b")
-    ['a', 'b']
-    """
+    """Return the names in a comma-separated list."""
     found = [name.strip() for name in text.split(",")]
     if not all(found):
         raise argparse.ArgumentTypeError("an empty name")
@@ -312,13 +294,7 @@ def names(text: str) -> list[str]:
 
 
 def token_apart(path: str | None) -> str | None:
-    """Return the token in the file of ``--token-file``, else that of ``BOWSTRING_TOKEN``, else ``None``.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read, or holds no token.
-    """
+    """Return the token in the file of ``--token-file``, else that of ``BOWSTRING_TOKEN``, else ``None``."""
     return _token_in(path) if path is not None else os.environ.get(VARIABLE) or None
 
 
@@ -328,11 +304,6 @@ def endpoint_with_token(
     """Return the endpoint of a URI, or of a name at an address; the data set of a name in this host's depot.
 
     Its token is that of the file, else its own, else that of the environment.
-
-    Raises
-    ------
-    UsageError
-        The URI is not one, or the file cannot be read, or holds no token.
     """
     # The command line starts quickly: what connects is imported by the commands that do.
     from bowstring.client import endpoint_of

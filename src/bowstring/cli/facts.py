@@ -16,13 +16,7 @@ Facts = dict[str, Any]
 
 
 def schema_facts(schema: pa.Schema) -> list[Facts]:
-    """Return name, type and metadata of each column.
-
-    Examples
-    --------
-    >>> schema_facts(pa.schema([pa.field("id", pa.int64(), nullable=False)]))
-    [{'name': 'id', 'type': 'int64', 'nullable': False}]
-    """
+    """Return name, type and metadata of each column."""
     found = []
     for field in schema:
         facts: Facts = {"name": field.name, "type": str(field.type), "nullable": field.nullable}
@@ -42,16 +36,7 @@ def node_facts(
 ) -> list[Facts]:
     """Return the columns of a batch: their lengths, nulls and buffers, with the children inside them.
 
-    Parameters
-    ----------
-    layout
-        That of the schema.
-    nodes : ndarray of int64, shape (nodes, 2)
-        Length and null count of each node.
-    sizes
-        Bytes of each buffer, in the order of ``RecordBatch.buffers``.
-    variadic_counts
-        Number of variadic buffers of each view node.
+    `nodes` has shape (nodes, 2): length and null count; `sizes` are in the order of ``RecordBatch.buffers``.
     """
     first = layout.first_buffers(variadic_counts).tolist()
 
@@ -80,14 +65,7 @@ def node_facts(
 
 
 def batch_facts(batch: Batch) -> Facts:
-    """Return rows, bytes, columns and dictionaries of a batch.
-
-    Examples
-    --------
-    >>> facts = batch_facts(Batch.from_arrow({"a": ["x", "yz"]}))
-    >>> facts["rows"], facts["columns"][0]["buffers"][2]
-    (2, {'kind': 'bytes', 'bytes': 3})
-    """
+    """Return rows, bytes, columns and dictionaries of a batch."""
     sizes = batch.spans.table[:, 2].tolist()
     facts: Facts = {
         "rows": batch.num_rows,
@@ -103,17 +81,7 @@ def batch_facts(batch: Batch) -> Facts:
 
 
 def tree_of(label: str, facts: Facts) -> Branch:
-    """Return the tree that is drawn of facts: one line for each, lists and objects below their name.
-
-    Examples
-    --------
-    >>> from bowstring.cli.terminal import print_tree
-    >>> print_tree(tree_of("file", {"bytes": 5, "schema": [{"name": "a", "type": "int8"}]}))
-    file
-    ├── 5 bytes
-    └── schema: 1
-        └── a: int8
-    """
+    """Return the tree that is drawn of facts: one line for each, lists and objects below their name."""
     branch = Branch(label)
     _grow(branch, facts)
     return branch

@@ -205,13 +205,7 @@ _WRAPPED: Final = (pa.DictionaryScalar, pa.ExtensionScalar, pa.UnionScalar, pa.R
 
 
 def python_values(batch: pa.RecordBatch, index: int) -> list[Any]:
-    """Return the values of a column of a valid batch: Variants as JSON, geometries as WKT, inside of others, too.
-
-    Examples
-    --------
-    >>> python_values(pa.record_batch({"a": [[1, None], [None] * 5000]}), 0)
-    [[1, None], '5000 values']
-    """
+    """Return the values of a column of a valid batch: Variants as JSON, geometries as WKT, also nested ones."""
     field = batch.schema.field(index)
     try:
         return _values(batch.column(index), field)

@@ -36,24 +36,13 @@ class Format(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class DataFile:
-    """A file whose batches can be read any number of times, one reader after the other or side by side.
-
-    Attributes
-    ----------
-    path, format
-        Where and what it is.
-    schema : pyarrow.Schema
-    num_rows : int or None
-        Where the file says it without being read.
-    nbytes : int
-        About how much memory its data take.
-    """
+    """A file whose batches can be read any number of times, one reader after the other or side by side."""
 
     path: str
     format: Format
     schema: pa.Schema
-    num_rows: int | None
-    nbytes: int
+    num_rows: int | None  # if the file gives it without being read
+    nbytes: int  # approximate size in memory
 
     def reader(self) -> pa.RecordBatchReader:
         """Open the file, and return its batches one by one: views of a memory map but for Parquet."""
@@ -67,17 +56,7 @@ class DataFile:
 
 
 def recognise(path: str) -> DataFile:
-    """Return what a file holds.
-
-    Raises
-    ------
-    MissingFile
-        There is no such file.
-    UsageError
-        It is empty, or none of the formats.
-    Unsupported
-        Feather version 1, or an encrypted Parquet file.
-    """
+    """Return what a file holds."""
     magic, nbytes = _beginning(path)
     if magic.startswith(_FEATHER_1):
         raise Unsupported(
@@ -243,18 +222,7 @@ EXTENSIONS = tuple(_WRITERS)
 
 
 def check_extension(path: str) -> str:
-    """Return the extension that says how `path` is written.
-
-    Raises
-    ------
-    UsageError
-        It says nothing.
-
-    Examples
-    --------
-    >>> check_extension("out/Trips.PARQUET")
-    '.parquet'
-    """
+    """Return the extension that says how `path` is written."""
     extension = os.path.splitext(path)[1].lower()
     if extension not in _WRITERS:
         raise UsageError(
@@ -266,13 +234,7 @@ def check_extension(path: str) -> str:
 
 
 def check_compress(path: str | None) -> None:
-    """Refuse ``--compress`` where a file is not written in a format that it means something for.
-
-    Raises
-    ------
-    UsageError
-        The file is no stream of Vortex.
-    """
+    """Refuse ``--compress`` where a file is not written in a format that it means something for."""
     if path is None or check_extension(path) != _VORTEX:
         raise UsageError(
             "--compress chooses encodings of Vortex",
@@ -283,22 +245,7 @@ def check_compress(path: str | None) -> None:
 
 @contextlib.contextmanager
 def file_sink(path: str, schema: pa.Schema, *, compress: bool = False) -> Iterator[Write]:
-    """Write batches to a file that replaces what the path names when the ``with`` block ends well.
-
-    Parameters
-    ----------
-    compress
-        Of a stream of Vortex, whether columns are encoded so that they take fewer bytes.
-
-    Raises
-    ------
-    UsageError
-        The extension says nothing.
-    MissingFile
-        There is no such folder.
-    Unsupported
-        The format has no place for a type of the schema.
-    """
+    """Write batches to a file that replaces what the path names when the ``with`` block ends well."""
     make = _compressed_vortex_writer if compress else _WRITERS[check_extension(path)]
     with Target(path) as file, _translated(path), make(file, schema) as writer:
         yield _writing(writer, path)

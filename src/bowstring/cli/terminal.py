@@ -26,13 +26,7 @@ _STEP = 1024
 
 
 def size(nbytes: float) -> str:
-    """Write a number of bytes.
-
-    Examples
-    --------
-    >>> size(512), size(48_500_000)
-    ('512 bytes', '46.3 MiB')
-    """
+    """Write a number of bytes."""
     if nbytes < _STEP:
         return f"{nbytes:,.0f} byte{'' if nbytes == 1 else 's'}"
     value = float(nbytes)
@@ -44,13 +38,7 @@ def size(nbytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time.
-
-    Examples
-    --------
-    >>> duration(0.0000123), duration(0.0123), duration(1.23)
-    ('12.3 µs', '12.3 ms', '1.23 s')
-    """
+    """Write a time."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} µs"
     if seconds < 1:
@@ -59,24 +47,12 @@ def duration(seconds: float) -> str:
 
 
 def number(value: int | None) -> str:
-    """Write a count, ``?`` where nobody knows it.
-
-    Examples
-    --------
-    >>> number(336776), number(None)
-    ('336,776', '?')
-    """
+    """Write a count, ``?`` where nobody knows it."""
     return "?" if value is None else f"{value:,}"
 
 
 def shown(text: object) -> str:
-    r"""Return text as it may be printed: what a terminal would take as a command is spelled out.
-
-    Examples
-    --------
-    >>> shown("a\x1b[2Jb")
-    'a\\x1b[2Jb'
-    """
+    """Return text as it may be printed: what a terminal would take as a command is spelled out."""
     plain = str(text)
     if plain.isprintable():
         return plain
@@ -84,13 +60,7 @@ def shown(text: object) -> str:
 
 
 def clipped(text: str, width: int) -> str:
-    """Return text that takes at most `width` places.
-
-    Examples
-    --------
-    >>> clipped("Endeavor", 5)
-    'Ende…'
-    """
+    """Return text that takes at most `width` places."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -105,25 +75,7 @@ def print_table(
     *,
     right: Sequence[int] = (),
 ) -> None:
-    """Print a table to standard output.
-
-    Parameters
-    ----------
-    headings
-        One per column; none where all are empty.
-    rows
-        Cells, which are printed as text.
-    right
-        Columns that are aligned on the right: numbers.
-
-    Examples
-    --------
-    >>> print_table(["Carrier", "Flights"], [["UA", 3], ["WN", 12]], right=[1])
-    Carrier  Flights
-    ────────────────
-    UA             3
-    WN            12
-    """
+    """Print a table to standard output."""
     cells = [[shown(cell) for cell in row] for row in rows]
     if wants_rich(sys.stdout):
         _print_rich(headings, cells, right)
@@ -184,18 +136,7 @@ class Branch:
 
 
 def print_tree(root: Branch) -> None:
-    """Print a tree to standard output.
-
-    Examples
-    --------
-    >>> root = Branch("schema")
-    >>> root.add("id: int64").add("data 24 bytes")
-    Branch(label='data 24 bytes', branches=[])
-    >>> print_tree(root)
-    schema
-    └── id: int64
-        └── data 24 bytes
-    """
+    """Print a tree to standard output."""
     print(shown(root.label))
     for line in _tree_lines(root, ""):
         print(line)
@@ -217,20 +158,7 @@ _BAR_WIDTH = 30
 
 @contextlib.contextmanager
 def progress(what: str, rows: int | None) -> Iterator[Advance]:
-    """Show how far the reading is, for the time of a ``with`` block.
-
-    Parameters
-    ----------
-    what
-        What is read.
-    rows
-        How many rows there are, where that is known.
-
-    Examples
-    --------
-    >>> with progress("trips", 100) as advance:
-    ...     advance(60, 480)
-    """
+    """Show how far the reading is, for the time of a ``with`` block."""
     stream = sys.stderr
     if not stream.isatty():
         yield lambda _rows, _nbytes: None
@@ -310,13 +238,6 @@ def report(error: BowstringError | OSError, arguments: argparse.Namespace) -> in
     """Say what went wrong on stderr, and on stdout as JSON where a program reads that; return the exit code.
 
     Text of a server that would move the cursor is spelled out.
-
-    Examples
-    --------
-    >>> import argparse
-    >>> report(UsageError("no such file", found="'x'"), argparse.Namespace(command="serve", json=True))
-    {"error": {"kind": "UsageError", "message": "no such file; found 'x'", "hint": null}}
-    2
     """
     if getattr(arguments, "debug", False):
         lines = "".join(traceback.format_exception(error)).splitlines()
@@ -359,13 +280,7 @@ _IN_OPTIONS: Final = tuple(
 
 
 def in_options(text: str, command: str = "fetch") -> str:
-    """Return what an error says, with options of the command line where it names calls of Python.
-
-    Examples
-    --------
-    >>> in_options("Give token=secrets.token_urlsafe(), or listen on 127.0.0.1.")
-    'Give --token auto, or listen on 127.0.0.1.'
-    """
+    """Return what an error says, with options of the command line where it names calls of Python."""
     for pattern, option in _IN_OPTIONS:
         text = pattern.sub(option.replace("COMMAND", command), text)
     return text

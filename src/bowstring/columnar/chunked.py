@@ -39,27 +39,13 @@ _UNIONS: Final = {pa.lib.Type_SPARSE_UNION, pa.lib.Type_DENSE_UNION}
 
 
 def combine_chunks(table: pa.Table) -> pa.Table:
-    """Return a table with one chunk a column, as far as its offsets reach (``Table.combine_chunks``).
-
-    Raises
-    ------
-    InvalidBody
-        A column of several chunks is malformed.
-    """
+    """Return a table with one chunk a column, as far as its offsets reach (``Table.combine_chunks``)."""
     _check_columns(table, (index for index, column in enumerate(table.columns) if column.num_chunks > 1))
     return table.combine_chunks()
 
 
 def combine_column(chunks: pa.ChunkedArray, name: str = "") -> pa.Array:
-    """Return the chunks of a column as one array.
-
-    Raises
-    ------
-    InvalidBody
-        There are several, and they are malformed.
-    UsageError
-        They are too much for their offsets.
-    """
+    """Return the chunks of a column as one array."""
     column = combine_chunks(pa.table({name: chunks})).column(0)
     if column.num_chunks > 1:
         raise UsageError("the chunks of a column do not fit one array", hint="Give it larger offsets.")
@@ -67,15 +53,7 @@ def combine_column(chunks: pa.ChunkedArray, name: str = "") -> pa.Array:
 
 
 def unify_dictionaries(table: pa.Table) -> pa.Table:
-    """Return a table whose chunks share their dictionaries (``Table.unify_dictionaries``).
-
-    Raises
-    ------
-    InvalidBody
-        A column with dictionaries is malformed.
-    pyarrow.ArrowException
-        Pyarrow cannot unify them: those of nested values.
-    """
+    """Return a table whose chunks share their dictionaries (``Table.unify_dictionaries``)."""
     layout = Layout.of(table.schema)
     if not layout.dictionaries:
         return table
@@ -211,14 +189,9 @@ def _identity(array: pa.Array) -> Any:
 
 
 def _stray_indices(array: pa.Array, *, whole: bool) -> bool:
-    """Whether indices lie outside a dictionary, be it where the array is null: there pyarrow follows them too.
+    """Whether indices lie outside a dictionary, null slots included: pyarrow follows them there too.
 
-    Parameters
-    ----------
-    array
-        That has a dictionary.
-    whole
-        Whether to look at all of their buffer, which may reach beyond the array.
+    `whole`: look at all of their buffer, which may reach beyond the array.
     """
     indices = array.indices
     data = indices.buffers()[1]

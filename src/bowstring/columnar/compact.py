@@ -14,27 +14,9 @@ if TYPE_CHECKING:
 
 
 def compacted(batch: Batch) -> Batch:
-    """Return a batch with the same values that holds no more than it must.
+    """Return a batch with the same values that holds no more than it must; the batch itself where nothing changes.
 
-    Offsets of text, binary, lists and maps start at 0, and their bytes and children are cut to what the
-    offsets span; unknown null counts are counted; bitmaps without a null are dropped; buffers have the size
-    that their slots need. Views and list views keep all that they might point to. Only what changes is copied;
-    where nothing changes the batch itself is returned. On a device the host reads once for a batch that is compact,
-    and for any other once more for each level of nesting and for unknown null counts, however many columns it has;
-    its dictionaries are read in the same way, once in their life.
-
-    Raises
-    ------
-    InvalidBody
-        A buffer is too short for its slots.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.batch import Batch
-    >>> batch = Batch.from_arrow(pa.record_batch({"a": ["one", "two", "three"]}).slice(1, 1))
-    >>> batch["a"].offsets.tolist(), compacted(batch)["a"].offsets.tolist()
-    ([3, 6], [0, 3])
+    On a device the host reads once, and for a batch that is not compact once more for each level of nesting.
     """
     dictionaries: dict[int, Dictionary] = {}
     same = True
@@ -59,14 +41,7 @@ def _compacted_dictionary(dictionary: Dictionary) -> Dictionary:
 
 
 def is_compact(batch: Batch) -> bool:
-    """Whether nothing can be left out of a batch, its dictionaries aside: O(columns), one read by the host.
-
-    Examples
-    --------
-    >>> from bowstring.columnar.batch import Batch
-    >>> is_compact(Batch.from_arrow({"a": ["x"]})), is_compact(Batch.from_arrow({"a": ["x", "y"]}).slice(1))
-    (True, False)
-    """
+    """Whether nothing can be left out of a batch, its dictionaries aside: O(columns), one read by the host."""
     layout, nodes = batch.layout, batch.nodes
     if (nodes[:, 1] < 0).any():
         return False

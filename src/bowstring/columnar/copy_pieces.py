@@ -54,30 +54,7 @@ class Pieces(NamedTuple):
 def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], seconds: float) -> Road:
     """Copy pieces into a buffer, with zeros between them, and return the path that they took.
 
-    Between two devices the host waits until all has arrived; on one device the work is queued on its current
-    stream.
-
-    Parameters
-    ----------
-    target
-        Fresh, and as long as the pieces need.
-    pieces
-        Together they fill it.
-    source
-        Where they lie.
-    regions
-        What keeps them alive.
-    seconds
-        The most that each wait for a device may take.
-
-    Raises
-    ------
-    NotOnDevice
-        There is no way from one device to the other.
-    DeviceError, DeadlineExceeded
-        A device failed, or did not come to it in time.
-    MissingDependency
-        On a device: no compiler of kernels is installed.
+    Between two devices the host waits for the data; on one device the work is queued on its current stream.
     """
     device = target.device
     if source is not device:
@@ -133,9 +110,7 @@ def _split(pieces: Pieces, least: int) -> tuple[Pieces, Pieces]:
 def _gather(device: Device, words: Any, pieces: Pieces, owner: object) -> None:
     """Gather pieces that begin at whole tiles of some words of 64 bits: one launch, however many they are.
 
-    Kernels take arrays, and the pieces may lie in as many allocations. So the kernel is given all addresses from
-    the first one's beginning to the last one's end as one array: nothing is read of it but the pieces, each of
-    which lies in memory that is alive.
+    The kernel gets one array over all addresses between the pieces, but reads only the pieces, whose memory lives.
     """
     present = pieces.sizes > 0
     lowest = int(pieces.addresses[present].min(initial=np.iinfo(np.int64).max)) if present.any() else 0

@@ -17,23 +17,6 @@ class Dictionary:
     """The values of a dictionary-encoded field, with a lease of their own.
 
     Two batches that hold the same object share the dictionary; it is sent once.
-
-    Parameters
-    ----------
-    id
-        As in the stream's schema.
-    values
-        A batch of one column, ``values``.
-    lease
-        The lease of `values` by default.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.batch import Batch
-    >>> batch = Batch.from_arrow({"a": pa.array(["x", "y", "x"]).dictionary_encode()})
-    >>> batch.dictionaries[0].column.to_arrow().to_pylist()
-    ['x', 'y']
     """
 
     __slots__ = ("__weakref__", "_compact", "_is_compact", "id", "lease", "values")

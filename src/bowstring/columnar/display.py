@@ -43,14 +43,7 @@ def _shown_rows(some: Batch) -> pa.RecordBatch:
 
 
 def table_of_rows(title: str, schema: pa.Schema, rows: pa.RecordBatch) -> str:
-    """Return HTML: a title, the columns with their types, and some rows.
-
-    Examples
-    --------
-    >>> batch = pa.record_batch({"a": ["<b>"]})
-    >>> "<td>&#x27;&lt;b&gt;&#x27;</td>" in table_of_rows("a batch", batch.schema, batch)
-    True
-    """
+    """Return HTML: a title, the columns with their types, and some rows."""
     fields = list(schema)[:_SHOWN_COLUMNS]
     columns = [rows.column(place) for place in range(len(fields))]
     heads = "".join(f"<th>{_cut(each.name)}<br><small>{_cut(_type_of(each))}</small></th>" for each in fields)

@@ -15,13 +15,7 @@ _FOREIGN = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def _position_of(schema: pa.Schema, name: str) -> int:
-    """Return the position of a column.
-
-    Raises
-    ------
-    UnknownColumn
-        There is no such column, or several have the name.
-    """
+    """Return the position of a column."""
     found = schema.get_all_field_indices(name)
     if len(found) == 1:
         return int(found[0])
@@ -31,15 +25,7 @@ def _position_of(schema: pa.Schema, name: str) -> int:
 
 
 def column_index(schema: pa.Schema, key: str | SupportsIndex) -> int:
-    """Return the position of a column, chosen by name or by position, from the end if that is negative.
-
-    Raises
-    ------
-    UnknownColumn
-        There is no such column, or several have the name.
-    UsageError
-        It is neither name nor position.
-    """
+    """Return the position of a column, chosen by name or by position, from the end if that is negative."""
     if isinstance(key, str):
         return _position_of(schema, key)
     try:
@@ -57,34 +43,12 @@ def column_index(schema: pa.Schema, key: str | SupportsIndex) -> int:
 
 
 def column_positions(schema: pa.Schema, names: Iterable[str]) -> list[int]:
-    """Return the positions of some columns, in the order given.
-
-    Raises
-    ------
-    UnknownColumn
-        There is no such column, or several have the name.
-    """
+    """Return the positions of some columns, in the order given."""
     return [_position_of(schema, name) for name in names]
 
 
 class ColumnErrors:
-    """Within it, errors of the tree name a column, and those of pyarrow and Python become ones that do.
-
-    Parameters
-    ----------
-    name
-        Of the column.
-    what
-        What cannot be done, where the error is not of the tree.
-
-    Examples
-    --------
-    >>> with ColumnErrors("fare"):
-    ...     pa.array([1, "x"])
-    Traceback (most recent call last):
-      ...
-    bowstring.errors.UsageError: the values are no column; found ... at column 'fare'
-    """
+    """Adds the column's name to Bowstring's errors; those of pyarrow and Python become `UsageError`."""
 
     __slots__ = ("_name", "_what")
 
@@ -107,13 +71,7 @@ class ColumnErrors:
 
 
 def checked_name(name: Any) -> str:
-    """Return what names a column, if it can.
-
-    Raises
-    ------
-    UsageError
-        It is no text, or text that UTF-8 cannot spell.
-    """
+    """Return the name of a column; raise `UsageError` if it is no text, or not valid Unicode."""
     if not isinstance(name, str):
         raise UsageError("the name of a column is text", found=repr(name))
     if not name.isascii():
@@ -125,13 +83,7 @@ def checked_name(name: Any) -> str:
 
 
 def check_equal_lengths(lengths: Mapping[str, int]) -> None:
-    """Refuse columns that have not one length.
-
-    Raises
-    ------
-    UsageError
-        It names a column whose length fewer have.
-    """
+    """Raise `UsageError` if columns differ in length; it names one whose length fewer have."""
     counts = Counter(lengths.values())
     if len(counts) <= 1:
         return

@@ -30,13 +30,7 @@ class VariantArray(pa.ExtensionArray):  # type: ignore[misc]  # pyarrow has no t
 
 
 class VariantStorage(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
-    """The type of a pyarrow array that is a Variant: any storage, and a name that all of pyarrow can work with.
-
-    Examples
-    --------
-    >>> VariantStorage(pa.struct([("metadata", pa.binary()), ("value", pa.binary())])).storage_type.names
-    ['metadata', 'value']
-    """
+    """The type of a pyarrow array that is a Variant: any storage, and a name that all of pyarrow can work with."""
 
     def __init__(self, storage: pa.DataType) -> None:
         super().__init__(storage, _SAFE_NAME)

@@ -57,49 +57,9 @@ def placed(
     seconds: float = DEFAULT_LIMITS.device_timeout,
     note: Callable[[Road], None] | None = None,
 ) -> Batch:
-    """Return a compact batch whose buffers all lie in regions of ours that other processes can map.
+    """Return a compact batch in regions of this process, which others can map; all else is copied there.
 
-    What lies in a region that this process made stays there, and is written no more; all else is copied into
-    one new buffer, at the device's alignment, with zeros between. Memory of another producer is copied too: we
-    could not keep that producer from using it again under a reader of ours.
-
-    Parameters
-    ----------
-    batch
-        On any device.
-    allocator
-        Where the copy goes.
-    dictionaries
-        Dictionaries placed before; what is placed now is added. Give the same one for all batches of a data
-        set, so that batches that shared a dictionary still do.
-    in_place
-        Whether what lies in regions of ours may stay; else all is copied.
-    seconds
-        The most that each wait for a device may take.
-    note
-        Called with the path that a copy took.
-
-    Raises
-    ------
-    OutOfBudget
-        The allocator's budget is used up.
-    NotOnDevice
-        There is no way from the batch's device to the allocator's.
-    DeviceError, DeadlineExceeded
-        A device failed, or did not come to a copy in time.
-    ViewsAlive
-        Something of the batch can still be written through Bowstring.
-    InvalidBody
-        A buffer is too short for its slots.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bowstring.columnar.batch import Batch
-    >>> pool = Pool(budget=1 << 20)
-    >>> batch = placed(Batch.from_arrow({"a": np.arange(3)}), pool.allocator())
-    >>> batch.buffers[1].region.shareable, batch["a"].values.tolist()
-    (True, [0, 1, 2])
+    Another producer's memory is copied too: that producer could use it again under a reader of ours.
     """
     return placed_compact(
         compacted(batch), allocator, dictionaries, in_place=in_place, seconds=seconds, note=note
@@ -173,22 +133,7 @@ def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
 def dictionaries_placed(
     batch: Batch, allocator: Allocator | PrivateMemory, known: MutableMapping[Dictionary, Dictionary]
 ) -> Batch:
-    """Return a batch whose dictionaries are where it is itself; the batch where they are.
-
-    Parameters
-    ----------
-    batch
-        On the allocator's device.
-    allocator
-        Where copies go.
-    known
-        Dictionaries placed before; what is placed now is added.
-
-    Raises
-    ------
-    OutOfBudget
-        The allocator's budget is used up.
-    """
+    """Return a batch with its dictionaries on its own device; new ones are added to `known`."""
     if all(each.values.device is batch.device for each in batch.dictionaries.values()):
         return batch
     inner = {}
@@ -280,18 +225,10 @@ def _alignment(source: Device, target: Device) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lending:
-    """How much of a data set is lent where it lies.
+    """How much of a data set is lent where it lies."""
 
-    Attributes
-    ----------
-    nbytes
-        Bytes of the buffers that are lent.
-    refused
-        Bytes of those that are not, by reason.
-    """
-
-    nbytes: int
-    refused: dict[str, int]
+    nbytes: int  # bytes of the buffers that are lent
+    refused: dict[str, int]  # bytes of the others, by reason
 
     @property
     def why(self) -> str:
@@ -311,15 +248,7 @@ class Lender:
         self._refused: collections.Counter[str] = collections.Counter()
 
     def result(self, placed: Sequence[Batch], device: Device) -> Lending:
-        """Return how much is lent.
-
-        Parameters
-        ----------
-        placed
-            The batches as they are offered.
-        device
-            Where those were copied that could not be lent altogether.
-        """
+        """Return how much is lent."""
         dictionaries = {id(each): each.values for batch in placed for each in batch.dictionaries.values()}
         nbytes = sum(
             int(each.spans.table[each.spans.lent, 2].sum()) for each in (*placed, *dictionaries.values())
@@ -336,13 +265,7 @@ class Lender:
             owners.append(owner)
 
     def lent(self, batch: Batch) -> Batch:
-        """Return a batch with its buffers in lent regions, as far as they can be; the others stay what they are.
-
-        Raises
-        ------
-        DeviceError
-            The driver refuses to describe an address, or to make a handle.
-        """
+        """Return a batch with its buffers in lent regions, as far as they can be; the others stay what they are."""
         dictionaries = {id_: self._dictionary(each) for id_, each in batch.dictionaries.items()}
         spans, device = batch.spans, batch.device
         table, regions = spans.table.copy(), list(spans.regions)

@@ -158,8 +158,7 @@ _NESTED = frozenset(
 class Node(NamedTuple):
     """One entry of ``RecordBatch.nodes``: a column, or a child at any depth.
 
-    ``type`` is the storage type (the index type where the field is dictionary-encoded). ``first_buffer``
-    counts without variadic buffers; see :meth:`Layout.first_buffers` for a batch that has some.
+    `first_buffer` counts without variadic buffers; see :meth:`Layout.first_buffers` for a batch that has some.
     """
 
     path: tuple[str, ...]
@@ -204,29 +203,14 @@ class Offsets(NamedTuple):
 
 
 def storage_type(type_: pa.DataType) -> pa.DataType:
-    """Return what an extension type is stored as, and any other type unchanged.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> storage_type(pa.uuid())
-    FixedSizeBinaryType(fixed_size_binary[16])
-    """
+    """Return what an extension type is stored as, and any other type unchanged."""
     while isinstance(type_, pa.BaseExtensionType):
         type_ = type_.storage_type
     return type_
 
 
 def _physical(type_: pa.DataType, path: tuple[str, ...]) -> tuple[tuple[Kind, ...], int]:
-    """Return the buffers of a type with a size of its own, and the bits per value of its DATA buffer (else 0).
-
-    Raises
-    ------
-    Unsupported
-        A type that Bowstring does not know.
-    InvalidMetadata
-        A size that is part of the type is negative: pyarrow takes it.
-    """
+    """Return the buffers of a type with a size of its own, and the bits per value of its DATA buffer (else 0)."""
     if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
         _check_size("a list", type_.list_size, path)
         return _FIXED_SIZE_LIST, 0

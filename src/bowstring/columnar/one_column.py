@@ -17,13 +17,7 @@ _TABULAR: Final = pa.RecordBatch | pa.Table | pa.RecordBatchReader
 
 
 def one_column(source: Any, name: str) -> Column:
-    """Return a column, or the only column of a batch; an array alone gets the name.
-
-    Raises
-    ------
-    UsageError
-        It is not Arrow data, or has another number of columns.
-    """
+    """Return a column, or the only column of a batch; an array alone gets the name."""
     if isinstance(source, Column):
         return source
     alone = _alone(source, name)

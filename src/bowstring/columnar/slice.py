@@ -1,11 +1,8 @@
 """Slices: some rows of a batch at offset 0, without a copy but for what must be re-based.
 
-In Arrow's C data interface a slice is the whole array with an offset at any node. In Arrow IPC, and so in a Batch,
-each buffer begins with slot 0. A slice moves the start of a buffer where the slots allow it, and copies bitmaps
-that do not start at a whole byte, run ends, and, where a batch is made compact, offsets that do not start at 0.
-
-Which slots of each node the rows need is found top down. What the host must know of the data for that (where
-offsets begin and end, which runs are meant) is fetched level by level, one fetch a level.
+In a Batch, as in Arrow IPC, each buffer begins with slot 0. So a slice moves the start of a buffer where it can,
+and copies bitmaps that start within a byte, run ends, and, to be compact, offsets that do not start at 0. The slots
+of each node are found top down: the offsets and runs that the host must know are fetched once for each level.
 """
 
 from __future__ import annotations
@@ -50,25 +47,9 @@ def slice_parts(
     trim: bool = False,
     count: bool = False,
 ) -> Parts:
-    """Return the rows ``[start, start + length)``.
+    """Return the rows ``[start, start + length)``; `offsets`, int64 of shape (nodes,), are those of C structs.
 
-    Parameters
-    ----------
-    parts
-        Nodes may have an unknown null count, -1. With `offsets`, buffers start that many slots before.
-    device
-        Where the buffers are.
-    offsets : ndarray of int64, shape (nodes,)
-        The offset of each node, as in Arrow's C data interface; none by default.
-    trim
-        Also re-base offsets to 0, and leave out of bytes and children what no offset points to.
-    count
-        Also count nulls that are unknown.
-
-    Raises
-    ------
-    InvalidBody
-        A buffer is too short for its slots.
+    `trim` re-bases offsets to 0 and leaves out what none points to; `count` counts unknown nulls (-1).
     """
     if offsets is None:
         offsets = np.zeros(parts.layout.num_nodes, np.int64)
@@ -89,25 +70,9 @@ def slice_parts(
 
 
 class _Ranges:
-    """The slots of each node that some rows need.
+    """The slots of each node that some rows need, found by `descend`, counted from the start of its buffers.
 
-    Parameters
-    ----------
-    parts, device
-        What is sliced, and where it is.
-    offsets : ndarray of int64, shape (nodes,)
-        Where the slots of each node start in its buffers, as in Arrow's C data interface.
-    trim
-        Leave out what no offset points to.
-
-    Attributes
-    ----------
-    starts, lengths : ndarray of int64, shape (nodes,)
-        First slot, counted from the start of the buffers, and number of slots.
-    ends : dict of int to (int, int)
-        First and last offset of each node with offsets; only with `trim`.
-    runs : dict of int to (int, int)
-        Of each run-end encoded node that needs new run ends: what to subtract, and the most that is left.
+    Of a node, `ends` are first and last offset (with `trim`), `runs` what to subtract from run ends, and the last.
     """
 
     def __init__(self, parts: Parts, device: Device, offsets: Table, *, trim: bool) -> None:
@@ -122,13 +87,7 @@ class _Ranges:
         self.runs: dict[int, tuple[int, int]] = {}
 
     def descend(self, start: int, length: int) -> None:
-        """Find the slots for the rows ``[start, start + length)``.
-
-        Raises
-        ------
-        InvalidBody
-            A node has fewer slots than its parent needs, or offsets decrease.
-        """
+        """Find the slots for the rows ``[start, start + length)``."""
         layout = self.parts.layout
         if layout.is_flat:
             self.starts[:] = self.offsets + start

@@ -25,21 +25,14 @@ _PREFIX: Final = 4
 class Slots:
     """Slots of bytes: slot ``k`` is ``data[starts[k]:stops[k]]``, and nothing where that is not in `data`.
 
-    Attributes
-    ----------
-    starts, stops : array of int32 or int64, shape (slots,)
-    data : array of uint8
-    validity : array of uint8
-        A bitmap, empty where nothing is null.
-    shared
-        Whether slots may overlap, as views do.
+    `starts` and `stops` are int32 or int64 of shape (slots,), `data` is uint8.
     """
 
     starts: Any
     stops: Any
     data: Any
-    validity: Any
-    shared: bool
+    validity: Any  # a bitmap, empty if nothing is null
+    shared: bool  # whether slots may overlap, as views do
 
     def first(self, count: int) -> Slots:
         """Return the first slots."""
@@ -98,13 +91,7 @@ def binary_view_slots(column: Column) -> tuple[Any, Any, Any]:
 
 
 def check_order(slots: Slots, device: Device, name: str) -> None:
-    """Check that offsets do not decrease: only then is the work on all slots bounded by their bytes.
-
-    Raises
-    ------
-    InvalidBody
-        They do.
-    """
+    """Check that offsets do not decrease: only then is the work on all slots bounded by their bytes."""
     if slots.shared or not len(slots.starts):
         return
     with device.use():

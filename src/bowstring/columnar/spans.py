@@ -23,17 +23,7 @@ _FEW: Final = 64
 
 
 class Spans(Sequence["Buffer | None"]):
-    """The buffers of a batch in the order of ``RecordBatch.buffers``; ``None`` where one is empty or absent.
-
-    Parameters
-    ----------
-    table : ndarray of int64, shape (buffers, 3)
-        Index into `regions`, offset and length in bytes. The rest of a row of length 0 means nothing.
-    regions
-        The memory.
-    lease
-        What the buffers keep alive.
-    """
+    """The buffers of a batch in the order of ``RecordBatch.buffers``; ``None`` where one is empty or absent."""
 
     __slots__ = ("lease", "regions", "table")
 
@@ -43,6 +33,7 @@ class Spans(Sequence["Buffer | None"]):
         regions: Sequence[Region],
         lease: Lease | None = None,
     ) -> None:
+        # int64, shape (buffers, 3): index into `regions`, offset and length in bytes; ignored if the length is 0.
         self.table = table
         self.regions = regions
         self.lease = lease
@@ -106,17 +97,7 @@ class Spans(Sequence["Buffer | None"]):
     ) -> list[int]:
         """Return single integers out of the buffers: one read by the host, however many they are.
 
-        Parameters
-        ----------
-        device
-            Where the buffers are.
-        rows, at, widths
-            Which buffer, at which byte of it, and how many bytes wide (signed, little-endian).
-
-        Raises
-        ------
-        InvalidBody
-            One lies outside its buffer.
+        Each is `widths` bytes wide, signed and little-endian, at byte `at` of buffer `rows`.
         """
         if not rows:
             return []
@@ -163,13 +144,7 @@ class Spans(Sequence["Buffer | None"]):
 def fetch(
     device: Device, spans: Spans, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]
 ) -> list[int]:
-    """Do what :meth:`Spans.fetch` does, by gathering them where they are.
-
-    Raises
-    ------
-    InvalidBody
-        An integer lies outside its buffer.
-    """
+    """Do what :meth:`Spans.fetch` does, by gathering them where they are."""
     with device.use():
         places, found = zip(*_gathered(device, spans, rows, at, widths), strict=True)
         together = device.to_host(device.xp.concatenate(found))
@@ -235,13 +210,7 @@ class OffsetBounds(NamedTuple):
 
 
 def offset_bounds(batch: Batch) -> list[OffsetBounds]:
-    """Return the ends of every node that has slots and offsets or run ends, with one read by the host.
-
-    Raises
-    ------
-    InvalidBody
-        A buffer is too short for its slots.
-    """
+    """Return the ends of every node that has slots and offsets or run ends, with one read by the host."""
     layout, spans = batch.layout, batch.spans
     if not layout.offsets and not layout.run_ends:
         return []

@@ -17,18 +17,7 @@ if TYPE_CHECKING:
 
 
 class Holder:
-    """Somebody for whom an application is kept: a connection, or a process of this host.
-
-    Parameters
-    ----------
-    pid
-        The process; ``None`` where the connection itself is the sign of life.
-
-    Raises
-    ------
-    UsageError
-        There is no such process.
-    """
+    """What keeps an application alive: a process of this host, or, with ``pid=None``, a connection."""
 
     _fd = -1  # also where an interrupt comes first
 
@@ -96,15 +85,7 @@ class DataSet:
 
 
 class Application:
-    """Whose data sets they are, and how long they are kept.
-
-    Parameters
-    ----------
-    name
-        As its tasks and its driver call it.
-    lease_seconds
-        How long everything is kept after the last sign of life.
-    """
+    """The owner of data sets, which are kept for `lease_seconds` after its last sign of life."""
 
     def __init__(self, name: str, lease_seconds: float) -> None:
         self.name = name

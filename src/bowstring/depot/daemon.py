@@ -46,19 +46,7 @@ _PAUSE: Final = 0.01
 class Depot:
     """Owns slabs, lends them to tasks, and serves what these committed.
 
-    Parameters
-    ----------
-    paths
-        Where it listens.
-    options
-        What it may use.
-    kept
-        Whether it is never replaced: somebody started it with `bowstring depot run`.
-
-    Raises
-    ------
-    UsageError
-        Another depot of this version lives there.
+    With `kept` it is never replaced: it was started with `bowstring depot run`.
     """
 
     def __init__(self, paths: Paths, options: Options, *, kept: bool = False) -> None:
@@ -145,13 +133,7 @@ class Depot:
         self._asked = time.monotonic()
 
     def check_takes_more(self) -> None:
-        """Refuse new attempts where they are not taken.
-
-        Raises
-        ------
-        RefusedError
-            The depot drains.
-        """
+        """Refuse new attempts where they are not taken."""
         if self.draining:
             raise RefusedError(
                 "the depot drains: one of a newer version takes its place",
@@ -163,12 +145,7 @@ class Depot:
     def listen_too(self, address: str, control_port: int = 0) -> str:
         """Serve readers on other hosts at an address, and clients at another port; return where those find it.
 
-        It is done once: whoever asks again is told the address that there is.
-
-        Raises
-        ------
-        UsageError
-            The address is not one that others can dial.
+        Only the first call listens: later ones return its address.
         """
         with self._lock:
             if self.remote_address is None:
@@ -304,22 +281,7 @@ _READY: Final = b"ready"
 
 
 def run(folder: str, options: str, ready: int) -> int:
-    """Be a depot.
-
-    Parameters
-    ----------
-    folder
-        Where it listens.
-    options
-        As JSON.
-    ready
-        A descriptor that hears ``ready``, or what is in the way.
-
-    Returns
-    -------
-    int
-        The exit code.
-    """
+    """Run a depot; `ready` is a descriptor that gets ``ready``, or the error. Return the exit code."""
     try:
         serve(Paths(folder), Options.from_json(options), ready=lambda _: _say(ready, _READY))
     except (BowstringError, OSError) as error:
@@ -337,18 +299,9 @@ def serve(
     control_port: int = 0,
     kept: bool = False,
 ) -> None:
-    """Be a depot until it is stopped, by a request or by SIGTERM or SIGINT, or has nothing more to do.
+    """Run a depot until it is stopped, by a request or by SIGTERM or SIGINT, or has nothing more to do.
 
-    Parameters
-    ----------
-    paths, options
-        Where it listens, and what it may use.
-    ready
-        Called with the address for other hosts when clients may come.
-    tcp, control_port
-        Where readers on other hosts reach it, and the port for drivers there.
-    kept
-        As of `Depot`.
+    `ready` is called with the address for other hosts when clients may connect.
     """
     os.umask(0o077)
     _take_all_allowed()

@@ -45,15 +45,7 @@ _MOST_TOKEN: Final = 200
 
 
 class Session:
-    """Answers one client.
-
-    Parameters
-    ----------
-    depot
-        What it asks of.
-    channel
-        The connection; descriptors go over it where it carries them.
-    """
+    """Answers one client."""
 
     def __init__(self, depot: Depot, channel: Channel) -> None:
         self.depot = depot

@@ -41,18 +41,7 @@ _DATA: Final = re.compile(rf"depot-{VERSION}-[0-9a-f]{{12}}\.sock")
 
 
 class Paths:
-    """The files of the depots of one user, in a folder that nobody else can enter.
-
-    Parameters
-    ----------
-    folder
-        Another one than the private runtime folder; ``BOWSTRING_DEPOT`` in the environment names one, too.
-
-    Raises
-    ------
-    UsageError
-        The folder is not private.
-    """
+    """The files of the depots of one user, in a folder that nobody else can enter."""
 
     def __init__(self, folder: str | None = None) -> None:
         named = folder or os.environ.get("BOWSTRING_DEPOT") or None
@@ -123,13 +112,7 @@ def try_lock(path: str, seconds: float = 0.0) -> int | None:
 
 @contextlib.contextmanager
 def locked(path: str, seconds: float) -> Iterator[None]:
-    """Hold the lock of a file for the time of a ``with`` block.
-
-    Raises
-    ------
-    DeadlineExceeded
-        Another process held it for all the time.
-    """
+    """Hold the lock of a file for the time of a ``with`` block."""
     fd = try_lock(path, seconds)
     if fd is None:
         raise DeadlineExceeded(f"another process starts a depot, for more than {seconds:g} s", where=path)
@@ -171,29 +154,9 @@ def found_or_started(
     seconds: float,
     tcp: str | None = None,
 ) -> _Found:
-    """Return what `find` finds, after starting a depot where there is none.
+    """Return what `find` finds, after starting a depot where there is none (`find` raises `BrokenError`).
 
-    Parameters
-    ----------
-    paths
-        Where it listens.
-    options
-        For a new one.
-    find
-        Connects to the depot within some seconds; raises BrokenError where there is none.
-    seconds
-        How long all of it may take.
-    tcp
-        Where a new one shall listen for other hosts: none is started that may not.
-
-    Raises
-    ------
-    UsageError
-        A new one may not listen there.
-    RefusedError
-        A depot cannot be started; says why.
-    DeadlineExceeded
-        It was not ready in time.
+    A depot is not started if it may not listen at `tcp`.
     """
     end = time.monotonic() + seconds
 

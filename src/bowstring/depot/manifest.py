@@ -1,12 +1,10 @@
 """How an attempt describes what it wrote, and the data set that this becomes over the slabs lent to it.
 
-Each part is one message of an Arrow stream: its metadata, as IPC encodes it, and where the buffers of its body are:
-(slab, offset, length) of each, the slabs numbered as they were borrowed. One follows another::
+One part is one IPC message: its metadata, and slab (as borrowed), offset and length of each buffer of its body::
 
     u32 length of the metadata | u32 number of buffers | metadata, padded to 8 | i64 × 3 for each buffer
 
-The writer is trusted for the contents, as every producer of the same user is, and for nothing else: its parts are
-checked like what a reader receives. What passes goes to readers as the writer encoded it.
+The parts are checked like what a reader receives; readers get what passes as the writer encoded it.
 """
 
 from __future__ import annotations
@@ -58,29 +56,15 @@ _ROW_BYTES: Final = 24
 
 
 class Told(NamedTuple):
-    """One part.
-
-    Attributes
-    ----------
-    metadata
-        The raw flatbuffer.
-    table : ndarray of int64, shape (buffers, 3)
-        Slab, offset and length of each buffer.
-    """
+    """One message of an attempt: its metadata, a flatbuffer, and where its buffers lie."""
 
     metadata: bytes
+    # Slab, offset and length of each buffer, shape (buffers, 3).
     table: npt.NDArray[np.int64]
 
 
 def pack_part(part: Told) -> list[bytes]:
-    """Return the pieces of one part.
-
-    Examples
-    --------
-    >>> pieces = pack_part(Told(b"abc", np.array([[0, 64, 8]])))
-    >>> [(part.metadata, part.table.tolist()) for part in unpack_parts(b"".join(pieces))]
-    [(b'abc', [[0, 64, 8]])]
-    """
+    """Return the pieces of one part."""
     metadata = part.metadata
     head = _HEAD.pack(len(metadata), len(part.table))
     table = np.ascontiguousarray(part.table, "<i8")
@@ -88,13 +72,7 @@ def pack_part(part: Told) -> list[bytes]:
 
 
 def unpack_parts(body: Any) -> Iterator[Told]:
-    """Yield the parts of a message.
-
-    Raises
-    ------
-    ProtocolError
-        The bytes end inside a part.
-    """
+    """Yield the parts of a message."""
     view = memoryview(body).cast("B")
     at = 0
     while at < len(view):
@@ -120,13 +98,7 @@ _MOST_METADATA: Final = 1 << 30
 
 
 class Rebuilder:
-    """Turns the parts of one attempt into a data set.
-
-    Parameters
-    ----------
-    limits
-        Bounds for metadata.
-    """
+    """Turns the parts of one attempt into a data set."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -142,13 +114,7 @@ class Rebuilder:
         return MaterializedSource.of_placed(self.schema, self._batches, self._encoded)
 
     def take(self, part: Told, regions: Sequence[Region]) -> None:
-        """Take the next part, whose buffers lie in `regions`.
-
-        Raises
-        ------
-        InvalidData, ProtocolError, Unsupported, LimitExceeded
-            It is not what the format or a bound allows, or lies outside of what was lent.
-        """
+        """Take the next part, whose buffers lie in `regions`."""
         self._metadata_bytes += len(part.metadata)
         if self._metadata_bytes > _MOST_METADATA:
             raise LimitExceeded(
@@ -276,21 +242,7 @@ def _within(
 
 
 class Attempt:
-    """One try of a task to write one partition of a data set.
-
-    Parameters
-    ----------
-    application, dataset
-        Whose it is.
-    partition, number
-        Which part of the data set, and which try.
-    readers
-        How many read it before its memory is freed; any number until it is released where it is ``None``.
-    folder
-        Where files go.
-    limits
-        Bounds for what it says.
-    """
+    """One try of a task to write one partition of a data set."""
 
     def __init__(
         self,
@@ -347,25 +299,13 @@ class Attempt:
             raise copy.copy(self._error) from self._error.__cause__
 
     def finish(self) -> None:
-        """Check that all is there.
-
-        Raises
-        ------
-        BowstringError
-            Something went wrong before, or the schema is missing.
-        """
+        """Check that all is there."""
         self.check()
         if self.rebuilt.schema is None:
             raise ProtocolError("an attempt commits without a schema")
 
     def let_go(self, kept: Iterable[int] | None) -> None:
-        """Let go of what was lent.
-
-        Parameters
-        ----------
-        kept
-            The slabs that the writer may still write: nobody writes them after it. ``None`` for all of them.
-        """
+        """Let go of what was lent, but for the slabs in `kept`, all by default, that the writer may still write."""
         for index in range(len(self.regions)) if kept is None else kept:
             if 0 <= index < len(self.regions):
                 self.regions[index].retire()

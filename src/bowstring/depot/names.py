@@ -23,36 +23,21 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(slots=True)
 class Announcement:
-    """What a name shall mean.
-
-    Attributes
-    ----------
-    name, dataset, application
-        What a reader asks for, what it gets, and the owner.
-    version
-        An identity of the data set, which is kept while it grows.
-    append
-        Whether the endpoints are added to those that the name has; the schema of a data set without endpoints
-        says nothing then.
-    new
-        Whether the name must mean nothing yet.
-    batch
-        Number of a micro-batch, or another name of what is appended; the second time nothing changes.
-    part, depots
-        The data set of the depots that holds it, and where those of other hosts are asked to release it.
-    ttl
-        How long the name is kept, in seconds; as long as the application where it is ``None``.
-    """
+    """What a name shall mean."""
 
     name: str
     dataset: Dataset
     application: str
-    version: str
+    version: str  # kept while the data set grows
+    # Adds the endpoints to those of the name; the schema of a data set without endpoints is ignored then.
     append: bool = False
-    new: bool = False
+    new: bool = False  # the name must be free
+    # Number of a micro-batch, or another name of what is appended; the second time nothing changes.
     batch: int | str | None = None
+    # The depots' data set that holds it, and the depots of other hosts that are asked to release it.
     part: str | None = None
     depots: tuple[str, ...] = ()
+    # Seconds that the name is kept; ``None`` for as long as the application.
     ttl: float | None = None
 
 
@@ -130,13 +115,7 @@ class Entry:
 
 
 class Names:
-    """The names of a depot. Callers hold a lock.
-
-    Parameters
-    ----------
-    is_over
-        Whether an application has ended, so that its names may be taken.
-    """
+    """The names of a depot; callers hold a lock. Names of an application that `is_over` may be taken."""
 
     def __init__(self, is_over: Callable[[str], bool]) -> None:
         self._is_over = is_over
@@ -148,17 +127,7 @@ class Names:
     ) -> tuple[bool, dict[str, tuple[str, ...]]]:
         """Let a name mean a data set, of whose endpoints some are streams of this depot, by ticket.
 
-        Returns
-        -------
-        changed
-            Whether that changed anything.
-        replaced
-            The data sets that it meant before, and where other depots hold them.
-
-        Raises
-        ------
-        UsageError
-            The name is taken, or the schema is another one.
+        Return whether that changed anything, and the former data sets, with the depots that hold them elsewhere.
         """
         known = self.check(wanted.name, wanted.application, new=wanted.new)
         entry = known
@@ -190,13 +159,7 @@ class Names:
         return [] if said is None or run is None else run.streams[int(said[2]) : int(said[3])]
 
     def check(self, name: str, application: str, *, new: bool) -> Entry | None:
-        """Return what a name means that an application may give another meaning.
-
-        Raises
-        ------
-        UsageError
-            It may not: the name is another application's that goes on, or taken though it must be new.
-        """
+        """Return what a name means that an application may give another meaning."""
         known = self._entries.get(name)
         if known is None or _has_passed(known):
             return None
@@ -218,13 +181,7 @@ class Names:
         return known
 
     def lookup(self, name: str) -> Entry:
-        """Return what a name means.
-
-        Raises
-        ------
-        UnknownTicket
-            Nothing.
-        """
+        """Return what a name means."""
         found = self._entries.get(name)
         if found is None or _has_passed(found):
             others = ", ".join(map(repr, sorted(self._entries)[:8]))
@@ -234,13 +191,7 @@ class Names:
         return found
 
     def drop(self, name: str) -> dict[str, tuple[str, ...]]:
-        """Forget a name; return the data sets that it meant, and where other depots hold them.
-
-        Raises
-        ------
-        UnknownTicket
-            It meant nothing.
-        """
+        """Forget a name; return the data sets that it meant, and where other depots hold them."""
         parts = self.lookup(name).parts
         del self._entries[name]
         return parts

@@ -92,18 +92,7 @@ def pack(fields: dict[str, Any]) -> bytes:
 
 
 class Fields:
-    """The body of a request or an answer, read with checks.
-
-    Raises
-    ------
-    ProtocolError
-        It is not a JSON object.
-
-    Examples
-    --------
-    >>> Fields(pack({"nbytes": 3})).number("nbytes")
-    3
-    """
+    """The body of a request or an answer, read with checks."""
 
     def __init__(self, body: Any) -> None:
         data = bytes(body)
@@ -242,28 +231,7 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """A connection to a depot, after the hello.
-
-    Parameters
-    ----------
-    address
-        ``unix:/path``, ``tcp://host:port`` or ``tls://host:port``, with ``?token=…`` where one is needed.
-    seconds
-        How long the depot may take to say hello.
-    tls
-        Whom to trust on ``tls:``.
-
-    Raises
-    ------
-    BrokenError
-        There is no depot, or on this host another one than that of the token.
-    RefusedError
-        It speaks another version of its protocol.
-    AccessDenied
-        The token is wrong, or it is another user's.
-    DeadlineExceeded
-        It does not answer.
-    """
+    """A connection to a depot, after the hello; the address has ``?token=…`` where one is needed."""
 
     def __init__(self, address: str, seconds: float, tls: TlsConfig | ssl.SSLContext | None = None) -> None:
         where, token = address.partition("?")[0], token_of(address)
@@ -290,24 +258,7 @@ class Connection:
             raise
 
     def ask(self, verb: Verb, fields: dict[str, Any], seconds: float) -> Answer:
-        """Return the answer to a request.
-
-        Parameters
-        ----------
-        verb, fields
-            What to ask.
-        seconds
-            How long the answer may take.
-
-        Raises
-        ------
-        BowstringError
-            What the depot says.
-        BrokenError
-            It is gone.
-        DeadlineExceeded
-            It does not answer; the connection is closed, as nobody knows what it has done.
-        """
+        """Return the answer to a request."""
         with self._lock:
             try:
                 self._channel.send([Message(verb, [pack(fields)])], CONTROL_LIMITS.stall_timeout)
@@ -331,12 +282,8 @@ class Connection:
             raise
 
     def listen(self, tcp: str, *, encrypted: bool | None) -> None:
-        """Let the depot listen for other hosts where it does not; with encryption, or without, where that is asked.
-
-        Raises
-        ------
-        UsageError
-            It cannot, or listens already where those who `tcp` is for do not reach it.
+        """Let the depot listen for other hosts where it does not; with encryption, or without, where that is
+        asked.
         """
         if self.remote_address is None:
             answer = self.ask(Verb.LISTEN, {"address": tcp}, CONTROL_LIMITS.connect_timeout)

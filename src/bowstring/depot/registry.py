@@ -26,13 +26,7 @@ _MOST_LISTED: Final = 8
 
 
 class Registry:
-    """All applications and data sets of a depot; every method may be called from any thread.
-
-    Parameters
-    ----------
-    lease_seconds
-        Of applications that do not say it.
-    """
+    """All applications and data sets of a depot; every method may be called from any thread."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
@@ -80,15 +74,7 @@ class Registry:
                     application.renew()
 
     def begin(self, attempt: Attempt) -> None:
-        """Enter an attempt.
-
-        Raises
-        ------
-        UsageError
-            The data set belongs to another application.
-        RefusedError
-            It was released for good, and this comes too late; or the depot ends.
-        """
+        """Enter an attempt."""
         with self._lock:
             self._check_goes_on()
             if attempt.dataset in self._released:
@@ -117,13 +103,7 @@ class Registry:
                 self._forget_empty(dataset)
 
     def commit(self, attempt: Attempt, stream: Committed) -> None:
-        """Enter what an attempt wrote.
-
-        Raises
-        ------
-        RefusedError
-            The data set was settled or released since it began.
-        """
+        """Enter what an attempt wrote."""
         with self._lock:
             dataset = self.datasets.get(attempt.dataset)
             if dataset is None or attempt not in dataset.attempts:
@@ -138,11 +118,6 @@ class Registry:
         """Keep these streams of a data set and free all others; return how many are kept.
 
         Attempts that go on fail with their next request. With `ttl` what is kept is freed after so many seconds.
-
-        Raises
-        ------
-        UnknownTicket
-            There is no such data set.
         """
         kept = frozenset(tickets)
         with self._lock:
@@ -159,8 +134,7 @@ class Registry:
     def release(self, name: str, *, final: bool = False) -> bool:
         """Free a data set; readers keep what they have. Return whether there was one.
 
-        With `final` no attempt at it is let in any more, also where none has begun yet: whoever gave a job up
-        cannot know what its tasks still do.
+        `final` refuses attempts that begin later: who cancels a job does not know what its tasks still do.
         """
         with self._lock:
             if final:
@@ -181,15 +155,7 @@ class Registry:
             return True
 
     def end(self, name: str, stays: Mapping[str, float]) -> bool:
-        """Free what belongs to an application; return whether there was anything.
-
-        Parameters
-        ----------
-        name
-            Which one.
-        stays
-            Data sets that are kept for some seconds more.
-        """
+        """Free what belongs to an application; return whether there was anything."""
         with self._lock:
             application = self.applications.get(name)
             if application is None:
@@ -219,13 +185,7 @@ class Registry:
             return [] if dataset is None else list(dataset.streams.values())
 
     def is_released(self, name: str) -> bool:
-        """Whether nothing of a data set is written, offered or read any more.
-
-        Raises
-        ------
-        UnknownTicket
-            There never was such a data set, or so long ago that nobody remembers.
-        """
+        """Whether nothing of a data set is written, offered or read any more."""
         with self._lock:
             self._sweep()
             # One stream that was read to its end does not speak for those that are left.
@@ -249,19 +209,7 @@ class Registry:
     def announce(self, wanted: Announcement) -> tuple[bool, dict[str, tuple[str, ...]]]:
         """Let a name mean a data set; what it meant before is freed here at the same moment.
 
-        Returns
-        -------
-        changed
-            Whether that changed anything.
-        replaced
-            The data sets that it meant before, and where other depots hold them.
-
-        Raises
-        ------
-        UsageError
-            The name is taken, or the schema is another one.
-        RefusedError
-            The depot ends.
+        Return whether that changed anything, and the former data sets, with the depots that hold them elsewhere.
         """
         with self._lock:
             self._check_goes_on()
@@ -273,24 +221,12 @@ class Registry:
             return changed, replaced
 
     def check_name(self, name: str, application: str, *, new: bool) -> None:
-        """Refuse a name that an application may give no other meaning.
-
-        Raises
-        ------
-        UsageError
-            It may not.
-        """
+        """Refuse a name that an application may give no other meaning."""
         with self._lock:
             self._names.check(name, application, new=new)
 
     def drop(self, name: str) -> dict[str, tuple[str, ...]]:
-        """Free what a name means, here; return its data sets, and where other depots hold them.
-
-        Raises
-        ------
-        UnknownTicket
-            It means nothing.
-        """
+        """Free what a name means, here; return its data sets, and where other depots hold them."""
         with self._lock:
             parts = self._names.drop(name)
             for part in parts:
@@ -308,11 +244,6 @@ class Registry:
         """Return what a name means: version, number of endpoints, and those from one position to another.
 
         With `joined` one endpoint stands for many small streams.
-
-        Raises
-        ------
-        UnknownTicket
-            Nothing.
         """
         with self._lock:
             self._sweep()

@@ -58,15 +58,7 @@ class _Turn:
 
 
 class SlabPool:
-    """Slabs to lend.
-
-    Parameters
-    ----------
-    memory, disk
-        The budgets, in bytes.
-    warm_seconds
-        How long a slab that nobody uses is kept.
-    """
+    """Slabs to lend, within budgets of memory and disk; an unused one is kept warm for `warm_seconds`."""
 
     def __init__(self, memory: int, disk: int, warm_seconds: float = 60.0) -> None:
         self._budget: dict[Kind, int] = {"memory": memory, "disk": disk}
@@ -109,32 +101,9 @@ class SlabPool:
         *,
         wanted: int = 0,
     ) -> tuple[Lent, Region]:
-        """Return a slab of at least `nbytes` bytes, and its use: when nothing refers to that, the slab is home.
+        """Return a slab of at least `nbytes`, or `wanted`, and its use: once unreferenced, the slab comes back.
 
-        Parameters
-        ----------
-        nbytes
-            How much is needed.
-        owner
-            The data set that it is for.
-        folder
-            Where a file is made when there is no room in memory.
-        wait
-            How long to wait for room, in seconds. Those who wait are served in order, but data sets that hold some
-            before those that hold none.
-        still_there
-            Called while it waits; raises when whoever asked is gone.
-        mapped
-            Slabs that whoever asked has mapped already: rather these.
-        wanted
-            How much would be better still, if that is more and there is room now.
-
-        Raises
-        ------
-        OutOfBudget
-            There was no room in time, or all room is held by the owner itself, so that waiting could never end.
-        ClosedError
-            The depot ends.
+        Requests wait in order, but data sets that hold slabs first. `still_there` raises when the client is gone.
         """
         size = size_class(nbytes, _SMALLEST)
         sizes = sorted({size, max(size, size_class(wanted, _SMALLEST))}, reverse=True)
@@ -221,10 +190,9 @@ class SlabPool:
         return lent
 
     def keep(self, owner: str, pieces: Sequence[Piece]) -> tuple[Region, list[int]] | None:
-        """Hold what an attempt wrote in as little memory as it takes.
+        """Hold what an attempt wrote in as little memory as it takes; the tails of its slabs are given back.
 
-        Where it is little, return a copy of it in a slab that the data set's partitions share, and where each piece
-        begins there. Else the tails of its slabs are given back.
+        A little is copied into a slab that partitions share: return that copy, and where each piece begins.
         """
         with self._changed:
             in_memory = all(self._used[piece.region.uuid].kind == "memory" for piece in pieces)

@@ -23,13 +23,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def whole_pages(nbytes: int) -> int:
-    """Return how many bytes the pages take that hold so many.
-
-    Examples
-    --------
-    >>> whole_pages(0), whole_pages(1) >= 4096
-    (0, True)
-    """
+    """Return how many bytes the pages take that hold so many."""
     return -(-nbytes // _PAGE) * _PAGE
 
 
@@ -43,35 +37,17 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Lent:
-    """A slab of the stock.
+    """A slab of the stock."""
 
-    Attributes
-    ----------
-    slab
-        As readers, and the depot, map it.
-    fd
-        By which a borrower maps it for writing.
-    kind
-        What it is made of.
-    owner
-        The data set that it is used for, empty where it lies warm, or comes home.
-    since
-        When it became warm, in seconds of the monotonic clock.
-    held
-        How many bytes of memory or disk it may take: all of it while it is lent, less once its tail was given back.
-    data
-        How many of its bytes were committed.
-    shared
-        Whether the depot copies small streams into it, one behind the other, and never lends it.
-    """
-
-    slab: Slab
-    fd: int
+    slab: Slab  # mapped for reading
+    fd: int  # a borrower maps it for writing by this
     kind: Kind
-    owner: str = ""
-    since: float = 0.0
+    owner: str = ""  # data set, empty when it is warm or comes back
+    since: float = 0.0  # when it became warm, in seconds of the monotonic clock
+    # Bytes of memory or disk that it may take: all while it is lent, fewer after its tail was given back.
     held: int = 0
-    data: int = 0
+    data: int = 0  # bytes committed
+    # Whether the depot copies small streams into it, one behind the other, and never lends it.
     shared: bool = False
 
     def cut(self, nbytes: int) -> None:
@@ -88,13 +64,7 @@ class Lent:
             self.held = end
 
     def append(self, pieces: Iterable[Piece]) -> list[int]:
-        """Copy pieces behind the data that are there; return where each begins now.
-
-        Raises
-        ------
-        OSError
-            The system has no memory.
-        """
+        """Copy pieces behind the data that are there; return where each begins now."""
         offsets = []
         for region, first, end in pieces:
             nbytes = end - first
@@ -114,10 +84,9 @@ class Lent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlabStatistics:
-    """What a stock holds: bytes committed, in use, warm and lost, and budgets, of memory and of disk.
+    """Bytes of a slab pool: committed, in use, warm and lost, and the budgets of memory and of disk.
 
-    What is in use holds committed data, or is lent to attempts. Lost is what is not lent again, as somebody who was
-    lost sight of may look at it.
+    In use: committed or lent to attempts. Lost: not lent again, as a process that vanished may still read it.
     """
 
     memory_budget: int
@@ -186,17 +155,7 @@ _SPARE: Final = 256
 
 
 def check_spare(fd: int) -> None:
-    """Refuse a slab whose descriptor is one of the last.
-
-    Raises
-    ------
-    LimitExceeded
-        Too few would be left for readers and tasks.
-
-    Examples
-    --------
-    >>> check_spare(3)
-    """
+    """Refuse a slab whose descriptor is one of the last."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
         return

@@ -62,13 +62,7 @@ class WarmMappings:
         self._idle: collections.OrderedDict[bytes, Slab] = collections.OrderedDict()
 
     def open(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
-        """Return the slab that was lent, mapped for writing; takes ownership of `fd`.
-
-        Raises
-        ------
-        InvalidRegion
-            The descriptor is not what it should be.
-        """
+        """Return the slab that was lent, mapped for writing; takes ownership of `fd`."""
         with self._lock:
             known = self._idle.pop(uuid, None)
         if known is None:
@@ -139,11 +133,7 @@ _LARGEST: Final = 64 << 20
 class LentAllocator:
     """Cuts buffers from borrowed slabs: what :class:`bowstring.memory.Allocator` is for a pool.
 
-    Parameters
-    ----------
-    borrow
-        Given how many bytes are needed, and how many are wanted if more, returns (number, slab), mapped for
-        writing.
+    ``borrow(needed, wanted)`` returns (number, slab), mapped for writing.
     """
 
     def __init__(self, borrow: Callable[[int, int], tuple[int, Slab]]) -> None:
@@ -162,13 +152,7 @@ class LentAllocator:
         return cpu()
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Return a fresh buffer at the device's alignment.
-
-        Raises
-        ------
-        OutOfBudget
-            The depot has no room.
-        """
+        """Return a fresh buffer at the device's alignment."""
         if nbytes < 0:
             raise UsageError("a buffer cannot have a negative size", found=nbytes)
         with self._lock:

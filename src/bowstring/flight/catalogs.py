@@ -27,46 +27,26 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """What one endpoint of Flight stands for: an endpoint of ours, or several that one process serves.
+    """What one endpoint of Flight stands for: an endpoint of ours, or several that one process serves."""
 
-    Attributes
-    ----------
-    endpoint
-        Where that is; its ticket is that of Flight.
-    partitions
-        The tickets for each of several, by their places in the data set; empty for one endpoint alone.
-    """
-
-    endpoint: Endpoint
+    endpoint: Endpoint  # its ticket is that of Flight
+    # The tickets for each of several, by their places in the data set; empty for one endpoint alone.
     partitions: tuple[PartitionTicket, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Offered:
-    """A data set as Flight is to describe it.
-
-    Attributes
-    ----------
-    name, schema, rows, nbytes
-        As in a list of data sets.
-    places
-        What together are the data set.
-    ordered
-        Whether they are in the order of the data.
-    readers, published_at
-        How many read it now, and when it was published, where that is known.
-    expires_at
-        When it is withdrawn, in seconds since the beginning of 1970, where that is known.
-    """
+    """A data set as Flight is to describe it."""
 
     name: str
     schema: pa.Schema
     rows: int | None
     nbytes: int | None
     places: tuple[Place, ...]
-    ordered: bool = False
+    ordered: bool = False  # whether they are in the order of the data
     readers: int = 0
     published_at: float | None = None
+    # Unix time when it is withdrawn, if known.
     expires_at: float | None = None
 
 
@@ -83,13 +63,7 @@ class Catalog(Protocol):
         """Return what is offered now, by name."""
 
     def named(self, name: str) -> Offered:
-        """Return one data set.
-
-        Raises
-        ------
-        UnknownTicket
-            None of that name is offered.
-        """
+        """Return one data set."""
 
     def read(self, ticket: bytes) -> tuple[pa.Schema, Reading]:
         """Let one reader in, by the ticket of an endpoint; return the schema, and the batches."""
@@ -207,13 +181,7 @@ class ServerCatalog:
         return publication.source.schema, _OfPublication(publication)
 
     def publish(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Publish a data set, in the place of one of that name.
-
-        Raises
-        ------
-        OutOfBudget
-            There is no room in the server's pool. That is found out before more than that came.
-        """
+        """Publish a data set, in the place of one of that name."""
         budget, nbytes = self._server.pool.budget, 0
         taken: list[pa.RecordBatch] = []
         for batch in batches:
@@ -253,13 +221,7 @@ def _unknown(name: str) -> UnknownTicket:
 
 
 class DatasetCatalog:
-    """Data sets of other servers and depots, which are read there, and passed on.
-
-    Raises
-    ------
-    UsageError
-        Two endpoints have the same ticket.
-    """
+    """Data sets of other servers and depots, which are read there, and passed on."""
 
     limits = DEFAULT_LIMITS
     token: str | None = None

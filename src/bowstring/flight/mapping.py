@@ -24,15 +24,7 @@ _UNKNOWN: Final = -1
 
 
 def flight_info(offered: Offered, where: str | None) -> Any:
-    """Return the FlightInfo of a data set.
-
-    Parameters
-    ----------
-    offered
-        The data set.
-    where
-        The Flight server as clients reach it; ``None`` where only they know.
-    """
+    """Return the FlightInfo of a data set; `where` is the server, ``None`` if only clients know its address."""
     facts = {
         MARK: 1,
         "name": offered.name,
@@ -51,11 +43,9 @@ def flight_info(offered: Offered, where: str | None) -> Any:
 
 
 def flight_endpoint(place: Place, where: str | None, expires_at: float | None) -> Any:
-    """Return the FlightEndpoint of an endpoint, or of several that one process serves.
+    """Return the FlightEndpoint of an endpoint, or of several that one process serves (tickets in its metadata).
 
-    The Flight server is the first location, because other clients take no other one: some fail at a scheme that
-    they do not know, instead of going on to the next. Metadata and bodies at two addresses are no locations: these
-    are alternatives. The tickets of several are in the metadata, for clients that read them by our protocol.
+    The Flight server is the first location: some clients fail at an unknown scheme instead of going on.
     """
     endpoint = place.endpoint
     offers = list(_offers(endpoint))

@@ -61,25 +61,9 @@ def started(
     where: str | None,
     allow_put: bool,
 ) -> Any:
-    """Start a server.
+    """Start a server at ``grpc+tcp://host:port`` or ``grpc+tls://host:port``.
 
-    Parameters
-    ----------
-    catalog
-        What it offers.
-    address
-        ``grpc+tcp://host:port`` or ``grpc+tls://host:port``.
-    token, tls
-        What clients must give, and the certificates.
-    where
-        The server's scheme and host as clients reach it, without the port.
-    allow_put
-        Whether clients may publish and withdraw.
-
-    Raises
-    ------
-    UsageError
-        Nobody can listen there, or a certificate cannot be read.
+    `where` is the scheme and host as clients reach it, without the port.
     """
     options: dict[str, Any] = {}
     if token is not None:
@@ -280,13 +264,9 @@ class _Guarded:
 
 
 def _name(descriptor: Any) -> str:
-    """Return the data set that a descriptor means.
+    """Return the data set that a descriptor means; refuse commands by `NotImplementedError`.
 
-    Raises
-    ------
-    NotImplementedError
-        It is a command. (A server that answers an unknown one gives clients what they did not ask for: ADBC's
-        ended in a panic.)
+    ADBC's client ended in a panic when a server answered a command that it did not know.
     """
     if descriptor.descriptor_type != flight.DescriptorType.PATH or not descriptor.path:
         raise NotImplementedError("data sets are found by path: FlightDescriptor.for_path(name)")

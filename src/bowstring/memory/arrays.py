@@ -16,21 +16,7 @@ _CUDA: Final = (2, 13)  # kDLCUDA, kDLCUDAManaged
 def device_array(values: Any) -> tuple[Device, Any] | None:
     """Return an array's device, and the array in that device's namespace, not copied; ``None`` for the host.
 
-    Parameters
-    ----------
-    values
-        A CuPy array, any object with DLPack (PyTorch, JAX) or ``__cuda_array_interface__`` (numba), or an array of
-        another device that Bowstring knows. The current stream waits for the work on it, as far as the protocol
-        says where that is queued: DLPack for the producer's current stream, the interface where it names one.
-
-    Raises
-    ------
-    NotOnDevice
-        This process cannot use the device.
-    NotExportable
-        Its library does not hand it over.
-    MissingDependency
-        Arrays on a GPU need CuPy.
+    The current stream waits for the producer's: DLPack's current one, or that named by the CUDA array interface.
     """
     device = getattr(values, "device", None)
     if isinstance(device, Device):
@@ -55,13 +41,7 @@ def device_array(values: Any) -> tuple[Device, Any] | None:
 
 
 def last_of(integers: Any) -> int:
-    """Return the last of some integers, on whatever device they are: one read by the host.
-
-    Examples
-    --------
-    >>> last_of(np.array([0, 3, 9]))
-    9
-    """
+    """Return the last of some integers, on whatever device they are: one read by the host."""
     last = integers[-1:]
     found = device_array(last)
     return int((last if found is None else found[0].to_host(found[1]))[0])
@@ -70,8 +50,7 @@ def last_of(integers: Any) -> int:
 def distinct(numbers: npt.NDArray[Any]) -> list[int]:
     """Return the distinct values of an integer array, sorted.
 
-    ``numpy.unique`` releases the interpreter lock inside C++ code from NumPy 2.3 on. A daemon thread that is there
-    when the interpreter ends crashes the process.
+    `numpy.unique` releases the GIL inside C++ (NumPy 2.3 on): a daemon thread in it at exit crashes the process.
     """
     ordered = np.sort(numbers, axis=None)
     first = np.ones(len(ordered), np.bool_)

@@ -229,13 +229,7 @@ class PrivateMemory:
         return self
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Return a fresh buffer in a region of its own.
-
-        Raises
-        ------
-        OutOfBudget
-            The system refuses that much memory.
-        """
+        """Return a fresh buffer in a region of its own."""
         return Buffer.fresh(private_region(nbytes), 0, nbytes)
 
     def reset(self) -> None:

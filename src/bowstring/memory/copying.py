@@ -83,32 +83,11 @@ def carry(
     regions: Sequence[Region] = (),
     seconds: float = _SECONDS,
 ) -> Road:
-    """Copy memory to another device, and wait until it is there; return how it was copied.
+    """Copy memory to another device (or to or from the host), wait, and return how it was copied.
 
-    Work that is queued on the current stream of the source is done first.
-
-    Parameters
-    ----------
-    stretches
-        What to copy; called again if the driver refuses a peer copy.
-    source
-        Where it is.
-    into
-        The target, on another device; one of the two may be the host. If copying fails, its region is kept alive
-        until no copy can write it any more.
-    regions
-        The regions that the stretches lie in, which the target device must be able to read.
-    seconds
-        The most that each wait may take.
-
-    Raises
-    ------
-    NotOnDevice
-        No copy is possible; the error says why.
-    DeviceError, DeadlineExceeded
-        A device failed, or did not come to a copy in time.
+    Queued work of the source's stream is done first. After a failure the target lives until no copy can write it.
     """
-    path = road_between(source, into.device)
+    path = road_between(source, into.device)  # `stretches` is called again if a peer copy is refused
     if path.name != "peer copy":
         return _staged(path, stretches, source, into, seconds)
     assert isinstance(source, DriverDevice)
@@ -226,32 +205,9 @@ def stage(
     through: DriverDevice,
     seconds: float,
 ) -> None:
-    """Move memory chunk by chunk; while one is stored, the next one is loaded.
+    """Move memory chunk by chunk; while one is stored, the next one is loaded. The host waits until all is done.
 
-    The host waits until all is done. One transfer of a driver runs at a time in a process, so that the pinned
-    memory is bounded; others wait for it.
-
-    Parameters
-    ----------
-    chunks
-        What to copy, in any order.
-    source, target
-        Where it comes from and where it goes; one of them may be the host.
-    address
-        Where the target begins.
-    through
-        One of the two, whose driver pins the buffers.
-    seconds
-        The most that each wait may take.
-
-    Raises
-    ------
-    DeadlineExceeded
-        A device did not come to a copy, or another transfer did not end, in time.
-    OutOfBudget
-        No memory can be pinned.
-    DeviceError
-        A device failed.
+    One transfer of a driver runs at a time in a process, so that pinned memory is bounded.
     """
     with _taken(through, seconds) as kept:
         buffers = kept.take()

@@ -272,15 +272,7 @@ def cpu() -> CpuDevice:
 
 
 def settle_devices(devices: Iterable[Device], seconds: float = DEFAULT_LIMITS.device_timeout) -> None:
-    """Wait until what is queued on the current streams of some devices is done.
-
-    Raises
-    ------
-    DeviceError
-        A device failed.
-    DeadlineExceeded
-        A device is still at work after `seconds`.
-    """
+    """Wait until what is queued on the current streams of some devices is done."""
     for device in {each for each in devices if not each.is_host}:
         device.wait_stream(seconds)
 
@@ -318,13 +310,7 @@ def _kind(name: str | None) -> _Kind | None:
 
 
 def devices_in_use() -> list[Device]:
-    """Return the devices on which this thread may have work, the host aside.
-
-    Examples
-    --------
-    >>> cpu() in devices_in_use()
-    False
-    """
+    """Return the devices on which this thread may have work, the host aside."""
     if "cupy" in sys.modules:
         _kind("cuda")
     return [device for kind in list(_KINDS.values()) for device in kind.in_use()]
@@ -411,13 +397,7 @@ def device_by_name(name: str) -> Device:
 
 
 def find_device(arrow_device_type: int, uuid: bytes) -> Device:
-    """Return the device of this process with that type and UUID.
-
-    Raises
-    ------
-    NotOnDevice
-        This process has no such device.
-    """
+    """Return the device of this process with that type and UUID."""
     if arrow_device_type == CPU_DEVICE_TYPE:
         return cpu()
     kind = _kind(_NAMES.get(arrow_device_type))

@@ -104,8 +104,7 @@ class _Segment:
 class ForkSentinel:
     """Notices after the fact that this process forked without announcing it.
 
-    It owns a segment of shared memory that no other program attaches. A child that has ended, or runs another
-    program by now, is not counted: it has no views.
+    A fork attaches a segment of shared memory once more; a child that has ended, or runs another program, does not.
     """
 
     def __init__(self) -> None:
@@ -117,8 +116,7 @@ class ForkSentinel:
     def noticed(self) -> int:
         """Return a number that grows when there is a child that was not announced; call it after a last view ends.
 
-        If it is what it was before a view was made, no living child has inherited that view, other than by an
-        announced fork.
+        If it is unchanged since before a view was made, no living child has that view by an unannounced fork.
         """
         segment = self._segment
         if segment is None:

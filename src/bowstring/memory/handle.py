@@ -29,34 +29,16 @@ IPC_TOKEN_BYTES: Final = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Handle:
-    """The name of a region of Bowstring's own; the memory itself travels beside it as a file descriptor.
+    """The name of a region of Bowstring's own; the memory itself travels beside it as a file descriptor."""
 
-    Attributes
-    ----------
-    uuid
-        16 bytes naming the memory.
-    device_uuid
-        16 bytes naming the device.
-    nbytes
-        Size in bytes.
-    arrow_device_type
-        As in the Arrow C Device interface.
-    """
-
-    uuid: bytes
-    device_uuid: bytes
+    uuid: bytes  # 16 bytes naming the memory
+    device_uuid: bytes  # 16 bytes naming the device
     nbytes: int
     arrow_device_type: int
 
     @classmethod
     def of(cls, region: Region) -> Handle:
-        """Return the handle of a region that goes as a file descriptor.
-
-        Raises
-        ------
-        UsageError
-            No other process can map the region.
-        """
+        """Return the handle of a region that goes as a file descriptor, or raise `UsageError`."""
         if region.slab is None or region.slab.fd < 0:
             raise UsageError("the region cannot be shared with another process", found=repr(region))
         return cls(region.uuid, region.device.uuid, region.slab.nbytes, region.device.arrow_device_type)
@@ -67,41 +49,21 @@ class Handle:
 
     @classmethod
     def unpack(cls, data: bytes) -> Handle:
-        """Read a handle.
-
-        Raises
-        ------
-        ProtocolError
-            The bytes are not a handle.
-        """
+        """Read a handle."""
         return cls(*_head(data, _HANDLE.size, _DESCRIPTOR))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LentHandle:
-    """The name of memory that another library allocated, and what the driver needs to open it.
+    """The name of memory that another library allocated: one allocation, whole, into which buffers are offsets.
 
-    It names one allocation, whole: buffers are offsets into it. Its UUID is a hash of all the rest, so memory that
-    was freed and allocated again at the same address has another one, and no peer can forge that of other memory.
-
-    Attributes
-    ----------
-    token
-        64 bytes of the driver (``CUipcMemHandle``), any of which may be zero.
-    buffer_id
-        The driver's number of the allocation; never used again in the process that made it.
-    address
-        Where it lies in the process that made it.
-    exporter
-        The process that allocated it, and keeps it alive.
-    device_uuid, nbytes, arrow_device_type
-        As of a :class:`Handle`; all of the allocation.
+    Its UUID is a hash of the rest: memory allocated there again has another one, and no peer can forge one.
     """
 
-    token: bytes
-    buffer_id: int
-    address: int
-    exporter: Process
+    token: bytes  # 64 bytes of the driver (``CUipcMemHandle``), any of which may be zero
+    buffer_id: int  # the driver's number of the allocation; never used again in the process that made it
+    address: int  # in the process that made it
+    exporter: Process  # the process that allocated it, and keeps it alive
     device_uuid: bytes
     nbytes: int
     arrow_device_type: int
@@ -124,13 +86,7 @@ class LentHandle:
 
     @classmethod
     def unpack(cls, data: bytes) -> LentHandle:
-        """Read a handle.
-
-        Raises
-        ------
-        ProtocolError
-            The bytes are not a handle, or its UUID is not the hash of the rest.
-        """
+        """Read a handle."""
         size = _HANDLE.size + _LENT.size + PROCESS_BYTES
         uuid, device_uuid, nbytes, arrow_device_type = _head(data, size, _CUDA_IPC)
         token, buffer_id, address = _LENT.unpack_from(data, _HANDLE.size)
@@ -147,24 +103,14 @@ class LentHandle:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyedHandle:
-    """Where memory lies in the process that owns it, and the key that a transport reads it with.
-
-    Attributes
-    ----------
-    uuid, device_uuid, nbytes, arrow_device_type
-        As of a :class:`Handle`.
-    address
-        Where it begins in that process.
-    key
-        An rkey of UCX, for connections to the worker that made it.
-    """
+    """Where memory lies in the process that owns it, and the rkey of UCX that its connections read it with."""
 
     uuid: bytes
     device_uuid: bytes
     nbytes: int
     arrow_device_type: int
-    address: int
-    key: bytes
+    address: int  # in the owner
+    key: bytes  # an rkey of UCX, for connections to the worker that made it
 
     def pack(self) -> bytes:
         """Return the 56 bytes of the handle, and the key behind them."""
@@ -173,13 +119,7 @@ class KeyedHandle:
 
     @classmethod
     def unpack(cls, data: bytes) -> KeyedHandle:
-        """Read a handle.
-
-        Raises
-        ------
-        ProtocolError
-            The bytes are not a handle with a key.
-        """
+        """Read a handle."""
         behind = _HANDLE.size + _ADDRESS.size
         if not behind < len(data) <= behind + _LONGEST_KEY:
             raise ProtocolError(
@@ -210,25 +150,13 @@ def check_token(token: bytes) -> None:
 
 
 def handle_of(region: Region) -> Handle | LentHandle:
-    """Return the handle of a region, of the kind that it has.
-
-    Raises
-    ------
-    UsageError
-        No other process can map the region.
-    """
+    """Return the handle of a region, of the kind that it has."""
     handle = region.slab.ipc_handle if region.slab is not None else None
     return handle if isinstance(handle, LentHandle) else Handle.of(region)
 
 
 def unpack_handle(data: bytes) -> Handle | LentHandle | KeyedHandle:
-    """Read a handle of any kind.
-
-    Raises
-    ------
-    ProtocolError
-        The bytes are not a handle.
-    """
+    """Read a handle of any kind."""
     if len(data) < _HANDLE.size:
         raise ProtocolError(
             "a region handle has the wrong length", expected=f"{_HANDLE.size} or more", found=len(data)
@@ -250,24 +178,12 @@ _OVER: Final = (b"Z", b"X")  # has ended, but its parent has not collected its s
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Process:
-    """One process of one machine; no two are equal.
+    """One process of one machine; no two are equal."""
 
-    Attributes
-    ----------
-    boot_id
-        16 bytes that the kernel drew when the machine started.
-    namespace
-        The inode of its PID namespace, in which `pid` means something.
-    started
-        When it started, in clock ticks since the machine did.
-    pid
-        Its number in that namespace.
-    """
-
-    boot_id: bytes
-    namespace: int
-    started: int
-    pid: int
+    boot_id: bytes  # 16 bytes, made when the machine started
+    namespace: int  # inode of its PID namespace
+    started: int  # in clock ticks since the machine started
+    pid: int  # in that namespace
 
     def pack(self) -> bytes:
         """Return the 40 bytes of the name."""
@@ -275,13 +191,7 @@ class Process:
 
     @classmethod
     def unpack(cls, data: bytes) -> Process:
-        """Read a name.
-
-        Raises
-        ------
-        ProtocolError
-            The bytes are not one.
-        """
+        """Read a name."""
         if len(data) != PROCESS_BYTES:
             raise ProtocolError(
                 "the name of a process has the wrong length", expected=PROCESS_BYTES, found=len(data)

@@ -17,20 +17,10 @@ if TYPE_CHECKING:
 
 
 class Finalizer:
-    """Calls ``put(item)`` once, when nothing refers to the finalizer any more, or by `now`.
+    """Calls ``put(item)`` once, when unreferenced or by `now`; in any thread or lock, so `put` must be reentrant.
 
-    ``__del__`` and weak references to ordinary objects are not good enough for memory that is used again: the
-    garbage collector runs them for every object of a dead cycle before it knows whether one of them is resurrected.
-    A NumPy array is invisible to the collector. It dies by its reference count alone, after the last object that
-    holds it. So a finalizer watches an empty array.
-
-    Parameters
-    ----------
-    put
-        May run at any moment, in any thread, inside any lock: it may only append to a deque or put into a
-        :class:`queue.SimpleQueue`, which are made for that.
-    item
-        Its argument, kept alive until then.
+    It watches a NumPy array, invisible to the garbage collector, which runs ``__del__`` of objects that another
+    one of the same dead cycle then resurrects.
     """
 
     __slots__ = ("_call", "_watched")

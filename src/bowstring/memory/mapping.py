@@ -65,15 +65,7 @@ class MappingCache:
         self._watched = False
 
     def open(self, handle: Handle, fd: int) -> Region:
-        """Return the region that `handle` names and `fd` opens, for reading; takes ownership of `fd`.
-
-        Raises
-        ------
-        InvalidRegion
-            The descriptor is not what the handle says, or not sealed.
-        NotOnDevice
-            The region is on a device that this process does not have.
-        """
+        """Return the region that `handle` names and `fd` opens, for reading; takes ownership of `fd`."""
         with self._turn(handle.uuid):
             try:
                 region = self._cached(
@@ -94,13 +86,6 @@ class MappingCache:
         """Return a copy-on-write mapping of the host memory that `handle` names; takes ownership of `fd`.
 
         Each call maps it anew, and the mapping ends with the region: what its user writes is in no other view.
-
-        Raises
-        ------
-        InvalidRegion
-            The descriptor is not what the handle says, or not sealed.
-        NotOnDevice
-            The region is not on the host.
         """
         if handle.arrow_device_type != CPU_DEVICE_TYPE:
             close_descriptor(fd)
@@ -121,15 +106,7 @@ class MappingCache:
         return region
 
     def open_lent(self, handle: LentHandle) -> Region:
-        """Return the memory that `handle` names; in the process that exported it, the memory itself.
-
-        Raises
-        ------
-        InvalidRegion
-            It cannot be opened; the error says why, as far as that is known.
-        NotOnDevice
-            It is on a device that this process does not have.
-        """
+        """Return the memory that `handle` names; in the process that exported it, the memory itself."""
         here = this_process()
         if handle.exporter == here:
             slab = exported_here(handle)
@@ -150,12 +127,7 @@ class MappingCache:
     def open_token(self, token: bytes, device: Device) -> Region:
         """Return the allocation that a CUDA IPC handle names, whole, as far as a device reaches it.
 
-        For handles of programs that say nothing but the driver's 64 bytes.
-
-        Raises
-        ------
-        InvalidRegion
-            It cannot be opened, or `device` is the host.
+        For handles of programs that pass on only the driver's 64 bytes.
         """
         if not isinstance(device, DriverDevice):
             raise InvalidRegion("memory of the host is not lent by handles", found=device.name)

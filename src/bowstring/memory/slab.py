@@ -69,30 +69,7 @@ def close_descriptor(fd: int) -> None:
 
 
 class Slab:
-    """Memory that can be handed to another process.
-
-    Parameters
-    ----------
-    device
-        Where the memory lives.
-    memory
-        The object that keeps it mapped; the mapping ends when nothing refers to it any more.
-    address, nbytes
-        Where it is mapped in this process, and its size in bytes.
-    uuid
-        16 bytes that name this memory and no other, ever.
-    writable
-        Whether this process mapped it for writing (it made the memory).
-    private
-        Whether pages that this process writes become its own, so that nobody else sees what it writes.
-    fd
-        A read-only descriptor for other processes, owned by the slab, or -1 for memory of another process.
-    identity
-        What memory of another process is known by: to the kernel (:func:`identity_of`), or, if it was opened by a
-        handle of the driver's, that handle.
-    ipc_handle
-        The handle of the driver's by which others open memory that another library allocated in this process.
-    """
+    """Memory that can be handed to another process."""
 
     __slots__ = (
         "__weakref__",
@@ -125,25 +102,25 @@ class Slab:
         ipc_handle: object = None,
     ) -> None:
         self.device = device
-        self.memory = memory
+        self.memory = memory  # keeps it mapped
         self.address = address
         self.nbytes = nbytes
-        self.uuid = uuid
-        self.fd = fd
+        self.uuid = uuid  # 16 bytes, never used again
+        self.fd = fd  # read-only, for other processes, and owned; -1 for memory of another process
+        # What memory of another process is known by: `identity_of` it, or the driver's handle that opened it.
         self.identity = identity
-        self.ipc_handle = ipc_handle
-        self.writable = writable
-        self.private = private
+        self.ipc_handle = ipc_handle  # opens memory that another library allocated in this process
+        self.writable = writable  # this process made the memory
+        self.private = private  # copy-on-write: nobody else sees what this process writes
         # Bytes, from its beginning, for which the kernel was asked for large pages.
         self.asked = 0
         # A retired slab is never written again: a reader that was lost may still read it.
         self.retired = False
 
     def prepare(self, nbytes: int) -> int:
-        """Get large pages for the first `nbytes` bytes of fresh memory, as far as the kernel gives some.
+        """Get large pages for the first `nbytes` of fresh memory; return for how many bytes that is done.
 
-        Contents stay. It may take as long as writing the bytes once, and takes memory for all of them. Return for
-        how many of the first bytes that was done by now; all, if there is nothing more to do.
+        Contents stay. It takes memory for all of the bytes, and as long as writing them once.
         """
         most = self.nbytes & -LARGE_PAGE if self.device.is_host else 0
         wanted = min(-(-nbytes // LARGE_PAGE) * LARGE_PAGE, most)
@@ -210,15 +187,7 @@ def fresh_memfd(nbytes: int) -> Descriptor:
 
 
 def reopen(fd: int, flags: int) -> Descriptor:
-    """Open the memory of a descriptor anew, such as for reading only: no writable descriptor leaves the process.
-
-    Raises
-    ------
-    Unsupported
-        There is no /proc to find it in.
-    LimitExceeded
-        This process has no descriptor left.
-    """
+    """Open the memory of a descriptor anew, such as for reading only: no writable descriptor leaves the process."""
     try:
         with needing_descriptor("a region"):
             return Descriptor(os.open(f"/proc/self/fd/{int(fd)}", flags | os.O_CLOEXEC))
@@ -233,17 +202,9 @@ def reopen(fd: int, flags: int) -> Descriptor:
 
 
 def host_slab(device: Device, nbytes: int) -> Slab:
-    """Make host memory of `nbytes` bytes that only this mapping can ever write.
+    """Make host memory that only this mapping can ever write.
 
-    It can neither shrink, nor grow, nor be sealed further, and no process can map it for writing again, not even by
-    opening the descriptor anew.
-
-    Raises
-    ------
-    OutOfBudget
-        The system refuses that much memory.
-    LimitExceeded
-        This process has no descriptor left.
+    It is sealed against all changes of size, and no process can map it for writing, not even by reopening it.
     """
     fd = fresh_memfd(nbytes)
     try:
@@ -261,19 +222,7 @@ def host_slab(device: Device, nbytes: int) -> Slab:
 def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes, *, private: bool = False) -> Slab:
     """Map host memory that another process made. Takes ownership of `fd`, whatever happens.
 
-    Parameters
-    ----------
-    device, fd, nbytes, uuid
-        The host, the descriptor, its size in bytes, and the name of the memory.
-    private
-        Map it copy-on-write instead of for reading only: a page that this process writes becomes its own.
-
-    Raises
-    ------
-    InvalidRegion
-        The descriptor is not a memfd sealed against shrinking and growing, or not of the announced size.
-    LimitExceeded
-        This process has no descriptor left.
+    Read-only, or `private`: copy-on-write, so that a page that this process writes becomes its own.
     """
     try:
         identity = check_sealed(fd, nbytes)
@@ -297,11 +246,9 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes, *, private:
 
 
 def check_sealed(fd: int, nbytes: int) -> tuple[int, int]:
-    """Return the identity of a descriptor's memory (:func:`identity_of`), or raise `InvalidRegion`.
+    """Return the identity of a descriptor's memory; raise `InvalidRegion` if it could shrink or has another size.
 
-    Refused is memory that could shrink under views of it, or is not of the announced size. A file is accepted if it
-    is this user's, has no name, and all of its disk space: then only processes of this user have it open, and those
-    are trusted to leave its length alone, as they are trusted for its contents.
+    A file without a name that has all of its disk space passes: only trusted processes of this user have it open.
     """
     # The seals before the size: a size that was right before it was sealed may have changed.
     refused = _why_not_sealed(fd)
@@ -364,13 +311,7 @@ def mapped(
 ) -> tuple[mmap.mmap, int]:
     """Map the memory of a descriptor; return the object that keeps it mapped, and its address.
 
-    With `filled`, all of its pages are present on return, large ones if the kernel gives them. With `private`,
-    pages that are written become this process's own.
-
-    Raises
-    ------
-    OSError, ValueError
-        The system refuses.
+    `filled`: all pages are present on return. `private`: copy-on-write.
     """
     flags = (mmap.MAP_PRIVATE if private else mmap.MAP_SHARED) | (mmap.MAP_POPULATE if filled else 0)
     # A large page must begin at a multiple of its size, and `mmap.mmap` takes no address, and keeps a descriptor of
@@ -418,13 +359,7 @@ def ask_for_large_pages(address: int, nbytes: int) -> None:
 
 
 def has_page(address: int) -> bool:
-    """Return whether there is a page of memory at an address that this process has mapped.
-
-    Examples
-    --------
-    >>> has_page(_address_of(mmap.mmap(-1, mmap.PAGESIZE)))
-    False
-    """
+    """Return whether there is a page of memory at an address that this process has mapped."""
     seen = ctypes.c_ubyte()
     found = _libc().mincore(address & -mmap.PAGESIZE, 1, ctypes.addressof(seen))
     return found == 0 and bool(seen.value & 1)

@@ -37,17 +37,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 def make_writable_memfd(device: Device, nbytes: int) -> tuple[Slab, int]:
     """Make host memory that another process can write.
 
-    Returns
-    -------
-    slab
-        Mapped for reading; its descriptor is for readers.
-    fd
-        The descriptor by which it is written, owned by the caller.
-
-    Raises
-    ------
-    OutOfBudget
-        The system refuses that much memory.
+    Return a slab mapped for reading, and the descriptor to write by, owned by the caller.
     """
     made = fresh_memfd(nbytes)
     try:
@@ -75,15 +65,7 @@ def make_writable_memfd(device: Device, nbytes: int) -> tuple[Slab, int]:
 def make_writable_file(device: Device, nbytes: int, folder: str) -> tuple[Slab, int]:
     """Make a file without a name that another process can write, with all of its disk space reserved.
 
-    Returns
-    -------
-    slab, fd
-        As for :func:`make_writable_memfd`.
-
-    Raises
-    ------
-    OutOfBudget
-        The disk is full, or the folder cannot be used.
+    Return as :func:`make_writable_memfd`.
     """
     try:
         fd = _unlinked(folder)
@@ -114,15 +96,9 @@ def _named(error: OSError) -> str:
 
 
 def map_writable_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
-    """Map memory that another process owns, for writing. Takes ownership of `fd`, whatever happens.
+    """Map another process's memory for writing, all pages present. Takes ownership of `fd`, whatever happens.
 
-    All of its pages are present when this returns. Children of a fork do not inherit them: nothing could report to
-    the owner that they have stopped writing.
-
-    Raises
-    ------
-    InvalidRegion
-        The descriptor is not what a slab is, or not of that size.
+    Forked children do not inherit the mapping: nothing could report that they have stopped writing.
     """
     try:
         check_sealed(fd, nbytes)
@@ -137,10 +113,9 @@ def map_writable_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab
 
 
 def free_pages(fd: int, nbytes: int, offset: int = 0) -> bool:
-    """Give back memory of a slab that no process reads any more, though some have it mapped still.
+    """Give back whole pages of a slab that is mapped still but read no more; return whether the system did it.
 
-    Size and offset are multiples of the size of a page. A process that reads there finds zeros, and takes memory
-    anew. Return whether the system did it.
+    A process that reads there finds zeros, and takes memory anew.
     """
     try:
         with mmap.mmap(fd, nbytes, offset=offset) as memory:

@@ -23,20 +23,7 @@ _DECIMALS: Final = ("float64", "unscaled")
 
 
 def check_type(name: str, type_: pa.DataType, decimals: str | None) -> None:
-    """Refuse columns that make no tensor.
-
-    Parameters
-    ----------
-    name, type_
-        Of the column.
-    decimals
-        What decimals become: ``"float64"``, ``"unscaled"`` integers, or nothing.
-
-    Raises
-    ------
-    Unsupported
-        Its type makes none.
-    """
+    """Raise `Unsupported` for a column that makes no tensor, as decimals do unless `decimals` says how."""
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
         check_type(f"{name}.element", type_.value_type, decimals)
         return
@@ -59,13 +46,6 @@ def arrays_of(batch: Batch, columns: Sequence[str], decimals: str | None) -> Arr
     """Return some columns of a batch as arrays of numbers, equally long.
 
     Times and dates are integers of their unit. Lists must be equally long in a batch and have two dimensions.
-
-    Raises
-    ------
-    NotExportable
-        A column has nulls.
-    InvalidData
-        Lists of a column differ in length, or an unscaled decimal has more than 64 bits.
     """
     return {name: _array(name, batch[name], decimals) for name in columns}
 

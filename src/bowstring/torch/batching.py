@@ -12,16 +12,9 @@ Arrays = dict[str, Any]
 
 
 def shuffled(batches: Iterable[Arrays], size: int, random: np.random.Generator) -> Iterator[Arrays]:
-    """Yield all rows once, in another order: each waits in a buffer until chance takes it out.
+    """Yield all rows (host memory) once, in another order: each waits in a buffer until chance takes it out.
 
-    Parameters
-    ----------
-    batches
-        The rows; on the host.
-    size
-        How many rows the buffer holds. As many as there are shuffle perfectly; fewer, nearby rows.
-    random
-        What decides.
+    A buffer of `size` rows shuffles perfectly if it holds all of them; else only nearby rows.
     """
     held: Arrays = {}
     for batch in batches:
@@ -61,16 +54,9 @@ def _exchanged(held: Arrays, batch: Arrays, random: np.random.Generator) -> Arra
 
 
 def rebatched(batches: Iterable[Arrays], size: int, *, drop_last: bool) -> Iterator[Arrays]:
-    """Yield the same rows in batches of one size; a batch that lies within one of those that come is a view.
+    """Yield the same rows in batches of `size` rows; the last one may have fewer, unless `drop_last`.
 
-    Parameters
-    ----------
-    batches
-        The rows.
-    size
-        How many rows each batch has, but for the last one.
-    drop_last
-        Whether a last batch of fewer rows is left out.
+    A batch that lies within one of those that come is a view.
     """
     waiting: list[Arrays] = []
     missing = size

@@ -18,17 +18,9 @@ from bowstring.torch.shares import Part, known_rows, parts_of, rows_by_asking
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """What readers of a data set do; the arguments of :class:`bowstring.torch.IterableDataset`.
+    """What readers of a data set do; the arguments of :class:`bowstring.torch.IterableDataset`."""
 
-    Attributes
-    ----------
-    dataset
-        The data set. One without a schema says it when it is read.
-    columns, batch_size, shuffle_buffer, seed, drop_last, even, decimals, device
-        As there.
-    """
-
-    dataset: Dataset
+    dataset: Dataset  # without a schema, that is known when it is read
     columns: tuple[str, ...]
     batch_size: int | None = None
     shuffle_buffer: int = 0
@@ -42,11 +34,6 @@ class Reading:
         """Yield the rows of one epoch that one of several readers takes.
 
         Over all readers each row comes once; with `even` all readers get equally many batches and rows.
-
-        Raises
-        ------
-        Unsupported, NotExportable, InvalidData
-            A column makes no arrays.
         """
         random = np.random.default_rng([self.seed, epoch, index])
         rows = known_rows(self.dataset)

@@ -12,42 +12,18 @@ from bowstring.errors import UsageError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one endpoint.
+    """Rows of one endpoint."""
 
-    Attributes
-    ----------
-    endpoint
-        Its index in the data set.
-    rows
-        How many rows it has.
-    first, last
-        Those that are taken, from the first to before the last.
-    """
-
-    endpoint: int
+    endpoint: int  # its index in the data set
     rows: int
-    first: int
+    first: int  # to before `last`
     last: int
 
 
 def parts_of(rows: Sequence[int], index: int, count: int, *, even: bool) -> list[Part]:
     """Return the rows that one of several readers takes: a contiguous range of all of them.
 
-    Parameters
-    ----------
-    rows
-        How many rows each endpoint has.
-    index, count
-        Which reader, and of how many.
-    even
-        Whether all readers take equally many rows: fewer than `count` rows at the end are left out then.
-
-    Examples
-    --------
-    >>> parts_of([3, 4], 1, 2, even=False)
-    [Part(endpoint=1, rows=4, first=0, last=4)]
-    >>> parts_of([3, 4], 1, 2, even=True)
-    [Part(endpoint=1, rows=4, first=0, last=3)]
+    With `even` all take equally many: fewer than `count` rows at the end are left out.
     """
     total = sum(rows)
     each = total // count
@@ -79,13 +55,7 @@ def known_rows(dataset: Dataset) -> tuple[int, ...] | None:
 
 
 def rows_by_asking(endpoints: Sequence[Endpoint]) -> tuple[int, ...]:
-    """Return how many rows each endpoint has, as its server says.
-
-    Raises
-    ------
-    UsageError
-        It does not know, because the batches are made while they are read.
-    """
+    """Return how many rows each endpoint has, as its server says."""
     found = []
     for endpoint in endpoints:
         with connect(endpoint) as stream:

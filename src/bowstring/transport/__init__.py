@@ -278,15 +278,7 @@ def check_scheme(address: str) -> str:
 
 
 def path_hint(address: object) -> str | None:
-    """Return how the path of a socket's file is given as an address, where an address is such a path alone.
-
-    Examples
-    --------
-    >>> path_hint("tables.sock")
-    "The address of a Unix socket begins with unix:, as in 'unix:tables.sock'."
-    >>> path_hint("tcp://127.0.0.1:4711") is None
-    True
-    """
+    """Return how the path of a socket's file is given as an address, where an address is such a path alone."""
     text = os.fspath(address) if isinstance(address, str | os.PathLike) else b""
     if not isinstance(text, str):
         return None

@@ -29,19 +29,9 @@ def accept_all(
     turned_away: Callable[[], object],
     stopped: Callable[[], bool],
 ) -> None:
-    """Welcome all who connect, until the listener is closed or it is told to stop.
+    """Accept connections until the listener is closed or `stopped` returns true; `welcome` owns each channel.
 
-    Parameters
-    ----------
-    listener
-        Where they come.
-    welcome
-        Called with each connection, which is its own from then on.
-    turned_away
-        Called for each that was not let in. Who waits because no descriptor is left is not one of them: he is
-        taken when there is.
-    stopped
-        Whether to stop; asked about once a second, and after each connection.
+    A connection that waits because no descriptor is left is not turned away: it is accepted later.
     """
     while not stopped():
         try:
@@ -55,18 +45,7 @@ def accept_all(
 
 
 def accept_next(listener: Listener, turned_away: Callable[[], object]) -> Channel | None:
-    """Return the next who connects; ``None`` where nobody came for a second, or who came must wait or go.
-
-    Parameters
-    ----------
-    listener, turned_away
-        As for :func:`accept_all`.
-
-    Raises
-    ------
-    ClosedError
-        The listener is closed: nobody comes any more.
-    """
+    """Return the next connection; ``None`` if there was none for a second, or it was refused or has to wait."""
     try:
         channel = listener.accept(_ACCEPT_SECONDS)
         if channel is not None and not channel.authenticated:
@@ -89,17 +68,7 @@ def place_for(
 ) -> tuple[bool, _Session | None]:
     """Return whether one more session may come in, and the session that gives way to it, if one has to.
 
-    A peer that connects and does not authenticate keeps no other peer out: the first of these gives way.
-
-    Examples
-    --------
-    >>> (
-    ...     place_for(["known", "unknown"], 3, "unknown".__eq__),
-    ...     place_for(["known", "unknown"], 2, "unknown".__eq__),
-    ... )
-    ((True, None), (True, 'unknown'))
-    >>> place_for(["known", "known"], 2, "unknown".__eq__)
-    (False, None)
+    The first unauthenticated session gives way: such a session keeps no other peer out.
     """
     if len(present) < most:
         return True, None
@@ -117,10 +86,9 @@ _EVICTED: Final = 8
 
 
 class Unauthenticated:
-    """The peers of all servers of this process that came over a network and have not been let in, oldest first.
+    """The sessions of all servers of this process whose network peers are not authenticated yet, oldest first.
 
-    They may have a share of the descriptors that this process may open, so that it can open files and serve readers
-    whatever comes: of more than that, or where few descriptors are left, those that came first are closed.
+    Beyond a share of the process's descriptors the oldest are closed: readers and files need the rest.
     """
 
     def __init__(self) -> None:
@@ -152,17 +120,7 @@ class Unauthenticated:
             )
 
     def enter(self, session: Any, is_unknown: Callable[[], bool], close: Callable[[], object]) -> None:
-        """Add a session.
-
-        Parameters
-        ----------
-        session
-            What `leave` is called with when it is over.
-        is_unknown
-            Whether its peer has not been let in yet.
-        close
-            Hangs up, and does not wait.
-        """
+        """Add a session until `leave`; `close` hangs up without waiting."""
         with self._changed:
             self._sessions[session] = is_unknown, close
 
@@ -209,27 +167,13 @@ UNAUTHENTICATED_BYTES: Final = 4096
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Restriction:
-    """Bounds for what a channel receives, beside its ``limits``, until they are taken away.
+    """Bounds for a connection as a whole, until its peer is authenticated.
 
-    A deadline for each wait is none for a peer that sends a byte now and then, and bounds for each message are none
-    for one that sends many. These hold for the connection as a whole.
-
-    Parameters
-    ----------
-    until
-        When the peer must be let in at the latest, on the monotonic clock.
-    nbytes
-        Most bytes of the connection, framing included; ``None`` for any number.
-
-    Examples
-    --------
-    >>> Restriction.within(10.0).check(100)
-    >>> Restriction.within(10.0).check(5000)
-    Traceback (most recent call last):
-    bowstring.errors.LimitExceeded: the peer sends too much before it is let in; ...
+    A deadline per wait, or a bound per message, would not stop a peer that sends a little now and then.
     """
 
-    until: float
+    until: float  # latest time of authentication, on the monotonic clock
+    # Most bytes of the connection, framing included; ``None`` for any number.
     nbytes: int | None = UNAUTHENTICATED_BYTES
 
     @classmethod
@@ -243,13 +187,7 @@ class Restriction:
         return max(0.0, self.until - time.monotonic())
 
     def check(self, end: int) -> None:
-        """Refuse a message that ends behind so many bytes of the connection.
-
-        Raises
-        ------
-        LimitExceeded
-            These are too many.
-        """
+        """Raise `LimitExceeded` if a message ends, at byte `end` of the connection, behind the bound."""
         if self.nbytes is not None and end > self.nbytes:
             raise LimitExceeded(
                 "the peer sends too much before it is let in",
@@ -258,13 +196,7 @@ class Restriction:
             )
 
     def check_time(self) -> None:
-        """Refuse to wait any longer.
-
-        Raises
-        ------
-        DeadlineExceeded
-            The time is over.
-        """
+        """Raise `DeadlineExceeded` once the time is over."""
         if time.monotonic() >= self.until:
             raise DeadlineExceeded(
                 "the peer was not let in in time", hint="Limits.connect_timeout bounds it."

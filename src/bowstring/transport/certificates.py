@@ -122,26 +122,14 @@ def _no_password() -> str:
 
 
 def server_context(tls: TlsConfig | ssl.SSLContext | None) -> ssl.SSLContext:
-    """Return what a server shakes hands by.
-
-    Raises
-    ------
-    UsageError
-        There is nothing to do so by, or it is for clients.
-    """
+    """Return the context for a server's handshakes; raise `UsageError` for a missing one or one for clients."""
     if isinstance(tls, ssl.SSLContext):
         return _of_side(tls, ssl.PROTOCOL_TLS_SERVER)
     return _checked(tls or TlsConfig()).for_server()
 
 
 def client_context(tls: TlsConfig | ssl.SSLContext | None) -> ssl.SSLContext:
-    """Return what a client shakes hands by.
-
-    Raises
-    ------
-    UsageError
-        It is for servers.
-    """
+    """Return the context for a client's handshakes; raise `UsageError` for one for servers."""
     if isinstance(tls, ssl.SSLContext):
         return _of_side(tls, ssl.PROTOCOL_TLS_CLIENT)
     if tls is None:
@@ -163,10 +151,9 @@ def asks_certificates(tls: TlsConfig | ssl.SSLContext | None) -> bool:
 
 
 def names_in(context: ssl.SSLContext) -> list[str]:
-    """Return the hosts that the certificate of a server names; none where it cannot be read, as with TLS 1.2 and
-    certificates of clients.
+    """Return the hosts that a server's certificate names; empty if it cannot be read, as with TLS 1.2.
 
-    `ssl` shows a certificate to a client only, so this asks the server for it, in memory.
+    `ssl` shows a certificate only to a client, so this makes a handshake in memory.
     """
     seen, trusting = (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) for _ in range(2))
     seen.check_hostname = trusting.check_hostname = False

@@ -55,13 +55,7 @@ class Arrivals:
         self._groups.append(_Group(first, end, descriptors))
 
     def claim(self, count: int, begin: int, end: int) -> tuple[int, ...]:
-        """Return the descriptors of the message that lies at ``[begin, end)`` of the stream.
-
-        Raises
-        ------
-        ProtocolError
-            They are not as many as the header says, or there are some that belong to no header.
-        """
+        """Return the descriptors of the message that lies at ``[begin, end)`` of the stream."""
         if not (count or self._groups):
             return ()
         found: Sequence[int] = ()
@@ -88,15 +82,7 @@ class Arrivals:
 
 
 class Usage:
-    """Counts the calls that use a descriptor, and says when it is closed and none of them is left.
-
-    Attributes
-    ----------
-    closed
-        ``close`` was called.
-    abandoned
-        This is a forked child, and the descriptor is the parent's.
-    """
+    """Counts the calls that use a descriptor, and says when it is closed and none of them is left."""
 
     def __init__(self) -> None:
         # Re-entrant: the collector may run a finalizer that closes this very thing inside these few lines.
@@ -104,16 +90,10 @@ class Usage:
         self._users = 0
         self._released = False
         self.closed = False
-        self.abandoned = False
+        self.abandoned = False  # this is a forked child: the descriptor is the parent's
 
     def enter(self, owner: object) -> None:
-        """Begin to use the descriptor of ``owner``.
-
-        Raises
-        ------
-        ForkedError, ClosedError
-            It is not there for us, or no longer.
-        """
+        """Begin to use the descriptor of ``owner``."""
         if self.abandoned:
             raise forked(owner)
         with self._lock:

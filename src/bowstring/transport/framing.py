@@ -1,27 +1,9 @@
-"""How messages follow one another on a byte stream (``unix:`` and ``tcp:``).
+"""How messages follow one another on a byte stream (``unix:`` and ``tcp:``): a header of 24 bytes, then the body.
 
-Each message is a header of 24 bytes, little-endian, and then its body:
-
-====== ======= ============ =====================================================================
-offset type    name         meaning
-====== ======= ============ =====================================================================
-0      3 bytes magic        ``BOW``
-3      u8      version      1, of this framing
-4      u8      kind         0: untagged, 1: tagged
-5      u8      flags        0; any other bit is refused
-6      u16     attachments  number of file descriptors that belong to this message; 0 on ``tcp:``
-8      u64     tag          the tag; 0 in an untagged message
-16     u64     length       bytes of the body that follows, without padding
-====== ======= ============ =====================================================================
-
-There is no greeting: the first bytes of a foreign protocol are refused as what they are. A length is held
-against :class:`~bowstring.limits.Limits` before anything is allocated: ``metadata_bytes`` for an untagged
-message, ``message_bytes`` for a tag whose top byte is 0 or 1 (the bodies of Dissociated IPC),
-``control_bytes`` for every other tag.
-
-File descriptors (``unix:`` only) travel with the first byte of the header of their message: whoever sends a
-message with descriptors begins a new ``sendmsg`` with its header, and never attaches more than 253 (the
-kernel's bound for one ``SCM_RIGHTS``). The number in the header must equal the number received.
+``docs/protocol.md`` describes the header. A length is held against :class:`~bowstring.limits.Limits` before
+anything is allocated: `metadata_bytes` for an untagged message, `message_bytes` for a tag whose top byte is 0 or
+1, `control_bytes` for every other tag. Descriptors (``unix:``) travel with the first byte of the header of their
+message, at most 253 (``SCM_RIGHTS``), and their number must equal that in the header.
 """
 
 from __future__ import annotations
@@ -62,13 +44,7 @@ class Header(NamedTuple):
 
 
 def pack_header(tag: int | None, attachments: int, length: int) -> bytes:
-    """Return the 24 bytes of a header.
-
-    Examples
-    --------
-    >>> pack_header(None, 0, 5).hex(" ", 8)
-    '424f570100000000 0000000000000000 0500000000000000'
-    """
+    """Return the 24 bytes of a header."""
     if tag is None:
         return _HEADER.pack(_MAGIC, _VERSION, _UNTAGGED, 0, attachments, 0, length)
     return _HEADER.pack(_MAGIC, _VERSION, _TAGGED, 0, attachments, tag, length)
@@ -77,21 +53,7 @@ def pack_header(tag: int | None, attachments: int, length: int) -> bytes:
 def decode_header(
     source: memoryview | bytes | bytearray, offset: int, limits: Limits, most_attachments: int
 ) -> Header:
-    """Decode the header at ``offset`` and hold it against the bounds.
-
-    Raises
-    ------
-    ProtocolError
-        No header, one of another version, or more attachments than the transport carries.
-    LimitExceeded
-        The body is longer than ``limits`` allow.
-
-    Examples
-    --------
-    >>> from bowstring.limits import DEFAULT_LIMITS
-    >>> decode_header(pack_header(7, 0, 5), 0, DEFAULT_LIMITS, 0)
-    Header(tag=7, attachments=0, length=5)
-    """
+    """Decode the header at ``offset`` and hold it against the bounds."""
     magic, version, kind, flags, attachments, tag, length = _HEADER.unpack_from(source, offset)
     if magic != _MAGIC or version != _VERSION:
         check_beginning(bytes(source[offset : offset + HEADER_BYTES]))
@@ -110,14 +72,7 @@ def decode_header(
 
 
 def whole_messages(data: bytes, limits: Limits, most_attachments: int) -> list[Framed]:
-    """Return the messages that are whole in some bytes, as far as no bound or rule may be broken.
-
-    Examples
-    --------
-    >>> from bowstring.limits import DEFAULT_LIMITS
-    >>> whole_messages(pack_header(7, 0, 2) + b"ab" + pack_header(8, 0, 5) + b"cd", DEFAULT_LIMITS, 0)
-    [Framed(tag=7, attachments=0, body=b'ab')]
-    """
+    """Return the messages that are whole in some bytes, as far as no bound or rule may be broken."""
     longest = min(limits.metadata_bytes, limits.message_bytes, limits.control_bytes)
     messages: list[Framed] = []
     at = 0
@@ -134,20 +89,7 @@ def whole_messages(data: bytes, limits: Limits, most_attachments: int) -> list[F
 
 
 def check_beginning(begun: bytes) -> None:
-    """Refuse bytes that are not the beginning of a header, however few they are.
-
-    Raises
-    ------
-    ProtocolError
-        The peer speaks something else, or another version.
-
-    Examples
-    --------
-    >>> check_beginning(b"BO")
-    >>> check_beginning(b"GET / HTTP/1.1")
-    Traceback (most recent call last):
-    bowstring.errors.ProtocolError: the peer does not speak Bowstring's framing; ...
-    """
+    """Refuse bytes that are not the beginning of a header, however few they are."""
     magic = begun[: len(_MAGIC)]
     if magic != _MAGIC[: len(magic)]:
         is_tls = begun[:1] in (b"\x15", b"\x16") and begun[1:2] in (b"", b"\x03")
@@ -166,20 +108,7 @@ def check_beginning(begun: bytes) -> None:
 
 
 def check_length(tag: int | None, length: int, limits: Limits) -> None:
-    """Hold the length of a message against the bound for its kind.
-
-    Raises
-    ------
-    LimitExceeded
-        It is longer.
-
-    Examples
-    --------
-    >>> from bowstring.limits import DEFAULT_LIMITS
-    >>> check_length(2 << 56, 1 << 20, DEFAULT_LIMITS)
-    Traceback (most recent call last):
-    bowstring.errors.LimitExceeded: a message is longer than Limits.control_bytes; ...
-    """
+    """Hold the length of a message against the bound for its kind."""
     if tag is None:
         name, most = "metadata_bytes", limits.metadata_bytes
     elif tag >> 56 <= _HIGHEST_BODY_TYPE:
@@ -211,15 +140,7 @@ class Run:
 
 
 def gathered(messages: Sequence[Message], check: Callable[[tuple[object, ...]], None]) -> list[Run]:
-    """Return what goes out in one call each: a message with descriptors begins a run of its own.
-
-    Parameters
-    ----------
-    messages
-        In order.
-    check
-        Refuses attachments.
-    """
+    """Return the messages of each ``sendmsg`` call, in order: one with descriptors begins a call of its own."""
     runs: list[Run] = []
     run: Run | None = None
     for message in messages:
@@ -266,18 +187,7 @@ Prepare = Callable[[int], int]
 
 
 def lazy_memory(nbytes: int) -> memoryview:
-    """Return fresh writable memory that takes pages as it is written: a length is only a claim.
-
-    Raises
-    ------
-    LimitExceeded
-        There is no memory for it.
-
-    Examples
-    --------
-    >>> lazy_memory(3).nbytes
-    3
-    """
+    """Return fresh writable memory that takes pages as it is written: a length is only a claim."""
     try:
         # Memory of a `bytearray` is filled with zeros, and so all there at once.
         fresh: Any = bytearray(nbytes) if nbytes <= _EAGER else np.empty(nbytes, np.uint8)
@@ -295,21 +205,7 @@ class Place(NamedTuple):
 
 
 def landing(tag: int | None, length: int, land: Land | None) -> Place:
-    """Return where a body lands: a tagged one in what ``land`` gives, any other in fresh memory.
-
-    Raises
-    ------
-    UsageError
-        ``land`` gave memory of another length, read-only, or in strides.
-    LimitExceeded
-        There is no memory for it.
-
-    Examples
-    --------
-    >>> place = bytearray(4)
-    >>> landing(7, 4, lambda tag, nbytes: place).view.obj is place
-    True
-    """
+    """Return where a body lands: a tagged one in what ``land`` gives, any other in fresh memory."""
     if tag is None or land is None:
         fresh = lazy_memory(length)
         return Place(fresh, None, fresh)

@@ -289,13 +289,7 @@ class InprocListener(Listener):
 
 
 def listen(address: str, limits: Limits) -> Listener:
-    """Listen on ``inproc:name``, or under a new name for ``inproc:``.
-
-    Raises
-    ------
-    UsageError
-        The name is in use.
-    """
+    """Listen on ``inproc:name``, or under a new name for ``inproc:``."""
     name = _name_of(address) or secrets.token_hex(6)
     listener = InprocListener(name, limits)
     if _listeners.setdefault(name, listener) is not listener:
@@ -304,15 +298,7 @@ def listen(address: str, limits: Limits) -> Listener:
 
 
 def dial(address: str, limits: Limits, deadline: float) -> InprocChannel:
-    """Connect to ``inproc:name``.
-
-    Raises
-    ------
-    BrokenError
-        Nobody listens there.
-    DeadlineExceeded
-        The server did not take the connection in time.
-    """
+    """Connect to ``inproc:name``."""
     milliseconds(deadline, "deadline")
     listener = _listeners.get(_name_of(address))
     if listener is None:

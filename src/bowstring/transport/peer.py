@@ -186,13 +186,7 @@ def milliseconds(seconds: float, name: str) -> int:
 
 
 def timeval(seconds: float) -> bytes:
-    """Return a wait as ``SO_RCVTIMEO`` and ``SO_SNDTIMEO`` want it.
-
-    Examples
-    --------
-    >>> timeval(1.5) == struct.pack("@ll", 1, 500_000)
-    True
-    """
+    """Return a wait as ``SO_RCVTIMEO`` and ``SO_SNDTIMEO`` want it."""
     whole, part = divmod(seconds, 1)
     return struct.pack("@ll", int(whole), int(part * 1e6))
 
@@ -207,8 +201,7 @@ def _pidfd_of_socket(sock: socket.socket) -> int | None:
 def _pidfd_of_number(pid: int, known_at: float) -> tuple[int | None, bool]:
     """Return a pidfd for a process number, and whether its process is already gone.
 
-    The number may have been given to another process since; one that started after the connection was
-    known cannot be the peer.
+    The number may be reused: a process that started after the connection was known cannot be the peer.
     """
     try:
         pidfd = Descriptor(os.pidfd_open(pid))

@@ -31,33 +31,22 @@ _LEAST: Final = 8
 
 
 class Rows:
-    """What is foreseen, and a row of bytes for all that lies before each body: header, untagged message, header.
-
-    Attributes
-    ----------
-    before
-        Bytes of a row.
-    most
-        How many are read at once.
-    begun
-        How many bytes of the first row and its body are there already, because a call came to its end inside that
-        body. As long as there are any, nothing else can be received.
-    landing
-        Whether the rest of a body is waited for just now.
-    """
+    """What is foreseen, and a row of bytes for all that lies before each body: header, untagged message, header."""
 
     def __init__(self, untagged: int, body: int, kind: int, count: int) -> None:
-        self.before = 2 * HEADER_BYTES + untagged
+        self.before = 2 * HEADER_BYTES + untagged  # bytes of a row
         self.body = body
+        # Bytes of the first row and its body that are there, because a call ended inside that body; until it is
+        # complete nothing else can be received.
         self.begun = self._next = 0
-        self.landing = False
+        self.landing = False  # the rest of a body is waited for
         self._first = pack_header(None, 0, untagged)
         second = pack_header(kind << _KIND_SHIFT, 0, body)
         self._second = second[:_TAG], second[_KIND:]
         self._view = memoryview(bytearray(self.before * count))
         self._befores = cut(self._view, self.before)
         self._table = np.frombuffer(self._view, np.uint8).reshape(count, self.before)
-        self.most = count
+        self.most = count  # rows that are read at once
         self._likely = count
 
     @classmethod

@@ -30,29 +30,12 @@ _OURS = re.compile(r"(\d+)-[0-9a-f]{12}\.sock")
 
 
 def address_of(path: str) -> str:
-    """Return the address of a socket file.
-
-    Examples
-    --------
-    >>> address_of("/tmp/a b.sock")
-    'unix:/tmp/a%20b.sock'
-    """
+    """Return the address of a socket file."""
     return "unix:" + urllib.parse.quote(os.fsencode(path), safe=_PLAIN)
 
 
 def path_of(address: str) -> str | None:
-    """Return the absolute path that an address names, ``None`` when it names none.
-
-    Raises
-    ------
-    UsageError
-        No address of a Unix socket, one with a query, or a path of more than 107 bytes whose name has more than 80.
-
-    Examples
-    --------
-    >>> path_of("unix:/tmp/a%20b.sock"), path_of("unix:///tmp/x.sock"), path_of("unix:")
-    ('/tmp/a b.sock', '/tmp/x.sock', None)
-    """
+    """Return the absolute path that an address names, ``None`` when it names none."""
     path = _path_in(address)
     # Elsewhere it means another file when the process has changed its folder.
     return path if path is None or path.startswith("/") else _absolute(path)
@@ -87,21 +70,11 @@ def _absolute(path: str) -> str:
 
 
 class SocketFile:
-    """A socket file that this process made.
-
-    Parameters
-    ----------
-    path
-        Where it lies, absolute.
-    identity
-        Device and inode, which tell it from a file that has taken its name since.
-    chosen
-        Whether it lies in the private folder, since no path was given.
-    """
+    """A socket file that this process made."""
 
     def __init__(self, path: str, identity: tuple[int, int], *, chosen: bool) -> None:
         self.path = path
-        self._identity = identity
+        self._identity = identity  # device and inode: a later file of that name is another one
         self._chosen = chosen
 
     @classmethod
@@ -109,12 +82,6 @@ class SocketFile:
         """Bind ``sock`` to ``path`` (or to a new one in a private folder) with mode 0600, and listen.
 
         A file that an ended server left behind is replaced.
-
-        Raises
-        ------
-        UsageError
-            The name is too long, its folder is not there or not safe, a server listens there, or it is a file
-            of another kind.
         """
         chosen = path is None
         if path is None:
@@ -144,13 +111,7 @@ class SocketFile:
             return False
 
     def made_anew(self, sock: socket.socket) -> SocketFile:
-        """Bind another socket to the path, whose file somebody has removed, maybe with its folder.
-
-        Raises
-        ------
-        UsageError
-            A server or a file of another kind has taken the name, or the folder cannot be made or is not safe.
-        """
+        """Bind another socket to the path, whose file somebody has removed, maybe with its folder."""
         folder = os.path.dirname(self.path)
         try:
             if self._chosen:
@@ -176,12 +137,6 @@ def runtime_folder() -> str:
     """Return a folder that only this user can enter, and make it where it is not there.
 
     It lies in ``$XDG_RUNTIME_DIR`` where that belongs to this user, else in the folder for temporary files.
-
-    Raises
-    ------
-    UsageError
-        It cannot be made, another user owns its name or may enter it, or others may rename what is in
-        ``$XDG_RUNTIME_DIR``.
     """
     uid = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -209,11 +164,6 @@ def connectable(path: str) -> Iterator[str]:
     """Give a path of at most 107 bytes that leads to a socket, for the time of a ``with`` block.
 
     A longer one leads through the descriptor of its folder.
-
-    Raises
-    ------
-    OSError
-        The folder cannot be opened.
     """
     if _fits(path):
         yield path
@@ -292,13 +242,7 @@ def _bind(sock: socket.socket, folder: int, path: str) -> None:
 
 
 def _remove_abandoned(folder: int, path: str) -> None:
-    """Remove a socket file that nobody listens on.
-
-    Raises
-    ------
-    UsageError
-        Somebody does, or it is no socket.
-    """
+    """Remove a socket file that nobody listens on."""
     name = os.path.basename(path)
     if not stat.S_ISSOCK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         raise UsageError("a file of another kind is in the way of the socket", where=path)

@@ -52,19 +52,7 @@ _SILENT = -1
 
 
 class StreamChannel(InUse, Channel):
-    """Messages over a connected stream socket, which the channel owns from now on.
-
-    Parameters
-    ----------
-    sock
-        A connected stream socket.
-    address
-        What was dialled or listened on.
-    peer
-        Who is at the other end.
-    limits
-        Bounds for what is received.
-    """
+    """Messages over a connected stream socket, which the channel owns from now on."""
 
     most_attachments = 0
 
@@ -215,13 +203,7 @@ class StreamChannel(InUse, Channel):
             raise
 
     def take(self, messages: Sequence[Framed]) -> list[tuple[object, ...]]:
-        """Receive messages that `peek` has shown, the first ones; return what came beside each.
-
-        Raises
-        ------
-        ProtocolError
-            Attachments do not fit the messages.
-        """
+        """Receive messages that `peek` has shown, the first ones; return what came beside each."""
         found: list[tuple[object, ...]] = self._alone(self._take_whole, messages)
         return found
 

@@ -46,10 +46,9 @@ class TcpChannel(StreamChannel):
         super().__init__(sock, address, peer, limits)
 
     def _fill_and_look(self, body: memoryview) -> int:
-        """Read what is there of a body, and what lies between it and the next one; return the bytes of the body.
+        """Read a body and, in the same system call, what precedes the next one; return the bytes of the body.
 
-        So one call does for a message, where they come faster than we take them. What is between is as long as it
-        was the last time, mostly; more of the next body would only have to be copied into its place.
+        As much as preceded the last body: more would be bytes of the next body, which would have to be copied.
         """
         self._start = self._end = 0
         got = self._read_now([body, self._ahead_view[: self._between]], body.nbytes)
@@ -146,10 +145,9 @@ def set_options(sock: socket.socket) -> None:
 
 
 def _hold_nothing_back(sock: socket.socket) -> None:
-    """Let the kernel not look for a bottleneck between two processes of one machine, where there is none.
+    """Turn pacing off between two processes of one machine.
 
-    What many servers have for real networks (BBR) takes every delay of a reader for one, and paces by it: 64 KiB
-    messages then went at two thirds of their rate.
+    BBR takes every delay of a reader for a bottleneck: 64 KiB messages went at two thirds of their rate.
     """
     # Every kernel has it, and lets everybody choose it, unless somebody forbade just that. A peer that is gone
     # already has no address.
@@ -171,24 +169,12 @@ class TcpListener(SocketListener):
 
 
 def listen(address: str, limits: Limits) -> Listener:
-    """Listen on ``tcp://host:port``; loopback and a free port where they are left out.
-
-    Raises
-    ------
-    UsageError
-        The address means nothing, is not one of this machine, or is in use.
-    """
+    """Listen on ``tcp://host:port``; loopback and a free port where they are left out."""
     return TcpListener(listening(address), limits)
 
 
 def listening(address: str) -> socket.socket:
-    """Return a socket that listens on ``scheme://host:port``.
-
-    Raises
-    ------
-    UsageError
-        As for :func:`listen`.
-    """
+    """Return a socket that listens on ``scheme://host:port``."""
     host, port = host_and_port(address)
     failure: OSError | None = None
     for family, place in look_up(address, host, port):
@@ -209,29 +195,13 @@ def listening(address: str) -> socket.socket:
 
 
 def dial(address: str, limits: Limits, deadline: float) -> TcpChannel:
-    """Connect to ``tcp://host:port``, trying every address of the host within ``deadline`` seconds.
-
-    Raises
-    ------
-    BrokenError
-        Nobody listens there.
-    DeadlineExceeded
-        Nobody answered in time.
-    UsageError
-        The address means nothing.
-    """
+    """Connect to ``tcp://host:port``, trying every address of the host within ``deadline`` seconds."""
     sock, peer = connected(address, deadline)
     return TcpChannel(sock, address, peer, limits)
 
 
 def connected(address: str, deadline: float) -> tuple[socket.socket, Peer]:
-    """Return a socket that is connected to ``scheme://host:port``, and who is at its other end.
-
-    Raises
-    ------
-    BrokenError, DeadlineExceeded, UsageError
-        As for :func:`dial`.
-    """
+    """Return a socket that is connected to ``scheme://host:port``, and who is at its other end."""
     milliseconds(deadline, "deadline")
     host, port = host_and_port(address)
     if port == 0:
@@ -268,18 +238,7 @@ def _connect(sock: socket.socket, place: tuple[object, ...], end: float) -> None
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether nobody off this machine can reach the address; a name is looked up.
-
-    Raises
-    ------
-    UsageError
-        The address means nothing, or its name is unknown.
-
-    Examples
-    --------
-    >>> is_loopback("tcp://[::1]:4711"), is_loopback("tcp://192.0.2.1:4711"), is_loopback("tcp://")
-    (True, False, True)
-    """
+    """Return whether nobody off this machine can reach the address; a name is looked up."""
     host, port = host_and_port(address)
     return all(_is_loopback(str(place[0])) for _, place in look_up(address, host, port))
 
@@ -292,18 +251,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Return host and port of an address; loopback and 0 where they are left out.
-
-    Raises
-    ------
-    UsageError
-        It is not ``scheme://host:port``.
-
-    Examples
-    --------
-    >>> host_and_port("tls://[::1]:4711"), host_and_port("tcp://")
-    (('::1', 4711), ('127.0.0.1', 0))
-    """
+    """Return host and port of an address; loopback and 0 where they are left out."""
     scheme = address.partition(":")[0]
     with contextlib.suppress(ValueError):
         parts = urllib.parse.urlsplit(address)
@@ -320,13 +268,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def look_up(address: str, host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[object, ...]]]:
-    """Return the families and addresses of a host.
-
-    Raises
-    ------
-    UsageError
-        There is none.
-    """
+    """Return the families and addresses of a host."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -335,13 +277,7 @@ def look_up(address: str, host: str, port: int) -> list[tuple[socket.AddressFami
 
 
 def spelled(place: object) -> str:
-    """Return a socket's address as it stands in a URI.
-
-    Examples
-    --------
-    >>> spelled(("127.0.0.1", 4711)), spelled(("::1", 4711, 0, 0))
-    ('127.0.0.1:4711', '[::1]:4711')
-    """
+    """Return a socket's address as it stands in a URI."""
     assert isinstance(place, tuple)
     host, port = place[0], place[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

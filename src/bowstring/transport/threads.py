@@ -110,20 +110,7 @@ _idle: dict[_Worker, None] = {}
 
 
 def run_in_thread(target: Callable[..., object], *args: Any, name: str) -> Work:
-    """Call `target` in a daemon thread, one that waits for work if there is one.
-
-    Raises
-    ------
-    LimitExceeded
-        No thread waits for work, and the system gives no other one.
-
-    Examples
-    --------
-    >>> heard = []
-    >>> run_in_thread(heard.append, 1, name="example").join(10.0)
-    >>> heard
-    [1]
-    """
+    """Call `target` in a daemon thread, one that waits for work if there is one."""
     work = Work(target, args, name)
     try:
         worker, _ = _idle.popitem()

@@ -1,11 +1,8 @@
 """``tls:``, the messages of ``tcp:`` inside TLS 1.3, by the standard library's ``ssl``.
 
-``ssl.SSLSocket`` cannot gather and scatter, and two threads cannot use it at a time. So the socket stays what it is
-for ``tcp:``, and the encryption stands between it and the framing: `ssl.SSLObject` over two buffers in memory. One
-system call moves many records so, and waits for the network happen outside of the lock that OpenSSL needs.
-
-The handshake belongs to the first call that sends or receives, and to its deadline: listening and dialling wait for
-no peer that says nothing.
+``ssl.SSLSocket`` cannot gather and scatter, nor serve two threads at a time. So `ssl.SSLObject` encrypts between
+two buffers in memory: one system call moves many records, and waits for the network happen outside OpenSSL's lock.
+The first call that sends or receives makes the handshake, within its deadline: a silent peer blocks no listener.
 """
 
 from __future__ import annotations
@@ -64,23 +61,7 @@ _RECORD: Final = (16 << 10) + 256
 
 
 class TlsChannel(tcp.TcpChannel):
-    """One end of a TLS connection.
-
-    Parameters
-    ----------
-    sock
-        A connected stream socket.
-    address
-        What was dialled or listened on.
-    peer
-        Who is at the other end.
-    limits
-        Bounds for what is received.
-    context
-        What to shake hands by.
-    host
-        The host that was dialled, which the server's certificate must name; ``None`` at the server.
-    """
+    """One end of a TLS connection; `host` is what the server's certificate must name, ``None`` at the server."""
 
     scheme = "tls"
 
@@ -112,19 +93,7 @@ class TlsChannel(tcp.TcpChannel):
     # -- the handshake -------------------------------------------------------------------------------------
 
     def _shake(self, *, wait: bool) -> bool:
-        """Take the handshake on, as far as it goes at once, or in a slice of time; return whether it is done.
-
-        Raises
-        ------
-        AccessDenied
-            One of the ends does not trust the certificate of the other.
-        ProtocolError
-            The peer speaks something else.
-        LimitExceeded
-            It says too much.
-        BrokenError
-            The connection is lost.
-        """
+        """Take the handshake on, as far as it goes at once, or in a slice of time; return whether it is done."""
         if not self._shaking.acquire(timeout=_SLICE if wait else 0):
             return False
         try:
@@ -326,15 +295,7 @@ class TlsChannel(tcp.TcpChannel):
         return got, False
 
     def _pull(self, wanted: int, *, wait: bool) -> int:
-        """Take records from the socket; return how many bytes, 0 at the end.
-
-        Raises
-        ------
-        BlockingIOError
-            None came.
-        LimitExceeded
-            The peer is not let in yet, and sends too much beside its messages.
-        """
+        """Take records from the socket; return how many bytes, 0 at the end."""
         restricted = self.restriction is not None
         size = _LITTLE if restricted else _FEW if wanted <= _FEW else _MANY
         if len(self._raw) < size:
@@ -395,13 +356,7 @@ class TlsListener(SocketListener):
 
 
 def listen(address: str, limits: Limits, tls: TlsConfig | ssl.SSLContext | None = None) -> Listener:
-    """Listen on ``tls://host:port``; loopback and a free port where they are left out.
-
-    Raises
-    ------
-    UsageError
-        The address means nothing, is not one of this machine, or is in use; or there is no certificate.
-    """
+    """Listen on ``tls://host:port``; loopback and a free port where they are left out."""
     context = server_context(tls)
     host = tcp.host_and_port(address)[0]
     sock = tcp.listening(address)
@@ -417,15 +372,6 @@ def dial(
     """Connect to ``tls://host:port``, trying every address of the host within ``deadline`` seconds.
 
     Whether the server is trusted is found out by the first call that sends or receives.
-
-    Raises
-    ------
-    BrokenError
-        Nobody listens there.
-    DeadlineExceeded
-        Nobody answered in time.
-    UsageError
-        The address means nothing, or a certificate cannot be read.
     """
     context = client_context(tls)
     host = tcp.host_and_port(address)[0].partition("%")[0]

@@ -198,14 +198,7 @@ class UnixListener(SocketListener):
 
 
 def listen(address: str, limits: Limits) -> Listener:
-    """Listen on ``unix:/path/to.sock``, or on a new path in a private folder for ``unix:``.
-
-    Raises
-    ------
-    UsageError
-        The path is too long for a socket, its folder is not there or not safe, a server is
-        listening there already, or it is a file of another kind.
-    """
+    """Listen on ``unix:/path/to.sock``, or on a new path in a private folder for ``unix:``."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         return UnixListener(sock, SocketFile.listen(sock, path_of(address)), limits)
@@ -215,19 +208,7 @@ def listen(address: str, limits: Limits) -> Listener:
 
 
 def dial(address: str, limits: Limits, deadline: float) -> UnixChannel:
-    """Connect to ``unix:/path/to.sock`` within ``deadline`` seconds.
-
-    Raises
-    ------
-    BrokenError
-        Nobody listens there.
-    AccessDenied
-        The socket or its server belongs to another user.
-    DeadlineExceeded
-        The server did not take the connection in time.
-    UsageError
-        The address means nothing.
-    """
+    """Connect to ``unix:/path/to.sock`` within ``deadline`` seconds."""
     milliseconds(deadline, "deadline")
     path = path_of(address)
     if path is None:

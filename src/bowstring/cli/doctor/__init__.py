@@ -38,20 +38,10 @@ _LOOK_SECONDS: Final = 30.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """The findings.
-
-    Attributes
-    ----------
-    groups
-        The checks, by what they are about.
-    topology
-        The GPUs, from NVML; ``None`` if it could not be asked.
-    paths
-        The paths between two processes.
-    """
+    """The findings."""
 
     groups: dict[str, list[Check]]
-    topology: Topology | None
+    topology: Topology | None  # from NVML; ``None`` if it could not be asked
     paths: list[Path]
 
     @property

@@ -26,23 +26,9 @@ class ChildFault(BrokenError):
 
 
 class Child:
-    """A Python process in a group of its own, that takes one JSON line, its order, and prints JSON lines.
+    """A Python process in a group of its own that takes one JSON line, its order, and prints JSON lines.
 
     Leaving the ``with`` block closes its input, waits a moment, kills its group and reaps it.
-
-    Parameters
-    ----------
-    code
-        What it runs.
-    order
-        Its order; by default it waits until it is told one.
-
-    Examples
-    --------
-    >>> with Child("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)") as child:
-    ...     child.line(10)
-    Traceback (most recent call last):
-    bowstring.cli.doctor.child.ChildFault: crashed with signal 11 (SIGSEGV)
     """
 
     def __init__(self, code: str, order: Any = None) -> None:
@@ -79,13 +65,7 @@ class Child:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
 
     def line(self, seconds: float) -> Any:
-        """Return what the next line says.
-
-        Raises
-        ------
-        ChildFault
-            It did not come in time, or the child ended, or it is no JSON.
-        """
+        """Return what the next line says."""
         end = time.monotonic() + seconds
         while b"\n" not in self._ahead:
             if len(self._ahead) > _MOST:

@@ -35,31 +35,15 @@ _ATTRIBUTES: Final = {"VMM": 102, "POSIX descriptors": 103, "GPUDirect RDMA": 11
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
-    """What the look found.
+    """What the look found."""
 
-    Attributes
-    ----------
-    checks
-        Of the driver, NVML, each GPU, and what this process may use of them.
-    devices
-        Names of the GPUs that this process can use: ``"cuda:0"``.
-    topology
-        What NVML tells; ``None`` where the look failed.
-    """
-
-    checks: tuple[Check, ...]
-    devices: tuple[str, ...] = ()
-    topology: Topology | None = None
+    checks: tuple[Check, ...]  # driver, NVML, each GPU, and what this process may use
+    devices: tuple[str, ...] = ()  # that this process can use, such as ``"cuda:0"``
+    topology: Topology | None = None  # from NVML; ``None`` where the look failed
 
 
 class Look:
-    """A look that is under way, so that it takes no time of its own.
-
-    Parameters
-    ----------
-    child
-        Who looks.
-    """
+    """A look that is under way, so that it takes no time of its own."""
 
     def __init__(self, child: Child) -> None:
         self._child = child

@@ -73,13 +73,7 @@ def _tls() -> Check:
 
 
 def version_of(name: str) -> str | None:
-    """Return the version of an installed package, ``None`` where there is none.
-
-    Examples
-    --------
-    >>> version_of("no-such-package") is None
-    True
-    """
+    """Return the version of an installed package, ``None`` where there is none."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -132,18 +126,7 @@ _UCX_WHEELS: Final = ("libucx-cu13", "libucx-cu12")
 
 
 def find_gpu_software(driver_cuda: str | None = None) -> list[Check]:
-    """Return one check for each package.
-
-    Parameters
-    ----------
-    driver_cuda
-        The newest CUDA that the driver knows, such as ``"13.0"``, where that is known.
-
-    Examples
-    --------
-    >>> [check.name for check in find_gpu_software()]
-    ['CuPy', 'cuda.bindings', 'GPU kernels', 'nvCOMP', 'cuDF', 'UCX']
-    """
+    """Return one check for each package."""
     return [
         _cupy(driver_cuda),
         _bindings(driver_cuda),
@@ -168,13 +151,7 @@ def _too_old(driver_cuda: str | None, wanted: int) -> bool:
 
 
 def cuda_extra(extra: str, driver_cuda: str | None) -> str:
-    """Return how to install an extra that is there for each CUDA, for the one that a driver knows.
-
-    Examples
-    --------
-    >>> cuda_extra("cuda", "12.8"), cuda_extra("cuda", None)
-    ("pip install 'bowstring[cuda12]'", "pip install 'bowstring[cuda13]' (or cuda12)")
-    """
+    """Return how to install an extra that is there for each CUDA, for the one that a driver knows."""
     known = _numbers(driver_cuda or "")[:1]
     if known:
         return f"pip install 'bowstring[{extra}{12 if known < (13,) else 13}]'"

@@ -60,28 +60,15 @@ class Obstacle:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Path:
-    """One way from a producer to its reader.
-
-    Attributes
-    ----------
-    name, meaning
-        Which, and what happens on it.
-    tried
-        Whether two processes tried it.
-    first_view
-        Seconds from `connect` to the first batch, in a process that had mapped nothing before.
-    took
-        The path that the bodies took, and why, as the stream reports it.
-    in_the_way
-        What keeps it from being taken; nothing where it works.
-    """
+    """One way from a producer to its reader."""
 
     name: str
     meaning: str
-    tried: bool
+    tried: bool  # whether two processes tried it
+    # Seconds from `connect` to the first batch; nothing was mapped before.
     first_view: float | None = None
     took: str | None = None
-    in_the_way: tuple[Obstacle, ...] = ()
+    in_the_way: tuple[Obstacle, ...] = ()  # why it cannot be taken
 
     @property
     def works(self) -> bool:
@@ -95,17 +82,7 @@ def default_path(found: Sequence[Path]) -> Path:
 
 
 def try_paths(checks: Iterable[Check], seen: Seen, programs: Programs) -> list[Path]:
-    """Return all paths, each tried where that is possible.
-
-    Parameters
-    ----------
-    checks
-        What was seen of this machine, so that it can be said what is in the way.
-    seen
-        Its GPUs.
-    programs
-        What the processes of a trial run.
-    """
+    """Return all paths, each tried where that is possible."""
     by_name = {check.name: check for check in checks}
     ucx = by_name.get(UCX)
     host = [*_HOST, _UCX] if ucx is not None and ucx.state is State.OK else [*_HOST]

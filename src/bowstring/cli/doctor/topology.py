@@ -12,160 +12,79 @@ from bowstring.errors import InvalidData
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Link:
-    """One active NVLink of a GPU.
-
-    Attributes
-    ----------
-    number
-        Which of the GPU's links.
-    remote
-        PCI address of what is at the other end.
-    remote_kind
-        ``"gpu"``, ``"switch"``, ``"cpu"`` or ``"unknown"``.
-    """
+    """One active NVLink of a GPU."""
 
     number: int
-    remote: str | None
-    remote_kind: str | None
+    remote: str | None  # PCI address of what is at the other end
+    remote_kind: str | None  # ``"gpu"``, ``"switch"``, ``"cpu"`` or ``"unknown"``
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MigInstance:
-    """One MIG instance: a part of a GPU that processes take for a device of its own.
+    """One MIG instance: a part of a GPU that processes take for a device of its own."""
 
-    Attributes
-    ----------
-    index
-        Its slot on the GPU.
-    uuid
-        As ``CUDA_VISIBLE_DEVICES`` takes it: ``"MIG-…"``.
-    gpu_instance, compute_instance
-        Memory is shared between compute instances of one GPU instance, never between GPU instances.
-    memory_total
-        Bytes.
-    """
-
-    index: int
-    uuid: str | None
+    index: int  # slot on the GPU
+    uuid: str | None  # as ``CUDA_VISIBLE_DEVICES`` takes it: ``"MIG-…"``
+    # Compute instances share memory within one GPU instance, never between GPU instances.
     gpu_instance: int | None
     compute_instance: int | None
-    memory_total: int | None
+    memory_total: int | None  # bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU, by NVML's number (``nvidia-smi`` shows the same; CUDA may number them otherwise).
-
-    Attributes
-    ----------
-    index, name, uuid, bus_id
-        Which.
-    memory_total, memory_used
-        Bytes.
-    compute_mode
-        ``"default"``, ``"exclusive process"`` or ``"prohibited"``.
-    persistence
-        Whether the driver stays loaded when no process uses the GPU.
-    mig
-        Whether it is divided into MIG instances.
-    mig_instances
-        Those that were made.
-    links
-        Its active NVLinks.
-    ecc_errors
-        Uncorrected ones since the driver was loaded.
-    """
+    """One GPU, by NVML's number (``nvidia-smi`` shows the same; CUDA may number them otherwise)."""
 
     index: int
     name: str | None
     uuid: str | None
     bus_id: str | None
-    memory_total: int | None
+    memory_total: int | None  # bytes
     memory_used: int | None
-    compute_mode: str | None
-    persistence: bool | None
+    compute_mode: str | None  # ``"default"``, ``"exclusive process"`` or ``"prohibited"``
+    persistence: bool | None  # whether the driver stays loaded when no process uses the GPU
     mig: bool | None
     mig_instances: tuple[MigInstance, ...]
     links: tuple[Link, ...]
-    ecc_errors: int | None
+    ecc_errors: int | None  # uncorrected ones since the driver was loaded
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pair:
-    """What one GPU can do with the memory of another. ``"ok"``, or why not, in NVML's words.
+    """What one GPU can do with the memory of another. ``"ok"``, or why not, in NVML's words."""
 
-    Attributes
-    ----------
-    first, second
-        NVML's numbers.
-    read, write, nvlink, atomics
-        Status of peer access.
-    ancestor
-        The nearest thing that both hang on, such as ``"same PCIe switch"``.
-    links
-        How many NVLinks of the first end at the second. Unknown behind a switch.
-    """
-
-    first: int
+    first: int  # NVML's numbers, as `second`
     second: int
-    read: str | None
+    read: str | None  # status of peer access, as the next three
     write: str | None
     nvlink: str | None
     atomics: str | None
-    ancestor: str | None
-    links: int
+    ancestor: str | None  # nearest common one, such as ``"same PCIe switch"``
+    links: int  # NVLinks of the first that end at the second; unknown behind a switch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Visibility:
-    """What ``CUDA_VISIBLE_DEVICES`` shows to this process.
-
-    Attributes
-    ----------
-    value
-        The variable, ``None`` where it is not set.
-    shown
-        UUIDs of the devices, in CUDA's order as far as it can be known.
-    hidden
-        UUIDs of those that this process cannot use.
-    wrong
-        Values that name nothing, each with the reason.
-    notes
-        What else is worth knowing.
-    """
+    """What ``CUDA_VISIBLE_DEVICES`` shows to this process."""
 
     value: str | None
-    shown: tuple[str, ...]
-    hidden: tuple[str, ...]
-    wrong: tuple[str, ...]
+    shown: tuple[str, ...]  # UUIDs of the devices, in CUDA's order as far as it can be known
+    hidden: tuple[str, ...]  # UUIDs of those that this process cannot use
+    wrong: tuple[str, ...]  # values that name nothing, each with the reason
     notes: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Topology:
-    """GPUs and the links between them.
+    """GPUs and the links between them."""
 
-    Attributes
-    ----------
-    why_not
-        Why nothing could be asked; ``None`` where NVML answers.
-    driver, cuda
-        Versions of the driver, and of CUDA as it knows it.
-    gpus, pairs
-        Devices, and each ordered pair of them.
-    visible
-        Which of them this process can use.
-    untold
-        Questions that NVML did not answer, each with its error.
-    """
-
-    why_not: str | None
-    driver: str | None = None
+    why_not: str | None  # ``None`` if NVML answers
+    driver: str | None = None  # version, as `cuda`, the newest that it supports
     cuda: str | None = None
     gpus: tuple[Gpu, ...] = ()
     pairs: tuple[Pair, ...] = ()
     visible: Visibility | None = None
-    untold: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()  # questions that NVML did not answer, each with its error
 
     def pair(self, first: int, second: int) -> Pair | None:
         """Return what is known of one GPU's way to the memory of another."""
@@ -173,18 +92,7 @@ class Topology:
 
 
 def topology_of(facts: Any) -> Topology:
-    """Return the topology that ``dataclasses.asdict`` made plain, such as for JSON.
-
-    Raises
-    ------
-    InvalidData
-        It is none.
-
-    Examples
-    --------
-    >>> topology_of(dataclasses.asdict(Topology("there is no driver"))).why_not
-    'there is no driver'
-    """
+    """Return the topology that ``dataclasses.asdict`` made plain, such as for JSON."""
     try:
         gpus = tuple(
             Gpu(
@@ -222,20 +130,7 @@ _BY_ADDRESS: Final = "PCI_BUS_ID"
 def visible_devices(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> Visibility:
     """Return what a process with this environment sees.
 
-    A list of numbers and UUIDs shows what it names, in its order, up to the first value that names nothing. A
-    process sees one MIG instance at most.
-
-    Parameters
-    ----------
-    gpus
-        All GPUs, by their PCI addresses, as NVML has them.
-    environment
-        Where the variable may be set.
-
-    Examples
-    --------
-    >>> visible_devices([], {"CUDA_VISIBLE_DEVICES": "3"}).wrong
-    ("'3': there is no GPU 3",)
+    CUDA reads a list up to the first value that names nothing, and shows a process one MIG instance at most.
     """
     value = environment.get(VISIBLE)
     notes: list[str] = []

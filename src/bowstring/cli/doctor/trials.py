@@ -36,13 +36,7 @@ _BUDGET: Final = 64 << 20
 
 
 def sample() -> pa.Table:
-    """Return the table of all trials: numbers, text, nulls.
-
-    Examples
-    --------
-    >>> sample().num_rows
-    100000
-    """
+    """Return the table of all trials: numbers, text, nulls."""
     numbers = np.arange(_ROWS)
     text = pa.array(["bow", None, "string", "→"] * (_ROWS // 4))
     return pa.table({"n": numbers, "f": numbers / 7, "text": text})
@@ -144,47 +138,23 @@ _WAYS: Final = ("unix", "tcp", "ucx", IN_PLACE)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
-    """One path to be tried.
-
-    Attributes
-    ----------
-    name
-        Of the path.
-    way
-        How the table is offered: ``"unix"``, ``"tcp"``, ``"in place"``; ``"inproc"`` within the consumer.
-    mode
-        Of :func:`bowstring.connect`.
-    device
-        Where the consumer wants the table; where it is, by default.
-    """
+    """One path to be tried."""
 
     name: str
+    # How the table is offered: ``"unix"``, ``"tcp"``, ``"in place"``; ``"inproc"`` within the consumer.
     way: str
-    mode: str = "map"
-    device: str | None = None
+    mode: str = "map"  # of :func:`bowstring.connect`
+    device: str | None = None  # the consumer's; that of the table by default
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a trial.
+    """What came of a trial."""
 
-    Attributes
-    ----------
-    failure, hint
-        What went wrong, and what helps; ``None`` where every byte came.
-    first_view
-        Seconds from `connect` to the first batch.
-    nbytes
-        How many bytes the table has.
-    device
-        Where it was taken to.
-    path, why, copied
-        The path that the bodies took, and how they were copied, as the stream reports it.
-    """
-
+    # ``None``, as `hint`, if every byte arrived.
     failure: str | None = None
     hint: str | None = None
-    first_view: float | None = None
+    first_view: float | None = None  # seconds from `connect` to the first batch
     nbytes: int | None = None
     device: str | None = None
     path: str | None = None
@@ -207,19 +177,7 @@ REAL: Final = Programs()
 def run_trials(
     device: str, trials: Sequence[Trial], seconds: float, programs: Programs = REAL
 ) -> list[Outcome]:
-    """Return what came of each trial from one device. All processes have ended then, and no socket is left.
-
-    Parameters
-    ----------
-    device
-        Where the producer has the table.
-    trials
-        What is tried, in order. After one that takes a process down, the next has new processes.
-    seconds
-        For each answer; three times as long for all of them together after the first failure.
-    programs
-        What the processes run.
-    """
+    """Return what came of each trial from one device. All processes have ended then, and no socket is left."""
     outcomes: list[Outcome] = []
     end: float | None = None
     while len(outcomes) < len(trials):

@@ -34,25 +34,13 @@ _pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def address_in(capsule: Any, name: bytes) -> int:
-    """Return the address that a capsule of that name holds.
-
-    Raises
-    ------
-    ValueError
-        The object is not a capsule of that name.
-    """
+    """Return the address that a capsule of that name holds."""
     address: int = _pointer_of(capsule, name)
     return address
 
 
 class Anchor:
-    """Makes structs of pyarrow's that keep `owner` alive.
-
-    Parameters
-    ----------
-    owner
-        Whatever must live until the last of the structs is released.
-    """
+    """Makes structs of pyarrow's that keep `owner` alive."""
 
     __slots__ = ("_array",)
 

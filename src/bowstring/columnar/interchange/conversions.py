@@ -100,13 +100,7 @@ def shortened(text: str) -> str:
 
 
 def needed(name: str) -> Any:
-    """Import the package that ``to_name()`` converts to.
-
-    Raises
-    ------
-    MissingDependency
-        It is not installed.
-    """
+    """Import the package that ``to_name()`` converts to."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

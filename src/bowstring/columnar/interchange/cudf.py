@@ -156,8 +156,7 @@ def _child_names(type_: pa.DataType, where: str) -> dict[str, Any]:
 def aligned_for_libcudf(batch: Batch) -> Batch:
     """Return the batch with other buffers where libcudf cannot read its own.
 
-    Copied is what does not begin where a GPU can load it. Offsets without rows, which Arrow need not have, libcudf
-    reads all the same: they become a zero.
+    Unaligned buffers are copied. Offsets without rows, which Arrow may leave out, become a zero.
     """
     return _aligned_for_libcudf(batch, {})
 
@@ -200,11 +199,6 @@ def arrow_of_cudf(source: Any) -> tuple[Any, Mapping[Any, Any]] | None:
     """Return what of a ``cudf.DataFrame`` speaks the C Device interface, and its dtypes by name; else ``None``.
 
     cuDF's other interfaces to Arrow copy to the host.
-
-    Raises
-    ------
-    UsageError
-        The DataFrame has an index that is more than the numbers of its rows.
     """
     if not hasattr(source, "to_pylibcudf") or not hasattr(source, "dtypes"):
         return None
@@ -222,13 +216,7 @@ def arrow_of_cudf(source: Any) -> tuple[Any, Mapping[Any, Any]] | None:
 
 
 def with_categories(batch: Batch, table: Any, dtypes: Mapping[Any, Any], importer: Importer) -> Batch:
-    """Return codes of categoricals as dictionaries: a pylibcudf table has codes alone, and dtypes their categories.
-
-    Raises
-    ------
-    Unsupported
-        Categories of a column are not cuDF's, or on another device.
-    """
+    """Return codes of categoricals as dictionaries: pylibcudf has only codes, cuDF's dtypes the categories."""
     fields, ids, dictionaries = list(batch.schema), list[int](), dict(batch.dictionaries)
     for at, (column, dtype) in enumerate(zip(batch.columns, dtypes.values(), strict=True)):
         if not _is_categorical(dtype) or pa.types.is_dictionary(column.type):
@@ -256,14 +244,9 @@ def _is_categorical(dtype: Any) -> bool:
 
 
 def with_names_of_cudf(schema: pa.Schema, dtypes: Mapping[Any, Any] | None = None) -> pa.Schema:
-    """Return the schema of a pylibcudf table with what it does not know: names, and time zones.
+    """Return the schema of a pylibcudf table with what it lacks: names, and time zones from cuDF's `dtypes`.
 
-    Parameters
-    ----------
-    schema
-        Of the table. Of any other library it stays as it is, unless no column has a name.
-    dtypes
-        cuDF's dtypes by name of column; without them columns are named by their positions.
+    A schema with a named column is of another library, and stays as it is.
     """
     if dtypes is None:
         if any(schema.names):

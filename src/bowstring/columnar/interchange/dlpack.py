@@ -1,10 +1,8 @@
 """DLPack: handing out an array, wherever it lies, to be written only where nobody else reads it.
 
-NumPy makes the capsules, over memory that hangs on the batch, and then another device is written into them: so what
-a consumer calls when it is done is NumPy's own code, and no Python code runs then, in whatever thread. A consumer
-that does not ask for DLPack 1.0 could not see that data are read-only, and is refused them, as by NumPy.
-
-https://dmlc.github.io/dlpack/latest/python_spec.html
+NumPy makes the capsules, over memory that hangs on the batch; then another device is written into them. So the
+consumer's release calls NumPy's code, and no Python code runs then in any thread. Consumers that do not ask for
+DLPack 1.0 cannot see the read-only flag, and are refused. https://dmlc.github.io/dlpack/latest/python_spec.html
 """
 
 from __future__ import annotations
@@ -103,23 +101,7 @@ def dlpack_capsule(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """Return an array of a device as a capsule, ``dltensor_versioned`` or ``dltensor``.
-
-    Parameters
-    ----------
-    array
-        Of the device's namespace, contiguous; the capsule keeps it alive.
-    device
-        Where it is.
-    stream, max_version, dl_device, copy
-        As in the Python specification of DLPack. The host and the array's own device can be asked for.
-
-    Raises
-    ------
-    NotExportable
-        The consumer could not know that the data are read-only, or asks for what would need a copy and forbids
-        copies, or for another device.
-    """
+    """Return a contiguous array as a capsule that keeps it alive, for the host or the array's own device."""
     wanted = device_pair(device) if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
     versioned = max_version is not None and tuple(max_version) >= _FIRST_VERSIONED
     moves = wanted != device_pair(device)

@@ -213,10 +213,7 @@ def _reader(count: int) -> struct.Struct:
 class Importer:
     """Makes batches of Arrow's C structs; equal dictionaries in a row become one object.
 
-    Parameters
-    ----------
-    batch_type
-        The class of the batches: this module lies below it.
+    `batch_type` is their class: this module lies below it.
     """
 
     def __init__(self, batch_type: type[Batch]) -> None:
@@ -224,13 +221,7 @@ class Importer:
         self._known: dict[int, tuple[object, Dictionary]] = {}
 
     def batch(self, source: pa.RecordBatch) -> Batch:
-        """Return a pyarrow record batch as ours, over the same memory.
-
-        Raises
-        ------
-        Unsupported
-            A type that Bowstring does not know.
-        """
+        """Return a pyarrow record batch as ours, over the same memory."""
         layout = Layout.of(source.schema)
         capsule = source.__arrow_c_array__()[1]
         address = address_in(capsule, b"arrow_array")
@@ -286,24 +277,7 @@ class Importer:
     ) -> Batch | None:
         """Return what two capsules hold as a batch on its device, over the same memory; ``None`` on the host.
 
-        The current stream waits for the event that the struct carries, if it does (Arrow C Device interface,
-        "Synchronization event types"). The host copies the ends of text and lists, all at once.
-
-        Parameters
-        ----------
-        schema_capsule, capsule
-            What ``__arrow_c_device_array__`` returned.
-        dtypes
-            Those of the cuDF DataFrame whose pylibcudf table it was, by name.
-
-        Raises
-        ------
-        UsageError
-            It is no record batch.
-        NotOnDevice
-            This process knows no such device.
-        Unsupported
-            A type that Bowstring does not know.
+        The current stream waits for the struct's event. The host copies the ends of text and lists, all at once.
         """
         address = address_in(capsule, b"arrow_device_array")
         device = device_by_id(*device_in(address))
@@ -427,22 +401,7 @@ class _Source:
 
 
 def device_stream(capsule: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]]:
-    """Return the schema of a stream and its batches, each on its device and over the producer's memory.
-
-    Parameters
-    ----------
-    capsule
-        What ``__arrow_c_device_stream__`` returned.
-    importer
-        Takes the batches.
-
-    Raises
-    ------
-    UsageError
-        It is no stream of record batches.
-    DeviceError
-        The producer failed; while iterating, too. Never an end that comes early.
-    """
+    """Return the schema of a stream and its batches, each on its device and over the producer's memory."""
     source = _Source(capsule)
     schema = source.schema()
     return with_names_of_cudf(schema), _batches(source, schema, importer)

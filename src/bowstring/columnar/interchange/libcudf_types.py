@@ -48,13 +48,7 @@ class _Made(NamedTuple):
 
 
 def in_types_of_libcudf(batch: Batch) -> Batch:
-    """Return a batch of a device in types that libcudf imports; the batch itself where it has no others.
-
-    Raises
-    ------
-    Unsupported
-        libcudf has no type for a column, or cannot count so many rows; the column is named.
-    """
+    """Return a batch of a device in types that libcudf imports; the batch itself where it has no others."""
     for column in batch.columns:
         _check(column, column.name)
     nodes = batch.layout.nodes

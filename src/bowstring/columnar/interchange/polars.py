@@ -23,15 +23,7 @@ _HINT: Final = "Cast the column first, or leave it out."
 
 
 def polars_frame(data: pa.Table | pa.RecordBatch, polars: Any) -> Any:
-    """Return a ``polars.DataFrame``; a copy is made of what polars cannot take as it is.
-
-    Raises
-    ------
-    Unsupported
-        polars has no type for a column, or its type cannot hold a value; the message names the column.
-    LimitExceeded
-        A column cannot be decoded in the memory that there is.
-    """
+    """Return a ``polars.DataFrame``; a copy is made of what polars cannot take as it is."""
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     types = [_fitting(field.type, field.name, polars) for field in data.schema]

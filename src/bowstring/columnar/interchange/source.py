@@ -198,17 +198,7 @@ def _on_its_device(source: Any, importer: Importer) -> Batch | None:
 def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[Batch]) -> Batch | None:
     """Return arrays of one device as a batch there; ``None`` where all are the host's. Only Booleans are copied.
 
-    Parameters
-    ----------
-    source
-        Names and arrays of one dimension and of one length, of a type that NumPy and Arrow share.
-
-    Raises
-    ------
-    UsageError
-        They are of several devices, or of the host and of a device; of more dimensions, or of different lengths.
-    Unsupported
-        Arrow has no such type.
+    The arrays have one dimension and one length.
     """
     found = {}
     for name, values in source.items():

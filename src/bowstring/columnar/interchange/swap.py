@@ -27,20 +27,9 @@ _KINDS = (Kind.VALIDITY, Kind.BITS, Kind.BYTES, Kind.TYPE_IDS, Kind.VARIADIC)
 
 
 def swapped(batch: Batch) -> Batch:
-    """Return a batch whose buffers came in the other byte order in the order of this machine.
+    """Return a batch with swapped buffers, in one new region; dictionaries stay as they are.
 
-    Only buffers of elements wider than a byte are copied, into one new region of the device. Structure must have
-    been checked by counts and sizes before; the offsets in it mean nothing until now, and must be checked after.
-
-    Parameters
-    ----------
-    batch
-        On any device. Its dictionaries are left as they are.
-
-    Raises
-    ------
-    MissingDependency
-        The batch is on a device, and numba, which compiles the kernel, is not installed.
+    Check counts and sizes before, and offsets after: they mean nothing until they are swapped.
     """
     spans = batch.spans
     widths = _widths(batch)

@@ -18,17 +18,9 @@ _RAW: Final = "`raw_values` gives what its memory holds, as integers or bytes."
 
 
 def array_of_numbers(column: Column) -> Any:
-    """Return the column as an array of its device over its own memory: read-only unless that is private.
+    """Return the column as an array over its own memory, of shape (rows,) or (rows, size, …) for fixed-size lists.
 
-    Returns
-    -------
-    array
-        Of shape (rows,); for lists of a fixed size (rows, size), and so on for lists of lists.
-
-    Raises
-    ------
-    NotExportable
-        It is no integer or floating-point number, or has nulls; the message names the column.
+    It is read-only unless that memory is private.
     """
     lists = pa.types.is_fixed_size_list(storage_type(column.type))
     if not lists and not _is_number(column.type):
@@ -51,11 +43,6 @@ def array_without_nulls(column: Column, na_value: Any = None) -> Any:
     """Return the column as an array; Booleans are unpacked, and nulls, if `na_value` is given, become that.
 
     Both copy; all else is :func:`array_of_numbers`.
-
-    Raises
-    ------
-    NotExportable
-        It holds neither numbers nor Booleans, or has nulls, or its type does not hold `na_value`.
     """
     if na_value is not None and column.null_count and (_is_number(column.type) or _is_boolean(column.type)):
         values = column.raw_values
@@ -70,15 +57,7 @@ def array_without_nulls(column: Column, na_value: Any = None) -> Any:
 
 
 def array_of_values(column: Column) -> Any:
-    """Return a column without nulls as an array of its device's namespace, each value as what it is.
-
-    Raises
-    ------
-    NotExportable
-        It has nulls, or Python has no such value.
-    Unsupported
-        On a device: it holds neither numbers nor Booleans. On the host: pyarrow has no array for its type.
-    """
+    """Return a column without nulls as an array of its device's namespace, each value as what it is."""
     _refuse_nulls(column)
     type_ = column.type
     values = column.raw_values if _is_boolean(type_) else _view_of_values(column)
@@ -110,15 +89,7 @@ def _view_of_values(column: Column) -> Any | None:
 
 
 def numpy_array(column: Column, *, zero_copy_only: bool, writable: bool = False) -> np.ndarray[Any, Any]:
-    """Return a column as the array that ``pyarrow.Array.to_numpy`` makes; one of a device is copied to the host.
-
-    Raises
-    ------
-    NotExportable
-        A copy is needed, and `zero_copy_only`; or Python has no such value.
-    Unsupported
-        pyarrow has no array for its type.
-    """
+    """Return a column as the array that ``pyarrow.Array.to_numpy`` makes; one of a device is copied to the host."""
     if len(column) and column.device.is_host and not writable and not column.null_count:
         values = _view_of_values(column)
         if values is not None:

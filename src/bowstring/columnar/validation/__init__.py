@@ -15,13 +15,7 @@ Validated = Literal["structure", "full"]
 def check_once(batch: Batch) -> Batch:
     """Check every element of a batch from elsewhere, unless that was done, and return the batch.
 
-    Not what values mean: days with a rest, times beyond a day and decimals with too many digits lead nowhere, and
-    other libraries write them.
-
-    Raises
-    ------
-    InvalidBody
-        The message names the column, and where it can the row.
+    What values mean is not checked: other libraries write times beyond a day and decimals with too many digits.
     """
     if batch.validated != "full":
         from bowstring.columnar.validation.structure import validate  # kernels that only this needs
@@ -31,13 +25,7 @@ def check_once(batch: Batch) -> Batch:
 
 
 def checked_rows(batch: Batch, count: int) -> Batch:
-    """Return the first rows of a batch, on the host: to be shown, and so checked as `check_once` does.
-
-    Raises
-    ------
-    InvalidBody
-        These rows are malformed.
-    """
+    """Return the first rows of a batch, on the host: to be shown, and so checked as `check_once` does."""
     from bowstring.columnar.compact import compacted
 
     # Without what other rows have in children, these alone are checked.
@@ -45,13 +33,7 @@ def checked_rows(batch: Batch, count: int) -> Batch:
 
 
 def checked_choice(validate: Any) -> Validated | None:
-    """Return what a user says of validation; ``None`` leaves it to where the data come from.
-
-    Raises
-    ------
-    UsageError
-        It is something else.
-    """
+    """Return the choice of validation; ``None`` leaves it to where the data come from."""
     if validate not in ("full", "structure", None):
         raise UsageError("no such validation", expected="'full' or 'structure'", found=repr(validate)[:80])
     return validate  # type: ignore[no-any-return]  # it is one of these

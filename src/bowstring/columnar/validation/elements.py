@@ -43,26 +43,9 @@ _WORD = 8
 
 
 def check_elements(batch: Batch, parts: Sequence[Batch] | None = None, *, values: bool = True) -> None:
-    """Check every element of a batch whose structure and ends are right, and of its dictionaries.
+    """Check every element of a batch whose structure and ends are right, and of its dictionaries, parents first.
 
-    The host fetches all answers of a device at once. Nodes are judged in the order of the schema, parents first.
-
-    Parameters
-    ----------
-    batch
-        What is checked.
-    parts
-        It, and the values of those of its dictionaries that are checked; by default of all.
-    values
-        Whether to look at what fixed-width values mean, too: times of day, whole days, digits of decimals.
-
-    Raises
-    ------
-    InvalidBody
-        Names the path of the column or child, and the first wrong row of the batch; or the slot of the child or
-        dictionary, where several rows or none might use it.
-    MissingDependency
-        No compiler for this device is installed.
+    `parts`: the batch and the dictionary values to check, all by default. `values`: check their meaning too.
     """
     subjects = list(_subjects(batch, parts))
     # A batch that landed on a device may use dictionaries that are on the host still.

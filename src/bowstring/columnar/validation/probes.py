@@ -40,15 +40,7 @@ class Probe(NamedTuple):
 
 
 class Subject:
-    """A batch under examination: its buffers as kernels take them, and names for its rows.
-
-    Parameters
-    ----------
-    batch
-        Its structure and its ends are right.
-    path
-        Of a dictionary, whose values `batch` holds; none for a batch of a stream.
-    """
+    """A batch under examination: its buffers as kernels take them, and names for its rows."""
 
     def __init__(self, batch: Batch, path: str = "") -> None:
         self.batch = batch

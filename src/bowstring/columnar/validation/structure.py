@@ -28,8 +28,7 @@ _ON_HOST: Final = np.empty(0)
 def validate(batch: Batch, *, full: bool, again: bool = True) -> None:
     """Check a batch: see :meth:`bowstring.columnar.batch.Batch.validate`.
 
-    Unless it is done `again`, what arrives is checked: dictionaries that were checked are left out, and what leads
-    nowhere, such as times beyond a day.
+    Unless `again`, as for what arrives, checked dictionaries and the meaning of values are left out.
     """
     parts = []
     if again or may_be_wrong(batch.layout) or _has_bitmaps(batch):

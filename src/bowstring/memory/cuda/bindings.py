@@ -37,19 +37,7 @@ def _lenient(call: Callable[..., _T]) -> Callable[..., _T]:
 
 
 class CudaDriver:
-    """The driver of this machine. See :func:`cuda_driver`.
-
-    Parameters
-    ----------
-    api
-        The module ``cuda.bindings.driver``.
-
-    Attributes
-    ----------
-    direct_rdma : dict of int to bool
-        Whether network cards reach memory that is made on a device, by its number: asked for where the device says
-        that it can, and read back from the first memory, because not every platform keeps to it.
-    """
+    """The driver of this machine. See :func:`cuda_driver`."""
 
     def __init__(self, api: Any) -> None:
         self._api = api
@@ -394,15 +382,7 @@ def _filled(call: str, handle: Any, token: bytes) -> Any:
 
 @functools.cache
 def cuda_driver() -> CudaDriver:
-    """Return the CUDA driver of this machine.
-
-    Raises
-    ------
-    MissingDependency
-        ``cuda.bindings`` is not installed.
-    DeviceError
-        There is no driver, or it refuses.
-    """
+    """Return the CUDA driver of this machine."""
     try:
         from cuda.bindings import driver
     except ImportError as error:

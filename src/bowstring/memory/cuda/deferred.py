@@ -36,18 +36,9 @@ class _Request:
 
 
 class DeviceWaiter:
-    """Rounds of one piece of work, in a thread of its own, so that those who want one can stop waiting for it.
+    """Rounds of one piece of work in a thread of its own; a caller whose deadline passes stops waiting.
 
-    Requests that wait at one time are served by one round, which begins after all of them. There is one thread at
-    most, which ends when there was no request for a while. If a round never ends, because a kernel of the process
-    never does, its thread stays in it: it is a daemon, and later requests end by their deadlines.
-
-    Parameters
-    ----------
-    work
-        What a round does. Its error is raised by each `wait` that the round serves.
-    name
-        Name of the thread.
+    A round serves all requests made before it. A kernel that never ends must not keep the process: daemon thread.
     """
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
@@ -60,28 +51,12 @@ class DeviceWaiter:
         self._thread: int | None = None
 
     def ask(self) -> None:
-        """Have a round begin from now on, without waiting.
-
-        Raises
-        ------
-        DeviceError
-            No thread can be started for it.
-        """
+        """Have a round begin from now on, without waiting."""
         with self._changed:
             self._enter(_Request())
 
     def wait(self, seconds: float) -> None:
-        """Wait for a round that begins from now on. In the waiter's own thread, it is run at once.
-
-        Raises
-        ------
-        DeadlineExceeded
-            It has not ended after `seconds`; it goes on.
-        DeviceError
-            No thread can be started for it.
-        BaseException
-            What the round raised.
-        """
+        """Wait for a round that begins from now on. In the waiter's own thread, it is run at once."""
         if threading.get_ident() == self._thread:
             # A finalizer, which the collector may run in this thread: no other thread would serve it.
             self._work()
@@ -148,15 +123,7 @@ class DeviceWaiter:
 
 
 class DeferredCalls:
-    """Calls that wait for a device, each made once.
-
-    Parameters
-    ----------
-    synchronize
-        Waits for the device, however long that takes.
-    name
-        Name of the thread that waits.
-    """
+    """Calls that wait for a device, each made once."""
 
     def __init__(self, synchronize: Callable[[], None], name: str) -> None:
         self._synchronize = synchronize
@@ -171,25 +138,11 @@ class DeferredCalls:
         self._calls.append(call)
 
     def begin(self) -> None:
-        """Have a round begin, and wait for nothing.
-
-        Raises
-        ------
-        DeviceError
-            No thread can be started to do it.
-        """
+        """Have a round begin without waiting for it."""
         self._waiter.ask()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the device has done what is queued now, and what was noted before is called.
-
-        Raises
-        ------
-        DeadlineExceeded
-            It is not after `seconds`; it will be.
-        DeviceError
-            The device failed, or cannot be waited for now.
-        """
+        """Wait until the device has done what is queued now, and what was noted before is called."""
         self._waiter.wait(seconds)
 
     def _round(self) -> None:

@@ -39,13 +39,7 @@ class CudaDevice(DriverDevice):
 
     @functools.cached_property
     def xp(self) -> Any:
-        """CuPy.
-
-        Raises
-        ------
-        MissingDependency
-            It is not installed.
-        """
+        """CuPy."""
         return load_cupy()
 
     def array(self, address: int, nbytes: int, owner: object, *, writable: bool = False) -> Any:  # noqa: ARG002  CuPy's arrays are all writable
@@ -110,13 +104,7 @@ _devices: dict[int, CudaDevice] = {}
 
 
 def load_cupy() -> Any:
-    """Return the module ``cupy``.
-
-    Raises
-    ------
-    MissingDependency
-        It is not installed.
-    """
+    """Return the module ``cupy``."""
     try:
         import cupy
     except ImportError as error:
@@ -127,19 +115,7 @@ def load_cupy() -> Any:
 
 
 def cuda_device(ordinal: int) -> CudaDevice:
-    """Return a GPU of this process by its number.
-
-    Raises
-    ------
-    NotOnDevice
-        There is none of that number, or no driver.
-    MissingDependency
-        ``cuda.bindings`` is not installed.
-    DeviceError
-        The driver refuses something else.
-    ForkedError
-        This process was forked after the driver came into use.
-    """
+    """Return a GPU of this process by its number."""
     known = _devices.get(ordinal)
     if known is not None and _first_process() == os.getpid():
         return known
@@ -160,15 +136,7 @@ def cuda_device(ordinal: int) -> CudaDevice:
 
 
 def find_cuda_device(uuid: bytes) -> Device:
-    """Return a GPU of this process by its UUID.
-
-    Raises
-    ------
-    NotOnDevice
-        This process sees no such GPU.
-    ForkedError
-        This process was forked after the driver came into use.
-    """
+    """Return a GPU of this process by its UUID."""
     names: list[str] = []
     try:
         driver = _driver()

@@ -35,39 +35,22 @@ def no_such_stream(error: BaseException) -> bool:
 
 
 class PointerAttributes(NamedTuple):
-    """What a driver knows of an address.
+    """What a driver knows of an address."""
 
-    Attributes
-    ----------
-    memory_type
-        ``CUmemorytype``: 0 for what it does not know, 1 for memory of the host, 2 for that of a device.
-    ordinal
-        The device.
-    buffer_id
-        Names the allocation; never used again in this process.
-    is_managed, is_pooled
-        Whether it moves between host and device by itself, or comes from a stream-ordered pool.
-    has_ipc
-        Whether another process can open it by a handle (``IS_LEGACY_CUDA_IPC_CAPABLE``).
-    """
-
+    # ``CUmemorytype``: 0 for what it does not know, 1 for memory of the host, 2 for that of a device.
     memory_type: int
     ordinal: int
-    buffer_id: int
+    buffer_id: int  # names the allocation; never used again in this process
+    # Moves between host and device by itself; comes from a stream-ordered pool.
     is_managed: bool
     is_pooled: bool
-    has_ipc: bool
+    has_ipc: bool  # whether another process can open it by a handle (``IS_LEGACY_CUDA_IPC_CAPABLE``)
 
 
 class Driver(Protocol):
-    """A driver of devices. Each method is one call of CUDA's driver API, under the name given.
-
-    Memory is a *handle* until it is mapped; a handle may be released as soon as it is mapped, or exported as a file
-    descriptor: memory lives as long as any mapping, handle or descriptor of it does.
-
-    Every method raises :class:`~bowstring.errors.DeviceError`, which names the call and the driver's error;
-    `create`, `allocate_private` and `pin` raise :class:`~bowstring.errors.OutOfBudget` if the device, or the host,
-    has no memory left.
+    """CUDA's driver API, one call a method. A handle may be released as soon as it is mapped or exported:
+    mappings, handles and descriptors each keep the memory. Calls raise `DeviceError`; `create`, `allocate_private`
+    and `pin` raise `OutOfBudget` if the device, or the host, has no memory left.
     """
 
     def device_count(self) -> int:
@@ -178,7 +161,7 @@ class Driver(Protocol):
         """Return whether a graph is captured on a stream, or on one that it would wait for
         (``cuStreamIsCapturing``).
 
-        What is recorded on such a stream becomes a part of the graph, or ends the capture.
+        Recording an event on such a stream would add to the graph, or end the capture.
         """
 
     def stream_device(self, ordinal: int, stream: int) -> int:
@@ -233,15 +216,7 @@ _STARTS: Final = {
 def why_no_start(
     code: int | None, environment: Mapping[str, str] | None = None, root: Path = Path("/")
 ) -> str:
-    """Return what to do if CUDA does not start.
-
-    Parameters
-    ----------
-    code
-        Status of ``cuInit``; ``None`` without a driver.
-    environment, root
-        Variables and file system of this process.
-    """
+    """Return what to do if CUDA does not start."""
     if code in _STARTS:
         return _STARTS[code]
     value = (os.environ if environment is None else environment).get(HIDDEN)
@@ -272,15 +247,7 @@ def status_of(error: BowstringError) -> int | None:
 def hidden_gpu(
     names: Sequence[str], environment: Mapping[str, str] | None = None, root: Path = Path("/")
 ) -> str:
-    """Return what to do if a process does not see the GPU that memory is on.
-
-    Parameters
-    ----------
-    names
-        Names of the devices that it does see.
-    environment, root
-        Variables and file system of this process.
-    """
+    """Return what to do if a process does not see the GPU that memory is on."""
     if any(re.search(r"\bMIG\b", name) for name in names):
         return (
             "This process sees a MIG instance, and memory is not shared between instances: let both processes "

@@ -47,27 +47,9 @@ _PER_THREAD: Final = 2
 
 
 class DriverDevice(Device):
-    """A device with a :class:`~bowstring.memory.cuda.driver.Driver`.
+    """A device with a :class:`~bowstring.memory.cuda.driver.Driver`; memory is mapped once in each process.
 
-    Memory is mapped once in each process that uses it. What nothing refers to any more is unmapped by
-    :meth:`sweep`, which waits for the streams that were used first: queued work may still read it. Every method
-    that calls the driver raises :class:`~bowstring.errors.ForkedError` in a child that was forked after its first
-    use.
-
-    Parameters
-    ----------
-    driver
-        Makes, exports, imports and maps.
-    ordinal
-        The number of the device in this process.
-
-    Attributes
-    ----------
-    exports : bool
-        Whether other processes can map its memory. Without, it takes copies, and gives some.
-    maps_read_only, lets_read_only : bool or None
-        Whether memory of other processes, and ours on another device, is given so that no kernel here, or there,
-        can write it; not known before the first time.
+    :meth:`sweep` unmaps unreferenced memory after the streams that used it: queued work may still read it.
     """
 
     alignment = 256
@@ -91,15 +73,7 @@ class DriverDevice(Device):
         self._seen = SeenStreams()
 
     def make_slab(self, nbytes: int) -> Slab:
-        """Allocate memory that other processes can map, if the device exports any.
-
-        Raises
-        ------
-        OutOfBudget
-            The device has no room.
-        DeviceError
-            The driver refuses for another reason.
-        """
+        """Allocate memory that other processes can map, if the device exports any."""
         self.sweep()
         size = self._whole(nbytes)
         if not self.exports:
@@ -124,11 +98,6 @@ class DriverDevice(Device):
         """Map memory that another process made, for reading. Takes ownership of `fd`, whatever happens.
 
         It waits for no work of the device: the calling thread must answer a producer.
-
-        Raises
-        ------
-        InvalidRegion
-            The descriptor is no memory of this device, or not as large as announced.
         """
         try:
             self._check_process()
@@ -152,13 +121,7 @@ class DriverDevice(Device):
         )
 
     def open_lent(self, handle: LentHandle) -> Slab:
-        """Open memory that another process allocated and exports by a handle; :meth:`sweep` closes it.
-
-        Raises
-        ------
-        InvalidRegion
-            The driver cannot open it, or it is smaller than announced.
-        """
+        """Open memory that another process allocated and exports by a handle; :meth:`sweep` closes it."""
         self._check_process()
         if handle.nbytes <= 0:
             raise InvalidRegion("a region has no bytes", found=handle.nbytes)
@@ -213,13 +176,6 @@ class DriverDevice(Device):
         """Wait until all that ended by now is unmapped or closed, for a limited time.
 
         A thread of the device's own does it; after a timeout it goes on.
-
-        Raises
-        ------
-        DeadlineExceeded
-            It is not done after `seconds`.
-        DeviceError
-            The device failed, or cannot be waited for now.
         """
         self._check_process()
         self._deferred.wait(seconds)
@@ -282,15 +238,7 @@ class DriverDevice(Device):
             self.wait_event(mark.handle, first.address)
 
     def rest(self, seconds: float) -> None:
-        """Wait until every stream that was noted has done what is queued on it now.
-
-        Raises
-        ------
-        DeadlineExceeded
-            They have not after `seconds`.
-        DeviceError
-            A stream cannot be waited for now: unless :func:`nothing_runs`, it may read memory still.
-        """
+        """Wait until every stream that was noted has done what is queued on it now."""
         seen = self._seen.now()
         marks = list[RecordedEvent]()
         # The default stream of each thread is another one, and the legacy one waits for all of them.
@@ -308,13 +256,7 @@ class DriverDevice(Device):
         self._seen.forget(seen)
 
     def marks(self, streams: Iterable[int]) -> list[RecordedEvent]:
-        """Return an event behind all that is queued on each of some streams now.
-
-        Raises
-        ------
-        Capturing
-            A graph is captured on one. It goes on undisturbed, as nothing was recorded.
-        """
+        """Return an event behind all that is queued on each of some streams now."""
         self._check_process()
         streams = list(streams)
         for each in streams:
@@ -325,13 +267,7 @@ class DriverDevice(Device):
         return [self._events.record(each) for each in streams]
 
     def wait_streams(self, streams: Iterable[int], seconds: float) -> None:
-        """Wait until some streams have done what is queued now.
-
-        Raises
-        ------
-        DeadlineExceeded
-            They have not after `seconds`.
-        """
+        """Wait until some streams have done what is queued now."""
         addresses = set(streams)
         seen = [each for each in self._seen.now() if each.address in addresses - {_PER_THREAD}]
         self.wait_marks(self.marks(addresses), seconds)
@@ -382,13 +318,7 @@ class DriverDevice(Device):
             readers.add(peer.ordinal)
 
     def wait_stream(self, seconds: float) -> None:
-        """Wait until what is queued on the current stream now is done.
-
-        Raises
-        ------
-        DeadlineExceeded
-            It is not after `seconds`.
-        """
+        """Wait until what is queued on the current stream now is done."""
         self.wait_streams((self.current_stream(),), seconds)
 
     def _whole(self, nbytes: int) -> int:

@@ -32,27 +32,15 @@ EVENT_BYTES: Final = _EVENT.size + PROCESS_BYTES
 class RecordedEvent:
     """An event that was recorded on a stream. When nothing refers to it any more, its handle is noted as idle.
 
-    Parameters
-    ----------
-    handle
-        The driver's handle (``cudaEvent_t``).
-    idle
-        Queue for the handle then. That may be at any moment, in any thread, so no driver is called.
-
-    Attributes
-    ----------
-    address : int
-        Where the handle is stored, as the C Device interface wants it (``cudaEvent_t*``). Valid while this lives.
-    reader : object
-        What keeps its stream one that may read memory, where it was handed out with some.
+    That may be at any moment, in any thread, so no driver is called then.
     """
 
     __slots__ = ("_cell", "_end", "address", "reader")
 
     def __init__(self, handle: int, idle: collections.deque[int]) -> None:
         self._cell = ctypes.c_uint64(handle)
-        self.reader: object = None
-        self.address = ctypes.addressof(self._cell)
+        self.reader: object = None  # keeps its stream in `SeenStreams` while memory is handed out on it
+        self.address = ctypes.addressof(self._cell)  # ``cudaEvent_t*``, as the C Device interface wants it
         self._end = Finalizer(idle.append, handle)
 
     @property
@@ -62,16 +50,9 @@ class RecordedEvent:
 
 
 class Events:
-    """The events of one device. Those that nothing refers to any more are used again.
+    """The events of one device; unreferenced ones are used again.
 
-    Parameters
-    ----------
-    driver
-        Makes, records and destroys them.
-    ordinal
-        The device.
-    shared
-        Whether other processes can open them. They must have destroyed theirs before ours is let go.
+    A `shared` event may be opened by other processes, which must have destroyed theirs before ours is let go.
     """
 
     def __init__(self, driver: Driver, ordinal: int, *, shared: bool = False) -> None:
@@ -81,13 +62,7 @@ class Events:
         self._idle: collections.deque[int] = collections.deque()
 
     def record(self, stream: int) -> RecordedEvent:
-        """Return an event after all that is queued on a stream now.
-
-        Raises
-        ------
-        DeviceError
-            The driver refuses.
-        """
+        """Return an event after all that is queued on a stream now."""
         try:
             handle = self._idle.popleft()
         except IndexError:
@@ -108,22 +83,12 @@ class Events:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventHandle:
-    """What another process needs to wait for an event of this one.
-
-    Attributes
-    ----------
-    arrow_device_type, device_uuid
-        The device of the event.
-    token
-        64 bytes of the driver (``CUipcEventHandle``), any of which may be zero.
-    exporter
-        The process that recorded it, and keeps it.
-    """
+    """What another process needs to wait for an event of this one."""
 
     arrow_device_type: int
     device_uuid: bytes
-    token: bytes
-    exporter: Process
+    token: bytes  # 64 bytes of the driver (``CUipcEventHandle``), any of which may be zero
+    exporter: Process  # the process that recorded it, and keeps it
 
     def __post_init__(self) -> None:
         check_token(self.token)
@@ -134,13 +99,7 @@ class EventHandle:
 
     @classmethod
     def unpack(cls, data: bytes) -> EventHandle:
-        """Read a handle.
-
-        Raises
-        ------
-        ProtocolError
-            The bytes are not a handle.
-        """
+        """Read a handle."""
         if len(data) != EVENT_BYTES:
             raise ProtocolError(
                 "the handle of an event has the wrong length", expected=EVENT_BYTES, found=len(data)
@@ -150,18 +109,7 @@ class EventHandle:
 
 
 class Pending:
-    """Work that this process queued on a device, and has not waited for. Keeps its event while it lives.
-
-    Parameters
-    ----------
-    device
-        Its current stream: the work is all that is queued there now.
-
-    Raises
-    ------
-    DeviceError
-        The driver makes no such event.
-    """
+    """Work that this process queued on a device, and has not waited for. Keeps its event while it lives."""
 
     def __init__(self, device: DriverDevice) -> None:
         self._device = device
@@ -172,47 +120,20 @@ class Pending:
 
     @property
     def done(self) -> bool:
-        """Whether the work is done.
-
-        Raises
-        ------
-        DeviceError
-            The work failed.
-        """
+        """Whether the work is done."""
         if not self._done:
             self._done = self._device.driver.event_done(self._device.ordinal, self._event.handle)
         return self._done
 
     def wait(self, seconds: float) -> None:
-        """Wait for it on the host.
-
-        Raises
-        ------
-        DeadlineExceeded
-            It is not done after `seconds`.
-        DeviceError
-            The work failed.
-        """
+        """Wait for it on the host."""
         if not self._done:
             self._device.wait_marks([self._event], seconds)
             self._done = True
 
 
 class OpenedEvent:
-    """An event of another process, opened here. It is destroyed when nothing refers to it and its device is done.
-
-    Parameters
-    ----------
-    handle
-        The other process's handle of it.
-
-    Raises
-    ------
-    InvalidRegion
-        Its process is this one, has ended, or is in a place that this one cannot see; or the driver refuses.
-    NotOnDevice
-        It is of a device that this process does not have.
-    """
+    """An event of another process, opened here; destroyed when unreferenced and its device is done."""
 
     def __init__(self, handle: EventHandle) -> None:
         here = this_process()
@@ -240,24 +161,10 @@ class OpenedEvent:
         return self._device.current_stream()
 
     def hold_back(self, stream: int) -> None:
-        """Let a stream wait for it, by its address; the host does not wait.
-
-        Raises
-        ------
-        DeviceError
-            The driver refuses.
-        """
+        """Let a stream wait for it, by its address; the host does not wait."""
         self._device.wait_event(self._opened.address, stream)
 
     def wait(self, seconds: float) -> None:
-        """Wait for it, on the current stream and on the host.
-
-        Raises
-        ------
-        DeadlineExceeded
-            It did not come in time.
-        DeviceError
-            The device failed.
-        """
+        """Wait for it, on the current stream and on the host."""
         self._device.wait_event(self._opened.address)
         self._device.wait_stream(seconds)

@@ -24,13 +24,7 @@ _exported: weakref.WeakValueDictionary[bytes, Slab] = weakref.WeakValueDictionar
 
 
 def lendable(device: Device, address: int) -> LentHandle | str:
-    """Return the handle of the allocation that an address lies in, or the reason why it has none.
-
-    Raises
-    ------
-    DeviceError
-        The driver fails.
-    """
+    """Return the handle of the allocation that an address lies in, or the reason why it has none."""
     if device.is_host:
         return "memory of the host"
     device = cast("DriverDevice", device)
@@ -87,15 +81,7 @@ def used_here(slab: Slab) -> Slab:
 
 
 class OpenHandles:
-    """Allocations of other processes that are open on one device; they are counted, as the driver does.
-
-    Parameters
-    ----------
-    driver
-        Opens and closes.
-    ordinal
-        The device.
-    """
+    """Allocations of other processes that are open on one device; they are counted, as the driver does."""
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
         self._driver = driver
@@ -104,15 +90,7 @@ class OpenHandles:
         self._lock = threading.Lock()
 
     def open(self, handle: LentHandle) -> int:
-        """Open all of an allocation; return its address. On an error nothing stays open.
-
-        Raises
-        ------
-        InvalidRegion
-            It is smaller than announced.
-        DeviceError
-            The driver refuses.
-        """
+        """Open all of an allocation; return its address. On an error nothing stays open."""
         driver = self._driver
         with contextlib.ExitStack() as undo:
             address = driver.open_ipc_handle(self._ordinal, handle.token)

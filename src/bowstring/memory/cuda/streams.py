@@ -29,19 +29,7 @@ class NamedStream(NamedTuple):
 
 
 def named_streams(given: Any) -> tuple[NamedStream, ...]:
-    """Return the streams that a caller names, one or several; none for ``None``.
-
-    Raises
-    ------
-    UsageError
-        Something is no stream.
-
-    Examples
-    --------
-    >>> import types
-    >>> [each.address for each in named_streams([types.SimpleNamespace(ptr=4096), 7])]
-    [4096, 7]
-    """
+    """Return the streams that a caller names, one or several; none for ``None``."""
     if given is None:
         return ()
     alone = _address(given) is not None or not isinstance(given, Iterable)
@@ -68,15 +56,7 @@ def _address(stream: Any) -> int | None:
 
 
 def on_streams(device: Device, streams: Sequence[NamedStream]) -> contextlib.AbstractContextManager[None]:
-    """Return a block whose work on data of a GPU is queued behind that of some streams, on the first one.
-
-    Parameters
-    ----------
-    device
-        The device of default streams that do not say theirs; of the host, the first GPU.
-    streams
-        Without any, the block changes nothing.
-    """
+    """Return a block whose work on data of a GPU is queued behind that of some streams, on the first one."""
     if not streams:
         return contextlib.nullcontext()
     address, owner = streams[0]
@@ -124,8 +104,7 @@ class Seen(NamedTuple):
 class SeenStreams:
     """The streams that may read memory of one device.
 
-    What was handed out on a stream is read by what is queued there while it is alive, and that goes on when it is
-    gone, and when the stream is. So each is kept alive until an event is done that was recorded behind all that.
+    Work queued on a stream outlives it: each is kept until an event recorded behind its last reads is done.
     """
 
     def __init__(self) -> None:

@@ -41,21 +41,7 @@ _CLOSED: Final = "the peer closed the connection"
 
 
 class UcxChannel(Progress):
-    """One end of a connection over UCX.
-
-    Parameters
-    ----------
-    link
-        The worker and the endpoint, which the channel owns from now on.
-    address
-        What was dialled or listened on.
-    peer
-        Who is at the other end.
-    limits
-        Bounds for what is received.
-    dialled
-        Whether this end connected.
-    """
+    """One end of a connection over UCX; it owns the link from now on."""
 
     scheme = "ucx"
     passes_memory = "rkey"
@@ -277,13 +263,7 @@ class UcxChannel(Progress):
             self._break(error)
 
     def _next(self) -> Arrived | Probed | Control | None:
-        """Return the next message that may be received; the lock is held.
-
-        Raises
-        ------
-        BrokenError
-            There will be none.
-        """
+        """Return the next message that may be received; the lock is held."""
         found = self._incoming.next()
         if found is None and self._incoming.complete:
             raise BrokenError(_CLOSED, where=str(self))

@@ -36,13 +36,7 @@ _READ_ONLY: Final = MapParams.LOCAL_READ | MapParams.REMOTE_READ
 
 
 class Failure(Exception):
-    """A call of UCX failed.
-
-    Attributes
-    ----------
-    status
-        Why.
-    """
+    """A call of UCX failed."""
 
     def __init__(self, status: int, doing: str) -> None:
         super().__init__(f"{doing}: {library().words(status)}")
@@ -56,22 +50,7 @@ def check(status: int, doing: str) -> None:
 
 
 class Request:
-    """Something that was begun; it is asked whether it is done.
-
-    Parameters
-    ----------
-    pointer
-        What UCX returned: nothing where it is done, a status, or a request.
-    doing
-        What it is, for errors.
-    kept
-        What must live until it is done.
-
-    Raises
-    ------
-    Failure
-        It failed at once.
-    """
+    """Something that was begun; it is asked whether it is done."""
 
     __slots__ = ("_doing", "_kept", "_pointer", "_status")
 
@@ -85,13 +64,7 @@ class Request:
 
     @property
     def done(self) -> bool:
-        """Whether it is done; its worker must be alive.
-
-        Raises
-        ------
-        Failure
-            It failed.
-        """
+        """Whether it is done; its worker must be alive."""
         if self._pointer:
             self._status = library().request_check_status(self._pointer)
             if self._status == Status.IN_PROGRESS:
@@ -102,10 +75,9 @@ class Request:
         return True
 
     def protocol(self) -> str:
-        """Return how UCX moves it, in its own words; empty where it does not say so, or is done.
+        """Return how UCX moves the data, such as ``rendezvous zero-copy read from remote cma/memory``; else empty.
 
-        ``rendezvous zero-copy read from remote cma/memory``, for example. UCX says so to the sender, or the reader
-        of remote memory, and not to the receiver of a message.
+        UCX tells it to the sender, or the reader of remote memory, and not to the receiver of a message.
         """
         found = _PROTOCOL.search(self._described())
         return found[1] if found is not None else ""
@@ -133,20 +105,7 @@ DONE: Final = Request(None, "")
 
 
 class Context:
-    """What UCX knows of this machine and its settings.
-
-    Parameters
-    ----------
-    settings
-        By name without ``UCX_``; they stand before those of the environment.
-
-    Raises
-    ------
-    MissingDependency
-        libucp is not there.
-    Failure
-        UCX cannot be used so: there is no such transport, for example.
-    """
+    """What UCX knows of this machine and its settings."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self._library = library()
@@ -176,13 +135,7 @@ class Context:
         return int(asked.memory_types)
 
     def map(self, address: int, nbytes: int, memory_type: int = HOST) -> Mapped:
-        """Let peers read memory.
-
-        Raises
-        ------
-        Failure
-            It cannot be registered.
-        """
+        """Let peers read memory."""
         return Mapped(self, address, nbytes, memory_type)
 
     def close(self) -> None:
@@ -193,13 +146,7 @@ class Context:
 
 
 class Mapped:
-    """Memory that peers can read, and the key that they need.
-
-    Attributes
-    ----------
-    key
-        The packed rkey.
-    """
+    """Memory that peers can read, and the key that they need."""
 
     def __init__(self, context: Context, address: int, nbytes: int, memory_type: int) -> None:
         ucp = library()

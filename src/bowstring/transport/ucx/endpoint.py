@@ -63,18 +63,9 @@ class Endpoint:
         *,
         sync: bool = False,
     ) -> Request:
-        """Begin to send a tagged message, or an active one of number 0 with an empty header.
+        """Begin to send a tagged message, or with ``tag=None`` an active one; views are read until it is done.
 
-        Parameters
-        ----------
-        tag
-            ``None`` for an active message.
-        views
-            What it is made of, in order; read in place until the request is done.
-        memory_type
-            Of all of them.
-        sync
-            Whether the request is done only when the peer has matched the message.
+        With `sync` the request is done only when the peer has matched the message.
         """
         if len(views) < _SEVERAL:
             place, count, datatype = address_of(views[0]) if views else 0, len(views[0]) if views else 0, 0
@@ -102,13 +93,7 @@ class Endpoint:
         return Request(self._library.ep_flush_nbx(self.handle, ctypes.byref(asked)), "sending")
 
     def key(self, packed: bytes) -> RemoteKey:
-        """Return what memory of the peer is read with.
-
-        Raises
-        ------
-        Failure
-            The bytes are no key, or one for another way than there is to the peer.
-        """
+        """Return what memory of the peer is read with."""
         return RemoteKey(self, packed)
 
     @property
@@ -175,10 +160,9 @@ def _take_failure(failures: list[int], _arg: int, _endpoint: int, status: int) -
 
 
 def ends_as_key(packed: bytes) -> bool:
-    """Whether bytes have the form of an rkey up to their end, as UCX 1.22 packs it.
+    """Whether bytes end as an rkey of UCX 1.22 does: a CUDA IPC handle may begin like a key, but ends otherwise.
 
-    Behind the domains there is nothing, or the device of the memory and three bytes for each device from which the
-    distance is known, in ascending order. A CUDA IPC handle may begin like a key, and does not end like one.
+    After the domains comes nothing, or the memory's device and 3 bytes for each device of known distance.
     """
     end = _end_of_domains(packed)
     if end is None:

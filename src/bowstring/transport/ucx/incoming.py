@@ -42,24 +42,7 @@ class _Begun(NamedTuple):
 
 
 class Incoming:
-    """What has arrived on a link; all calls under the lock of its worker.
-
-    Parameters
-    ----------
-    link
-        Where it comes in.
-    reader
-        Is told of the peer's mark.
-    limits
-        Bounds for messages of ours.
-
-    Attributes
-    ----------
-    ended
-        Whether the peer has said that nothing more comes.
-    protocol
-        How UCX moves bodies, in its own words; empty while the peer has not said so.
-    """
+    """What has arrived on a link; all calls under the lock of its worker."""
 
     def __init__(self, link: Link, reader: RemoteReader, limits: Limits) -> None:
         self._link = link
@@ -103,15 +86,7 @@ class Incoming:
         return (self._taken + ahead - count) & COUNT_MASK >= 1 << 31
 
     def next(self) -> Arrived | Probed | Control | None:
-        """Return the next message that may be given out.
-
-        Raises
-        ------
-        ProtocolError, LimitExceeded
-            A message of ours that cannot be one.
-        Failure
-            One that cannot be received.
-        """
+        """Return the next message that may be given out."""
         for _ in range(2):  # in turns: mostly they were sent so
             tagged, self._tagged_next = self._tagged_next, not self._tagged_next
             found = self._next_tagged() if tagged else self._next_untagged()

@@ -81,18 +81,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, Sequence[Any]]]] = {
 
 
 class Library:
-    """The functions of one libucp as attributes, without their ``ucp_``, with the types of their arguments.
-
-    Parameters
-    ----------
-    ucp, ucs
-        The libraries.
-
-    Attributes
-    ----------
-    version : tuple of int
-        Of the library that was loaded, such as ``(1, 22, 0)``.
-    """
+    """The functions of one libucp as attributes, without their ``ucp_``, with the types of their arguments."""
 
     def __init__(self, ucp: ctypes.CDLL, ucs: ctypes.CDLL) -> None:
         self._functions: dict[str, Any] = {}
@@ -134,13 +123,7 @@ def wheel_folder() -> Path | None:
 
 @functools.cache
 def library() -> Library:
-    """Load libucp, that of the wheel or else that of the system, once.
-
-    Raises
-    ------
-    MissingDependency
-        There is none, it is too old, or it cannot be loaded.
-    """
+    """Load libucp, that of the wheel or else that of the system, once."""
     folder = wheel_folder()
     with _environment():
         try:

@@ -49,31 +49,17 @@ class Own(enum.IntEnum):
 
 
 class Link:
-    """A worker with its one endpoint.
-
-    Attributes
-    ----------
-    ours
-        Whether the peer is known to be Bowstring's.
-    untagged
-        Active messages that were sent.
-    interrupted
-        Whether a message was begun and given up: then nothing is said at the end.
-    mark
-        Says to the peer that memory it was lent is not written, until it is taken back.
-    let_go
-        Whether it has begun to end: the worker is gone, or will be.
-    """
+    """A worker with its one endpoint."""
 
     def __init__(self, worker: Worker, endpoint: Endpoint, peer: str, *, ours: bool) -> None:
         self.worker = worker
         self.endpoint = endpoint
         self._peer = peer
-        self.ours = ours
-        self.untagged = 0
-        self.interrupted = False
-        self.let_go = False
-        self.mark: Mark | None = None
+        self.ours = ours  # the peer is known to be Bowstring's
+        self.untagged = 0  # active messages sent
+        self.interrupted = False  # a message was begun and given up: no end is announced
+        self.let_go = False  # the worker is gone, or will be
+        self.mark: Mark | None = None  # tells the peer that memory it was lent is not written
         self._guard = threading.Lock()
         self._background: list[Request] = []
         self._unread: list[Request] = []

@@ -35,15 +35,7 @@ class ConnectionRequest(NamedTuple):
 
 
 class ListenerHandle:
-    """Where clients come in.
-
-    Attributes
-    ----------
-    address : tuple of str and int
-        Where it listens.
-    requests
-        Clients that came and were not taken yet, the first one first.
-    """
+    """Where clients come in."""
 
     def __init__(self, worker: Worker, host: str, port: int) -> None:
         self._library = library()

@@ -96,17 +96,7 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 
 def shared_context(*, loopback: bool, version6: bool = False) -> Context:
-    """Return the context of this process for connections on loopback, or for any, over IPv4 or IPv6.
-
-    Raises
-    ------
-    MissingDependency
-        There is no libucp.
-    ForkedError
-        The parent of this process has used UCX.
-    UsageError
-        UCX takes none of its settings.
-    """
+    """Return the context of this process for connections on loopback, or for any, over IPv4 or IPv6."""
     return _shared.context(loopback=loopback, version6=version6)
 
 
@@ -230,13 +220,7 @@ class UcxListener(InUse, Listener):
 
 
 def _worker(context: Context, where: str, client_id: int = 0) -> Worker:
-    """Return a new worker.
-
-    Raises
-    ------
-    LimitExceeded
-        Too few descriptors are left. UCX ends the process where it lacks one.
-    """
+    """Return a new worker."""
     found = ""
     with _making:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -266,17 +250,7 @@ def _close_listening(place: tuple[str, int]) -> None:
 
 
 def listen(address: str, limits: Limits) -> Listener:
-    """Listen on ``ucx://host:port``; loopback and a free port where they are left out.
-
-    Raises
-    ------
-    UsageError
-        The address means nothing, is not one of this machine, or is in use.
-    MissingDependency
-        There is no libucp.
-    ForkedError
-        The parent of this process has used UCX.
-    """
+    """Listen on ``ucx://host:port``; loopback and a free port where they are left out."""
     host, port = tcp.host_and_port(address)
     loopback = is_loopback(address)
     failure: Failure | None = None
@@ -292,23 +266,7 @@ def listen(address: str, limits: Limits) -> Listener:
 
 
 def dial(address: str, limits: Limits, deadline: float) -> UcxChannel:
-    """Connect to ``ucx://host:port``, trying every address of the host within ``deadline`` seconds.
-
-    Raises
-    ------
-    BrokenError
-        Nobody listens there.
-    DeadlineExceeded
-        Nobody answered in time.
-    UsageError
-        The address means nothing.
-    MissingDependency
-        There is no libucp.
-    ForkedError
-        The parent of this process has used UCX.
-    LimitExceeded
-        UCX has no descriptors left.
-    """
+    """Connect to ``ucx://host:port``, trying every address of the host within ``deadline`` seconds."""
     milliseconds(deadline, "deadline")
     host, port = tcp.host_and_port(address)
     if port == 0:

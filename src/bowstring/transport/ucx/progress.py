@@ -34,17 +34,9 @@ _LARGEST_STEP: Final = 64 << 20
 
 
 class Pages:
-    """Large pages of a body: a length is only a claim, and UCX does not say how much of it has come.
+    """Large pages of a body: a claimed length is not allocated at once, and UCX does not say how much has arrived.
 
-    UCX writes on where no memory was taken, in small pages. One that is there behind what was taken shows that so
-    many bytes have come, and then as much is taken again.
-
-    Parameters
-    ----------
-    prepare
-        Takes memory for the first bytes; returns for how many that is done.
-    address, nbytes
-        Where the body lands, and its length.
+    A page present behind the prepared ones shows that UCX wrote beyond them; then as much is prepared again.
     """
 
     def __init__(self, prepare: Callable[[int], int], address: int, nbytes: int) -> None:
@@ -61,19 +53,7 @@ class Pages:
 
 
 class Progress(InUse, Channel):
-    """What moves messages over a link; a channel says what they are.
-
-    Parameters
-    ----------
-    link
-        The worker and the endpoint, which it owns from now on.
-    address
-        What was dialled or listened on.
-    peer
-        Who is at the other end.
-    limits
-        Bounds for what is received.
-    """
+    """Moves messages over a link, which it owns from now on; a channel says what they are."""
 
     def __init__(self, link: Link, address: str, peer: Peer, limits: Limits) -> None:
         self.address = address

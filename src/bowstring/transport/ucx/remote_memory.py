@@ -42,13 +42,7 @@ _registered: Final[weakref.WeakKeyDictionary[Context, weakref.WeakKeyDictionary[
 
 
 def keyed_handle(context: Context, region: Region) -> KeyedHandle:
-    """Return what a peer reads a region of the host with; it is registered at its first use, and until it goes.
-
-    Raises
-    ------
-    UsageError
-        It is not memory of ours, or UCX cannot register it.
-    """
+    """Return what a peer reads a region of the host with; it is registered at its first use, and until it goes."""
     slab = region.slab
     if slab is None:
         raise UsageError("only memory of Bowstring's own is read by peers", found=repr(region))
@@ -82,13 +76,7 @@ _for_good: Final[list[np.ndarray[tuple[int], np.dtype[np.uint64]]]] = []
 
 
 class Mark:
-    """Says to a peer that what it was lent is still there.
-
-    Attributes
-    ----------
-    packed
-        The number, its address and the key for it.
-    """
+    """Says to a peer that what it was lent is still there."""
 
     def __init__(self, page: _Page) -> None:
         self._page = page
@@ -146,18 +134,7 @@ def pieces_of(reads: Sequence[tuple[bytes, int, int]], offsets: Sequence[int]) -
 
 
 class RemoteReader:
-    """Reads memory of the peer's; all calls under the lock of its worker.
-
-    Parameters
-    ----------
-    endpoint
-        The way to the peer.
-
-    Attributes
-    ----------
-    protocol
-        How UCX reads, in its own words; empty while it has not said so.
-    """
+    """Reads memory of the peer's; all calls under the lock of its worker."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.protocol = ""
@@ -173,15 +150,7 @@ class RemoteReader:
             self._key(self._mark[2])
 
     def begin(self, pieces: Sequence[Piece], address: int, kept: object) -> list[Request]:
-        """Begin to read into memory at an address; return what is not done yet.
-
-        Raises
-        ------
-        ProtocolError
-            There is no such key.
-        Failure
-            It cannot be read.
-        """
+        """Begin to read into memory at an address; return what is not done yet."""
         begun = [
             self._key(piece.key).get(address + piece.offset, piece.nbytes, piece.address, kept=kept)
             for piece in pieces

@@ -43,22 +43,7 @@ class Arrived(NamedTuple):
 
 
 class Worker:
-    """A queue of messages, and what makes them move.
-
-    Parameters
-    ----------
-    context
-        It must live as long.
-    client_id
-        What servers are told of this worker.
-
-    Attributes
-    ----------
-    arrived
-        Active messages that came, the oldest first; put there by `progress`.
-    fd
-        Readable when there is progress to be made, once `arm` returned true.
-    """
+    """A queue of messages, and what makes them move."""
 
     def __init__(self, context: Context, client_id: int = 0) -> None:
         self._library = library()
@@ -76,7 +61,9 @@ class Worker:
         )
         self.handle = handle.value
         fd = ctypes.c_int()
-        self.arrived: collections.deque[Arrived] = collections.deque()
+        self.arrived: collections.deque[Arrived] = (
+            collections.deque()
+        )  # active messages, filled by `progress`
         self._info = TagInfo()
         self._info_address = ctypes.addressof(self._info)
         self._plain = RequestParams()
@@ -104,13 +91,7 @@ class Worker:
         return moved
 
     def arm(self) -> bool:
-        """Have `fd` tell of what comes from now on; false where something is there already.
-
-        Raises
-        ------
-        Failure
-            The worker is broken.
-        """
+        """Have `fd` tell of what comes from now on; false where something is there already."""
         status = self._library.worker_arm(self.handle)
         if status == Status.BUSY:
             return False
@@ -147,16 +128,10 @@ class Worker:
             self._library.am_data_release(self.handle, arrived.descriptor)
 
     def connect(self, host: str, port: int, *, watched: bool = False) -> Endpoint:
-        """Begin to connect to a listener.
+        """Begin to connect to a listener; `watched` must be the same at both ends.
 
-        Parameters
-        ----------
-        host, port
-            The address, in numbers.
-        watched
-            Whether UCX handles errors of the peer (``UCP_ERR_HANDLING_MODE_PEER``); both ends must use the same
-            mode. UCX then uses no shared memory. The end of a peer is noticed without it, too: the connection to
-            its listener ends.
+        It is ``UCP_ERR_HANDLING_MODE_PEER``, with which UCX uses no shared memory. Without it the end of a peer is
+        noticed too, as the connection to its listener ends.
         """
         raw = ctypes.create_string_buffer(packed_address(host, port))
         asked = EndpointParams(
