@@ -5,7 +5,13 @@ from __future__ import annotations
 import io
 import random
 import struct
-from typing import Any
+import sys
+import threading
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +19,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bowstring as bow
 from bowstring import Batch
 from bowstring.errors import BowstringError, ClosedError, InvalidBody, LimitExceeded
-from bowstring.ipc import IpcWriteOptions, new_stream, open_stream
+from bowstring.ipc import (
+    IpcWriteOptions,
+    RecordBatchFileReader,
+    RecordBatchStreamReader,
+    new_stream,
+    open_file,
+    open_stream,
+)
 from bowstring.ipc.body.decode import BatchDecoder
 from bowstring.ipc.compression import body as compressed_body
 from bowstring.ipc.compression.codec import DecompressOptions, decompressed
@@ -211,3 +225,170 @@ def test_a_closed_reader_gives_nothing_more() -> None:
     with pytest.raises(ClosedError):
         reader.read_next_batch()
     assert first[3].to_arrow().equals(batch_of(21))
+
+
+NUMBERED: Final = 90
+_OURS: Final = str(Path(bow.__file__).parent)
+
+
+def numbered(codec: str | None, new: Callable[..., Any]) -> bytes:
+    """Return a stream or a file of batches that say which they are."""
+    sink = io.BytesIO()
+    schema = pa.schema([("n", pa.int64())])
+    with new(sink, schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        for number in range(NUMBERED):
+            writer.write_batch(pa.record_batch([pa.array([number] * 20)], schema=schema))
+    return sink.getvalue()
+
+
+def number_of(batch: Batch) -> int:
+    return int(batch.to_arrow().column(0)[0].as_py())
+
+
+class Interrupted(BaseException):
+    """What a handler of signals may raise."""
+
+
+def interrupted(call: Callable[[], Batch], line: int) -> tuple[Batch | None, int]:
+    """End a call before one of the lines of ours that it runs; return its batch, and how many lines it has run."""
+    seen = 0
+
+    def on_line(_: FrameType, event: str, __: Any) -> Any:
+        nonlocal seen
+        seen += event == "line"
+        if seen > line:
+            sys.settrace(None)
+            raise Interrupted
+        return on_line
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, *_: on_line if frame.f_code.co_filename.startswith(_OURS) else None)
+    try:
+        return call(), seen
+    except Interrupted:
+        return None, seen
+    finally:
+        sys.settrace(before)
+
+
+def some_lines(call: Callable[[], Batch]) -> list[int]:
+    """Return some lines of a call: all, if they are few, and the last ones."""
+    batch, count = interrupted(call, sys.maxsize)
+    assert batch is not None
+    return [*range(0, count, max(1, count // 60)), *range(max(0, count - 20), count)]
+
+
+@needs_library
+@pytest.mark.parametrize("codec", [None, "lz4"])
+@pytest.mark.parametrize("reads", [1, 9, 73])
+def test_an_interrupted_stream_goes_on_where_it_was(codec: str | None, reads: int) -> None:
+    """Interrupted before any line of a read, a stream gives all other batches, once and in order."""
+    data = numbered(codec, pa.ipc.new_stream)
+
+    def opened() -> tuple[RecordBatchStreamReader, list[int]]:
+        reader = open_stream(data)
+        return reader, [number_of(reader.read_next_batch()) for _ in range(reads)]
+
+    for line in some_lines(opened()[0].read_next_batch):
+        reader, found = opened()
+        batch, _ = interrupted(reader.read_next_batch, line)
+        found += [] if batch is None else [number_of(batch)]
+        found += map(number_of, reader)
+        # The one that was about to be returned is lost with the call.
+        assert found in (list(range(NUMBERED)), [n for n in range(NUMBERED) if n != reads]), line
+
+
+@needs_library
+@pytest.mark.parametrize("codec", [None, "lz4"])
+@pytest.mark.parametrize("reads", [1, 9, 73])
+def test_an_interrupted_file_gives_the_batch_that_is_asked_for(codec: str | None, reads: int) -> None:
+    """Interrupted before any line of a read, a file gives the batch of each index ever after."""
+    data = numbered(codec, pa.ipc.new_file)
+
+    def opened() -> tuple[RecordBatchFileReader, Callable[[], Batch]]:
+        reader = open_file(data)
+        for index in range(reads):
+            reader.get_batch(index)
+        return reader, lambda: reader.get_batch(reads)
+
+    for line in some_lines(opened()[1]):
+        reader, read = opened()
+        batch, _ = interrupted(read, line)
+        assert batch is None or number_of(batch) == reads
+        for index in (*range(reads, NUMBERED), *range(NUMBERED - 1, reads, -7), reads, reads):
+            assert number_of(reader.get_batch(index)) == index, line
+
+
+@EACH_CODEC
+def test_threads_that_share_a_stream(codec: str | None) -> None:
+    """Several threads that read one stream get each batch once, and no error but its end."""
+    reader = open_stream(numbered(codec, pa.ipc.new_stream))
+    found: list[int] = []
+    errors: list[Exception] = []
+
+    def read() -> None:
+        try:
+            found.extend(map(number_of, iter(reader.read_next_batch, None)))
+        except Exception as error:  # noqa: BLE001  asserted below
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(found) == list(range(NUMBERED))
+    assert not errors
+
+
+def in_many_buffers(count: int) -> pa.RecordBatch:
+    """Return a batch of views with so many variadic buffers."""
+    views = pa.concat_arrays([pa.array([LONG], pa.string_view()) for _ in range(count)])
+    return pa.record_batch({"v": views})
+
+
+def test_a_kept_batch_keeps_a_table_of_its_own_size() -> None:
+    """Batches of few buffers keep no room for many, if one of many came before or comes in between."""
+    many, few = in_many_buffers(2000), in_many_buffers(1)
+    data = stream_of([batch for _ in range(40) for batch in (many, *[few] * 6)])
+    tracemalloc.start()
+    try:
+        kept = [batch for batch in open_stream(data) if batch.num_rows == 1]
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(kept) == 240
+    assert size < 240 * 4096
+
+
+def test_memory_that_asks_for_more_each_time() -> None:
+    """A batch whose count of buffers changes whenever it is looked at is read, or an error, after a few looks."""
+    data = bytearray(stream_of([in_many_buffers(2000).slice(0, 1999)]))
+    assert (data.count(struct.pack("<q", 2000)), data.count(struct.pack("<I", 2002))) == (1, 1)
+    listed = data.index(struct.pack("<I", 2002))
+    counted = data.index(struct.pack("<q", 2000))
+    looks = 0
+
+    def change(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal looks
+        if event == "call" and frame.f_code.co_filename.startswith(_OURS):
+            looks += 1
+            struct.pack_into("<q", data, counted, 10 + looks)
+            struct.pack_into("<I", data, listed, 12 + looks)
+
+    reader = open_stream(data)
+    before = sys.getprofile()
+    sys.setprofile(change)
+    try:
+        batch = reader.read_next_batch()
+    except BowstringError:
+        batch = None
+    finally:
+        sys.setprofile(before)
+    assert batch is None or batch.num_rows == 1999
+    assert looks < 200

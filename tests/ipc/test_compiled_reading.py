@@ -58,6 +58,12 @@ COLUMNS: dict[str, pa.Array] = {
     ),
     "empty structs": pa.array([{"x": None}] * ROWS, pa.struct({"x": pa.null()})),
 }
+# Of no type at all; their nodes have no children, and no bitmaps either.
+_IDS = pa.py_buffer(bytes(ROWS))
+COLUMNS["no either"] = pa.Array.from_buffers(pa.sparse_union([]), ROWS, [None, _IDS], children=[])
+COLUMNS["no dense"] = pa.Array.from_buffers(
+    pa.dense_union([]), ROWS, [None, _IDS, pa.py_buffer(bytes(4 * ROWS))], children=[]
+)
 TABLE = pa.table(COLUMNS)
 LIMITS = bow.Limits(
     message_bytes=1 << 20, decompression_floor=1 << 12, decompression_ratio=3.0, decompressed_bytes=1 << 16
@@ -190,6 +196,23 @@ def test_both_forms_agree(seed: int) -> None:
 def test_both_forms_agree_on_many(seed: int) -> None:
     """The same of a million streams."""
     assert_both_forms_agree(seed, 500, 100)
+
+
+@pytest.mark.parametrize("name", ["either", "dense", "no either", "no dense", "short runs", "long runs"])
+@pytest.mark.parametrize("count", [-1, 0, 2, ROWS])
+def test_nodes_without_bitmaps_have_no_nulls(name: str, count: int) -> None:
+    """Whatever a writer counts as nulls of a union or of runs, both forms read 0."""
+    sink = io.BytesIO()
+    schema = pa.schema([(name, COLUMNS[name].type)])
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.record_batch([COLUMNS[name]], schema=schema))
+    node = np.array((ROWS, 0), np.int64).tobytes()
+    assert node in sink.getvalue()
+    data = sink.getvalue().replace(node, np.array((ROWS, count), np.int64).tobytes(), 1)
+    found = [bow.ipc.open_stream(source).read_next_batch() for source in (data, io.BytesIO(data))]
+    with without_library():
+        found.append(bow.ipc.open_stream(data).read_next_batch())
+    assert [batch.nodes[0].tolist() for batch in found] == [[ROWS, 0]] * 3
 
 
 @needs_library

@@ -290,3 +290,26 @@ def test_threads_share_a_reader(tmp_path: Path) -> None:
         batches = pool.map(reader.get_batch, range(40), timeout=60)
         for index, batch in enumerate(batches):
             assert (batch["a"].values == index).all()
+
+
+@pytest.mark.parametrize("kind", [int, *(np.dtype(code).type for code in "bBhHiIlL")])
+def test_any_whole_number_is_an_index(kind: type) -> None:
+    """Numbers of NumPy are those of Python, up to their last, in any order."""
+    batches = [pa.record_batch({"n": [number]}) for number in range(300)]
+    last = min(299, 299 if kind is int else int(np.iinfo(kind).max))
+    file = by_pyarrow(batches)
+    for order in (range(last + 1), (last, 0, last), (last - 1, last, 0), range(last, -1, -9)):
+        with ipc.open_file(file) as reader:
+            for index in order:
+                assert reader.get_batch(kind(index)).to_arrow().column(0)[0].as_py() == index
+
+
+def test_what_is_no_index() -> None:
+    """Numbers outside, and what is no whole number, are refused; True is 1, as for a list."""
+    batches = [pa.record_batch({"n": [number]}) for number in range(3)]
+    with ipc.open_file(by_pyarrow(batches)) as reader:
+        assert reader.get_batch(True).to_arrow().equals(batches[1])
+        wrong: list[Any] = [-1, 3, 1 << 64, 1.0, None, "1", np.float64(1), np.int8(-1), np.array([1, 2])]
+        for index in wrong:
+            with pytest.raises(UsageError, match="no such batch"):
+                reader.get_batch(index)

@@ -25,6 +25,7 @@ from bowstring.ipc.flatbuf.reader import slots_of
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.ipc.source import open_source
 from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory import wrap
 from tests.ipc.files import SAMPLE, by_bowstring, by_pyarrow, verdict
 
 
@@ -256,3 +257,31 @@ def test_what_a_file_begins_with_may_claim_any_length() -> None:
     file[12:16] = struct.pack("<i", 1 << 30)
     for module in (pa.ipc, ipc):
         assert module.open_file(bytes(file)).read_all().equals(table)
+
+
+@pytest.mark.parametrize("codec", [None, "lz4"])
+@pytest.mark.parametrize(
+    "offset",
+    [-(1 << 63), -(1 << 62), -8, -7, 0, 4, 1 << 40, (1 << 62) + 8, (1 << 63) - 8, (1 << 63) - 1, "before"],
+)
+@pytest.mark.parametrize("index", range(3))
+def test_blocks_that_lead_out_of_a_slice(codec: str | None, offset: Any, index: int) -> None:
+    """An offset outside of the messages is refused in a slice of memory, too, and nothing before it is read."""
+    batches = [pa.record_batch({"a": [number] * 100}) for number in range(3)]
+    file = bytearray(by_pyarrow(batches, compression=codec))
+    with ipc.open_file(bytes(file)) as reader:
+        assert reader.num_record_batches == 3
+    blocks = read_footer(open_source(bytes(file)), len(file), DEFAULT_LIMITS).batches
+    old = int(blocks[index][0])
+    before = bytes(file) + bytes(-len(file) % 64)
+    struct.pack_into(
+        "<q", file, file.rindex(struct.pack("<q", old)), old - len(before) if offset == "before" else offset
+    )
+    memory = wrap(before + file).slice(len(before), len(file))
+    with ipc.open_file(memory) as reader:
+        for number in range(3):
+            if number == index:
+                with pytest.raises(InvalidMetadata):
+                    reader.get_batch(number)
+            else:
+                assert reader.get_batch(number).to_arrow().equals(batches[number])

@@ -390,8 +390,6 @@ class Layout:
         bounds: list[tuple[int, int, int]] = []
         never_null, bitmapless = list[int](), list[int]()
         for index, node in enumerate(self.nodes):
-            if not node.children:
-                continue
             type_id = node.type.id
             if type_id in (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION):
                 bounds.extend((child, index, 1) for child in node.children)
@@ -400,7 +398,8 @@ class Layout:
             elif type_id == pa.lib.Type_MAP:
                 entries = node.children[0]
                 never_null += (entries, self.nodes[entries].children[0])
-            if _VALIDITY not in node.buffer_kinds:
+            # Of unions and runs.
+            if _VALIDITY not in node.buffer_kinds and not pa.types.is_null(node.type):
                 bitmapless.append(index)
         empty = [at for at, node in enumerate(self.nodes) if not node.buffer_kinds]
         self.bitmapless = _frozen(bitmapless)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow.ipc import Alignment
 
+from bowstring.columnar.dictionary import Dictionaries
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.errors import Truncated, Unsupported, UsageError
@@ -30,7 +31,7 @@ from bowstring.ipc.options import IpcReadOptions
 from bowstring.memory import Device, device_by_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     import numpy.typing as npt
@@ -47,6 +48,28 @@ if TYPE_CHECKING:
 GROWTH: Final = 8
 MOST_AHEAD: Final = 256
 """Messages that are read at once: one at first, then so many times more each time, up to these."""
+
+
+class ReadAhead:
+    """Messages that were read together. A read that is interrupted loses none of their batches.
+
+    Attributes
+    ----------
+    heads
+        Where they lie.
+    batch
+        Returns the batch of the message of an index; None where it was decompressed, and given out before.
+    taken
+        How many of them a reader of a stream has given out.
+    """
+
+    __slots__ = ("batch", "heads", "taken")
+
+    def __init__(
+        self, heads: Sequence[Head] = (), batch: Callable[[int], Batch | None] = lambda _: None
+    ) -> None:
+        self.heads, self.batch = heads, batch
+        self.taken = 0
 
 
 class Selection:
@@ -176,43 +199,40 @@ class Decoder:
         if decoded is None or (decoded.codec is not None and self._target is not None):
             return None
         dictionaries = self._memo.complete(self.layout, decoded.nodes[0])
-        batch = next(self._made(decoded, body, dictionaries), None)
+        batch = self._ahead_of(decoded, body, dictionaries).batch(0)
         if batch is not None and not body.device.is_host:
             check_offsets(batch)
         return batch
 
-    def _made(
+    def _ahead_of(
         self, decoded: Decoded, memory: Buffer, dictionaries: Mapping[int, Dictionary]
-    ) -> Iterator[Batch]:
-        lease = memory.lease
+    ) -> ReadAhead:
+        parts = self.layout, (memory.region,), Dictionaries(dictionaries), memory.lease
         if decoded.codec is None:
-            return decoded.batches(self.layout, (memory.region,), dictionaries, lease)
-        return iter(
-            decompressed_batches(decoded, self.layout, memory, dictionaries, lease, self._decompression)
+            return ReadAhead(decoded.heads, lambda index: decoded.batch(index, *parts))
+        made = decompressed_batches(
+            decoded, self.layout, memory, dictionaries, memory.lease, self._decompression
         )
+        waiting: dict[int, Batch] = dict(enumerate(made))
+        return ReadAhead(decoded.heads[: len(made)], lambda index: waiting.pop(index, None))
 
     def reads_ahead(self, memory: Buffer) -> bool:
         """Whether batches can be read many at a time out of memory."""
         return self._kernel is not None and self._target is None and memory.device.is_host
 
-    def ahead(
-        self, memory: Buffer, position: int, most: int, *, together: bool = True
-    ) -> tuple[Iterator[Batch], list[Head]]:
-        """Return the batches of the next messages in memory, and where these lie; none if the first is wrong."""
+    def ahead(self, memory: Buffer, position: int, most: int, *, together: bool = True) -> ReadAhead:
+        """Return the next messages in memory from a position on; none if the first is wrong, or not in there."""
         assert self._kernel is not None
-        layout = self.layout
+        layout, decoded = self.layout, None
         dictionaries = self._memo.all(layout) if layout.dictionaries else {}
-        if dictionaries is None:
-            return iter(()), []
-        decoded = self._kernel.stream(memory, memory.offset + position, most)
-        if decoded is None:
-            return iter(()), []
-        if decoded.codec is None:
-            return self._made(decoded, memory, dictionaries), decoded.heads
-        if not together:
+        # A position may be what a footer says.
+        if dictionaries is not None and 0 <= position <= memory.nbytes:
+            decoded = self._kernel.stream(memory, memory.offset + position, most)
+        if decoded is None or dictionaries is None:
+            return ReadAhead()
+        if decoded.codec is not None and not together:
             decoded = decoded._replace(heads=decoded.heads[:1])
-        made = list(self._made(decoded, memory, dictionaries))
-        return iter(made), decoded.heads[: len(made)]
+        return self._ahead_of(decoded, memory, dictionaries)
 
     @property
     def decompressed(self) -> str:

@@ -6,14 +6,13 @@ import itertools
 import operator
 import struct
 import threading
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from bowstring.columnar.chunked import unify_dictionaries
 from bowstring.columnar.validation import check_once, checked_choice
 from bowstring.errors import BowstringError, ClosedError, InvalidMetadata, UsageError
 from bowstring.ipc.body.decode import BEGIN, END
-from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget
+from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget, ReadAhead
 from bowstring.ipc.dictionary.reader import Arrival
 from bowstring.ipc.flatbuf.footer import (
     FILE_MAGIC,
@@ -210,9 +209,8 @@ class RecordBatchFileReader(RecordBatchReader):
         self._overlaps = overlapping(footer.batches, footer.start)
         memory = self._source.memory()
         self._memory = memory if memory is not None and self._decoder.reads_ahead(memory) else None
-        # Batches that were read together, which one comes next, and how many they were.
-        self._ready: Iterator[Batch] = iter(())
-        self._next, self._most = -1, 1
+        # Which batch is the first of those that were read together, and these.
+        self._ahead = -1, ReadAhead()
         self._dictionary_blocks: npt.NDArray[np.void] | None = footer.dictionaries
         self.metadata = footer.metadata
 
@@ -238,15 +236,16 @@ class RecordBatchFileReader(RecordBatchReader):
         ClosedError
             The reader was closed.
         """
+        index = self._checked(i)
         with self._turn:
-            batch = next(self._ready, None) if i == self._next else None
+            first, ahead = self._ahead
+            batch = ahead.batch(index - first) if first <= index < first + len(ahead.heads) else None
             if batch is None and self._memory is not None:
-                batch = self._from_memory(i, self._memory)
+                batch = self._from_memory(index, self._memory)
             if batch is None:
-                batch = self._alone(i)
+                batch = self._alone(index)
             else:
                 self._counts.messages += 1
-            self._next = i + 1
             self._counts.batches += 1
         return check_once(batch) if self._checks else batch
 
@@ -256,20 +255,25 @@ class RecordBatchFileReader(RecordBatchReader):
         """Return a batch out of memory, and more behind it in readiness; None where it needs more care."""
         self._batch_block(i)
         self._read_dictionaries()
-        wanted = min(GROWTH * self._most, MOST_AHEAD) if i == self._next else 1
+        first, before = self._ahead
+        most = max(1, len(before.heads))
+        wanted = min(GROWTH * most, MOST_AHEAD) if i == first + most else 1
         blocks = self._batch_blocks[i : i + wanted].tolist()
-        ready, heads = self._decoder.ahead(memory, blocks[0][0], len(blocks), together=False)
+        if not self._is_inside(*blocks[0]):
+            return None
+        ahead = self._decoder.ahead(memory, blocks[0][0], len(blocks), together=False)
         count, at = 0, blocks[0][0]
         for (offset, metadata_length, body_length), head, overlaps in zip(
-            blocks, heads, self._overlaps[i : i + wanted].tolist(), strict=False
+            blocks, ahead.heads, self._overlaps[i : i + wanted].tolist(), strict=False
         ):
             begin, end = head[BEGIN] - memory.offset, head[END] - memory.offset
             is_said = (offset, offset + metadata_length, begin + body_length) == (at, begin, end)
             if overlaps or not is_said or not self._is_inside(offset, metadata_length, body_length):
                 break
             count, at = count + 1, end
-        self._ready, self._next, self._most = itertools.islice(ready, count), i, max(1, count)
-        return next(self._ready, None)
+        ahead.heads = ahead.heads[:count]
+        self._ahead = i, ahead
+        return ahead.batch(0) if count else None
 
     def _alone(self, i: int) -> Batch:
         block, where = self._batch_block(i)
@@ -304,15 +308,23 @@ class RecordBatchFileReader(RecordBatchReader):
             if self._source is not None:
                 self._source.close()
                 self._source = self._memory = None
-                self._ready = iter(())
+                self._ahead = -1, ReadAhead()
 
     def __iter__(self) -> Iterator[Batch]:
         self._open()
         return (self.get_batch(index) for index in range(self.num_record_batches))
 
-    def _batch_block(self, i: int) -> tuple[Block, str]:
-        if not isinstance(i, Integral) or not 0 <= i < self.num_record_batches:
+    def _checked(self, i: Any) -> int:
+        """Return the index of a batch as a Python integer: those of NumPy overflow."""
+        try:
+            index = int(operator.index(i))
+        except TypeError:
+            index = -1
+        if not 0 <= index < self.num_record_batches:
             raise UsageError("no such batch", expected=f"0 to {self.num_record_batches - 1}", found=repr(i))
+        return index
+
+    def _batch_block(self, i: int) -> tuple[Block, str]:
         block, where = Block(*self._batch_blocks[i].tolist()), f"record batch {i}"
         if self._overlaps[i]:
             raise _lies_over_another(block, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow as pa
 from bowstring.columnar.validation import check_once, checked_choice
 from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
 from bowstring.ipc.body.decode import END
-from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget
+from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget, ReadAhead
 from bowstring.ipc.flatbuf.message import Message, MessageKind, decode_message
 from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.ipc.framing import read_metadata
@@ -20,8 +21,6 @@ from bowstring.ipc.writer import RecordBatchWriter
 from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
@@ -158,7 +157,8 @@ class RecordBatchStreamReader(SequentialReader):
         chosen, target = IpcReadOptions.of(options), DeviceTarget.of(device, trusted=trusted)
         self._source: Source | None = open_source(source, memory_pool)
         self._ended = False
-        self._ready: Iterator[Batch] = iter(())
+        self._turn = threading.RLock()
+        self._ahead = ReadAhead()
         self._memory: Buffer | None = None
         self._most = 1
         try:
@@ -186,14 +186,18 @@ class RecordBatchStreamReader(SequentialReader):
         ClosedError
             The reader was closed.
         """
-        batch = next(self._ready, None)
-        if batch is None and self._memory is not None and not self._ended:
-            batch = self._read_ahead(self._memory)
-        if batch is None:
-            batch = self._next_batch()
-        else:
-            self._counts.messages += 1
-            self._counts.batches += 1
+        with self._turn:
+            ahead = self._ahead
+            batch = ahead.batch(ahead.taken) if ahead.taken < len(ahead.heads) else None
+            if batch is None and self._memory is not None and not self._ended:
+                ahead = self._read_ahead(self._memory)
+                batch = ahead.batch(0)
+            if batch is None:
+                batch = self._next_batch()
+            else:
+                ahead.taken += 1
+                self._counts.messages += 1
+                self._counts.batches += 1
         return check_once(batch) if self._checks else batch
 
     # Its end is a StopIteration.
@@ -223,7 +227,7 @@ class RecordBatchStreamReader(SequentialReader):
 
     def close(self) -> None:
         """Let go of the source; batches that were read live on."""
-        self._ready, self._memory = iter(()), None
+        self._ahead, self._memory = ReadAhead(), None
         if self._source is not None:
             self._source.close()
             self._source = None
@@ -244,15 +248,17 @@ class RecordBatchStreamReader(SequentialReader):
         self._counts.messages += 1
         return decode_message(metadata, self._limits)
 
-    def _read_ahead(self, memory: Buffer) -> Batch | None:
-        """Read the next messages at once, and return the first batch; None where the next one needs more care."""
-        source, wanted = self._open(), self._most
-        self._ready, heads = self._decoder.ahead(memory, source.position, wanted)
-        if heads:
-            source.seek(heads[-1][END] - memory.offset)
+    def _read_ahead(self, memory: Buffer) -> ReadAhead:
+        """Read the next messages behind those that were taken; none where the next one needs more care."""
+        source, wanted, before = self._open(), self._most, self._ahead
+        if before.taken:
+            source.seek(before.heads[before.taken - 1][END] - memory.offset)
+        ahead = self._decoder.ahead(memory, source.position, wanted)
+        count = len(ahead.heads)
         # More each time, as long as that goes well: a stream may be left soon, or have other messages in between.
-        self._most = min(GROWTH * wanted, MOST_AHEAD) if len(heads) == wanted else max(1, len(heads))
-        return next(self._ready, None)
+        self._most = min(GROWTH * wanted, MOST_AHEAD) if count == wanted else max(1, count)
+        self._ahead = ahead
+        return ahead
 
 
 class RecordBatchStreamWriter(RecordBatchWriter):

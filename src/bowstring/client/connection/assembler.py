@@ -151,16 +151,16 @@ class Assembler:
             decoded = kernel.run(run.messages[len(taken) :, PREFIX_BYTES:], bodies, run.body)
             if decoded is None or decoded.codec is not None:
                 break
-            batches = decoded.batches(layout, (bodies.region,), dictionaries, None)
+            regions, held = (bodies.region,), Dictionaries(dictionaries)
             taken += [
                 Assembled(
-                    batch,
+                    decoded.batch(index, layout, regions, held, None),
                     head[NBYTES],
                     head[NBYTES] if charged else 0,
                     until_delivered=True,
                     cost=Account.cost(head[NBYTES], head[COUNT], run.body),
                 )
-                for batch, head in zip(batches, decoded.heads, strict=True)
+                for index, head in enumerate(decoded.heads)
             ]
         return taken
 
@@ -350,7 +350,7 @@ class Assembler:
         if decoded is None:
             return None
         if decoded.codec is None:
-            (batch,) = decoded.batches(layout, (body.region,), dictionaries, lease)
+            batch = decoded.batch(0, layout, (body.region,), Dictionaries(dictionaries), lease)
             if not body.device.is_host:
                 check_offsets(batch)
             return batch

@@ -10,23 +10,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.dictionary import Dictionaries
 from bowstring.ipc.flatbuf.message import CODECS
 from bowstring.kernels.host import ALL_MEMORY, bound
 from bowstring.kernels.ipc import batch
 from bowstring.kernels.ipc import read as kernel
 from bowstring.kernels.library import address_of
-from bowstring.memory import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
-    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.dictionary import Dictionaries
     from bowstring.columnar.layout import Layout
     from bowstring.limits import Limits
-    from bowstring.memory import Buffer, Region
+    from bowstring.memory import Buffer, Lease, Region
 
     Table = npt.NDArray[np.int64]
 
@@ -71,31 +69,28 @@ class Decoded(NamedTuple):
     counts: list[tuple[int, ...]]
     spans: Table
 
-    def batches(
+    def batch(
         self,
+        index: int,
         layout: Layout,
         regions: Sequence[Region],
-        dictionaries: Mapping[int, Dictionary],
+        dictionaries: Dictionaries,
         lease: Lease | None,
-    ) -> Iterator[Batch]:
-        """Yield the batches of bodies that are not compressed, each made when it is asked for."""
-        held, device = Dictionaries(dictionaries), regions[0].device
-        made, spans = Batch.from_parts, self.spans
-        for (rows, first, many, *_), nodes, variadic in zip(
-            self.heads, self.nodes, self.counts, strict=False
-        ):
-            yield made(
-                layout,
-                rows,
-                nodes,
-                None,
-                variadic,
-                held,
-                lease,
-                spans=spans[first : first + many],
-                regions=regions,
-                device=device,
-            )
+    ) -> Batch:
+        """Return the batch of a body that is not compressed."""
+        rows, first, count, *_ = self.heads[index]
+        return Batch.from_parts(
+            layout,
+            rows,
+            self.nodes[index],
+            None,
+            self.counts[index],
+            dictionaries,
+            lease,
+            spans=self.spans[first : first + count],
+            regions=regions,
+            device=regions[0].device,
+        )
 
 
 class BatchDecoder:
@@ -106,19 +101,20 @@ class BatchDecoder:
         assert plan is not None
         bounds = np.array(
             [
-                min(limits.metadata_bytes, _LONGEST_METADATA),
-                min(limits.message_bytes, _LARGEST),
-                min(limits.decompressed_bytes, _LARGEST),
-                min(limits.decompression_floor, _LARGEST),
+                min(int(limits.metadata_bytes), _LONGEST_METADATA),
+                min(int(limits.message_bytes), _LARGEST),
+                min(int(limits.decompressed_bytes), _LARGEST),
+                min(int(limits.decompression_floor), _LARGEST),
                 _MOST_TOGETHER,
-            ]
+            ],
+            np.int64,
         )
         self._tables = plan, bounds
         words = address_of(plan), plan.size, address_of(bounds), bounds.size
         self._first = *ALL_MEMORY, *words, float(limits.decompression_ratio)
         self._call = call
         self._num_nodes, self._views = layout.num_nodes, len(layout.variadic_nodes)
-        # Rows of spans, as many as the last batch had: those of views differ.
+        # Rows of spans of a batch, as many as the last call needed: those of views differ.
         self._spans = layout.num_buffers
         self._last: tuple[tuple[int, int], Table] = (0, 0), plan
 
@@ -183,13 +179,19 @@ class BatchDecoder:
         return places
 
     def _read(
-        self, words: tuple[int, int, int, int], how: int, start: int, most: int, given: Table | None = None
+        self,
+        words: tuple[int, int, int, int],
+        how: int,
+        start: int,
+        most: int,
+        given: Table | None = None,
+        wanted: int = 0,
     ) -> Decoded | None:
-        """Call the kernel; `words` are addresses and sizes of the tables of regions and of places."""
-        views = self._views
+        """Call the kernel, once more if it says how many spans are `wanted`; `words` tell of regions and places."""
+        views, num_spans = self._views, wanted or self._spans
         to_counts = 2 * self._num_nodes * most
         to_spans = to_counts + views * most
-        to_heads = to_spans + (_SPAN * self._spans * most if given is None else 0)
+        to_heads = to_spans + (_SPAN * num_spans * most if given is None else 0)
         to_state = to_heads + _HEADS * most
         # Of this call's own, since other threads may read, too.
         room = np.empty(to_state + _STATE, np.int64)
@@ -212,23 +214,27 @@ class BatchDecoder:
             _STATE,
         )
         found = room[to_heads:].tolist()
-        done, why, codec, wanted = found[-_STATE:]
+        done, why, codec, needed = found[-_STATE:]
         if not done:
-            if why != _GROW or given is not None or wanted * _SPAN > _MOST_WORDS:
+            # Memory that changes meanwhile may need more again.
+            if why != _GROW or given is not None or wanted or needed * _SPAN > _MOST_WORDS:
                 return None
-            self._spans = wanted
-            return self._read(words, how, start, 1)
+            return self._read(words, how, start, 1, wanted=needed)
         variadic: list[tuple[int, ...]] = [()] * done
         if views:
             variadic = [tuple(each) for each in room[to_counts:to_spans].reshape(most, views).tolist()]
         head = iter(found[: _HEADS * done])
-        return Decoded(
-            None if codec < 0 else CODECS[codec],
-            [*zip(head, head, head, head, head, head, strict=True)],
-            room[:to_counts].reshape(most, self._num_nodes, 2),
-            variadic,
-            room[to_spans:to_heads].reshape(_SPANS) if given is None else given,
-        )
+        heads = [*zip(head, head, head, head, head, head, strict=True)]
+        nodes = room[:to_counts].reshape(most, self._num_nodes, 2)
+        spans = room[to_spans:to_heads].reshape(_SPANS) if given is None else given
+        if given is None:
+            used = heads[-1][FIRST] + heads[-1][COUNT]
+            if views:
+                self._spans = max(each[COUNT] for each in heads)
+            if 2 * (2 * self._num_nodes * done + _SPAN * used) < to_state:
+                # The batches would keep all of a table that is mostly empty.
+                nodes, spans = nodes[:done].copy(), spans[:used].copy()
+        return Decoded(None if codec < 0 else CODECS[codec], heads, nodes, variadic, spans)
 
 
 def _table_of(regions: Sequence[Region]) -> Table:
