@@ -248,6 +248,7 @@ def take_key(
         else:
             status = TWICE
     elif owner > before:
+        # The lists of children are not made yet: their room holds the marks.
         if origin + marks < limit:
             children[origin + marks] = key << 32 | owner
             marks += 1
