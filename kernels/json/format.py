@@ -1,16 +1,7 @@
 """What the kernels of JSON share: what becomes of a row, the nodes that it is read into, and words of bytes.
 
-There is no kernel here. A row is read into nodes, one for each value, in the order of the text; the first is the
-whole. A node is :data:`NODE` words:
-
-* ``HEAD``: what it is in the lowest byte, the first byte of its encoding in the next, the scale of a decimal in the
-  third, and for a container, above these, how many of its children are still to be put in order;
-* ``BODY``: an integer, the bits of a double, or where in the text the value is; of a container, where its children
-  are listed, and in the lower half how many there are;
-* ``LINK``: the container that it is in, and in the lower half the number of its key; later where it is written;
-* ``SIZE``: how many bytes it takes encoded.
-
-Nodes and lists of children are numbered from the first node of their row.
+A row is read into nodes, one for each value, in the order of the text; the first is the whole. Nodes and lists
+of children are numbered from the first node of their row. There is no kernel here.
 """
 
 from __future__ import annotations
@@ -79,10 +70,17 @@ KEEP_LAST: Final = i64(2)
 """Of a key that an object has more than once, the last value counts."""
 
 NODE: Final = u64(4)
+"""Words of a node."""
 HEAD: Final = u64(0)
+"""By bytes from the lowest: what it is; the first byte of its encoding; the scale of a decimal. Above these, of a
+container: how many of its children are still to be put in order."""
 BODY: Final = u64(1)
+"""An integer, the bits of a double, or where in the text the value is. Of a container: where its children are
+listed, and in the lower half how many there are."""
 LINK: Final = u64(2)
+"""The container that it is in, and in the lower half the number of its key; later where it is written."""
 SIZE: Final = u64(3)
+"""How many bytes it takes encoded."""
 
 BITS = u64(3)
 

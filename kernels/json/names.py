@@ -1,12 +1,7 @@
 """The keys of rows that are read together: a table of the distinct ones, numbered as they come.
 
-There is no kernel here. A key is :data:`NAME` words of `names`: where it begins in the pool; how many bytes it has,
-with a mark where it was written with escapes; the object that had it last; and its place in the table, with the key
-that came after it last in the lower half. The table has a word for each key: its hash, and in the lower half which
-one it is. Keys in lower halves are their number and one, since 0 is none. The hash depends on a seed that nobody
-can foresee: else keys could be chosen so that all meet in one place.
-
-What a part holds besides is :data:`STATE` words of `states`.
+The table has a word for each key: its hash, and in the lower half its number plus one, since 0 is an empty
+slot. The hash depends on a random seed: else keys could be chosen so that all collide. There is no kernel here.
 """
 
 from __future__ import annotations
@@ -39,7 +34,7 @@ POOL: Final = u64(6)
 POOL_SIZE: Final = u64(7)
 
 STATE: Final = u64(8)
-"""Words of what is known of a part while it is read."""
+"""Words of what is known of a part while it is read, in `states`."""
 KEYS: Final = u64(0)
 POOL_END: Final = u64(1)
 KEPT: Final = u64(2)
@@ -54,10 +49,15 @@ UNKNOWN: Final = u64(6)
 NO_ROOM: Final = u64(7)
 
 NAME: Final = u64(4)
+"""Words of a key in `names`."""
 START: Final = u64(0)
+"""Where it begins in the pool."""
 LENGTH: Final = u64(1)
+"""Its bytes, with :data:`ESCAPES` if it was written with escapes."""
 OWNER: Final = u64(2)
+"""The object that had it last."""
 PLACE: Final = u64(3)
+"""Its place in the table, and in the lower half the number plus one of the key that came after it last."""
 SPARE: Final = u64(8)
 """Bytes that must follow the last key in the pool."""
 
@@ -70,10 +70,9 @@ ABOVE = u64(24)
 
 
 def mixed(word: Any) -> Any:
-    """Return a word mixed with itself.
-
-    The product of its halves is what makes the effect of a change depend on all of the word, and so on the seed:
-    with constant factors only, changes of two words that follow each other could be chosen to cancel out.
+    """Return a word mixed with itself. The product of its halves makes the effect of a change depend on the
+    whole word, and so on the seed: with constant factors only, changes of two words in a row could be chosen to
+    cancel out.
     """
     found = (word & 0xFFFFFFFF) * (word >> 32) ^ word * FACTOR
     return found ^ (found >> 32)
@@ -109,10 +108,8 @@ def same(left: Any, one: Any, right: Any, other: Any, size: Any) -> Any:
 def expected_key(
     data: Any, at: Any, stop: Any, part: Any, plan: Any, states: Any, names: Any, pool: Any
 ) -> Any:
-    """Return the number, and one, of a key that begins behind its quote, and where it ends; 0 if it is unexpected.
-
-    Expected is the key that came after the last one before: rows are alike, so it nearly always is there again, and
-    nothing has to be looked for.
+    """Return the number plus one of the key at `at`, and its end, if it is the key that followed the last one
+    before; else 0. Rows are alike, so this nearly always saves the search.
     """
     begin = u64(plan[part * PLAN + TABLE]) >> 1
     last = u64(states[part * STATE + LAST])
@@ -237,10 +234,8 @@ def take_key(
     children: Any,
     names: Any,
 ) -> Any:
-    """Mark a key as the current object's; return a status, and how many marks must be found again.
-
-    `before` is the last serial number of the row before: what the key was marked with later may be an object around
-    this one, which must find its mark again. The lists of children are not made yet, and have room for that.
+    """Mark a key as the current object's; return a status, and how many marks must be restored. A mark later
+    than `before`, the last serial number of the row before, may be of an object around this one.
     """
     owner = u64(names[owned])
     head = u64(nodes[(origin + parent) * NODE + HEAD])
@@ -253,6 +248,7 @@ def take_key(
         else:
             status = TWICE
     elif owner > before:
+        # The lists of children are not made yet: their room holds the marks.
         if origin + marks < limit:
             children[origin + marks] = key << 32 | owner
             marks += 1

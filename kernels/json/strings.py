@@ -63,10 +63,8 @@ def first_byte(marks: Any) -> Any:
 
 
 def string_end(data: Any, start: Any, stop: Any) -> Any:
-    """Return where a string ends, how many bytes longer it is than its text, and a status.
-
-    It begins at `start`, behind its quote, and ends at its quote, or where it is wrong; where it begins, if it is
-    not UTF-8.
+    """Return where the string that begins at `start`, after its quote, ends, how many bytes its escapes save,
+    and a status. The end is its quote or the error; `start` itself if it is not UTF-8.
     """
     size = u64(len(data))
     at = start

@@ -63,7 +63,7 @@ def compare_values(
     stops: Any,
     data: Any,
     classes: Any,
-    bases: Any,
+    bases: Any,  # this and the next two: as quote_names writes them
     ends: Any,
     names: Any,
     statuses: Any,
@@ -76,14 +76,11 @@ def compare_values(
     right_names: Any,
     right_statuses: Any,
     depth: Any,
-    room: Any,
+    room: Any,  # WORDS words for each of depth levels of each work item
     verdicts: Any,
 ) -> None:
-    """Write the verdict on some rows: `UNKNOWN` where one of them has no status ``OK``.
-
-    Bases, ends and names are those of :func:`~bowstring.kernels.variant.text.writer.quote_names`, of which long
-    ones should be replaced, for each comparison reads a whole name. `room` holds `WORDS` words for each of `depth`
-    levels of each work item.
+    """Write the verdict on some rows: `UNKNOWN` where a status is not ``OK``. Each comparison reads whole
+    names, so the caller replaces long ones.
     """
     slot = i * depth * WORDS
     for row in range(i * block, min((i + 1) * block, i64(len(verdicts)))):

@@ -92,11 +92,9 @@ def signed(data: Any, at: Any, width: Any) -> Any:
 
 
 def frame(data: Any, at: Any, stop: Any) -> Any:
-    """Return the parts of the object or array that begins at `at`, a place before `stop`.
-
-    They are: the number of elements, :data:`BROKEN` where the parts do not lie before `stop`; bytes per field
-    id, none in an array; where the ids begin; bytes per offset; where the offsets begin; where the values
-    begin; and where they end.
+    """Return the parts of the object or array that begins at `at`, which is before `stop`: the number of
+    elements, or :data:`BROKEN` if the parts do not fit; bytes per field id (0 in an array); begin of the ids;
+    bytes per offset; begin of the offsets; begin and end of the values.
     """
     header = u64(data[at])
     offset_width = ((header >> 2) & 3) + 1
@@ -152,10 +150,8 @@ def value_end(data: Any, at: Any, stop: Any) -> Any:
 
 
 def dictionary(data: Any, start: Any, stop: Any) -> Any:
-    """Return the parts of the metadata in ``[start, stop)``, which lies in `data`.
-
-    They are: the number of names, :data:`BROKEN` where it is none; bytes per offset; where the offsets begin;
-    where the names begin; and where they end.
+    """Return the parts of the metadata in ``[start, stop)`` of `data`: the number of names, or :data:`BROKEN`
+    if it is malformed; bytes per offset; begin of the offsets; begin and end of the names.
     """
     count = BROKEN
     width = u64(1)

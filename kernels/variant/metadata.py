@@ -96,17 +96,14 @@ def find_names(
     stops: Any,
     data: Any,
     marks: Any,
-    texts: Any,
+    texts: Any,  # name k lies between ends[k] and the next end
     ends: Any,
-    operands: Any,
-    indices: Any,
+    operands: Any,  # which name a node seeks
+    indices: Any,  # NAMED, or an index: below 0 it counts from the end
     ids: Any,
 ) -> None:
-    """Write what a node of a tree of paths seeks in a distinct metadata: the id of a field, or an index.
-
-    A name has an id there, or is :data:`ABSENT`, or is there :data:`SEVERAL` times. That of node ``k`` lies between
-    ``ends[operands[k]]`` and the next end in `texts`; where ``indices[k]`` is not :data:`NAMED`, it is an index,
-    one below 0 counted from the end.
+    """Write the id that a node of a tree of paths seeks in a distinct metadata: of its name, or :data:`ABSENT`,
+    or :data:`SEVERAL`. An index is written as it is.
     """
     nodes = i64(len(indices))
     item = i // nodes

@@ -150,14 +150,12 @@ def measure_keys(
     class_starts: Any,
     class_stops: Any,
     metadata: Any,
-    marks: Any,
+    marks: Any,  # say whether names are text, so that rows that share metadata do not read it again
     statuses: Any,
     counts: Any,
 ) -> None:
-    """Write how many fields an object has, if no two neighbours of its names are the same.
-
-    The `marks` say whether the names of its metadata are text: rows that share one do not read it again.
-    Names may be asked for again and again as children may: together they must not be longer than the metadata.
+    """Write how many fields an object has, if no two neighbours of its names are equal. Fields may share names:
+    together these must not be longer than the metadata, so that the work stays bounded.
     """
     found = i64(0)
     at = u64(places[i])

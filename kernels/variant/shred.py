@@ -65,11 +65,17 @@ DIGITS_4 = i64(9)
 DIGITS_8 = i64(18)
 
 
-def map_fields(i: Any, bases: Any, ranks: Any, ids: Any, fields: Any, by_rank: Any, numbers: Any) -> None:
-    """Write for each name of a distinct metadata which of some fields it is; what is none is not written.
-
-    `ids` are those of the fields in each metadata. A name that is there twice is that field twice. `by_rank` is
-    room of the size of `numbers`; both hold -1.
+def map_fields(
+    i: Any,
+    bases: Any,
+    ranks: Any,
+    ids: Any,  # of the fields, in each metadata
+    fields: Any,
+    by_rank: Any,  # scratch of the size of numbers; both begin as -1
+    numbers: Any,
+) -> None:
+    """Write for each name of a distinct metadata which field it is; other names are left at -1. A name that is
+    there twice is that field twice.
     """
     base = u64(bases[i])
     count = u64(bases[i + 1]) - base
@@ -99,21 +105,16 @@ def split_objects(
     statuses: Any,
     groups: Any,
     bases: Any,
-    numbers: Any,
-    first: Any,
+    numbers: Any,  # which field each name is
+    first: Any,  # of the fields that are written: as many as there are columns of rows slots
     rows: Any,
     child_places: Any,
     child_statuses: Any,
-    typed: Any,
-    shapes: Any,
+    typed: Any,  # 1 for an object
+    shapes: Any,  # how many fields are left, and the widths of their ids and offsets
     sizes: Any,
 ) -> None:
-    """Write where the fields of an object lie, and how many bytes an object of its other fields takes.
-
-    `numbers` say of each name which field it is. Of the fields, those from `first` on are written, as many as there
-    are columns of `rows` slots. `typed` says whether it is an object, `shapes` how many fields are left, and the
-    widths of their ids and offsets.
-    """
+    """Write where the fields of an object lie, and how many bytes an object of its other fields takes."""
     size = i64(0)
     at = u64(places[i])
     if statuses[i] == OK and at < u64(len(data)) and u64(data[at]) & BASIC == OBJECT:

@@ -63,17 +63,13 @@ def validate_values(
     class_starts: Any,
     class_stops: Any,
     metadata: Any,
-    marks: Any,
+    marks: Any,  # as inspect_metadata writes them, with the same full
     full: Any,
     depth: Any,
-    room: Any,
+    room: Any,  # WORDS words for each of depth levels of each work item
     statuses: Any,
 ) -> None:
-    """Write the status of each row; without `full`, of its header and its metadata alone.
-
-    `room` holds `WORDS` words for each of `depth` levels of each work item. Classes and marks are those of
-    :mod:`~bowstring.kernels.variant.walk`, with `full` those of a full inspection.
-    """
+    """Write the status of each row; without `full`, of its header and its metadata alone."""
     base = i * depth * WORDS
     for row in range(i * block, min((i + 1) * block, i64(len(statuses)))):
         group = i64(classes[row])

@@ -55,39 +55,32 @@ def locate(
     starts: Any,
     stops: Any,
     data: Any,
-    classes: Any,
+    classes: Any,  # which metadata each row has
     class_starts: Any,
     class_stops: Any,
     metadata: Any,
-    marks: Any,
+    marks: Any,  # as inspect_metadata writes them
     texts: Any,
     ends: Any,
-    ids: Any,
-    families: Any,
-    operands: Any,
-    kinds: Any,
+    ids: Any,  # as find_names writes them, for each metadata and node
+    families: Any,  # parent (below 0: the row), kind of step, and end of the nodes of each family
+    operands: Any,  # which name in texts each node seeks
+    kinds: Any,  # what node k writes at columns[k] + row
     columns: Any,
-    meanings: Any,
+    meanings: Any,  # how each node reads headers
     block: Any,
     rows: Any,
     stride: Any,
-    chosen: Any,
+    chosen: Any,  # rows; empty for all
     places: Any,
-    statuses: Any,
+    statuses: Any,  # of node k at k * stride + row, where it is not OK
     numbers_8: Any,
     numbers_16: Any,
     numbers_32: Any,
     numbers_64: Any,
 ) -> None:
-    """Write the status of every node of a tree of paths, and its place or its number.
-
-    Row ``i`` has the metadata ``classes[i]``, of which `marks` and `ids` tell what
-    :mod:`~bowstring.kernels.variant.metadata` found for each node. A family is the nodes below one parent (none is
-    the row) by one kind of step: its parent, its step, and the node behind its last. An operand is the number of a
-    name in `texts`. Node ``k`` of row ``i`` writes its status, where it is not ``OK``, into
-    ``statuses[k * stride + i]``, and what its `kinds` say at ``columns[k] + i``; `meanings` say how its headers are
-    read. A place is written where the status is ``OK``: the value there ends before its parent does. The rows that
-    are `chosen` are walked, or all.
+    """Write the status of every node of a tree of paths, and its place or its number: a place if the status is
+    ``OK``, of a value that ends before its parent does.
     """
     nodes = u64(len(kinds))
     some = i64(len(chosen))

@@ -158,14 +158,7 @@ def stripped(digits: Any, exponent: Any) -> Any:
 
 
 def shortest(bits: Any) -> Any:
-    """Return the shortest digits and the exponent of ten of a positive double, which is finite; 0 is (0, 0).
-
-    Examples
-    --------
-    >>> from bowstring.kernels.types import f64
-    >>> [int(each) for each in shortest(f64(1500).view(u64))]
-    [15, 2]
-    """
+    """Return the shortest digits and the exponent of ten of a positive finite double; 0 is (0, 0)."""
     fraction = bits & ((1 << DOUBLE_SHIFT) - 1)
     return decimal_of(fraction, (bits >> DOUBLE_SHIFT) & DOUBLE_EXPONENTS, 1 << DOUBLE_SHIFT, BIAS)
 
@@ -196,10 +189,8 @@ def decimal_of(fraction: Any, raised: Any, hidden: Any, bias: Any) -> Any:
 
 
 def put_real(out: Any, limit: Any, at: Any, bits: Any, single: Any, java: Any) -> Any:
-    """Write a number of which the bits are given, those of a float32 where `single` is not 0.
-
-    With `java` not 0 in the notation of Java's ``Double.toString``, else in that of Python's ``repr``; infinities
-    and what is no number in quotes.
+    """Write a number from its bits, those of a float32 if `single`: in the notation of Java's
+    ``Double.toString`` if `java`, else in that of Python's ``repr``; infinities and NaN in quotes.
     """
     size = DOUBLE_EXPONENTS
     high = bits

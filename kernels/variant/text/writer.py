@@ -55,19 +55,15 @@ def quote_names(
     stops: Any,
     data: Any,
     spark: Any,
-    bases: Any,
-    begins: Any,
+    bases: Any,  # the ends of metadata i follow ends[bases[i]]
+    begins: Any,  # its text goes to [begins[i], limits[i]) of out
     limits: Any,
-    counts: Any,
-    sizes: Any,
+    counts: Any,  # of names; -1 where the metadata are malformed
+    sizes: Any,  # of the text
     ends: Any,
     out: Any,
 ) -> None:
-    """Write the names of a metadata as they stand in an object, ``,"name":``, and where each ends.
-
-    `counts` gets their number, -1 where they are none; `sizes` the bytes that they take. The text of the metadata
-    goes to ``[begins[i], limits[i])`` of `out`, the ends from ``ends[bases[i] + 1]`` on.
-    """
+    """Write the names of a metadata as they stand in an object, ``,"name":``, and where each ends."""
     start, stop = slot_of(starts, stops, data, i)
     count, width, offsets, names, end = dictionary(data, start, stop)
     limit = min(u64(limits[i]), u64(len(out)))
@@ -104,25 +100,22 @@ def write_text(
     stops: Any,
     data: Any,
     classes: Any,
-    marks: Any,
-    bases: Any,
+    marks: Any,  # as inspect_metadata writes them
+    bases: Any,  # this and the next three: as quote_names writes them
     counts: Any,
     ends: Any,
     names: Any,
     depth: Any,
     spark: Any,
-    begins: Any,
+    begins: Any,  # the text of the block goes to [begins[i], limits[i]) of out
     limits: Any,
-    room: Any,
+    room: Any,  # WORDS words for each work item, and for each of depth levels of it
     statuses: Any,
     sizes: Any,
     out: Any,
 ) -> None:
-    """Write the text of some rows, one behind the other, to ``[begins[i], limits[i])`` of `out`.
-
-    Row ``r`` gets a status, and the size of its text, whether there was room for it or not. `marks` are those of
-    :mod:`~bowstring.kernels.variant.metadata`; `bases`, `counts`, `ends` and `names` those of
-    :func:`quote_names`. `room` holds `WORDS` words for each work item, and for each of `depth` levels of it.
+    """Write the text of a block of rows, one behind the other. Each row gets a status and a size, whether there
+    was room for its text or not.
     """
     at = u64(max(i64(begins[i]), i64(0)))
     limit = min(u64(limits[i]), u64(len(out)))
@@ -293,10 +286,8 @@ def after(
     slot: Any,
     top: Any,
 ) -> Any:
-    """Return whether field `k`, of which the id is given, may stand behind the others, and the last name with it.
-
-    It may where its name comes behind the last of theirs; else where none of them has it, and there is patience
-    enough to see that.
+    """Return whether field `k` may stand behind the others, and the last name with it: if its name comes behind
+    theirs, or none of them has it; the comparisons for that are bounded.
     """
     status = OK
     highest = u64(room[top + HIGHEST])

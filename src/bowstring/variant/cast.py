@@ -26,19 +26,17 @@ _DAY_OF_MS: Final = 86_400_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Numbers:
-    """A type of a fixed width: one launch writes `dtype`, `repeat` of them for each row.
-
-    `bits` are packed after that; of several numbers only the first is kept where `first` says as what. With
-    `blocks`, a work item is a block of rows. Among the arguments, a tuple stands for an array of uint64.
+    """A type of a fixed width: one launch writes `repeat` numbers of `dtype` for each row. Among the arguments,
+    a tuple stands for an array of uint64.
     """
 
     kernel: Callable[..., None]
     arguments: tuple[int | tuple[int, ...], ...]
     dtype: Any
     repeat: int = 1
-    bits: bool = False
-    blocks: bool = False
-    first: Any = None
+    bits: bool = False  # packed after the launch
+    blocks: bool = False  # a work item is a block of rows
+    first: Any = None  # the dtype in which only the first of several numbers is kept
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,15 +138,7 @@ Target = (
 
 
 def target_of(type_: Any, cast: str) -> Target:
-    """Return how values become an Arrow type, by the rule ``"number"``, ``"exact"`` or ``"spark"``.
-
-    Raises
-    ------
-    UsageError
-        It is no type.
-    Unsupported
-        No Variant value becomes it.
-    """
+    """Return how values become an Arrow type, by the rule ``"number"``, ``"exact"`` or ``"spark"``."""
     if isinstance(type_, VariantType):
         return Value()
     if not isinstance(type_, pa.DataType):
@@ -178,13 +168,7 @@ def target_of(type_: Any, cast: str) -> Target:
 
 
 def _nested(type_: pa.DataType, cast: str) -> Elements | Fields | Entries | None:
-    """Return how arrays and objects become a type that holds others.
-
-    Raises
-    ------
-    Unsupported
-        Something in it must not be null, or keys are no text.
-    """
+    """Return how arrays and objects become a type that holds others; None for any other type."""
     if type_.id in _LISTS:
         large, views = _LISTS[type_.id]
         return Elements(_inside(type_.value_field, cast), large, None, views)

@@ -108,6 +108,8 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
         It is shredded, and a column has a type that the specification does not have.
     InvalidBody
         Its offsets decrease, or a child is shorter than the column.
+    LimitExceeded
+        It has too many rows.
 
     Examples
     --------
@@ -137,16 +139,8 @@ def is_shredded(column: Column) -> bool:
 
 
 def metadata_of(column: Column, metadata: Column) -> tuple[Slots, Any | None]:
-    """Return the metadata of a Variant column, and which of them is that of each row.
-
-    Raises
-    ------
-    LimitExceeded
-        The column has too many rows.
-    UsageError
-        They are of another type.
-    InvalidBody
-        They are fewer than the rows.
+    """Return the distinct metadata of a Variant column, and for each row an index into them; None for the
+    indices if each row has its own metadata.
     """
     rows = len(column)
     if rows > _MOST_ROWS:
@@ -170,13 +164,7 @@ def metadata_of(column: Column, metadata: Column) -> tuple[Slots, Any | None]:
 
 
 def check_mark(column: Column, *, plain: bool) -> None:
-    """Check that a column is a struct marked as a Variant, or any struct with `plain`.
-
-    Raises
-    ------
-    UsageError
-        It is not.
-    """
+    """Check that a column is a struct marked as a Variant, or any struct with `plain`."""
     name = (column.field.metadata or {}).get(NAME_KEY)
     is_struct = storage_type(column.type).id == pa.lib.Type_STRUCT
     if not is_struct or not (is_variant(column.field) or plain):

@@ -59,27 +59,20 @@ _WRONG: Final = (UsageError, UnicodeEncodeError, struct.error)
 
 
 class _Shape:
-    """The keys of objects, as they came.
-
-    Attributes
-    ----------
-    names : list of str
-        In the order of their UTF-8.
-    order
-        What brings values into that order; None where they are in it.
-    heads : dict of int to bytes
-        By the width of offsets: what stands before the offsets of an object of this shape, in the present block.
-    """
+    """The keys of objects, as they came: rows are alike, so a shape is sorted once for many objects."""
 
     __slots__ = ("heads", "names", "order")
 
     def __init__(self, keys: tuple[Any, ...]) -> None:
         for key in keys:
             utf8(key, "a key")
+        # In the order of their UTF-8.
         self.names = sorted(str.__str__(key) for key in keys)
         places = sorted(range(len(keys)), key=keys.__getitem__)
         ascending = places == list(range(len(keys)))
+        # What brings values into that order; None where they are in it.
         self.order = None if ascending else operator.itemgetter(*places)
+        # By the width of offsets: what stands before the offsets, in the present block.
         self.heads: dict[int, bytes] = {}
 
     def head(self, width: int, ids: Mapping[str, int]) -> bytes:

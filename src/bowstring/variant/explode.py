@@ -222,12 +222,8 @@ def _raise(source: Source, row: int, statuses: Any) -> NoReturn:
 
 
 def _ends(source: Source, what: str, sizes: Any, width: int = 1) -> Any:
-    """Return where the slots of sizes begin and the last ends, which may not be more than the limits.
-
-    Raises
-    ------
-    LimitExceeded
-        They are more than ``Limits.extracted_bytes``, or than 2 GiB: names the row.
+    """Return where slots of these sizes begin and the last ends, within the limits: checked before anything is
+    copied.
     """
     xp, device = source.device.xp, source.device
     ends = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(sizes, dtype=np.int64)])
@@ -255,12 +251,8 @@ def _sums(source: Source, sizes: Any, ends: Any) -> Any:
 
 
 def _keys(source: Source, objects: _Containers, ends: Any, *, sort: bool) -> tuple[Any, Any]:
-    """Return where the keys of objects lie in the metadata, in the order of their UTF-8 if `sort`.
-
-    Raises
-    ------
-    InvalidBody
-        An object has a key twice; names the row.
+    """Return where the keys of objects lie in the metadata, in the order of their UTF-8 if `sort`. A key that
+    is there twice is an error.
     """
     xp, device, distinct = source.device.xp, source.device, source.dictionary
     total = int(device.to_host(ends[-1:])[0])

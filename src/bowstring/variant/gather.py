@@ -40,13 +40,7 @@ _ANY_WIDTH: Final = -1
 
 
 def gather(source: Source, located: Located | Read, type_: pa.DataType, target: Target) -> Gathered:
-    """Cast the values at some located, and write into the statuses there what became of them.
-
-    Raises
-    ------
-    LimitExceeded
-        Text or binary is too long for 32-bit offsets, or for the limits.
-    """
+    """Cast the located values; their statuses are updated in place."""
     if isinstance(located, Read):
         source.parts.values.append(located.statuses)
         return _read(source, located, pa.field(source.name, type_))

@@ -21,34 +21,18 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetadataDictionary:
-    """The distinct metadata of a column.
+    """The distinct metadata of a column."""
 
-    Attributes
-    ----------
-    indices : array of int32, shape (rows,)
-        Which of them is that of each row; one that is none is malformed.
-    starts, stops : array of int64
-    data : array of uint8
-    marks : array of uint8
-        What :func:`~bowstring.kernels.variant.metadata.inspect_metadata` says of each.
-    """
-
-    indices: Any
-    starts: Any
+    indices: Any  # int32 for each row; a row with an index out of range is malformed
+    starts: Any  # int64
     stops: Any
     data: Any
-    marks: Any
+    marks: Any  # uint8 for each metadata, as inspect_metadata writes them
 
 
 def dictionary_of(opened: VariantColumn, *, full: bool = False) -> MetadataDictionary:
-    """Return the distinct metadata of a column, inspected; with `full`, their text too.
-
-    Metadata that stand in every row are distinct where they differ from those of the row before.
-
-    Raises
-    ------
-    InvalidBody
-        Offsets decrease, or views overlap, so that the same bytes belong to many metadata.
+    """Return the distinct metadata of a column, inspected; with `full`, their text too. If each row has its own
+    metadata, runs of equal ones become one.
     """
     metadata, xp = opened.metadata, opened.column.device.xp
     with opened.column.device.use():
@@ -86,12 +70,8 @@ def _distinct(opened: VariantColumn) -> tuple[Any, Any, Any]:
 
 
 def check_overlap(opened: VariantColumn) -> None:
-    """Check that the work on all distinct metadata is bounded by their bytes, for those that read them one by one.
-
-    Raises
-    ------
-    InvalidBody
-        Offsets decrease, or views overlap, so that the same bytes belong to many metadata.
+    """Check that the work on all distinct metadata is bounded by their bytes, for those that read them one by
+    one.
     """
     metadata, following = opened.metadata, opened.indices is None
     check_order(opened, metadata)
@@ -113,12 +93,8 @@ def _is_bounded(opened: VariantColumn, starts: Any, stops: Any, *, following: bo
 
 
 def _distinct_views(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any, Any, Any]:
-    """Return which of the distinct slots each is, and where these begin and end.
-
-    Raises
-    ------
-    InvalidBody
-        They overlap so much that the work on them has no bound.
+    """Return which of the distinct slots each is, and where these begin and end. Too much overlap is an error:
+    the work on them would have no bound.
     """
     found = distinct_slots(opened.column.device, starts, stops, len(opened.metadata.data))
     if found is None:
@@ -131,11 +107,5 @@ def _distinct_views(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any
 
 
 def check_order(opened: VariantColumn, slots: Slots) -> None:
-    """Check that offsets do not decrease: only then is the work on all slots bounded by their bytes.
-
-    Raises
-    ------
-    InvalidBody
-        They do.
-    """
+    """Check that offsets do not decrease: only then is the work on all slots bounded by their bytes."""
     slots_check_order(slots, opened.column.device, opened.column.name)

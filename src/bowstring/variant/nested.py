@@ -101,12 +101,8 @@ class Source:
 
 
 def ends_of(source: Source, sizes: Any, width: int = 1, *, large: bool = True) -> tuple[Any, int]:
-    """Return where each slot begins and the last ends, when the slots have such sizes, and the end.
-
-    Raises
-    ------
-    LimitExceeded
-        That is more than ``Limits.extracted_bytes``, or than 32-bit offsets can say.
+    """Return where slots of these sizes begin and the last ends, and that end; it is checked against the limits
+    and, unless `large`, against 32-bit offsets.
     """
     xp, slots = source.device.xp, len(sizes)
     offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(sizes, dtype=np.int64)])
@@ -124,13 +120,7 @@ def ends_of(source: Source, sizes: Any, width: int = 1, *, large: bool = True) -
 
 
 def check_size(source: Source, nbytes: int) -> None:
-    """Check that so many bytes are not more than ``Limits.extracted_bytes``.
-
-    Raises
-    ------
-    LimitExceeded
-        They are.
-    """
+    """Check that so many bytes are not more than ``Limits.extracted_bytes``."""
     most = source.limits.extracted_bytes
     if nbytes > most:
         raise LimitExceeded(

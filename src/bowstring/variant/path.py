@@ -60,13 +60,7 @@ def parse_path(path: str | Sequence[AnyStep]) -> AnyPath:
 
 
 def single_path(path: str | Sequence[AnyStep], call: str) -> Path:
-    """Return the steps of a path that leads to one value of each row.
-
-    Raises
-    ------
-    UsageError
-        It is no path, or has a ``[*]``.
-    """
+    """Return the steps of a path that leads to one value of each row: without ``[*]``."""
     head, *rest = divided(parse_path(path))
     if rest:
         raise UsageError(

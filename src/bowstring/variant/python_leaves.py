@@ -54,16 +54,9 @@ def children_of(thing: Any, path: Path) -> tuple[str, list[tuple[str | int, Any]
 
 
 def leaf_of(thing: Any, path: Path) -> Value:
-    """Return an object that is no container as a typed leaf.
-
-    Integers and decimals take the narrowest type that holds them, integers beyond 64 bits become decimals, aware
-    datetimes instants, naive ones local times; pandas' timestamps and NumPy's keep their nanoseconds. A Value
-    stays what it is.
-
-    Raises
-    ------
-    UsageError
-        An object that no Variant can hold.
+    """Return an object that is not a container as a typed leaf; a Value stays as it is.
+    :func:`~bowstring.variant.from_python` documents the types; NumPy's and pandas' timestamps keep their
+    nanoseconds.
     """
     if isinstance(thing, Value):
         return thing
@@ -163,10 +156,8 @@ _PLAIN_LEAVES: Final[dict[type, Callable[[Any], Value | None]]] = {
 
 
 def python_leaf(value: Value) -> Any:
-    """Return a leaf as a plain Python object.
-
-    What Python has no exact type for stays a Value: timestamps of nanoseconds, and dates and timestamps outside
-    of the years 1 to 9999.
+    """Return a leaf as a plain Python object. What Python has no exact type for stays a Value: timestamps of
+    nanoseconds, and dates and timestamps outside of the years 1 to 9999.
     """
     try:
         if value.type == "date":

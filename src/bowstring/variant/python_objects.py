@@ -85,10 +85,8 @@ def _right(opened: VariantColumn, limits: Limits) -> list[bool]:
 
 
 def python_of(value: Value) -> Any:
-    """Return a typed tree as plain Python objects.
-
-    What Python has no exact type for stays a Value: timestamps of nanoseconds, and dates and timestamps outside
-    of the years 1 to 9999.
+    """Return a typed tree as plain Python objects; leaves as
+    :func:`~bowstring.variant.python_leaves.python_leaf`.
     """
     root: list[Any] = []
     work: list[tuple[Value, str | None, Any]] = [(value, None, root)]

@@ -19,17 +19,7 @@ _PREFIX: Final = "bowstring.variant.path:"
 
 
 class Reference(NamedTuple):
-    """What a name refers to.
-
-    Attributes
-    ----------
-    column
-        A column.
-    path
-        The steps below it.
-    type : pyarrow.DataType
-        What the values are read as.
-    """
+    """What a name in an expression refers to: the steps below a column, and the type of the values."""
 
     column: str
     path: Path
@@ -37,13 +27,7 @@ class Reference(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The path as it is written.
-
-        Examples
-        --------
-        >>> Reference("event", ("a", 0, "b.c"), pa.int8()).label
-        "$.a[0]['b.c']"
-        """
+        """The path as it is written."""
         return "$" + "".join(f".{each}" if _is_plain(each) else f"[{each!r}]" for each in self.path)
 
 

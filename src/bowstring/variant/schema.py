@@ -148,12 +148,8 @@ def _decode(opened: VariantColumn, rows: np.ndarray[Any, Any], root: _Array, lim
 
 
 def _walk(opened: VariantColumn, rows: np.ndarray[Any, Any], root: _Array, limits: Limits) -> bool:
-    """Widen what is in `root` until it holds some valid rows.
-
-    Returns
-    -------
-    bool
-        False where children share their bytes, or lie deeper than a type may be: `root` is then of no use.
+    """Widen what is in `root` until it holds some valid rows. Return False if children share their bytes, or
+    lie deeper than a type may be: `root` is then of no use.
     """
     if not len(rows):
         return True

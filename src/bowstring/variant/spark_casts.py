@@ -250,10 +250,8 @@ def _instants(seconds: Any, micros: Any, zone: dt.tzinfo) -> tuple[Any, Any]:
 
 
 def _offsets(seconds: Any, zone: dt.tzinfo) -> Any:
-    """Return how many seconds a zone is before UTC at seconds of its own time.
-
-    Where clocks are put back, times come twice, and it is the first that is meant; where they are put forward,
-    what is left out is taken to be as much later.
+    """Return how many seconds a zone is before UTC at seconds of its own time. As in Java, the first of two
+    equal times counts where clocks go back, and skipped times move forward by the length of the gap.
     """
     beyond = np.maximum(-((_LAST - seconds) // _CYCLE), 0)
     within = np.maximum(seconds - beyond * _CYCLE, _FIRST)

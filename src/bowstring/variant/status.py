@@ -157,13 +157,7 @@ def first_error(statuses: Any, device: Device) -> int | None:
 
 
 def tree_at(opened: VariantColumn, row: int, limits: Limits) -> Value | None:
-    """Return one row as a typed tree; it is copied to the host, wherever the column is.
-
-    Raises
-    ------
-    InvalidBody, Truncated, Unsupported, LimitExceeded
-        It is not what the specification says, or too deep; the error says the row.
-    """
+    """Return one row as a typed tree. It is copied to the host, wherever the column is; errors name the row."""
     column = opened.column.as_batch().slice(row, 1).to_device("cpu")[0]
     try:
         return next(values(open_column(column, plain=True), limits=limits))
@@ -187,13 +181,8 @@ def _length(opened: VariantColumn, row: int) -> int:
 
 
 def raise_error(opened: VariantColumn, row: int, statuses: Any, limits: Limits) -> NoReturn:
-    """Raise the error of a row that has one.
-
-    Raises
-    ------
-    InvalidBody, Truncated, Unsupported, LimitExceeded
-        As for :func:`tree_at`, but of a long row without the place in it; or an object has so many keys in no
-        order that looking for one that is there twice would take longer than its length allows.
+    """Raise the error of a row that has one: as :func:`tree_at` finds it, or by the status of a row that is too
+    long to be read here.
     """
     if _length(opened, row) <= _MOST_READ:
         tree_at(opened, row, limits)

@@ -48,55 +48,25 @@ _PLACES: Final = (lengths() << 8).tobytes()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Number:
-    """The number that a path is read as during the walk.
+    """The number that a path is read as during the walk."""
 
-    Attributes
-    ----------
-    width
-        Bytes of the number that is written.
-    meanings
-        What each of the 256 headers means to it, 512 bytes: see :mod:`bowstring.kernels.variant.walk_fast`.
-    asked
-        Family, least and greatest number, and unit, of what only a cast can read.
-    """
-
-    width: int
-    meanings: bytes
-    asked: tuple[int, int, int, int]
+    width: int  # in bytes
+    meanings: bytes  # two bytes for each of the 256 headers, as walk_fast takes them
+    asked: tuple[int, int, int, int]  # for a cast: family, least, greatest, unit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
-    """One result of the walk.
-
-    Attributes
-    ----------
-    index
-        Which node it is.
-    width
-        Bytes of its number, 0 where it is a place.
-    column
-        Index among the outputs of the same width.
-    """
+    """One result of the walk."""
 
     index: int
-    width: int
-    column: int
+    width: int  # of its number in bytes; 0 where it is a place
+    column: int  # index among the outputs of the same width
 
 
 class Tree:
-    """Paths as a tree: parents first, and the children of one parent by one kind of step together.
-
-    Attributes
-    ----------
-    nodes
-        The node of each path, in the order in which they were given.
-    names
-        The number of each name.
-    families, operands, indices, kinds, columns, meanings
-        As :func:`~bowstring.kernels.variant.walk.locate` takes them; `columns` count columns.
-    count_of
-        How many columns there are of each width.
+    """Paths as a tree: parents first, and the children of one parent by one kind of step together. The lists
+    are what :func:`~bowstring.kernels.variant.walk.locate` takes.
     """
 
     def __init__(self, wanted: Sequence[tuple[Path, Number | None]]) -> None:
@@ -107,6 +77,7 @@ class Tree:
         self.kinds: list[int] = []
         self.columns: list[int] = []
         self.meanings: list[bytes] = []
+        # Columns of each width.
         self.count_of = dict.fromkeys((0, 1, 2, 4, 8), 0)
         self._known: dict[tuple[Path, Number | None], Node] = {}
         results = _by_path(wanted)
@@ -122,6 +93,7 @@ class Tree:
             self._family(above, BY_NAME, [path for path in below if isinstance(path[-1], str)], results)
             self._family(above, BY_INDEX, [path for path in below if isinstance(path[-1], int)], results)
             waiting.extend(path for path in below if path in children)
+        # In the order of what is wanted.
         self.nodes = [self._known[each] for each in wanted]
 
     def _family(self, parent: int, step: Any, paths: list[Path], results: _Results) -> None:

@@ -37,20 +37,9 @@ _RULES: Final[tuple[_Rule, ...]] = (
 
 
 def type_named(type_: Any) -> Any:
-    """Return the type that a name stands for, and anything but a string as it is.
-
-    Names are those that ``pyarrow.type_for_alias`` knows; ``decimal(10, 2)``; ``timestamp[us, UTC]``; ``uuid``;
-    ``variant``; and ``list<NAME>``.
-
-    Raises
-    ------
-    UsageError
-        There is no such name.
-
-    Examples
-    --------
-    >>> type_named("int64"), type_named("list<decimal(10, 2)>")
-    (DataType(int64), ListType(list<item: decimal128(10, 2)>))
+    """Return the type that a name stands for, and anything but a string as it is: what
+    ``pyarrow.type_for_alias`` knows, ``decimal(10, 2)``, ``timestamp[us, UTC]``, ``uuid``, ``variant`` and
+    ``list<NAME>``.
     """
     if not isinstance(type_, str):
         return type_

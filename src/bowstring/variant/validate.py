@@ -68,13 +68,7 @@ def validate(column: Any, *, full: bool = True, plain: bool = False, limits: Lim
 
 
 def statuses_of(opened: VariantColumn, *, full: bool = True, limits: Limits) -> Any:
-    """Return the status of every row, as an array of uint8 where the column is.
-
-    Raises
-    ------
-    InvalidBody
-        The offsets of the column itself decrease.
-    """
+    """Return the status of every row, as an array of uint8 where the column is."""
     with opened.column.device.use():
         check_order(opened, opened.value)
         dictionary = dictionary_of(opened, full=full)

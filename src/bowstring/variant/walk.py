@@ -33,44 +33,22 @@ _WRITTEN: Final = {0: np.uint64, 1: np.int8, 2: np.int16, 4: np.int32, 8: np.int
 
 
 class Located(NamedTuple):
-    """Where one path leads.
+    """Where one path leads."""
 
-    Attributes
-    ----------
-    positions : array of uint64, shape (rows,)
-        The first byte of the value, where the status is ``OK``.
-    statuses : array of uint8, shape (rows,)
-    """
-
-    positions: Any
-    statuses: Any
+    positions: Any  # uint64: the first byte of the value, where the status is OK
+    statuses: Any  # uint8
 
 
 class Read(NamedTuple):
-    """The numbers that one path leads to.
+    """The numbers that one path leads to."""
 
-    Attributes
-    ----------
-    numbers : array of int8 to int64, shape (rows,)
-        0 where the status is another than ``OK``.
-    statuses : array of uint8, shape (rows,)
-    complete
-        Whether every status is ``OK``.
-    """
-
-    numbers: Any
+    numbers: Any  # int8 to int64, 0 where the status is not OK
     statuses: Any
-    complete: bool
+    complete: bool  # every status is OK
 
 
 def locate(opened: VariantColumn, paths: Sequence[Path]) -> list[Located]:
-    """Return where each path leads in every row: one launch for all of them.
-
-    Raises
-    ------
-    InvalidBody
-        The offsets of the metadata decrease.
-    """
+    """Return where each path leads in every row: one launch for all of them."""
     return locate_in(opened.column.device, opened.validity, opened.value, dictionary_of(opened), paths)
 
 
@@ -89,10 +67,8 @@ def locate_in(
 def extract(
     opened: VariantColumn, dictionary: MetadataDictionary, wanted: Sequence[tuple[Path, Number | None]]
 ) -> list[Located | Read]:
-    """Return where each path leads, or the numbers there.
-
-    What only a cast can read has its place where the number shall be; where that does not fit, a second walk finds
-    where the numbers lie.
+    """Return where each path leads, or the numbers there. What only a cast can read has its place where the
+    number shall be; where that does not fit, a second walk finds where the numbers lie.
     """
     device = opened.column.device
     value = opened.value

@@ -35,27 +35,8 @@ _Child = tuple[int, int, str | int]
 
 
 def decode(metadata: bytes | tuple[str, ...], value: bytes, *, limits: Limits = DEFAULT_LIMITS) -> Value:
-    """Return one Variant value as a typed tree.
-
-    Parameters
-    ----------
-    metadata
-        The metadata component, or what :func:`decode_names` made of it (once for many values).
-    value
-        The value component; bytes behind its end are left alone.
-    limits
-        ``depth`` bounds the nesting.
-
-    Raises
-    ------
-    Truncated
-        The value, or something in it, ends too early.
-    InvalidBody
-        Ids or offsets out of range, duplicate keys, text that is not UTF-8, decimals and times out of range.
-    Unsupported
-        A primitive type that the specification does not know.
-    LimitExceeded
-        Nested too deeply, or so many children shared that the work would pass what the value's length allows.
+    """Return one Variant value as a typed tree; bytes behind its end are left alone. Many values that share a
+    metadata take what :func:`decode_names` made of it, once.
     """
     names = decode_names(metadata) if isinstance(metadata, bytes) else metadata
     budget = Budget(nodes=len(value), bytes=SHARING * len(value))
@@ -100,14 +81,8 @@ def decode(metadata: bytes | tuple[str, ...], value: bytes, *, limits: Limits = 
 
 
 def value_size(value: bytes, position: int = 0) -> int:
-    """Return how many bytes the value at a position takes, from its own header.
-
-    Raises
-    ------
-    Truncated
-        The header ends too early. The bytes after it need not be there.
-    Unsupported
-        A primitive type that the specification does not know.
+    """Return how many bytes the value at a position takes. Only its own header is read: the bytes after it need
+    not be there.
     """
     end = len(value)
     if position >= end:
@@ -125,14 +100,8 @@ def value_size(value: bytes, position: int = 0) -> int:
 
 
 def children_of(names: tuple[str, ...], value: bytes) -> list[tuple[str | int, int, int]] | None:
-    """Return key or index, first byte and end of each child of a container; None where it is none.
-
-    What is inside of the children is not looked at.
-
-    Raises
-    ------
-    Truncated, InvalidBody, Unsupported
-        The container, or the header of a child, is not what the specification says.
+    """Return key or index, first byte and end of each child of a container, without a look into the children;
+    None for any other value.
     """
     if not value:
         raise Truncated("a Variant value is missing", expected="a header byte", where=at(None, 0))
@@ -238,24 +207,8 @@ def _child(data: int, stop: int, offset: int, path: Path) -> int:
 
 
 def decode_names(metadata: bytes) -> tuple[str, ...]:
-    """Return the names that a Variant's metadata holds, in the order of their ids.
-
-    Parameters
-    ----------
-    metadata
-        One metadata component; bytes behind its end are left alone.
-
-    Returns
-    -------
-    tuple of str
-        Duplicates included: the flag that says "sorted and unique" is not believed.
-
-    Raises
-    ------
-    Truncated
-        It ends before its own offsets say so.
-    InvalidBody
-        Another version than 1, offsets that step back, names that are not UTF-8.
+    """Return the names of a metadata in the order of their ids, duplicates included: its flag "sorted and
+    unique" may lie. Bytes behind its end are left alone.
     """
     if not metadata:
         raise Truncated("a Variant's metadata are empty", expected="at least 3 bytes", where="metadata")

@@ -20,15 +20,7 @@ _LARGEST: Final = (1 << 32) - 1
 
 
 def metadata_bytes(names: Sequence[str]) -> bytes:
-    """Return the metadata component that holds distinct names in the order of their UTF-8.
-
-    Raises
-    ------
-    UsageError
-        A name that has no UTF-8: it holds half a surrogate pair.
-    LimitExceeded
-        The names take more than 4 GiB.
-    """
+    """Return the metadata component that holds distinct names in the order of their UTF-8."""
     encoded = [utf8(name, "a key") for name in names]
     offsets = _offsets(encoded)
     width = needed(max(offsets[-1], len(names)))
@@ -37,13 +29,7 @@ def metadata_bytes(names: Sequence[str]) -> bytes:
 
 
 def array_bytes(children: Sequence[bytes]) -> bytes:
-    """Return an array of encoded children.
-
-    Raises
-    ------
-    LimitExceeded
-        They take 4 GiB or more.
-    """
+    """Return an array of encoded children."""
     offsets = _offsets(children)
     width = needed(offsets[-1])
     large = len(children) > _SMALL_COUNT

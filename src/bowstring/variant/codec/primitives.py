@@ -220,15 +220,7 @@ def at(path: Path, position: int | None = None) -> str:
 
 
 def primitive_bytes(value: Value) -> bytes:
-    """Return the bytes of a primitive value, its header byte first; strings below 64 bytes become short ones.
-
-    Raises
-    ------
-    UsageError
-        The type is not a primitive one, or the value is not one that it can hold.
-    LimitExceeded
-        Text or binary of 4 GiB or more.
-    """
+    """Return the bytes of a primitive value, header byte first; strings below 64 bytes become short ones."""
     name, held = value.type, value.value
     if name == "null":
         return b"\x00"

@@ -22,15 +22,7 @@ _VARIANT_NULL: Final = b"\x00"
 
 
 def open_on_host(column: Any, call: str, *, plain: bool) -> VariantColumn:
-    """Return a Variant column, which must be on the host.
-
-    Raises
-    ------
-    NotOnDevice
-        It is on a device, and `call` has no kernel.
-    UsageError, Unsupported, InvalidBody
-        See :func:`bowstring.variant.column.open_column`.
-    """
+    """Return a Variant column on the host; raise `NotOnDevice` for another, since `call` has no kernel."""
     opened = open_column(column, plain=plain)
     device = opened.column.device
     if not device.is_host:
@@ -45,14 +37,8 @@ def open_on_host(column: Any, call: str, *, plain: bool) -> VariantColumn:
 
 
 def raw_rows(column: VariantColumn) -> Iterator[tuple[bytes, bytes] | None]:
-    """Yield metadata and value of each row, None for an SQL NULL; shared metadata are one object.
-
-    A row without a value has that of a Variant null, as Parquet says.
-
-    Raises
-    ------
-    InvalidBody
-        A row has no metadata, or its bytes are not within their buffers.
+    """Yield metadata and value of each row, None for an SQL NULL; rows that share a metadata get one object. A
+    row without a value has that of a Variant null, as Parquet says.
     """
     rows = column.rows
     valid = _flags(column.validity, rows)
@@ -88,13 +74,7 @@ class _Reader:
         return 0 <= slot < len(self._starts) and (self._valid is None or self._valid[slot])
 
     def bounds(self, slot: int, row: int) -> tuple[int, int]:
-        """Return where a slot begins and ends.
-
-        Raises
-        ------
-        InvalidBody
-            There is no such slot, or it is not within the buffer.
-        """
+        """Return where a slot begins and ends; the offsets are from outside, so they are checked."""
         if not self.has(slot):
             raise InvalidBody(f"a Variant has no {self._what}", where=f"row {row}")
         start, stop = self._starts[slot], self._stops[slot]

@@ -27,14 +27,8 @@ _QUIET_SECONDS: Final = 1.0
 
 
 def lines_of(path: str | os.PathLike[str], limits: Limits) -> Texts:
-    """Return the lines of a file, which is mapped; lines of spaces, tabs and carriage returns only are not rows.
-
-    Raises
-    ------
-    MissingFile
-        There is no such file.
-    UsageError
-        It cannot be read.
+    """Return the lines of a file, which is mapped; lines of spaces, tabs and carriage returns only are not
+    rows.
     """
     try:
         data: Any = np.empty(0, np.uint8)

@@ -159,18 +159,8 @@ def _raise_first(read: Read, texts: Texts, limits: Limits) -> None:
 
 
 def error_of(code: int, text: bytes, position: int, row: str, limits: Limits) -> BowstringError:
-    """Return the error of a row.
-
-    Parameters
-    ----------
-    code
-        What became of it, of :mod:`bowstring.kernels.json.format`.
-    text
-        Its bytes, empty where they are too many.
-    position
-        The byte that it is about.
-    row
-        As :meth:`Texts.place` names it.
+    """Return the error of a row from its status code, of :mod:`bowstring.kernels.json.format`, and the byte
+    position; `text` is empty where it is too long, and `row` comes from :meth:`Texts.place`.
     """
     where = f"{row}, byte {position}"
     if code == status.TOO_DEEP:
@@ -244,13 +234,7 @@ class ColumnBuilder:
         return [ranks[first:last] for first, last in itertools.pairwise(bounds)]
 
     def add(self, waves: Waves, read: Read, ranks: Ranks) -> None:
-        """Write the values of a wave behind those before it.
-
-        Raises
-        ------
-        LimitExceeded
-            They do not fit a column of binary.
-        """
+        """Append the values of a wave."""
         rows, device = read.rows, self._device
         sizes = device.to_host(waves.measure(read, ranks))
         begin = int(self._offsets[rows.start])

@@ -43,29 +43,15 @@ def check_rules(rules: str) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Texts:
-    """One JSON text for each row: row ``k`` is ``data[starts[k]:stops[k]]``.
-
-    Attributes
-    ----------
-    device
-        Where the text is.
-    data : array of uint8
-        On the device.
-    starts, stops : ndarray of int64, shape (rows,)
-        On the host, and within the data.
-    statuses : ndarray of uint8, shape (rows,)
-        On the host: :data:`~bowstring.kernels.json.format.READ` for rows to read, ``NOTHING`` for nulls,
-        ``TOO_LONG`` and ``OUTSIDE`` for what cannot be read.
-    of_file
-        Whether the data are a file whose lines are the rows.
-    """
+    """One JSON text for each row: row ``k`` is ``data[starts[k]:stops[k]]``."""
 
     device: Device
-    data: Any
+    data: Any  # array of uint8, on the device
+    # Of each row, on the host: bounds within the data, and READ, NOTHING (a null), TOO_LONG or OUTSIDE.
     starts: np.ndarray[Any, np.dtype[np.int64]]
     stops: np.ndarray[Any, np.dtype[np.int64]]
     statuses: np.ndarray[Any, np.dtype[np.uint8]]
-    of_file: bool = False
+    of_file: bool = False  # the rows are the lines of a file
 
     def place(self, row: int) -> str:
         """Return how errors name a row: if the texts are the lines of a file, by its line too."""
@@ -76,16 +62,8 @@ class Texts:
 
 
 def texts_of(source: Any, limits: Limits) -> Texts:
-    """Return the texts of a column, an Arrow array, or an iterable of str, bytes and None.
-
-    Text of views, dictionaries and runs is not copied.
-
-    Raises
-    ------
-    UsageError
-        It is none of these.
-    LimitExceeded
-        Rows share their text so much that reading it would be out of proportion.
+    """Return the texts of a column, an Arrow array, or an iterable of str, bytes and None. Views, dictionaries
+    and runs are not copied, so rows may share text: the work is bounded by the limits.
     """
     column = _column_of(source)
     with column.device.use():

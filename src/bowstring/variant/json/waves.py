@@ -63,23 +63,15 @@ _FEW_KEYS: Final = 4096
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chunks:
-    """Runs of rows that are read by one work item each, in the order of the rows.
-
-    Attributes
-    ----------
-    firsts, lasts : ndarray of int64, shape (chunks,)
-        The first row of each, and the one behind its last.
-    blocks, nbytes : ndarray of int64, shape (chunks,)
-        The block that each is in, and the bytes of its texts.
-    nodes, keys : ndarray of int64, shape (chunks,)
-        Bounds of the nodes and of the keys that come out of it.
+    """Runs of rows that are read by one work item each, in the order of the rows: arrays of int64, shape
+    (chunks,).
     """
 
-    firsts: _Array
-    lasts: _Array
+    firsts: _Array  # rows
+    lasts: _Array  # rows, exclusive
     blocks: _Array
-    nbytes: _Array
-    nodes: _Array
+    nbytes: _Array  # of the texts
+    nodes: _Array  # bounds of what comes out
     keys: _Array
 
 
@@ -135,26 +127,16 @@ def _runs(sizes: list[int], most: int) -> Iterator[tuple[int, int]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Read:
-    """A wave of rows, read.
-
-    Attributes
-    ----------
-    rows : slice
-    statuses, positions : ndarray, shape (rows,)
-        On the host: what became of each row, and the byte that this is about.
-    keys : list of Keys
-        Of each chunk.
-    lengths : ndarray of int64
-        Rows of each chunk.
-    firsts, counts : array of uint64, shape (rows,)
-        On the device: where the nodes of each row begin, and how many they are.
-    """
+    """A wave of rows, read."""
 
     rows: slice
+    # For each row, on the host: what became of it, and at which byte.
     statuses: _Array
     positions: _Array
+    # For each chunk: its keys, and how many rows it has.
     keys: list[Keys]
     lengths: _Array
+    # For each row, on the device, as uint64: its first node, and how many nodes it has.
     firsts: Any
     counts: Any
 
@@ -326,13 +308,7 @@ def _keys(plan: _Array, states: _Array, names: _Array, pool: _Array) -> list[Key
 
 
 def join_keys(chunks: Sequence[Keys]) -> tuple[bytes, list[_Array]]:
-    """Return the metadata of the distinct keys of all chunks, and the rank of each key of each chunk.
-
-    Raises
-    ------
-    LimitExceeded
-        The distinct keys take more than 2 GiB.
-    """
+    """Return the metadata of the distinct keys of all chunks, and the rank of each key of each chunk."""
     lengths = np.concatenate([np.zeros(1, np.uint64), *(chunk[1] for chunk in chunks)])
     data = np.concatenate([np.zeros(0, np.uint8), *(chunk[0] for chunk in chunks)])
     keys = _binary(np.cumsum(lengths, dtype=np.int64), data)

@@ -103,39 +103,20 @@ def to_json(
 
 
 class Texts(NamedTuple):
-    """Texts of rows, on one device.
+    """Texts of rows, on one device."""
 
-    Attributes
-    ----------
-    statuses : array of uint8, shape (rows,)
-        ``OK``, ``SQL_NULL``, ``MALFORMED``, ``UNSUPPORTED`` or ``TOO_DEEP``; only the first has text.
-    offsets : array of int64, shape (rows + 1,)
-    data : array of uint8
-    """
-
-    statuses: Any
-    offsets: Any
+    statuses: Any  # uint8: only rows that are OK have text
+    offsets: Any  # int64, shape (rows + 1,)
     data: Any
 
 
 class Names(NamedTuple):
-    """The names of distinct metadata as :func:`~bowstring.kernels.variant.text.writer.quote_names` writes them.
+    """The names of distinct metadata, as kernels need them to write keys of objects."""
 
-    Attributes
-    ----------
-    bases : array of int64
-        Which of all names is the first of each metadata.
-    counts : array of int64
-        How many each has; -1 where it is none.
-    ends : array of int64
-        Where each name ends, behind a 0.
-    text : array of uint8
-    """
-
-    bases: Any
-    counts: Any
-    ends: Any
-    text: Any
+    bases: Any  # index of the first name of each metadata
+    counts: Any  # of each metadata; -1 where it is malformed
+    ends: Any  # of each name, after a leading 0
+    text: Any  # as quote_names writes it
 
 
 def block_of(rows: int, device: Device) -> int:
@@ -153,16 +134,8 @@ def rows_of(
     rules: Rules = "plain",
     limits: Limits,
 ) -> Rows:
-    """Return what kernels take of the rows, or of values in them.
-
-    Parameters
-    ----------
-    starts, stops : arrays of int64, shape (rows,) or of any other number of slots
-        Where in the values' bytes those begin that are wanted, and before which byte they must end; left out,
-        the rows themselves.
-    wanted : array of uint8
-        A bitmap of the rows that are wanted: the others are ``SQL_NULL``. Left out, those that are valid; empty,
-        all.
+    """Return what kernels take of the rows, or of the slots ``[starts, stops)`` in the values' bytes. `wanted`
+    is a bitmap, by default the validity; other rows are ``SQL_NULL``. If it is empty, all are wanted.
     """
     device, data = opened.column.device, opened.value.data
     if starts is None:
@@ -308,13 +281,7 @@ class Rows:
         return statuses, sizes
 
     def texts(self) -> Texts:
-        """Return the JSON text of every row.
-
-        Raises
-        ------
-        LimitExceeded
-            The text takes more than 2 GiB.
-        """
+        """Return the JSON text of every row."""
         return self._on_host() if self.device.is_host else self._on_device()
 
     def _on_device(self) -> Texts:

@@ -35,14 +35,12 @@ if TYPE_CHECKING:
 
 
 class Bytes(Protocol):
-    """A column that becomes Variant values.
+    """A column that becomes Variant values."""
 
-    ``measure`` takes which metadata are those of each slot, and returns sizes, 0 for what is missing; ``write``
-    takes places in an output of zeros, -1 for what is not wanted.
-    """
-
+    # From the metadata index of each slot to sizes, 0 for what is missing.
     def measure(self, groups: Any) -> Any: ...
 
+    # To places in an output of zeros, -1 for what is not wanted.
     def write(self, places: Any, out: Any) -> None: ...
 
 
@@ -246,18 +244,14 @@ class ObjectBytes:
 
 @dataclasses.dataclass(slots=True)
 class GroupBytes:
-    """A typed column, and values beside it, as Variant values.
-
-    `alone` names the slots whose value is not beside an object. What is missing is a Variant null where it is
-    required.
-    """
+    """A typed column, and values beside it, as Variant values."""
 
     device: Device
     rows: int
     typed: Bytes | None
     value: Slots | None
-    alone: Any
-    required: bool
+    alone: Any  # flags of the slots whose value is not beside an object
+    required: bool  # what is missing is a Variant null
     sizes: Any = None
 
     def measure(self, groups: Any) -> Any:

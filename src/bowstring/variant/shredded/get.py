@@ -52,15 +52,7 @@ class _Place:
 
 
 class ShreddedPaths:
-    """Where paths lead in a shredded column.
-
-    Parameters
-    ----------
-    shredded
-        The column.
-    limits
-        ``extracted_bytes`` bounds the values that are put together.
-    """
+    """Where paths lead in a shredded column; the limits bound the values that are put together."""
 
     def __init__(self, shredded: Shredded, limits: Limits) -> None:
         self._shredded = shredded
@@ -79,12 +71,8 @@ class ShreddedPaths:
     def gathered(
         self, path: Path, name: str, type_: pa.DataType, target: Target, *, with_status: bool
     ) -> tuple[Gathered, Any | None, Parts]:
-        """Return the values at a path, their statuses, and those of their parts; of a view only with `with_status`.
-
-        Raises
-        ------
-        LimitExceeded
-            They are too long for their offsets, or for the limits.
+        """Return the values at a path, their statuses, and those of their parts. A view has statuses only with
+        `with_status`: to find them costs more than the view.
         """
         view = self.view(path, name, type_)
         if view is not None:

@@ -61,37 +61,19 @@ _MICROS: Final = {18: 12, 19: 13}
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Node:
-    """A place in the documents.
+    """A place in the documents."""
 
-    Attributes
-    ----------
-    share
-        How many of the rows, or of the elements around it, have it.
-    population
-        How many slots a field here could be in.
-    order
-        Where it is among the nodes: of two that are equally frequent, the first is kept.
-    """
-
-    share: float
-    population: int
-    order: int
+    share: float  # of the rows, or of the elements around it, that have it
+    population: int  # slots that a field here could be in
+    order: int  # of two nodes that are equally frequent, the first is kept
     schema: pa.DataType = dataclasses.field(default_factory=VariantType)
     fields: dict[str, _Node] | None = None
     item: _Node | None = None
 
 
 def infer(source: Source, located: Located, most: int) -> pa.DataType:
-    """Return the schema by which a column is shredded; ``variant.type()`` where nothing in it is frequent.
-
-    Parameters
-    ----------
-    source
-        The column.
-    located
-        Where its values lie.
-    most
-        How many columns there may be.
+    """Return the schema of at most `most` columns by which a column is shredded; ``variant.type()`` if nothing
+    in it is frequent.
     """
     return _Inference(source, min(most, _MOST_NODES)).schema(located)
 

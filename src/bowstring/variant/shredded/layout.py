@@ -72,23 +72,13 @@ class Fields:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """A ``value`` and a ``typed_value`` that hold one Variant value for each slot.
+    """A ``value`` and a ``typed_value`` that hold one Variant value for each slot."""
 
-    Attributes
-    ----------
-    column
-        The struct, whose nulls make slots null.
-    rows
-        Number of slots.
-    required
-        Whether what is missing is a Variant null: anything but a field of an object.
-    """
-
-    column: Column
+    column: Column  # the struct, whose nulls make slots null
     rows: int
     value: Column | None
     typed: Leaf | Elements | Fields | None
-    required: bool
+    required: bool  # what is missing is a Variant null: in all groups but fields of objects
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,16 +100,8 @@ class Shredded:
 
 
 def open_shredded(column: Column) -> Shredded:
-    """Return a shredded Variant column by the roles of its columns.
-
-    Raises
-    ------
-    Unsupported
-        A column has a type that the specification does not have; the error names the rule.
-    UsageError
-        The metadata are of another type.
-    InvalidBody
-        A child is shorter than what holds it.
+    """Return a shredded Variant column by the roles of its columns; those that the specification does not have
+    are errors.
     """
     children = _by_name(column, ("metadata", "value", "typed_value"), "group of a Variant")
     if "metadata" not in children:
@@ -162,13 +144,7 @@ def _by_name(column: Column, names: tuple[str, ...], rule: str) -> dict[str, Col
 
 
 def check_children(column: Column, children: Iterable[Column], where: str) -> None:
-    """Check that children of a struct are as long as it is.
-
-    Raises
-    ------
-    InvalidBody
-        One is shorter.
-    """
+    """Check that children of a struct are as long as it is."""
     if any(len(child) < len(column) for child in children):
         raise InvalidBody("a child of a struct is too short", expected=len(column), where=where)
 
@@ -277,12 +253,8 @@ def flags_of(device: Device, rows: int, *columns: Column | None) -> Any:
 
 
 def list_bounds(column: Column) -> tuple[Any, Any]:
-    """Return where each list begins and ends in its child, as int64.
-
-    Raises
-    ------
-    InvalidBody
-        The offsets decrease, so that lists could share their elements.
+    """Return where each list begins and ends in its child, as int64. Lists that could share elements are an
+    error: the work on them would have no bound.
     """
     if column.type.id in _VIEWS:
         return _view_bounds(column)

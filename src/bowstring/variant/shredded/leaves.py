@@ -112,13 +112,7 @@ class LeafBytes:
 
 
 def leaf_of(column: Column, flags: Any) -> LeafBytes:
-    """Return a typed column as Variant values, of the slots that `flags` name.
-
-    Raises
-    ------
-    Unsupported
-        Variant has no such values.
-    """
+    """Return a typed column as Variant values, of the slots that `flags` name."""
     rows, device = len(flags), column.device
     type_ = column.type
     if is_text(type_) or is_binary(type_):

@@ -46,15 +46,7 @@ class Level:
 
 
 class Levels:
-    """The steps from one level of a column to the next.
-
-    Parameters
-    ----------
-    source
-        The column.
-    seed
-        As of :class:`Texts`.
-    """
+    """The steps from one level of a column to the next; `seed` as of :class:`Texts`."""
 
     def __init__(self, source: Source, seed: int = 0) -> None:
         self._source = source

@@ -31,16 +31,8 @@ def is_untyped(schema: pa.DataType) -> bool:
 
 
 def checked_schema(schema: Any, where: str) -> pa.DataType:
-    """Return a schema as this module spells it.
-
-    Raises
-    ------
-    UsageError
-        It is no Arrow type, or a struct has no fields, or two of one name.
-    Unsupported
-        The specification has no such typed column; the error names it.
-    LimitExceeded
-        The column would be too deep or too wide.
+    """Return a schema with the storage types that this module uses; reject what the specification has no typed
+    column for.
     """
     if not isinstance(schema, pa.DataType):
         raise UsageError(
@@ -80,13 +72,7 @@ def _checked(schema: pa.DataType, where: str) -> pa.DataType:
 
 
 def typed_type(schema: pa.DataType) -> pa.DataType:
-    """Return the type of the ``typed_value`` of a schema.
-
-    Examples
-    --------
-    >>> typed_type(pa.list_(pa.int64()))
-    ListType(list<element: struct<value: binary, typed_value: int64> not null>)
-    """
+    """Return the type of the ``typed_value`` of a schema."""
     if schema.id == pa.lib.Type_STRUCT:
         return pa.struct([pa.field(each.name, _group(each.type), nullable=False) for each in schema])
     if schema.id in _LISTS:
@@ -110,14 +96,7 @@ def shredded_field(field: pa.Field, schema: pa.DataType) -> pa.Field:
 
 
 def schema_of_storage(storage: pa.DataType) -> pa.DataType:
-    """Return the schema by which the struct of a Variant column is shredded.
-
-    Examples
-    --------
-    >>> storage = pa.struct({"metadata": pa.binary(), "value": pa.binary(), "typed_value": pa.int8()})
-    >>> schema_of_storage(storage)
-    DataType(int8)
-    """
+    """Return the schema by which the struct of a Variant column is shredded."""
     position = storage.get_field_index("typed_value")
     if position < 0:
         return VariantType()
@@ -133,16 +112,8 @@ def schema_of_storage(storage: pa.DataType) -> pa.DataType:
 
 
 def union(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return a schema whose typed columns hold what those of two schemas do, ``None`` where none does.
-
-    Structs have the fields of both; whole numbers and decimals the wider type; timestamps nanoseconds.
-
-    Examples
-    --------
-    >>> union(pa.struct({"a": pa.int8()}), pa.struct({"a": pa.int64(), "b": pa.string()}))
-    StructType(struct<a: int64, b: string>)
-    >>> union(pa.int64(), pa.string()) is None
-    True
+    """Return a schema whose typed columns hold what those of two schemas do, or None. Structs have the fields
+    of both; whole numbers and decimals the wider type; timestamps nanoseconds.
     """
     if one.equals(other) or is_untyped(other):
         return one

@@ -133,12 +133,8 @@ def shred(
 def inferred_schema(
     column: Any, max_columns: int = MOST_COLUMNS, *, limits: Limits = DEFAULT_LIMITS
 ) -> pa.DataType:
-    """Return the schema by which :func:`shred` shreds a column that is not shredded, ``variant.type()`` for none.
-
-    Raises
-    ------
-    InvalidBody, Truncated, Unsupported, LimitExceeded
-        A value is malformed, or of a type that is not known.
+    """Return the schema by which :func:`shred` shreds a column that is not shredded, ``variant.type()`` for
+    none.
     """
     found = one_column(column, "variant")
     with found.device.use():
@@ -158,34 +154,16 @@ def _opened(column: Column, limits: Limits) -> tuple[Source, Located]:
 
 @dataclasses.dataclass(slots=True)
 class _Objects:
-    """Objects, some of whose fields become columns.
+    """Objects, some of whose fields become columns."""
 
-    Attributes
-    ----------
-    flags : array of bool
-        Which values are objects.
-    numbers : array of int32
-        For each name of each metadata, which of the fields it is.
-    shapes : array of uint64
-        How many fields are left, and the widths of their ids and offsets.
-    sizes : array of int64
-        How many bytes an object of the fields that are left takes.
-    """
-
-    flags: Any
-    numbers: Any
-    shapes: Any
-    sizes: Any
+    flags: Any  # bool: which values are objects
+    numbers: Any  # int32: for each name of each metadata, which of the fields it is
+    shapes: Any  # uint64: how many fields are left, and the widths of their ids and offsets
+    sizes: Any  # int64: bytes of an object of the fields that are left
 
 
 class _Shredder:
-    """Takes values apart, group by group from the whole down.
-
-    Parameters
-    ----------
-    source
-        The column.
-    """
+    """Takes values apart, group by group from the whole down."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -194,15 +172,7 @@ class _Shredder:
 
     def parts(self, located: Located, groups: Any, schema: pa.DataType) -> list[Gathered]:
         """Return the columns of a group: the values that stay, and the typed ones unless the schema has none.
-
-        Parameters
-        ----------
-        located
-            Where the values lie.
-        groups
-            Which metadata are those of each.
-        schema
-            What they are to be.
+        `groups` index the metadata of each value.
         """
         if is_untyped(schema):
             return [self._values(located, groups, None, None)]

@@ -96,14 +96,8 @@ def unshred(column: Any, *, plain: bool = False, limits: Limits | None = None) -
 
 
 def unshredded(column: Column, *, strict: bool = False, limits: Limits = DEFAULT_LIMITS) -> Column:
-    """Return a shredded column with its values put together; a row that breaks a rule has a value of no bytes.
-
-    Raises
-    ------
-    InvalidBody
-        With `strict`: a row breaks a rule.
-    Unsupported, UsageError, LimitExceeded
-        As for :func:`unshred`.
+    """Return a shredded column with its values put together; unless `strict`, a row that breaks a rule has a
+    value of no bytes.
     """
     with column.device.use():
         shredded = open_shredded(column)
@@ -117,13 +111,7 @@ def unshredded(column: Column, *, strict: bool = False, limits: Limits = DEFAULT
 
 
 def encode(device: Device, made: Bytes, groups: Any, wanted: Any, name: str, limits: Limits) -> Encoded:
-    """Return the values of the slots that are `wanted`.
-
-    Raises
-    ------
-    LimitExceeded
-        They take more than the limits.
-    """
+    """Return the values of the slots that are `wanted`, within the limits."""
     xp = device.xp
     sizes = xp.where(wanted, made.measure(groups), np.int64(0))
     taken = xp.where(sizes > np.int64(0), sizes, np.int64(0))
@@ -143,13 +131,7 @@ def encode(device: Device, made: Bytes, groups: Any, wanted: Any, name: str, lim
 
 
 def raise_rule(sizes: Any, column: Column) -> None:
-    """Check that no size is an error.
-
-    Raises
-    ------
-    InvalidBody
-        One is: names the rule, and the first row that breaks it.
-    """
+    """Raise for the first row whose size is the code of a rule that it breaks."""
     device = column.device
     wrong = device.xp.flatnonzero(sizes < np.int64(0))
     if len(wrong):
