@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +116,28 @@ def test_the_endpoint_of_a_stream_is_of_one_version(serve: Callable[..., bow.Ser
     until(lambda: server.statistics.connections == 0)
     with pytest.raises(bow.UnknownTicket, match="newer version"):
         bow.connect(pinned)
+
+
+@pytest.mark.parametrize("versions", [1, 2, 3])
+def test_a_withdrawn_name_stands_for_no_older_version(server: bow.Server, versions: int) -> None:
+    """Whatever is still read of it, and however many data sets come afterwards: a free name serves nothing."""
+    held = []
+    for version in range(versions):
+        server.publish("n", {"version": [version]}, replace=True)
+        if version < versions - 1:
+            stream = bow.connect(server.endpoints["n"])
+            held.append((stream, stream.read_next_batch()))
+    server.withdraw("n")
+    for more in range(1100):
+        with pytest.raises(bow.UnknownTicket) if not more % 275 else contextlib.nullcontext():
+            if not more % 275:
+                bow.connect(server.address, "n", token=TOKEN)
+        server.publish("m", {"more": [more]}, replace=True)
+    with pytest.raises(bow.UnknownTicket):
+        bow.connect(server.address, "n", token=TOKEN)
+    for version, (stream, batch) in enumerate(held):
+        assert batch["version"].to_pylist() == [version]
+        stream.close()
 
 
 def test_wrong_addresses_are_refused(tmp_path: Path) -> None:

@@ -33,12 +33,23 @@ TABLES: Final = {
 class Peer:
     """A reader as a program of somebody else is one: bytes that go out, and bytes that come."""
 
-    def __init__(self, address: str, hello: Hello, ticket: bytes, *, pieces: bool) -> None:
+    def __init__(
+        self, address: str, hello: Hello, ticket: bytes, *, pieces: bool, beside: int | None = None
+    ) -> None:
         self.sock = wire.dialled(address)
-        data = b"".join(
+        said = [
             wire.Frame.of(tag, body).data for tag, body in ((Want.HELLO, hello.pack()), (Want.DATA, ticket))
-        )
-        if pieces:
+        ]
+        data = b"".join(said)
+        if beside is not None:  # a descriptor, which belongs to no message
+            at = len(said[0]) if beside else 0
+            self.sock.sendall(data[:at])
+            end = at + 30 if pieces else len(data)
+            with open(os.devnull, "rb") as other:
+                socket.send_fds(self.sock, [data[at:end]], [other.fileno()])
+            with contextlib.suppress(BrokenPipeError):
+                self.sock.sendall(data[end:])
+        elif pieces:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
             with contextlib.suppress(BrokenPipeError):  # who is refused is not heard to the end
                 for at in range(0, len(data), 37):
@@ -222,6 +233,38 @@ def test_readers_that_are_counted() -> None:
                     peer.say(Control.DONE)
             server.wait_released("t", 10.0)
             assert server.statistics.readers == 2
+
+
+@pytest.mark.parametrize(("place", "pieces"), [(0, False), (1, False), (1, True)])
+def test_descriptors_beside_an_ask(place: int, pieces: bool) -> None:
+    """Descriptors that a reader hands over are refused with an error that it hears."""
+    with bow.Server("unix:") as server:
+        server.publish("t", TABLES["one batch"])
+        peer = Peer(server.address, ORDINARY, b"t", pieces=pieces, beside=place)
+        with peer.sock:
+            tags = [wire.Frame(data).tag for data, _ in peer.hear()]
+        until(lambda: server.statistics.refused == 1)
+        assert tags == [wire.Tag.ERROR]
+        with bow.connect(server.address) as stream:
+            assert stream.read_all().num_rows == 1000
+
+
+@pytest.mark.parametrize("address", ["unix:", "tcp://127.0.0.1:0"])
+@pytest.mark.parametrize("most", [1, 100, 700, 1 << 20])
+def test_a_schema_counts_as_metadata_that_wait(address: str, most: int) -> None:
+    """`Limits.early_bytes` bounds a schema, whichever way its stream is opened."""
+    with bow.Server(address, token="0123456789abcdef") as server:
+        server.publish("t", TABLES["wide"])
+        server.publish("s", TABLES["one batch"])
+        for name in ("t", "s"):
+            is_refused = most < (10_000 if name == "t" else 700)
+            limits = bow.Limits(early_bytes=most)
+            refused = pytest.raises(bow.LimitExceeded, match="early_bytes")
+            with (
+                refused if is_refused else contextlib.nullcontext(),
+                bow.connect(server.address, name, token="0123456789abcdef", limits=limits) as stream,
+            ):
+                assert stream.schema.names[0] == "a"
 
 
 def test_an_answer_is_of_the_version_that_counts_its_reader() -> None:

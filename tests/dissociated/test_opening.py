@@ -301,6 +301,58 @@ def test_what_is_taken_at_once_is_what_the_state_machine_takes(
             assert (number + 1 == begun.following) or not any(isinstance(event, End) for event in events)
 
 
+@given(st.data())
+def test_what_is_changed_in_a_welcome_is_read_alike_or_left(material: Material, data: st.DataObject) -> None:
+    """A welcome from another program, or a damaged one, means what the state machine says, or is left to it."""
+    text = WELCOME.pack()
+    [schema] = framed(said_of(material.schema))
+    if data.draw(st.booleans()):
+        fields = json.loads(text)
+        name = data.draw(st.sampled_from([*fields]))
+        fields[name] = data.draw(
+            st.sampled_from([None, True, False, 0, 1, -1, 1.5, 1e-9, "x", "\ud800", [], ["a"], {}])
+        )
+        text = json.dumps(fields).encode()
+    else:
+        place = data.draw(st.integers(0, len(text) - 1))
+        inserted = data.draw(st.binary(max_size=2) | st.sampled_from([b"0", b"00", b"1", b"-", b".0"]))
+        text = text[:place] + inserted + text[place + data.draw(st.integers(0, 1)) :]
+    check_welcome(text, schema)
+
+
+@pytest.mark.parametrize(
+    "patience", [b"0030.0", b"00.5", b"0.5", b"30.", b".5", b"1e3", b"-1.0", b"999999999.999999999"]
+)
+@pytest.mark.parametrize("number", [b"7", b"07", b"-7", b"7.0"])
+def test_numbers_of_a_welcome(material: Material, patience: bytes, number: bytes) -> None:
+    """Numbers are those of JSON, as the state machine has them."""
+    text = WELCOME.pack()
+    [schema] = framed(said_of(material.schema))
+    text = text.replace(b"30.0", patience).replace(b": 7", b": " + number)
+    check_welcome(text, schema)
+
+
+def said_of(item: IpcMessage) -> Sequence[Outgoing]:
+    """Return the messages of the first item of a stream."""
+    producer, _ = producer_of(framed(opening(LOCATION, b"t", ORDINARY)))
+    producer.pointers = True
+    return producer.send(item)
+
+
+def check_welcome(text: bytes, schema: Framed) -> None:
+    """See to it that a welcome is read as the state machine reads it, or not at all."""
+    begun = Beginning.read([Framed(Control.WELCOME, 0, text), schema])
+    taken, machine = reader(), reader()
+    try:
+        heard = hear(machine, Framed(Control.WELCOME, 0, text))
+    except BowstringError:
+        assert begun is None
+    else:
+        assert begun is None or heard == [taken.begin_answered(begun.welcome)]
+        hear(machine, schema)
+        assert begun is None or state_of(taken) == state_of(machine)
+
+
 @pytest.mark.parametrize("place", range(3))
 def test_what_is_no_ordinary_answer_is_left_alone(material: Material, place: int) -> None:
     """Regions, welcome and schema in another order, twice, or with what is not theirs are for the state machine."""

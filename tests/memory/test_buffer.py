@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
 import weakref
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -243,6 +246,48 @@ def test_data_in_a_region_of_ours_are_recognised() -> None:
     gc.collect()
     pool.close()
     assert owned_regions(np.array([address]), np.array([1]))[1].tolist() == [-1]
+
+
+def test_regions_are_found_whatever_is_allocated_meanwhile() -> None:
+    """Between any two steps of a look-up, or of an allocation, others may come and go: what lives is found."""
+    pool, churned = Pool(budget=1 << 30), [Pool(budget=1 << 30)]
+    kept = [pool.allocate(1 << 20) for _ in range(6)]
+    coming: list[Buffer] = []
+    lost: list[int] = []
+    steps = 0
+
+    def look(buffers: list[Buffer]) -> None:
+        regions, index = owned_regions(
+            np.array([each.address for each in buffers]), np.ones(len(buffers), np.int64)
+        )
+        if [regions[each] for each in index if each >= 0] != [each.region for each in buffers]:
+            lost.append(steps)
+
+    def meddle(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal steps
+        frame.f_trace_opcodes = Path(frame.f_code.co_filename).name == "region.py"
+        if event == "opcode":
+            steps += 1
+            coming.append(churned[0].allocate(1 << 20))
+            look([kept[steps % len(kept)], coming[-1]])
+            if len(coming) > 150:
+                coming.clear()
+                churned.pop().close()
+                churned.append(Pool(budget=1 << 30))
+        return meddle
+
+    before = sys.gettrace()
+    sys.settrace(meddle)
+    try:
+        for _ in range(12):
+            look(kept)
+            more = pool.allocate(1 << 20)
+            look([more])
+            del more
+    finally:
+        sys.settrace(before)
+    assert steps > 1000
+    assert not lost
 
 
 def test_regions_of_others_are_not_shareable() -> None:

@@ -59,7 +59,7 @@ _HELLO: Final = re.compile(
 )
 _WELCOME: Final = re.compile(
     rb'\{"charged": false, "path": "(%(text)s{1,200})", "why": "(%(text)s{1,500})", "num_rows": (%(number)s), '
-    rb'"num_batches": (%(number)s), "nbytes": (%(number)s), "patience": ([0-9]{1,9}\.[0-9]{1,9}), '
+    rb'"num_batches": (%(number)s), "nbytes": (%(number)s), "patience": ((?:0|[1-9][0-9]{0,8})\.[0-9]{1,9}), '
     rb'"version": %(version)s, "ticket": "(%(text)s{1,4096})"\}' % _FORMS
 )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+import os
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -207,45 +209,67 @@ def private_region(nbytes: int) -> Region:
 
 
 # The regions that this process made and uses now, by address; and these addresses in order, of which some may have
-# ended. Both change by single operations of C code, as a finalizer may make a region at any time.
+# ended. A list of them only grows, by single operations of C code, as a finalizer may make a region at any time; in
+# place of one with many that ended comes another, and meanwhile, a region is entered in both.
 _registered: weakref.WeakValueDictionary[int, Region] = weakref.WeakValueDictionary()
-_starts: list[int] = []
+_lists: tuple[list[int], ...] = ([],)
+_replacing = threading.Lock()  # never waited for
 _FEW_ENDED: Final = 64
 
 
 def register_region(region: Region) -> None:
     """Let :func:`owned_regions` find a region of a pool, until it is collected."""
     _registered[region.address] = region
-    if len(_starts) > 2 * len(_registered) + _FEW_ENDED:
-        _starts[:] = known = _addresses()
-        for address in set(_addresses()).difference(known):  # of other threads, meanwhile
-            _enter(address)
-    _enter(region.address)
+    entered: tuple[list[int], ...] = ()
+    while entered is not _lists:
+        entered = _lists
+        for starts in entered:
+            _enter(starts, region.address)
+    if len(entered[0]) > 2 * len(_registered) + _FEW_ENDED:
+        _forget_ended()
 
 
-def _enter(address: int) -> None:
-    place = bisect.bisect_left(_starts, address)
-    if _starts[place : place + 1] != [address]:
-        bisect.insort_left(_starts, address)
+def _enter(starts: list[int], address: int) -> None:
+    place = bisect.bisect_left(starts, address)
+    if starts[place : place + 1] != [address]:
+        bisect.insort_left(starts, address)
 
 
-def _addresses() -> list[int]:
-    while True:
-        try:
-            return sorted(_registered.keys())
-        except RuntimeError:  # another thread added one
-            continue
+def _forget_ended() -> None:
+    """Put a list without the addresses that ended in the place of the one that is looked at."""
+    global _lists  # noqa: PLW0603  swapped by one assignment
+    if not _replacing.acquire(blocking=False):
+        return
+    try:
+        fresh: list[int] = []
+        _lists = (_lists[0], fresh)
+        for address in sorted(reference.key for reference in _registered.valuerefs()):
+            _enter(fresh, address)
+        _lists = (fresh,)
+    finally:
+        _replacing.release()
 
 
-def _region_at(address: int) -> Region | None:
+def _after_fork() -> None:
+    global _replacing  # noqa: PLW0603  who held it is not in the child
+    _replacing = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _region_at(starts: list[int], address: int) -> Region | None:
     """Return the last region that begins at an address or before it."""
-    place = bisect.bisect_right(_starts, address)
-    while place:
-        place -= 1
-        region = _registered.get(_starts[place]) if place < len(_starts) else None
-        if region is not None:
+    while True:
+        count = len(starts)
+        place = bisect.bisect_right(starts, address)
+        start = starts[place - 1] if place else None
+        if len(starts) != count:  # another thread has moved them
+            continue
+        region = None if start is None else _registered.get(start)
+        if start is None or region is not None:
             return region
-    return None
+        address = start - 1
 
 
 def owned_regions(
@@ -273,11 +297,12 @@ def owned_regions(
     >>> found == [buffer.region], index.tolist()
     (True, [0, -1])
     """
+    starts = _lists[0]
     regions: dict[int, Region] = {}
     places: dict[int, int] = {}
     index = [-1] * len(addresses)
     for row, (address, size) in enumerate(zip(addresses.tolist(), sizes.tolist(), strict=True)):
-        region = _region_at(address)
+        region = _region_at(starts, address)
         if region is not None and region.address <= address <= region.address + region.nbytes - size:
             index[row] = places.setdefault(region.address, len(places))
             regions[region.address] = region

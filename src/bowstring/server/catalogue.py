@@ -250,7 +250,7 @@ class Catalogue:
             if len(self._publications) <= self._most:
                 return
             self._publications = {t: p for t, p in self._publications.items() if not p.released}
-            self._newest = {p.name: p for p in self._publications.values()}
+            self._newest = {n: p for n, p in self._newest.items() if p.ticket in self._publications}
             # So many more may come before it is worth looking again.
             self._most = max(_REMEMBERED, 2 * len(self._publications))
 

@@ -67,10 +67,24 @@ def ahead(protocol: ProducerProtocol, source: _Source, channel: Channel) -> list
 
 
 class Prepared(NamedTuple):
-    """An answer, and what goes out in one call each: the bytes, and the descriptors beside them."""
+    """An answer, and what is sent of it and after it.
+
+    Attributes
+    ----------
+    answer
+        Without its messages.
+    runs
+        What goes out in one call each: the bytes, and the descriptors beside them.
+    regions
+        Whose descriptors these are: they stay open as long as the regions are kept.
+    following
+        The items after those of the answer, of the list that it was made of.
+    """
 
     answer: Answer
     runs: list[tuple[bytes, tuple[object, ...]]]
+    regions: list[Region]
+    following: Sequence[IpcMessage]
 
 
 def prepared(protocol: ProducerProtocol, source: _Source, channel: Channel, ticket: bytes) -> Prepared | None:
@@ -97,9 +111,8 @@ def prepared(protocol: ProducerProtocol, source: _Source, channel: Channel, tick
         welcome = welcome_to(channel, protocol, source, ticket)
         answer = Answer.of(hello, regions, welcome, items, channel.limits)
         runs = gathered(as_messages(answer.outgoing, channel), lambda _: None)
-        return Prepared(
-            answer._replace(outgoing=()), [(b"".join(run.views), run.attachments) for run in runs]
-        )
+        sent = [(b"".join(run.views), run.attachments) for run in runs]
+        return Prepared(answer._replace(outgoing=()), sent, regions, items[answer.items :])
 
     patience = channel.limits.lease_timeout, channel.limits.stall_timeout
     return source.answer(columns, (channel.scheme, patience, ticket), make)

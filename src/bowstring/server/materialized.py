@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 _MOST_SELECTIONS: Final = 16
+# Each has up to 64 KiB (`MOST_BYTES`), which no pool counts.
+_MOST_ANSWERS: Final = 4
 _DEVICE: Final = operator.attrgetter("device")
 # Bitmaps of a shard that begins at such a row are views, and need not be moved by bits.
 _ALIGNED_ROWS: Final = 64
@@ -106,9 +108,11 @@ class MaterializedSource:
         """
         encoded = [source.encoded() for source in sources]
         messages = [encoded[0][0], *(message for each in encoded for message in each[1:])]
-        return cls.of_placed(
+        made = cls.of_placed(
             sources[0].schema, [batch for source in sources for batch in source.batches()], messages
         )
+        made._most_answers = 0  # it is made for one reader, and nobody else would be sent them
+        return made
 
     def _hold(
         self,
@@ -128,6 +132,7 @@ class MaterializedSource:
         self._items: collections.OrderedDict[tuple[Any, ...], list[IpcMessage]] = collections.OrderedDict()
         # What readers are sent first, by columns and what else it depends on.
         self._answers: collections.OrderedDict[tuple[Any, ...], Any] = collections.OrderedDict()
+        self._most_answers = _MOST_ANSWERS
         self._on_host = on_host
         self._lock = threading.RLock()
         self._released = False
@@ -210,7 +215,7 @@ class MaterializedSource:
             begin += batch.num_rows
         settle_devices(self.devices)
         made = MaterializedSource.of_placed(self.schema, parts)
-        made._on_host = self._on_host
+        made._on_host, made._most_answers = self._on_host, self._most_answers
         return made
 
     def encoded(self) -> list[IpcMessage]:
@@ -220,15 +225,20 @@ class MaterializedSource:
     def answer(
         self, columns: tuple[str, ...] | None, kind: Any, make: Callable[[Sequence[IpcMessage]], _Answer]
     ) -> _Answer:
-        """Return what `make` makes of the messages of these columns, once for all readers of a kind."""
+        """Return what `make` makes of the messages of these columns, once for all readers of a kind.
+
+        Whatever follows an answer must come from the list it was made of: the next list may be encoded anew.
+        """
+        key = (columns, kind)
         with self._lock:
-            items = self._encoded(columns, pointers=True)
-            known = (columns, kind) in self._answers
-            found: _Answer = self._answers.pop((columns, kind)) if known else make(items)
-            self._answers[columns, kind] = found
-            while len(self._answers) > _MOST_SELECTIONS:
+            is_known = key in self._answers
+            answer: _Answer = (
+                self._answers.pop(key) if is_known else make(self._encoded(columns, pointers=True))
+            )
+            self._answers[key] = answer
+            while len(self._answers) > self._most_answers:
                 self._answers.popitem(last=False)
-            return found
+            return answer
 
     def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> list[IpcMessage]:
         key = (columns, pointers)

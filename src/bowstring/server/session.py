@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import threading
 import time
@@ -175,10 +174,10 @@ class Session:
         ask = Ask.read(messages)
         if ask is None or not self._server.token_matches(ask.hello.token):
             return
-        channel.take(messages)
         with self._changed:
             self._heard = time.monotonic()
             self._protocol.begin_asked(ask.hello)
+        channel.take(messages)  # now it can be told what is wrong with what came beside them
         self._begin(ask.ticket)
         channel.restriction = None
 
@@ -389,9 +388,11 @@ class Session:
             welcome = welcome_to(self._channel, protocol, source, publication.ticket)
             waiting = [*ahead(protocol, source, self._channel), *protocol.welcome(welcome)]
         room = Room(protocol, self._server.pool, self._limits, self._changed, self._is_over, self._send)
-        items = source.items(columns, pointers=protocol.pointers, make_room=room.make)
-        if first is not None:
-            items = itertools.islice(items, first.answer.items, None)
+        items = (
+            source.items(columns, pointers=protocol.pointers, make_room=room.make)
+            if first is None
+            else first.following
+        )
         together = _FIRST_TOGETHER
         nbytes = 0
         try:

@@ -207,7 +207,8 @@ class Begun(NamedTuple):
 def _known(schema: bytes, limits: Limits) -> tuple[pa.Schema, Layout] | None:
     """Return what a message says that should be a schema; ``None`` where anything is wrong with it."""
     try:
-        return schema_and_layout(decode_message(schema, limits), limits)
+        message = decode_message(schema, limits)
+        return None if len(message.data) > limits.early_bytes else schema_and_layout(message, limits)
     except BowstringError:
         return None
 
