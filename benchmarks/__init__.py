@@ -14,12 +14,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program that `argv` (without its name; ``sys.argv`` by default) asks for; return its exit code.
 
     0: all was measured, whether or not a target holds. 1: bytes arrived wrong, or a case failed. 2: usage.
-
-    Examples
-    --------
-    >>> main(["list"])  # doctest: +ELLIPSIS
-    connect_views ...
-    0
     """
     from bowstring.benchmarks.program import run
 

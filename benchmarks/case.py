@@ -15,58 +15,34 @@ Axis = Literal["bytes", "columns", "rows", "batches", "cores", "readers"]
 
 
 class Measured(NamedTuple):
-    """One sample.
+    """One sample."""
 
-    Attributes
-    ----------
-    seconds
-        The timed region alone.
-    sent, arrived
-        Fingerprints of the bytes at their source, and of every byte that arrived, taken outside the timed
-        region. Where no bytes move: what should have come of it, and what has.
-    device_seconds
-        The same region by the events of a GPU, where there is one.
-    memory
-        Bytes that were held at times after the begin, for a case that is about memory: ``(seconds, bytes)``.
-    """
-
-    seconds: float
+    seconds: float  # the timed region alone
+    # sent, arrived: Fingerprints of the bytes at their source, and of every byte that arrived, taken
+    # outside the timed region. Where no bytes move: what should have come of it, and what has.
     sent: str
     arrived: str
-    device_seconds: float | None = None
+    device_seconds: float | None = None  # the same region by the events of a GPU, where there is one
+    # Bytes that were held at times after the begin, for a case that is about memory: ``(seconds, bytes)``.
     memory: Sequence[tuple[float, int]] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Way:
-    """One way to do the thing.
+    """One way to do the thing."""
 
-    Parameters
-    ----------
-    name
-        Unique in its line-up.
-    role
-        ``"subject"`` is Bowstring, ``"baseline"`` what a user would use instead, ``"floor"`` what nothing can
-        beat, ``"beside"`` is reported for comparison.
-    once
-        Does it once, and checks what came of it.
-    nbytes
-        Bytes of payload, each counted once; ``None`` where a rate means nothing.
-    baseline, floor
-        Names of the ways of the same line-up that this one is compared with.
-    series
-        The line of a plot that this way is a point of; `name` where it is the same in all line-ups.
-    at
-        Where the point is, where line-ups mix sizes: goes before the `at` of the line-up.
-    """
-
-    name: str
+    name: str  # unique in its line-up
+    # ``"subject"`` is Bowstring, ``"baseline"`` what a user would use instead, ``"floor"`` what nothing can
+    # beat, ``"beside"`` is reported for comparison.
     role: Role
-    once: Callable[[], Measured]
-    nbytes: int | None = None
+    once: Callable[[], Measured]  # does it once, and checks what came of it
+    nbytes: int | None = None  # bytes of payload, each counted once; ``None`` where a rate means nothing
+    # baseline, floor: names of the ways of the same line-up that this one is compared with
     baseline: str | None = None
     floor: str | None = None
+    # The line of a plot that this way is a point of; `name` where it is the same in all line-ups.
     series: str = dataclasses.field(default="", kw_only=True)
+    # Where the point is, where line-ups mix sizes: goes before the `at` of the line-up.
     at: Mapping[Axis, float] = dataclasses.field(default_factory=dict, kw_only=True)
 
 
@@ -75,28 +51,13 @@ class Target:
     """A bound on the median of one way, as a multiple of another one's of the same run.
 
     Developers see it with ``--check``; users do not.
-
-    Parameters
-    ----------
-    way
-        The way that is held to it.
-    sense, bound
-        ``"at most"`` bounds the time, ``"at least"`` the speed.
-    against
-        The way that it is a multiple of.
-
-    Examples
-    --------
-    >>> Target("bowstring", "at least", 3, "flight").found({"bowstring": 1.0, "flight": 4.0})
-    4.0
-    >>> Target("bowstring", "at most", 1.1, "memcpy").holds({"bowstring": 1.0, "memcpy": 1.0})
-    True
     """
 
-    way: str
+    way: str  # the way that is held to it
+    # sense, bound: ``"at most"`` bounds the time, ``"at least"`` the speed
     sense: Literal["at most", "at least"]
     bound: float
-    against: str
+    against: str  # the way that it is a multiple of
 
     def found(self, medians: Mapping[str, float]) -> float:
         """Return what stands beside the bound: a ratio of times, or of speeds."""
@@ -111,36 +72,19 @@ class Target:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LineUp:
-    """Ways that are measured in turns, round after round, on the same data.
+    """Ways that are measured in turns, round after round, on the same data."""
 
-    Parameters
-    ----------
-    name
-        The data and circumstances.
-    ways
-        In the order of their turns.
-    rounds
-        Samples of each way.
-    targets
-        What is asked of them.
-    warm_ups
-        Rounds before those that count; the very first sample of each way is kept apart.
-    clock
-        What figures are compared by: the wall, or the events of the device, where it has any.
-    panel
-        The plot that the line-ups of a case share, such as ``"8 float64 columns"``. Those with the same `panel`
-        and the same axes become lines of one plot.
-    at
-        Where on its axes the line-up is, such as ``{"bytes": 64 << 20}``; see `Axis`.
-    """
-
-    name: str
+    name: str  # the data and circumstances
     ways: tuple[Way, ...]
-    rounds: int
+    rounds: int  # samples of each way
     targets: tuple[Target, ...] = ()
-    warm_ups: int = 2
+    warm_ups: int = 2  # rounds before those that count; the very first sample of each way is kept apart
+    # What figures are compared by: the wall, or the events of the device, where it has any.
     clock: Literal["wall", "device"] = "wall"
+    # The plot that the line-ups of a case share, such as ``"8 float64 columns"``. Those with the same
+    # `panel` and the same axes become lines of one plot.
     panel: str = ""
+    # Where on its axes the line-up is, such as ``{"bytes": 64 << 20}``; see `Axis`.
     at: Mapping[Axis, float] = dataclasses.field(default_factory=dict)
 
     def place(self, way: Way) -> dict[Axis, float]:
@@ -158,45 +102,21 @@ class Skipped:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scale:
-    """How much to measure.
+    """How much to measure."""
 
-    Parameters
-    ----------
-    quick
-        Small data, few rounds.
-    repeat
-        Rounds that the user asks for.
-    device
-        What the cases of a GPU run on.
-    asked
-        Sizes in bytes that the user asks for.
-    """
-
-    quick: bool = False
-    repeat: int | None = None
-    device: str = "cuda:0"
-    asked: tuple[int, ...] = ()
+    quick: bool = False  # small data, few rounds
+    repeat: int | None = None  # rounds that the user asks for
+    device: str = "cuda:0"  # what the cases of a GPU run on
+    asked: tuple[int, ...] = ()  # sizes in bytes that the user asks for
 
     def rounds(self, full: int, quick: int) -> int:
-        """Return how many rounds to run where a case has two numbers in mind.
-
-        Examples
-        --------
-        >>> Scale(quick=True).rounds(20, 3), Scale(repeat=5).rounds(20, 3)
-        (3, 5)
-        """
+        """Return how many rounds to run where a case has two numbers in mind."""
         if self.repeat is not None:
             return self.repeat
         return quick if self.quick else full
 
     def sizes(self, full: Sequence[int], quick: Sequence[int]) -> Sequence[int]:
-        """Return the sizes in bytes to measure: those that were asked for, or the case's own.
-
-        Examples
-        --------
-        >>> Scale(quick=True).sizes([1 << 30], [1 << 20]), Scale(asked=(4096,)).sizes([1 << 30], [1 << 20])
-        ([1048576], (4096,))
-        """
+        """Return the sizes in bytes to measure: those that were asked for, or the case's own."""
         if self.asked:
             return self.asked
         return quick if self.quick else full
@@ -204,61 +124,30 @@ class Scale:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explanation:
-    """What ``bowstring bench explain CASE`` prints, a sentence or a few in each place.
+    """What ``bowstring bench explain CASE`` prints, a sentence or a few in each place."""
 
-    Parameters
-    ----------
-    measured
-        The timed region, from what to what, and what is outside.
-    baseline
-        What a user would use instead, and how it is used here; empty where there is nothing.
-    floor
-        What nothing can beat, and why; empty where there is no such way.
-    reading
-        What a ratio means for a user, and what disturbs it.
-    """
-
-    measured: str
-    baseline: str
-    floor: str
-    reading: str
+    measured: str  # the timed region, from what to what, and what is outside
+    baseline: str  # what a user would use instead, and how it is used here; empty where there is nothing
+    floor: str  # what nothing can beat, and why; empty where there is no such way
+    reading: str  # what a ratio means for a user, and what disturbs it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Case:
-    """One question, in one file.
+    """One question, in one file."""
 
-    Parameters
-    ----------
-    name, title
-        What ``list`` prints.
-    line_ups
-        Yields the line-ups one after the other. What one needs (processes, data) lives until the next is
-        asked for, or the generator is closed.
-    explanation
-        What ``explain`` prints.
-    judged_from
-        The least of an axis from which a comparison says something: a smaller line-up is shown as "too small to
-        judge", and its targets are not judged.
-    sized
-        Whether ``--sizes`` means something to it: it calls :meth:`Scale.sizes`.
-    """
-
+    # name, title: what ``list`` prints
     name: str
     title: str
+    # Yields the line-ups one after the other. What one needs (processes, data) lives until the next is
+    # asked for, or the generator is closed.
     line_ups: Callable[[Scale], Iterator[LineUp | Skipped]]
-    explanation: Explanation
+    explanation: Explanation  # what ``explain`` prints
+    # The least of an axis from which a comparison says something: a smaller line-up is shown as "too small
+    # to judge", and its targets are not judged.
     judged_from: Mapping[Axis, float] = dataclasses.field(default_factory=dict)
-    sized: bool = False
+    sized: bool = False  # whether ``--sizes`` means something to it: it calls `Scale.sizes`
 
     def too_small(self, at: Mapping[Axis, float]) -> bool:
-        """Whether a place on the axes is below what can be judged.
-
-        Examples
-        --------
-        >>> nothing = Explanation("", "", "", "")
-        >>> case = Case("a", "b", lambda scale: iter(()), nothing, judged_from={"bytes": 1 << 20})
-        >>> case.too_small({"bytes": 4096}), case.too_small({"bytes": 1 << 20}), case.too_small({})
-        (True, False, False)
-        """
+        """Whether a place on the axes is below what can be judged."""
         return any(at[axis] < least for axis, least in self.judged_from.items() if axis in at)

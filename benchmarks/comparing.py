@@ -16,38 +16,19 @@ _NOTEWORTHY: Final = 1.05
 
 
 class Change(NamedTuple):
-    """How one way of Bowstring's did in two runs.
-
-    Attributes
-    ----------
-    case, line_up, way
-        What it is.
-    baseline
-        What both times are multiples of, or ``None`` where they are seconds.
-    before, now
-        The medians.
-    verdict
-        ``"slower"``, ``"faster"``, ``"same"``, ``"inconclusive"`` or ``"too small to judge"``.
-    """
+    """How one way of Bowstring's did in two runs."""
 
     case: str
     line_up: str
     way: str
-    baseline: str | None
+    baseline: str | None  # what both times are multiples of, or ``None`` where they are seconds
     before: float
     now: float
-    verdict: str
+    verdict: str  # ``"slower"``, ``"faster"``, ``"same"``, ``"inconclusive"`` or ``"too small to judge"``
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return in what the machines of two results differ, so that their times cannot be compared.
-
-    Examples
-    --------
-    >>> one = {"environment": {"cpu": "A", "cores_allowed": 2}}
-    >>> differences(one, {"environment": {"cpu": "B", "cores_allowed": 2}})
-    ['cpu: A, now B']
-    """
+    """Return in what the machines of two results differ, so that their times cannot be compared."""
     pairs = [(name, *(each["environment"].get(name) for each in (old, new))) for name in _MACHINE]
     pairs.append(("GPU", *(_gpu(each) for each in (old, new))))
     return [f"{name}: {before}, now {now}" for name, before, now in pairs if before != now]
@@ -58,11 +39,8 @@ def _gpu(result: Mapping[str, Any]) -> Any:
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    """Yield the change of each way of Bowstring's that both results have.
-
-    Times are compared as multiples of the baseline of their own run, where there is one: a machine that is busier
-    today makes both slower.
-    """
+    """Yield the change of each way of Bowstring's that both results have."""
+    # Multiples of the baseline of the same run: a machine that is busier today makes both slower.
     before = dict(_subjects(old))
     for key, (way, baseline) in _subjects(new):
         if key not in before:

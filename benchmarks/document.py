@@ -43,28 +43,7 @@ def document(
     *,
     complete: bool = True,
 ) -> dict[str, Any]:
-    """Return the whole document.
-
-    Parameters
-    ----------
-    command
-        The arguments of the program that decide what was measured.
-    scale
-        How much was measured.
-    started
-        When, in UTC, ISO 8601.
-    environment
-        See :func:`bowstring.benchmarks.environment.environment`.
-    cases
-        Made by `case_document`.
-    complete
-        Whether all that was asked for is there; not so while it is measured, and after an interrupt.
-
-    Examples
-    --------
-    >>> document(["import"], Scale(quick=True), "2026-01-01T00:00:00+00:00", {}, [])["schema_version"]
-    2
-    """
+    """Return the whole document."""
     return {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
@@ -83,13 +62,7 @@ def document(
 
 
 def file_name(environment: Mapping[str, Any]) -> str:
-    """Return what a result is called: one file for each machine and commit.
-
-    Examples
-    --------
-    >>> file_name({"cpu": "AMD EPYC 7763", "cores_allowed": 2, "commit": "0123456789abcdef"})
-    'amd-epyc-7763-2-cores-0123456789ab.json'
-    """
+    """Return what a result is called: one file for each machine and commit."""
     gpu = (environment.get("device") or {}).get("name") or ""
     machine = f"{environment['cpu'] or 'unknown'} {environment['cores_allowed']} cores {gpu}"
     commit = (environment["commit"] or "unknown").rstrip("+")[:12]
@@ -105,13 +78,7 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return a document.
-
-    Raises
-    ------
-    NotAResult
-        The file is another kind of JSON, or of another version of this program.
-    """
+    """Return a document."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

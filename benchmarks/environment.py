@@ -33,18 +33,7 @@ _SETTINGS = {
 
 
 def environment(device: str | None = None) -> dict[str, Any]:
-    """Return what can be read about this machine; ``None`` for what cannot.
-
-    Parameters
-    ----------
-    device
-        What the cases of a GPU run on, if any of them does.
-
-    Examples
-    --------
-    >>> environment()["bowstring"]
-    '0.1.0.dev0'
-    """
+    """Return what can be read about this machine; ``None`` for what cannot."""
     return {
         "cpu": _field("/proc/cpuinfo", "model name"),
         "cores": os.cpu_count(),

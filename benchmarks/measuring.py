@@ -70,20 +70,7 @@ class Failed:
 
 
 def measure(line_up: LineUp, tick: Callable[[int, int], None] = lambda _done, _of: None) -> MeasuredLineUp:
-    """Run a line-up: A B C, A B C, …; call `tick` before each round, with those that are done and all.
-
-    Raises
-    ------
-    WrongBytes
-        A sample moved bytes that did not arrive as they were sent.
-
-    Examples
-    --------
-    >>> from bowstring.benchmarks.case import Measured
-    >>> way = Way("nothing", "subject", lambda: Measured(0.5, "sent", "sent"))
-    >>> measure(LineUp("example", (way,), rounds=2)).medians
-    {'nothing': 0.5}
-    """
+    """Run a line-up: A B C, A B C, …; call `tick` before each round, with those that are done and all."""
     total = line_up.warm_ups + line_up.rounds
 
     def one_round(number: int) -> list[Measured]:

@@ -248,13 +248,7 @@ def _positive(text: str) -> int:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    """Return sizes such as ``64KiB,1MiB`` in bytes.
-
-    Examples
-    --------
-    >>> _sizes("64KiB,1MiB,4096")
-    (65536, 1048576, 4096)
-    """
+    """Return sizes such as ``64KiB,1MiB`` in bytes."""
     return tuple(map(_size, text.split(",")))
 
 

@@ -12,20 +12,7 @@ _WIDTH: Final = 110
 
 
 class Progress:
-    """Draws the line, where `stream` is a terminal; elsewhere it is silent.
-
-    Parameters
-    ----------
-    stream
-        Standard error.
-    cases
-        How many cases there are.
-
-    Examples
-    --------
-    >>> import io
-    >>> Progress(io.StringIO(), 3).draw("hand_over", "64 MiB", 2, 13)
-    """
+    """Draws the line, where `stream` is a terminal; elsewhere it is silent."""
 
     def __init__(self, stream: TextIO, cases: int) -> None:
         self._stream = stream if stream.isatty() else None

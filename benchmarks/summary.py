@@ -35,12 +35,6 @@ def summarize(samples: Sequence[float], nbytes: int | None = None) -> Summary:
     """Return the summary of some samples in seconds.
 
     Percentiles are interpolated linearly. The mean of rates is the harmonic one: all bytes over all seconds.
-
-    Examples
-    --------
-    >>> summary = summarize([1.0, 3.0, 2.0], 6)
-    >>> summary.n, summary.median, summary.low, summary.high, summary.harmonic_mean_rate
-    (3, 2.0, 1.0, 3.0, 3.0)
     """
     spread = (25, 75) if len(samples) >= _MANY else (0, 100)
     points = np.percentile(samples, (50, *spread, 5, 95, 99))
@@ -50,14 +44,7 @@ def summarize(samples: Sequence[float], nbytes: int | None = None) -> Summary:
 
 
 def compared(one: Summary, other: Summary) -> Verdict:
-    """Say whether the samples of one are faster than those of another: where there are a few, and no overlap.
-
-    Examples
-    --------
-    >>> fast, slow = summarize([1.0, 1.1, 1.2]), summarize([1.3, 1.4, 1.5])
-    >>> compared(fast, slow), compared(slow, fast), compared(fast, summarize([1.15, 1.4, 1.5]))
-    ('faster', 'slower', 'inconclusive')
-    """
+    """Say whether the samples of one are faster than those of another: where there are a few, and no overlap."""
     if min(one.n, other.n) < _FEW:
         return "inconclusive"
     if one.high < other.low:

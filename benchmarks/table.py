@@ -20,13 +20,7 @@ _TO_THE_RIGHT = range(1, 9)
 
 
 def duration(seconds: float) -> str:
-    """Return a time with three digits that count.
-
-    Examples
-    --------
-    >>> duration(0.00123), duration(4.5e-6), duration(12.34)
-    ('1.23 ms', '4.50 µs', '12.3 s')
-    """
+    """Return a time with three digits that count."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
             return f"{_digits(seconds / size)} {unit}"
@@ -99,15 +93,7 @@ def _row(way: dict[str, Any]) -> tuple[str, ...]:
 
 
 def comparison(way: dict[str, Any]) -> str:
-    """Return how a way compares with its baseline: the ratio, and where that says nothing, why.
-
-    Examples
-    --------
-    >>> comparison({"speed_to_baseline": 3.14159, "verdict": "faster"})
-    '3.14'
-    >>> comparison({"speed_to_baseline": 1.02, "verdict": "inconclusive"})
-    '1.02 (inconclusive)'
-    """
+    """Return how a way compares with its baseline: the ratio, and where that says nothing, why."""
     found = way["speed_to_baseline"]
     if found is None:
         return ""
@@ -116,13 +102,7 @@ def comparison(way: dict[str, Any]) -> str:
 
 
 def ratio(value: float) -> str:
-    """Return a ratio with three digits that count.
-
-    Examples
-    --------
-    >>> ratio(0.0123), ratio(1.234), ratio(123.4)
-    ('0.012', '1.23', '123')
-    """
+    """Return a ratio with three digits that count."""
     return f"{value:.3f}" if value < 0.1 else _digits(value)
 
 

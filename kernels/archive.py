@@ -1,10 +1,8 @@
 """The archive of code for GPUs that the build compiled: a zip file beside the library of kernels.
 
-For each signature it holds text (PTX), which a driver makes machine code of for any GPU from compute capability
-8.0 on, and machine code for the families of GPUs that the build's compiler knew (:data:`CAPABILITIES`). Its
-comment holds the hash of the sources that it was compiled from, as the library does: an archive of other sources
-is not used (:func:`~bowstring.kernels.library.compiled_sources`). It is looked for nowhere else. Nothing here
-needs a GPU, a driver, or a compiler.
+For each signature it holds PTX, which a driver compiles for any GPU from compute capability 8.0 on, and machine
+code for the GPUs that the build's compiler knew (:data:`CAPABILITIES`). Its comment holds the hash of the sources:
+an archive of other sources is not used.
 """
 
 from __future__ import annotations
@@ -38,41 +36,16 @@ TEXT: Final = "text"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Archive:
-    """An archive that fits the sources.
-
-    Attributes
-    ----------
-    path
-        The file.
-    toolkit
-        The version of CUDA that compiled it. Drivers of an older major version take no machine code.
-    capabilities
-        The compute capabilities that it has machine code for.
-    oldest
-        The oldest version of CUDA whose drivers take the text.
-    """
+    """An archive that fits the sources."""
 
     path: str
+    # The version of CUDA that compiled it. Drivers of an older major version take no machine code.
     toolkit: tuple[int, int]
-    capabilities: tuple[Capability, ...]
-    oldest: tuple[int, int]
+    capabilities: tuple[Capability, ...]  # the compute capabilities that it has machine code for
+    oldest: tuple[int, int]  # the oldest version of CUDA whose drivers take the text
 
     def choose(self, capability: Capability, driver: tuple[int, int]) -> str | NotUsable:
-        """Return which code a GPU takes: the name of its folder in the archive.
-
-        Parameters
-        ----------
-        capability
-            The GPU's compute capability.
-        driver
-            The newest version of CUDA that its driver supports.
-
-        Examples
-        --------
-        >>> archive = Archive("", (13, 0), ((8, 0), (9, 0)), (11, 0))
-        >>> archive.choose((8, 6), (13, 1)), archive.choose((10, 3), (13, 1)), archive.choose((9, 0), (12, 4))
-        ('sm_80', 'text', 'text')
-        """
+        """Return which code a GPU takes: the name of its folder in the archive."""
         made = [each for each in self.capabilities if fits(each, capability)]
         if made and driver[0] >= self.toolkit[0]:
             return folder_of(max(made))
@@ -133,13 +106,7 @@ def _pair(numbers: tuple[int, int]) -> tuple[int, int]:
 
 
 def fits(made: Capability, capability: Capability) -> bool:
-    """Whether machine code made for one compute capability runs on GPUs of another.
-
-    Examples
-    --------
-    >>> fits((8, 0), (8, 9)), fits((8, 0), (9, 0)), fits((8, 0), (8, 7))
-    (True, False, False)
-    """
+    """Whether machine code made for one compute capability runs on GPUs of another."""
     if capability in _EMBEDDED:
         return made == capability
     return made[0] == capability[0] and made[1] <= capability[1]

@@ -21,39 +21,14 @@ _PACKED = 32
 
 
 def bytes_for(bits: int) -> int:
-    """Return how many bytes hold `bits` bits.
-
-    Examples
-    --------
-    >>> bytes_for(0), bytes_for(8), bytes_for(9)
-    (0, 1, 2)
-    """
+    """Return how many bytes hold `bits` bits."""
     return (bits + 7) >> 3
 
 
 def shifted(bitmap: Any, start: int, length: int) -> Any:
-    """Return a new bitmap with the bits ``[start, start + length)`` of another; the bits behind them are 0.
-
-    Parameters
-    ----------
-    bitmap : array of uint8
-        On any device; it holds at least ``start + length`` bits.
-
-    Returns
-    -------
-    array of uint8, shape (ceil(length / 8),)
-        On the same device.
-
-    Raises
-    ------
-    InvalidBody
-        The bitmap is too short.
-
-    Examples
-    --------
-    >>> shifted(np.array([0b10110000, 0b00000001], np.uint8), 4, 5).tolist()
-    [27]
-    """
+    """Return a new bitmap with the bits ``[start, start + length)`` of another; the bits behind them are 0."""
+    # bitmap: array of uint8; on any device; it holds at least ``start + length`` bits
+    # Returns array of uint8, shape (ceil(length / 8),): on the same device
     _check(bitmap, start, length)
     if not _has_kernels(bitmap):
         return run_arrays(_shifted, bitmap, start, length)
@@ -63,28 +38,9 @@ def shifted(bitmap: Any, start: int, length: int) -> Any:
 
 
 def count_set(bitmap: Any, start: int, length: int) -> Any:
-    """Return the number of set bits in ``[start, start + length)``.
-
-    Parameters
-    ----------
-    bitmap : array of uint8
-        On any device; it holds at least ``start + length`` bits.
-
-    Returns
-    -------
-    array of int64, shape (1,)
-        On the same device, so that many counts can be fetched at once.
-
-    Raises
-    ------
-    InvalidBody
-        The bitmap is too short.
-
-    Examples
-    --------
-    >>> count_set(np.array([0b10110000, 0b00000001], np.uint8), 4, 5).tolist()
-    [4]
-    """
+    """Return the number of set bits in ``[start, start + length)``."""
+    # bitmap: array of uint8; on any device; it holds at least ``start + length`` bits
+    # Returns array of int64, shape (1,): on the same device, so that many counts can be fetched at once
     _check(bitmap, start, length)
     if not _has_kernels(bitmap) or not length:
         return run_arrays(_count_set, bitmap, start, length)
@@ -95,18 +51,7 @@ def count_set(bitmap: Any, start: int, length: int) -> Any:
 
 
 def expanded(bitmap: Any, start: int, length: int) -> Any:
-    """Return the bits ``[start, start + length)`` as an array of bool.
-
-    Raises
-    ------
-    InvalidBody
-        The bitmap is too short.
-
-    Examples
-    --------
-    >>> expanded(np.array([0b101], np.uint8), 0, 3).tolist()
-    [True, False, True]
-    """
+    """Return the bits ``[start, start + length)`` as an array of bool."""
     _check(bitmap, start, length)
     if not _has_kernels(bitmap):
         return run_arrays(_expanded, bitmap, start, length)
@@ -116,13 +61,7 @@ def expanded(bitmap: Any, start: int, length: int) -> Any:
 
 
 def packed(flags: Any) -> Any:
-    """Return an array of bool as a bitmap.
-
-    Examples
-    --------
-    >>> packed(np.array([True, False, True])).tolist()
-    [5]
-    """
+    """Return an array of bool as a bitmap."""
     if not _has_kernels(flags):
         return run_arrays(_packed, flags)
     packed = _empty(flags, -(-len(flags) // _PACKED), np.uint32)
@@ -131,51 +70,20 @@ def packed(flags: Any) -> Any:
 
 
 def both(left: Any, left_start: int, right: Any, right_start: int, length: int) -> Any:
-    """Return a new bitmap of the slots that are set in two others, each from a bit of its own on.
-
-    Parameters
-    ----------
-    left, right : array of uint8
-        On one device; they hold at least so many bits.
-
-    Returns
-    -------
-    array of uint8, shape (ceil(length / 8),)
-        On the same device; the bits behind the last are 0.
-
-    Raises
-    ------
-    InvalidBody
-        A bitmap is too short.
-
-    Examples
-    --------
-    >>> both(np.array([0b0111], np.uint8), 0, np.array([0b1100], np.uint8), 1, 3).tolist()
-    [6]
-    """
+    """Return a new bitmap of the slots that are set in two others, each from a bit of its own on."""
+    # left, right: array of uint8; on one device; they hold at least so many bits
+    # Returns array of uint8, shape (ceil(length / 8),): on the same device; the bits behind the last are
+    # 0
     return _combined(validity.and_bits, "bitwise_and", left, left_start, right, right_start, length)
 
 
 def either(left: Any, left_start: int, right: Any, right_start: int, length: int) -> Any:
-    """Return a new bitmap of the slots that are set in one of two others; see :func:`both`.
-
-    Examples
-    --------
-    >>> either(np.array([0b001], np.uint8), 0, np.array([0b1000], np.uint8), 1, 3).tolist()
-    [5]
-    """
+    """Return a new bitmap of the slots that are set in one of two others; see :func:`both`."""
     return _combined(validity.or_bits, "bitwise_or", left, left_start, right, right_start, length)
 
 
 def with_words(data: Any) -> tuple[Any, Any, int]:
-    """Return bytes, the whole words of 64 bits among them, and with which byte these begin.
-
-    Examples
-    --------
-    >>> _, words, lead = with_words(np.zeros(24, np.uint8)[1:])
-    >>> len(words), lead
-    (2, 7)
-    """
+    """Return bytes, the whole words of 64 bits among them, and with which byte these begin."""
     on_host = isinstance(data, np.ndarray)
     address = data.__array_interface__["data"][0] if on_host else data.data.ptr
     lead = min(-address & 7, len(data))

@@ -1,19 +1,8 @@
 """Compiling all kernels ahead of time: ``python -m bowstring.kernels.build`` makes what the package loads.
 
-For the host that is a library (:mod:`bowstring.kernels.library`), for GPUs an archive
-(:mod:`bowstring.kernels.archive`).
-
-numba compiles each signature's loop to LLVM's language, for x86-64-v3 whatever processor builds it; from that,
-objects are made for each level (:data:`~bowstring.kernels.library.LEVELS`), and the C compiler links them. The
-library needs nothing: no Python, no numba, and of C only ``memset`` and the like, which the link checks. The same
-sources and compilers give the same bytes.
-
-For GPUs, numba-cuda makes text of each signature, and nvJitLink machine code, without a GPU or its driver
-(:mod:`bowstring.kernels.cubin`). Where they are not installed, one line says so, and there is no archive.
-
-Signatures are compiled side by side, each in a process of its own; every few seconds a line says how many are left.
-Their objects are kept in a folder of the checkout, so that after an edit only what the edit reaches is compiled
-again. Where the library is up to date, nothing is done.
+For the host a library (:mod:`bowstring.kernels.library`): numba makes LLVM code of each signature, objects are
+made for each level, and the C compiler links them. For GPUs an archive (:mod:`bowstring.kernels.cubin`), if its
+compilers are installed. Same sources and compilers, same bytes; only what an edit reaches is compiled again.
 """
 
 from __future__ import annotations
@@ -91,29 +80,8 @@ class CompilerMissing(BuildError):
 
 
 def build(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> bool:
-    """Make the library in a folder, unless it is there and up to date.
-
-    Parameters
-    ----------
-    folder
-        Where the library lies afterwards.
-    kept
-        The folder for objects, which a later build takes what it needs from.
-    jobs
-        How many processes compile.
-
-    Returns
-    -------
-    bool
-        Whether anything was done.
-
-    Raises
-    ------
-    CompilerMissing
-        numba or a C compiler is not installed, or numba does not support this Python or NumPy.
-    BuildError
-        One of them fails.
-    """
+    """Make the library in a folder, unless it is there and up to date; return whether anything was done."""
+    # kept: the folder of objects that later builds reuse; jobs: how many processes compile
     wanted = stamp()
     target = folder / library.NAME
     with contextlib.suppress(OSError):
@@ -134,15 +102,7 @@ def build(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> bool:
 
 
 def build_archive(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> bool:
-    """Make the archive of code for GPUs in a folder, unless it is there and up to date; as :func:`build`.
-
-    Raises
-    ------
-    CompilerMissing
-        numba-cuda, or a part of CUDA that it needs, is not installed.
-    BuildError
-        One of them fails. An archive of other sources is removed in either case.
-    """
+    """Make the archive of code for GPUs in a folder, unless it is there and up to date; as :func:`build`."""
     target = folder / archive.NAME
     there = archive.read_comment(os.fspath(target))
     try:
@@ -201,13 +161,7 @@ def _capabilities() -> list[archive.Capability]:
 
 
 def stamp() -> str:
-    """Return a hash of all that the library depends on: sources, compilers, flags.
-
-    Raises
-    ------
-    CompilerMissing
-        numba or a C compiler is not installed.
-    """
+    """Return a hash of all that the library depends on: sources, compilers, flags."""
     parts = (library.compiled_sources(), _versions(), _run([*_compiler(), "--version"]), _LINK)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -384,13 +338,8 @@ def _link(target: pathlib.Path, objects: list[pathlib.Path], wanted: str) -> Non
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command.
-
-    Returns
-    -------
-    int
-        0 where the library is up to date afterwards, and the archive too or what compiles it is not installed;
-        `UNAVAILABLE` where what compiles the library is not installed; else 1. One line on stderr says why.
+    """Run the command: 0 if the library is up to date, and the archive is or its compilers are not installed.
+    Else `UNAVAILABLE` where the compilers of the library are not installed, or 1, with the reason on stderr.
     """
     parser = argparse.ArgumentParser(prog="python -m bowstring.kernels.build", description=build.__doc__)
     parser.add_argument(

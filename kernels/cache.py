@@ -1,12 +1,8 @@
 """Where compiled kernels are kept between processes: a folder of ours, never the package's.
 
-The root is ``BOWSTRING_CACHE_DIR``; else ``bowstring`` in the user's cache folder (``XDG_CACHE_HOME``,
-``~/.cache``); else a temporary folder that ends with the process. In it, one folder holds what was compiled from
-one state of all kernel sources, so no change of a kernel meets old code. Any of them may be deleted at any time.
-
-What is kept here is run. So every level is made with mode 0700 and checked before anything is loaded
-(:mod:`bowstring.kernels.trusted_folders`). Where another user may have written one, a warning names it, and the
-temporary folder is used.
+The root is ``BOWSTRING_CACHE_DIR``; else ``bowstring`` in the user's cache folder; else a temporary folder. One
+folder for each state of all kernel sources, so a changed kernel never meets old code. What is kept is run: so every
+level has mode 0700 and is checked before anything is loaded (:mod:`bowstring.kernels.trusted_folders`).
 """
 
 from __future__ import annotations
@@ -29,45 +25,15 @@ VARIABLE = "BOWSTRING_CACHE_DIR"
 
 
 def cache_folder(*environment: object, module: str = "") -> str:
-    """Return the folder for code compiled from the present sources in an environment: versions, processor.
-
-    Parameters
-    ----------
-    environment
-        What the code depends on besides the sources.
-    module
-        The module of the kernels; without one, the folder that holds those of all modules.
-
-    Returns
-    -------
-    str
-        A folder that is there, and in which nobody else can have written (:func:`kept_folder`).
-
-    Raises
-    ------
-    UsageError
-        ``BOWSTRING_CACHE_DIR`` names a folder that cannot be used, or that others may write.
-
-    Examples
-    --------
-    >>> cache_folder("host", "0.68") == cache_folder("host", "0.69")
-    False
-    """
+    """Return the folder for code compiled from the present sources in an environment: versions, processor."""
     key = repr((source_hash(), sys.implementation.cache_tag, *environment))
     name = f"kernels-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
     return kept_folder(name, *([module] if module else []))
 
 
 def kept_folder(*names: str) -> str:
-    """Return a folder of the cache from which code may be run; it is made where it is not there.
-
-    Where others may have written a level of it, a warning names that level, and the folder lies in a temporary
-    one that ends with the process; the same, without a warning, where it cannot be made.
-
-    Raises
-    ------
-    UsageError
-        ``BOWSTRING_CACHE_DIR`` names a folder that cannot be used, or that others may write.
+    """Return a folder of the cache from which code may be run, made if it is missing.
+    Where others may have written a level (with a warning), or it cannot be made, it is a temporary folder.
     """
     chosen = os.environ.get(VARIABLE)
     root = _root(chosen)
@@ -84,13 +50,7 @@ def kept_folder(*names: str) -> str:
 
 @functools.cache
 def source_hash() -> str:
-    """Return a hash of the sources of all kernels, and of what compiles them.
-
-    Examples
-    --------
-    >>> len(source_hash())
-    64
-    """
+    """Return a hash of the sources of all kernels, and of what compiles them."""
     folder = os.path.dirname(__file__)
     total = hashlib.sha256()
     for path in sorted(pathlib.Path(folder).rglob("*.py")):

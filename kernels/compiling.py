@@ -31,13 +31,7 @@ _turn = threading.Lock()
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """Compile within this: nobody else does.
-
-    Examples
-    --------
-    >>> with compiling():
-    ...     pass
-    """
+    """Compile within this: nobody else does."""
     with _turn:
         pass
     with _lock:

@@ -1,12 +1,8 @@
 """Kernels compiled for GPUs by numba-cuda, on machines without one: text (PTX), and machine code made of it.
 
 The text is for the oldest GPUs that are supported: nvJitLink makes machine code for each newer one from it, and
-a driver for those to come. It names the oldest version of PTX that it assembles as, since a driver refuses one that
-is newer than itself. The entry has the signature's name, and its parameters are laid out as numba-cuda
-0.30 does (:func:`bowstring.kernels.cuda.parameter_words`).
-
-The build compiles every signature so (:mod:`bowstring.kernels.build`). Where it did not, a kernel is compiled
-when it is first launched, and its machine code is kept in our cache.
+a driver for those to come. It names the oldest version of PTX that it assembles as: a driver refuses a newer one.
+Parameters are laid out as in numba-cuda 0.30 (:func:`bowstring.kernels.cuda.parameter_words`).
 """
 
 from __future__ import annotations
@@ -56,13 +52,7 @@ class Cubin(NamedTuple):
 
 
 def compile_text(signature: Signature, capability: Capability = OLDEST) -> str:
-    """Compile a signature to PTX for GPUs of a compute capability and newer ones.
-
-    Raises
-    ------
-    MissingDependency
-        numba-cuda, or a part of CUDA that it needs, is not installed.
-    """
+    """Compile a signature to PTX for GPUs of a compute capability and newer ones."""
     cuda = numba_cuda()
     with compiling(), _compiling_for(capability):
         for function in reached(signature.kernel):
@@ -96,13 +86,7 @@ def _oldest_version(text: str, capability: Capability) -> str:
 
 
 def driver_of(text: str) -> tuple[int, int]:
-    """Return the oldest version of CUDA whose drivers take a text that :func:`compile_text` returned.
-
-    Examples
-    --------
-    >>> driver_of(".version 8.0")
-    (12, 0)
-    """
+    """Return the oldest version of CUDA whose drivers take a text that :func:`compile_text` returned."""
     found = _VERSION.search(text)
     assert found is not None
     return int(found[1]) + 4, 0
@@ -118,18 +102,7 @@ def grid_function(signature: Signature, cuda: Any) -> Any:
 
 
 def numba_cuda() -> Any:
-    """Import ``numba.cuda``, of numba-cuda.
-
-    Raises
-    ------
-    MissingDependency
-        numba-cuda, or a part of CUDA that it needs, is not installed.
-
-    Examples
-    --------
-    >>> numba_cuda().__name__  # doctest: +SKIP
-    'numba.cuda'
-    """
+    """Import ``numba.cuda``, of numba-cuda."""
     # NumPy 2.5 took away a name that numba-cuda 0.30, the last of its line, still asks for.
     np.__dict__.setdefault("row_stack", np.vstack)
     try:
@@ -177,13 +150,7 @@ def assembler_version() -> tuple[int, int] | None:
 
 
 def assemble(text: str, capability: Capability) -> Cubin:
-    """Make machine code of PTX, by nvJitLink.
-
-    Raises
-    ------
-    nvJitLinkError
-        nvJitLink does not know such GPUs, or refuses the text.
-    """
+    """Make machine code of PTX, by nvJitLink."""
     from cuda.bindings import nvjitlink
 
     source = text.encode()
@@ -214,18 +181,7 @@ def can_assemble(capability: Capability) -> bool:
 
 
 def load_cubin(signature: Signature, capability: Capability, why: str = "") -> bytes:
-    """Return machine code from our cache, or compile it; without nvJitLink, text for the driver, made each time.
-
-    Parameters
-    ----------
-    why
-        Why it is compiled now: the first kernel that is compiled says so on stderr.
-
-    Raises
-    ------
-    MissingDependency
-        numba-cuda is not installed.
-    """
+    """Return machine code from our cache, or compile it; without nvJitLink, text for the driver, made each time."""
     numba_cuda()
     version = importlib.metadata.version("numba-cuda")
     folder = cache_folder("cuda", version, capability, module=signature.kernel.__module__)

@@ -1,13 +1,8 @@
 """Kernels on CUDA: which code runs them, and how CuPy loads and launches it.
 
-The build compiled them (:mod:`bowstring.kernels.archive`), so CuPy is all that a GPU needs. Where there is no
-code that the GPU and its driver take, numba-cuda compiles a kernel when it is first used
-(:mod:`bowstring.kernels.cubin`), and one line on stderr says why. ``BOWSTRING_KERNELS`` chooses as on the host
-(:mod:`bowstring.kernels.host`): ``library`` is the build's code alone, ``jit`` numba-cuda's; with ``checked``
-and ``interpret``, arrays are copied to the host, the kernel runs there, and what it wrote is copied back.
-
-CuPy alone talks to the driver, so work is queued on its current stream and there is one idea of the current
-device.
+The build compiled them, so CuPy is all that a GPU needs; without code for the GPU and its driver, numba-cuda
+compiles a kernel at its first use. ``BOWSTRING_KERNELS`` chooses as on the host; with ``checked`` and
+``interpret``, the kernel runs on the host, on copies. Only CuPy talks to the driver: one current device for all.
 """
 
 from __future__ import annotations
@@ -29,13 +24,7 @@ _loading = threading.Lock()
 
 
 def run(signature: Signature, items: int, arguments: tuple[Any, ...], device: int) -> None:
-    """Queue a kernel on CuPy's current stream of a GPU, one thread for each item.
-
-    Raises
-    ------
-    MissingDependency
-        There is neither code that the build made nor numba-cuda; or the former was chosen and cannot be used.
-    """
+    """Queue a kernel on CuPy's current stream of a GPU, one thread for each item."""
     import cupy
 
     chosen = host.way()

@@ -310,12 +310,9 @@ def double_of(digits: Any, exponent: Any) -> Any:
 
 
 def nearest_double(digits: Any, exponent: Any, more: Any) -> Any:
-    """Return the bits of the double nearest to ``digits · 10^exponent``, and 1 where that is known.
-
-    No sign is taken or given; below the doubles it is 0, beyond them infinity.
-
-    `digits` are the first significant ones, at most 19; `more` is 1 where there were further ones behind them,
-    which may leave it open.
+    """Return the bits of the double nearest to ``digits · 10^exponent``, without sign, and 1 where that is known.
+    `digits` are the first significant ones, at most 19; `more` is 1 where there were further ones.
+    Below the doubles it is 0, beyond them infinity.
     """
     bits = double_of(digits, exponent)
     known = u64(1)

@@ -1,18 +1,8 @@
-"""Kernels on the host: which code runs them, and how it is called.
+"""Kernels on the host: which code runs them, and how it is called. ``BOWSTRING_KERNELS`` chooses, in each launch:
 
-``BOWSTRING_KERNELS`` chooses; it is looked at in each launch:
-
-``library``
-    The library that the build compiled (:mod:`bowstring.kernels.library`), and an error where it cannot be used.
-``jit``
-    Loops that numba compiles when they are first used (:mod:`bowstring.kernels.jit`).
-``checked``
-    The same with every index checked, which raises `IndexError`: for tests. It must be set before the first launch
-    of a process.
-``interpret``
-    Plain Python: slow, and every step can be looked at.
-
-Unless it is set, that is the library, and numba for what the library cannot run.
+``library`` (:mod:`bowstring.kernels.library`), an error where it cannot be used; ``jit``, compiled by numba at
+first use (:mod:`bowstring.kernels.jit`); ``checked``, the same with every index checked, to be set before the first
+launch; ``interpret``, plain Python. Unset: the library, and numba for what the library cannot run.
 """
 
 from __future__ import annotations
@@ -83,18 +73,7 @@ def _calls_of(kernel: Kernel) -> tuple[Runner, ...]:
 
 
 def way() -> str:
-    """Return what ``BOWSTRING_KERNELS`` chooses; an empty string where it is not set.
-
-    Raises
-    ------
-    UsageError
-        It is something else than it can be.
-
-    Examples
-    --------
-    >>> way() in ("", "library", "jit", "checked", "interpret")
-    True
-    """
+    """Return what ``BOWSTRING_KERNELS`` chooses; an empty string where it is not set."""
     value = os.environ.get(VARIABLE, "")
     if value not in _WAYS:
         raise UsageError("no way to run kernels", expected=", ".join(_WAYS[1:]), found=value, where=VARIABLE)
@@ -102,13 +81,7 @@ def way() -> str:
 
 
 def runner(chosen: str, signature: Signature) -> Runner:
-    """Return what runs a signature compiled, in a way that :func:`way` returns.
-
-    Raises
-    ------
-    MissingDependency
-        There is neither a library nor numba; or the library was chosen and cannot be used.
-    """
+    """Return what runs a signature compiled, in a way that :func:`way` returns."""
     if chosen in ("jit", "checked"):
         return _runner_of_loop(signature, checked=chosen == "checked")
     loaded = library.load()
@@ -133,22 +106,14 @@ def runner(chosen: str, signature: Signature) -> Runner:
 
 
 def is_ready() -> bool:
-    """Whether the kernels run without a compiler, at once.
-
-    Examples
-    --------
-    >>> is_ready() in (True, False)
-    True
-    """
+    """Whether the kernels run without a compiler, at once."""
     return way() in ("", "library") and isinstance(library.load(), library.Library)
 
 
 @functools.cache
 def bound(kernel: Kernel) -> Callable[..., None] | None:
     """Return what runs one item of a kernel of one signature in the library; None where that is not used.
-
-    It takes the words of a call, address and elements of each array, and checks nothing. The environment is looked
-    at once.
+    It takes the words of a call, address and elements of each array, and checks nothing.
     """
     if way() not in ("", "library"):
         return None

@@ -37,20 +37,7 @@ _announced: set[str] = set()
 
 
 def compiled(signature: Signature, *, checked: bool = False, why: str = "") -> Any:
-    """Return numba's dispatcher of a signature's loop, with the one signature compiled or read from the cache.
-
-    Parameters
-    ----------
-    checked
-        Check every index, and raise `IndexError`. A process does so for all kernels or for none.
-    why
-        Why it is compiled now: the first kernel that is compiled says so on stderr.
-
-    Raises
-    ------
-    MissingDependency
-        numba is not installed.
-    """
+    """Return numba's dispatcher of a signature's loop, with the one signature compiled or read from the cache."""
     with compiling():
         loop = _loops.get((signature, checked))
         if loop is None:

@@ -1,15 +1,9 @@
-"""The library of kernels that the build compiled: found beside the package, checked, and called by ctypes.
+"""The library of kernels that the build compiled: found in ``_native`` beside this file, checked, called by ctypes.
 
-The library lies in ``_native`` beside this file and is looked for nowhere else, least of all in a folder that is
-written at run time. It holds the hash of the sources it was compiled from (:func:`compiled_sources`): one of other
-sources is not used. On x86-64 it holds each kernel once per level of the instruction set, and once more for
-processors that are asked for the next page of memory (:mod:`bowstring.kernels.prefetch`).
-
-A compiled loop takes the first item, the end of the items, and a block of words: address and size of each array,
-and each number in a word of its own (:func:`words_of`). It is called in numba's convention: two pointers come
-before, for a result, which nothing reads, and for an exception, which there is none of; the status is returned.
-Kernels hold no locks and allocate nothing, so a process may fork while one runs, and its children use the same
-pages. The library is never unloaded.
+It holds the hash of its sources: one of other sources is not used. On x86-64 it has each kernel once per level,
+and again with prefetching (:mod:`bowstring.kernels.prefetch`). A loop takes the first item, the end, and a block of
+words (:func:`words_of`), after two pointers of numba's convention, for a result and an exception, both unused.
+Kernels hold no locks and allocate nothing, so a process may fork while one runs. The library is never unloaded.
 """
 
 from __future__ import annotations
@@ -67,18 +61,10 @@ _YMM_SAVED: Final = 0b110
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NotUsable:
-    """Why there is no library to call.
+    """Why there is no library to call."""
 
-    Attributes
-    ----------
-    reason
-        For the user; a clause without a full stop.
-    is_there
-        Whether a file lies where the library should, so that something is wrong.
-    """
-
-    reason: str
-    is_there: bool
+    reason: str  # for the user; a clause without a full stop
+    is_there: bool  # whether a file lies where the library should, so that something is wrong
 
 
 class Library:
@@ -110,13 +96,7 @@ class Library:
 
 
 def symbol(name: str, level: str, *, pages: bool) -> str:
-    """Return the name of a signature's loop in the library.
-
-    Examples
-    --------
-    >>> symbol("pack_flags__u8a_u64aw", "v3", pages=False)
-    'bowstring_v3_pack_flags__u8a_u64aw'
-    """
+    """Return the name of a signature's loop in the library."""
     return f"bowstring_{level}{'_pages' * pages}_{name}"
 
 
@@ -149,13 +129,7 @@ def address_of(array: Any) -> int:
 
 @functools.cache
 def compiled_sources() -> str:
-    """Return a hash of the sources that the library is compiled from, and of those that compile and call it.
-
-    Examples
-    --------
-    >>> len(compiled_sources())
-    64
-    """
+    """Return a hash of the sources that the library is compiled from, and of those that compile and call it."""
     folder = pathlib.Path(__file__).parent
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
@@ -216,22 +190,8 @@ def _asked(handle: ctypes.CDLL) -> Callable[[int], tuple[int, int, int, int]]:
 
 
 def level_of(ask: Callable[[int], tuple[int, int, int, int]], xcr0: Callable[[], int]) -> str | None:
-    """Return the best level that a processor has and the operating system saves the registers of.
-
-    Parameters
-    ----------
-    ask
-        The registers EAX, EBX, ECX, EDX of a leaf of CPUID, its first sub-leaf.
-    xcr0
-        What the operating system saves; asked only where it says so.
-
-    Examples
-    --------
-    >>> level_of(lambda leaf: (0xFFFFFFFF,) * 4, lambda: 0b111)
-    'v3'
-    >>> level_of(lambda leaf: (0xFFFFFFFF,) * 4, lambda: 0b011)
-    'v2'
-    """
+    """Return the best level that a processor has and the operating system saves the registers of."""
+    # ask: EAX, EBX, ECX, EDX of a leaf of CPUID, first sub-leaf; xcr0: read only where CPUID allows it
 
     def has(bits: tuple[tuple[int, int, int], ...]) -> bool:
         return all(

@@ -21,12 +21,9 @@ TILE_BYTES = i64(TILE)
 
 
 def gather_pieces(i: Any, source: Any, table: Any, pieces: Any, out: Any) -> None:
-    """Write four words of the target.
-
-    `table` holds, for all pieces one after the other: with which tile of those that are written each begins,
-    rising from 0; which tile of the target that is; at which byte of `source` it lies; how many bytes it has. What
-    is left of a piece's last tile is zeroed. No word of `source` is touched but those that hold a byte of a piece.
-    """
+    """Write four words of the target. What is left of a piece's last tile is zeroed."""
+    # table, for all pieces one after the other: the written tile at which each begins, rising from 0; the tile of
+    # the target; its byte in `source`; its bytes. No word of `source` without a byte of a piece is touched.
     tile, lane = i >> 3, i & 7
     if pieces < 1 or pieces > i64(len(table)) >> 2:
         return

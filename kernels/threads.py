@@ -31,16 +31,8 @@ Result = TypeVar("Result")
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Call a function for each item, in this thread and in those of the pool, and return the results in order.
-
-    It pays for functions that let go of the interpreter lock. When one raises, no further one is begun, those
-    under way are waited for, and the error is raised here.
-
-    Examples
-    --------
-    >>> in_threads(abs, [-1, 2, -3])
-    [1, 2, 3]
-    """
+    """Call a function for each item, in this thread and in those of the pool, and return the results in order."""
+    # When one raises, no further one is begun, those under way are waited for, and the error is raised here.
     todo = list(items)
     threads = min(thread_count(), len(todo))
     if threads <= 1:
@@ -82,20 +74,8 @@ def _first_of(waiting: collections.deque[int]) -> int | None:
 
 
 def run_ranges(work: Callable[[int, int], None], items: int, nbytes: int) -> None:
-    """Call ``work(start, stop)`` for ranges that together are ``range(items)``, in several threads if it pays.
-
-    Parameters
-    ----------
-    work
-        What to do with a range; it must let go of the interpreter lock.
-    nbytes
-        Size of all that it looks at: a measure of the work.
-
-    Examples
-    --------
-    >>> run_ranges(lambda start, stop: print(start, stop), 10, nbytes=80)
-    0 10
-    """
+    """Call ``work(start, stop)`` for ranges that together are ``range(items)``, in several threads if it pays."""
+    # work: must release the interpreter lock; nbytes: of all that it looks at, a measure of the work
     threads = 1 if nbytes < SMALL_BYTES or items < 2 else thread_count()
     if threads == 1:
         work(0, items)
@@ -106,20 +86,8 @@ def run_ranges(work: Callable[[int, int], None], items: int, nbytes: int) -> Non
 
 
 def thread_count() -> int:
-    """Return how many threads work on the host may use.
-
-    That is ``BOWSTRING_THREADS``, else 1 inside a Spark task (Spark runs one task per core), else the number of
-    processors that this process may run on.
-
-    Raises
-    ------
-    UsageError
-        ``BOWSTRING_THREADS`` is no positive number.
-
-    Examples
-    --------
-    >>> thread_count() >= 1
-    True
+    """Return how many threads work on the host may use: ``BOWSTRING_THREADS``, else the processors of this process.
+    Inside a Spark task the default is 1: Spark runs one task per core.
     """
     chosen = os.environ.get(VARIABLE)
     if chosen:

@@ -24,31 +24,6 @@ def trusted_folder(root: str, *names: str) -> str:
     """Make the folder ``root/name/…``, or check it: this user or root owns each level, and no other may write it.
 
     The files in the last level are checked, too. So what it holds may be run.
-
-    Parameters
-    ----------
-    root
-        Where to begin, absolute and without links; levels above it that are missing are made (see `check_above`).
-    names
-        The levels below it.
-
-    Raises
-    ------
-    UsageError
-        A level is not like that; ``where`` is its path.
-    OSError
-        A level cannot be made or seen.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> root = os.path.realpath(tempfile.mkdtemp())
-    >>> trusted_folder(root, "kernels", "validity") == os.path.join(root, "kernels", "validity")
-    True
-    >>> os.chmod(os.path.join(root, "kernels"), 0o770)
-    >>> trusted_folder(root, "kernels", "validity")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    bowstring.errors.UsageError: another user may have written this folder; expected ...
     """
     make_folders(root)
     folder = root
@@ -63,18 +38,9 @@ def trusted_folder(root: str, *names: str) -> str:
 
 
 def check_above(folder: str) -> None:
-    """Refuse a folder in whose place another user can put one of theirs, by a folder above it.
-
-    Folders above may be writable for others where the sticky bit keeps them from renaming what is not theirs, as in
-    ``/tmp``, and where they lie in a folder that others cannot enter.
-
-    Raises
-    ------
-    UsageError
-        A folder above is another user's, or others may rename what is in it; ``where`` is its path.
-    OSError
-        A folder above cannot be seen.
-    """
+    """Refuse a folder in whose place another user can put one of theirs, by a folder above it."""
+    # A folder above may be writable for others if its sticky bit prevents renaming, as in /tmp, or if it lies in a
+    # folder that others cannot enter.
     levels = []
     while folder != (above := os.path.dirname(folder)):
         folder = above
@@ -93,25 +59,13 @@ def check_above(folder: str) -> None:
 
 
 def check_replaceable(folder: str, found: os.stat_result, hint: str) -> None:
-    """Refuse a folder in which other users may rename what is not theirs.
-
-    Raises
-    ------
-    UsageError
-        Its group or all users may write it, and it has no sticky bit.
-    """
+    """Refuse a folder in which other users may rename what is not theirs."""
     if found.st_mode & _WRITE_BY_OTHERS and not found.st_mode & stat.S_ISVTX:
         raise _refusal("other users can replace what is in this folder", found, folder, hint)
 
 
 def make_folders(folder: str) -> None:
-    """Make a folder and what is missing above it, each with mode 0700.
-
-    Raises
-    ------
-    OSError
-        One cannot be made.
-    """
+    """Make a folder and what is missing above it, each with mode 0700."""
     missing = []
     while not os.path.lexists(folder):
         missing.append(folder)

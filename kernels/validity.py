@@ -1,12 +1,8 @@
 """Bitmaps, a word at a time: one bit per slot, least significant first, at any bit offset.
 
-Work item: one word of the result, of 64 slots where it is bits, of 8 where it is flags; of :func:`pack_flags` half
-a word; of :func:`count_bits` :data:`COUNTED` words of a tile, every :data:`LANES`-th. So neighbouring threads of a
-GPU touch neighbouring words. Bitmaps come as bytes, at any address, and as the whole words among these bytes, which
-begin at byte ``lead``. They are never read beyond their last byte: what lies there counts as 0, and so do the bits
-of a result behind its length.
-
-:mod:`bowstring.kernels.bitmap` is how the rest of Bowstring calls them.
+Work item: one word of the result: 64 slots as bits, 8 as flags; of :func:`pack_flags` half a word; of
+:func:`count_bits` :data:`COUNTED` words of a tile, every :data:`LANES`-th. Bitmaps come as bytes at any address and
+as the whole words among them, which begin at byte ``lead``; bits beyond them, and behind a result's length, are 0.
 """
 
 from __future__ import annotations

@@ -15,28 +15,7 @@ from bowstring.kernels.signature import signatures
 
 
 def warm(capabilities: Sequence[tuple[int, int]] = ()) -> int:
-    """Compile every signature for the host and for some CUDA compute capabilities, or find them in the cache.
-
-    Parameters
-    ----------
-    capabilities
-        Such as ``(9, 0)``; none needs a GPU or a driver, all need numba-cuda.
-
-    Returns
-    -------
-    int
-        How many signatures there are.
-
-    Raises
-    ------
-    MissingDependency
-        numba, or numba-cuda, is not installed.
-
-    Examples
-    --------
-    >>> warm() > 0  # doctest: +SKIP
-    True
-    """
+    """Compile every signature for the host and for some CUDA compute capabilities, or find them in the cache."""
     count = 0
     for signature in signatures():
         jit.compiled(signature)

@@ -62,12 +62,6 @@ def case_names() -> list[str]:
 
 
 def case_named(name: str) -> Case:
-    """Return a case.
-
-    Examples
-    --------
-    >>> case_named("import").name
-    'import'
-    """
+    """Return a case."""
     found: Case = importlib.import_module(f"bowstring.benchmarks.cases.{_CASES[name]}").CASE
     return found

@@ -18,13 +18,7 @@ _MIXED_ROW: Final = 3 * 8.125 + 4.125 + _NAME_BYTES + 4
 
 
 def size_name(nbytes: int) -> str:
-    """Return a size as cases name it.
-
-    Examples
-    --------
-    >>> size_name(64 << 20), size_name(4 << 30), size_name(64 << 10)
-    ('64 MiB', '4 GiB', '64 KiB')
-    """
+    """Return a size as cases name it."""
     for unit, shift in (("GiB", 30), ("MiB", 20)):
         if nbytes >= 1 << shift:
             return f"{nbytes / (1 << shift):g} {unit}"
@@ -80,13 +74,7 @@ KINDS: Final[dict[str, tuple[str, Callable[[int, np.random.Generator], pa.Record
 
 
 def table(kind: str, nbytes: int, seed: int, batches: int = 1) -> pa.Table:
-    """Return a table of about `nbytes` bytes in equal batches, the same for the same arguments.
-
-    Examples
-    --------
-    >>> table("floats", 1 << 20, seed=1, batches=2).nbytes
-    1048576
-    """
+    """Return a table of about `nbytes` bytes in equal batches, the same for the same arguments."""
     _, make, row = KINDS[kind]
     rows = max(64, int(nbytes / batches / row) // 64 * 64)
     rng = np.random.default_rng(seed)

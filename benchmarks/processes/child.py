@@ -26,26 +26,7 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """An object in a process of its own. Use it in a ``with`` block.
-
-    Parameters
-    ----------
-    role
-        A class, which the child imports by its name; or that name, ``"module:name"``.
-    arguments
-        For the class; like those of calls, and their results, they travel as JSON.
-
-    Raises
-    ------
-    ChildFailed
-        The object could not be made.
-
-    Examples
-    --------
-    >>> with Child("fractions:Fraction", numerator=3, denominator=2) as child:
-    ...     child.call("__str__")
-    '3/2'
-    """
+    """An object in a process of its own. Use it in a ``with`` block."""
 
     def __init__(self, role: type | str, **arguments: Any) -> None:
         self._name = role if isinstance(role, str) else f"{role.__module__}:{role.__qualname__}"
@@ -81,13 +62,7 @@ class Child:
         return self._process.pid
 
     def call(self, method: str, *, deadline: float = _CALL_SECONDS, **arguments: Any) -> Any:
-        """Call a method of the object and return its result.
-
-        Raises
-        ------
-        ChildFailed
-            It raised, or gave no answer within `deadline` seconds.
-        """
+        """Call a method of the object and return its result."""
         self.begin(method, **arguments)
         return self.finish(deadline)
 
@@ -102,13 +77,7 @@ class Child:
             raise ChildFailed(f"{self._name} ended: {self._said()}") from error
 
     def finish(self, deadline: float = _CALL_SECONDS) -> Any:
-        """Return the result of the call that was begun.
-
-        Raises
-        ------
-        ChildFailed
-            It raised, or gave no answer within `deadline` seconds.
-        """
+        """Return the result of the call that was begun."""
         answer = json.loads(self._line(time.monotonic() + deadline, deadline))
         if "error" in answer:
             raise ChildFailed(f"{self._name} raised {answer['error']}\n{self._said()}")

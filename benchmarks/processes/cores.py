@@ -13,15 +13,7 @@ _VARIABLE = "BOWSTRING_THREADS"
 
 @contextlib.contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Let kernels take so many threads within this; None leaves it as it is.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.threads import thread_count
-    >>> with threads(1):
-    ...     thread_count()
-    1
-    """
+    """Let kernels take so many threads within this; None leaves it as it is."""
     before = os.environ.get(_VARIABLE)
     if count is not None:
         os.environ[_VARIABLE] = str(count)

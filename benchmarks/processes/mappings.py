@@ -14,19 +14,7 @@ _SECONDS: Final = 10.0
 
 
 def forget_mappings() -> None:
-    """Unmap all regions of peers, waiting for the streams that still hold them.
-
-    Raises
-    ------
-    TimeoutError
-        Somebody keeps one.
-
-    Examples
-    --------
-    >>> forget_mappings()
-    >>> mappings().statistics.idle
-    0
-    """
+    """Unmap all regions of peers, waiting for the streams that still hold them."""
     end = time.monotonic() + _SECONDS
     while mappings().statistics.in_use:
         if time.monotonic() > end:

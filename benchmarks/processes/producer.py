@@ -21,13 +21,7 @@ __all__ = ["Producer"]
 
 
 class Producer:
-    """A role for a started process.
-
-    Parameters
-    ----------
-    address
-        Where its server listens.
-    """
+    """A role for a started process."""
 
     def __init__(self, address: str = "unix:") -> None:
         self._server = Server(address, pool=Pool(budget=max(available_bytes(), 1 << 30)))
@@ -45,18 +39,9 @@ class Producer:
         file: bool = False,
         flight: bool = False,
     ) -> dict[str, Any]:
-        """Publish a table; return where it is and what it holds.
-
-        Parameters
-        ----------
-        kind, size, batches, seed
-            See :func:`bowstring.benchmarks.data.tables.table`.
-        file
-            Also lay it into shared memory as an Arrow file, for others to map by its path, or to be handed its
-            descriptor over a plain socket.
-        flight
-            Also serve it with Arrow Flight.
-        """
+        """Publish a table; return where it is and what it holds."""
+        # file: also lay it into shared memory as an Arrow file, to be mapped by path or handed over as a descriptor
+        # flight: also serve it with Arrow Flight
         data = table(kind, size, seed, batches)
         more: dict[str, Any] = {}
         if file:

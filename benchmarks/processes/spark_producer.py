@@ -45,13 +45,7 @@ _SETTINGS: Final = {
 
 
 def expected(rows: int) -> str:
-    """Return what :func:`sums` returns for all rows.
-
-    Examples
-    --------
-    >>> expected(3)
-    '3 rows, sums 3, 9, 3, 1.5, 0.75, 3, 3000, 3'
-    """
+    """Return what :func:`sums` returns for all rows."""
     ids = np.arange(rows, dtype=np.int64)
     total = int(ids.sum())
     numbers = (total, 3 * total, int((ids % 1000).sum()), total * 0.5, total * 0.25)
@@ -85,15 +79,6 @@ class SparkProducer:
     """A session with rows that Spark makes itself, and with the same in Parquet files.
 
     Run it in a :class:`~bowstring.benchmarks.processes.child.Child`, which is stopped with its depot when it ends.
-
-    Parameters
-    ----------
-    rows
-        How many.
-    parquet
-        Whether the rows are those of Parquet files instead.
-    defaults
-        Whether the session is as Spark has it; else it is told that rows are short.
     """
 
     def __init__(self, rows: int, *, parquet: bool = False, defaults: bool = False) -> None:

@@ -29,13 +29,7 @@ _SUBJECT: Final = "bowstring"
 
 
 def marked(text: str) -> tuple[str, str]:
-    r"""Return the file that a page's block names, and the block.
-
-    Examples
-    --------
-    >>> marked("<!-- figures of a.json: begin -->\nfast\n<!-- figures: end -->")
-    ('a.json', 'fast\n')
-    """
+    """Return the file that a page's block names, and the block."""
     found = _MARKED.search(text)
     if found is None:
         raise ValueError("the page has no block of figures")

@@ -27,20 +27,7 @@ _HEADINGS: Final = ("", "n", "median", "spread", "95 %", "99 %", "first", "GB/s"
 
 
 def write_report(result: Mapping[str, Any], folder: Path) -> Path:
-    """Write ``index.html`` and the PNGs that it shows into a folder; return the page.
-
-    Parameters
-    ----------
-    result
-        A document, see :mod:`bowstring.benchmarks.document`.
-    folder
-        Made if it is not there. Files of the same names are replaced.
-
-    Raises
-    ------
-    MissingDependency
-        matplotlib is not installed.
-    """
+    """Write ``index.html`` and the PNGs that it shows into a folder; return the page."""
     folder.mkdir(parents=True, exist_ok=True)
     body = "\n".join(_page(result, folder))
     page = folder / "index.html"

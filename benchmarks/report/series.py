@@ -43,23 +43,11 @@ class Series(NamedTuple):
 
 
 class LinePlot(NamedTuple):
-    """Lines over one axis.
+    """Lines over one axis."""
 
-    Attributes
-    ----------
-    panel
-        What all lines have in common.
-    axis
-        What they go over; one of the axes that a case may name.
-    unit
-        ``"bytes/second"``, ``"1/second"`` or ``"seconds"``.
-    series
-        The lines.
-    """
-
-    panel: str
-    axis: str
-    unit: str
+    panel: str  # what all lines have in common
+    axis: str  # what they go over; one of the axes that a case may name
+    unit: str  # ``"bytes/second"``, ``"1/second"`` or ``"seconds"``
     series: Sequence[Series]
 
 
@@ -104,10 +92,8 @@ def _measured(case: Document) -> Iterator[tuple[Document, Document]]:
 
 
 def line_plots(case: Document) -> Iterator[LinePlot]:
-    """Yield the plots of a case, one for each panel and axis on which something was measured at two places or more.
-
-    A way is a line of a plot by its series. Where line-ups differ in several axes, each plot takes those that agree
-    in the others.
+    """Yield the plots of a case, one for each panel and axis on which two places or more were measured.
+    A line is a series. Where line-ups differ in several axes, each plot takes those that agree in the others.
     """
     found: dict[tuple[Any, ...], dict[tuple[str, str], list[Point]]] = {}
     for line_up, way in _measured(case):

@@ -1,14 +1,9 @@
 """Well-known binary (WKB), scanned once: the extent of coordinates, the types, and what is wrong.
 
-Work item: a block of rows. Nothing recurses: collections that are open are counted in room of the work item, and a
-count is believed only as far as there are bytes.
-
-Coordinates are doubles, and no arithmetic is done on them. A double's bits as a signed integer, with all others
-flipped where the sign is set, have its order (:func:`key_of`): these *keys* are compared. NaN is skipped.
-
-A *state* is ten keys: the least and the greatest of x, y, z and m; the least x that is not negative; and the
-greatest that is negative. The last two are what an extent across the antimeridian is made of. Minima stand at even
-places, maxima at odd ones; ``state[k * slots + slot]`` is key `k` of a slot.
+Work item: a block of rows. Open collections are counted in room of the work item. Doubles are compared as *keys*:
+their bits as signed integers, the others flipped where the sign is set (:func:`key_of`); NaN is skipped. A *state*,
+``state[k * slots + slot]``, is ten keys: the least and the greatest of x, y, z and m; then, for the antimeridian,
+the least x that is not negative and the greatest that is. Minima stand at even places, maxima at odd ones.
 """
 
 from __future__ import annotations
@@ -251,11 +246,8 @@ def take_simple(
 def take_geometry(
     data: Any, start: Any, stop: Any, depth: Any, room: Any, base: Any, state: Any, slots: Any, slot: Any
 ) -> Any:
-    """Take in ``data[start:stop]``: a status, and the bits of its type and its edges.
-
-    Only collections hold others of any type, so only they need room; of a geometry of several points, lines or
-    polygons it is enough to know how many are to come (`parts`), and of which type.
-    """
+    """Take in ``data[start:stop]``: a status, and the bits of its type and its edges."""
+    # Only collections hold others of any type and need room; of other geometries, `parts` and their type suffice.
     at = start
     level = i64(0)
     parts = u64(0)
@@ -364,11 +356,9 @@ def scan_wkb(
     masks: Any,
     statuses: Any,
 ) -> None:
-    """Write the status of each row, the state and the mask of all rows of the block; with `spread`, of each row.
-
-    `room` has `depth` words for each work item. A mask has the bits of all types of rows, and `EDGES`. Where the
-    status of a row is an error, the state and the mask that it belongs to hold more or less than they should.
-    """
+    """Write the status of each row, the state and the mask of all rows of the block; with `spread`, of each row."""
+    # room: `depth` words for each work item; a mask has the bits of all types of rows, and `EDGES`.
+    # The state and the mask of a row whose status is an error are not exact.
     slots = i64(len(masks))
     size = i64(len(data))
     first = i * block

@@ -178,11 +178,9 @@ def delta_lengths(data: Any, at: Any, lengths: Any, begin: Any, most: Any) -> An
 
 
 def check_deltas(_item: Any, data: Any, encoding: Any, most: Any, lengths: Any, counts: Any) -> None:
-    """Compare what the integers of a page in a DELTA encoding claim with its values, of which there are `most`.
-
-    Of a page in DELTA_BYTE_ARRAY all lengths are read, into two times `most` numbers. What is not there at all, or
-    is no such encoding, is left for pyarrow to refuse.
-    """
+    """Compare what the integers of a page in a DELTA encoding claim with its values, of which there are `most`."""
+    # Of DELTA_BYTE_ARRAY all lengths are read, into 2 * most numbers. Pages that are cut off or not in such an
+    # encoding are left for pyarrow to refuse.
     status = OK
     good, _values, miniblocks, total, _first, at = delta_head(data, i64(0))
     nbytes = i64(0)

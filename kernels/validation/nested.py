@@ -86,11 +86,8 @@ def check_dense(
     lasts: Any,
     bad: Any,
 ) -> None:
-    """Find the first row that names no child, or no slot of it, or one before the block's last of that child.
-
-    The first and the last slot of each child that the block names are written to `firsts` and `lasts`, one row
-    of children per block, -1 where there is none.
-    """
+    """Find the first row that names no child, or no slot of it, or one before the block's last of that child."""
+    # firsts, lasts: the first and last slot of each child in the block, one row of children per block; -1 for none
     stop = block_end(i, rows, min(i64(len(type_ids)), i64(len(starts))))
     count = i64(len(lengths))
     for k in range(i * count, i * count + count):

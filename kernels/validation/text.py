@@ -1,12 +1,8 @@
 """Whether bytes are UTF-8, eight at a time: no overlong forms, no surrogates, nothing above U+10FFFF.
 
-Work item: a block of :data:`WORDS` 64-bit words of text, or a block of
-:data:`~bowstring.kernels.validation.text.ROWS` rows.
-
-A byte is right or wrong by what it says and by the three bytes before it, so a word is judged together with the
-word before it, and blocks need nothing of each other. The text as a whole is looked at first: where that holds,
-and no row begins inside a character, every row holds by itself. Only where it does not is each row looked at
-alone, since bytes that belong to no row, or to a null, may be anything.
+Work item: a block of :data:`WORDS` 64-bit words, or of :data:`~bowstring.kernels.validation.text.ROWS` rows. A byte
+is judged by itself and the three before it, so blocks need nothing of each other. If the text as a whole is right
+and no row begins inside a character, every row is; else each is checked alone: bytes outside of rows may be any.
 """
 
 from __future__ import annotations
@@ -126,11 +122,9 @@ def fault_from(data: Any, at: Any, before: Any, start: Any, stop: Any) -> Any:
 
 
 def is_text_by_blocks(data: Any, broken: Any, lead: Any, start: Any, stop: Any) -> Any:
-    """Return the same as :func:`is_text`, with a look at no more than the first and the last block of a value.
-
-    ``broken[k]`` is how many of the first `k` blocks of `data` are broken; `lead` is that of :func:`check_text`.
-    Values may overlap: without this, a few bytes would ask for any amount of work.
-    """
+    """Return the same as :func:`is_text`, reading at most the first and the last block of a value."""
+    # broken[k]: broken blocks among the first k of `data`; lead: as in `check_text`. Values may overlap: without
+    # this, a few bytes would ask for any amount of work.
     right = stop - start <= LONG
     if right:
         right = is_text(data, start, stop)
@@ -230,13 +224,7 @@ def check_text_rows(i: Any, offsets: Any, validity: Any, data: Any, rows: Any, b
 
 
 def blocks_of(rows: int) -> int:
-    """Return how many blocks, and so work items, some rows are.
-
-    Examples
-    --------
-    >>> blocks_of(0), blocks_of(256), blocks_of(257)
-    (0, 1, 2)
-    """
+    """Return how many blocks, and so work items, some rows are."""
     return -(-rows // int(ROWS))
 
 

@@ -19,11 +19,9 @@ DAY = i64(86_400_000)
 def check_range(
     i: Any, values: Any, validity: Any, rows: Any, lowest: Any, mask: Any, count: Any, bad: Any
 ) -> None:
-    """Find the first valid row that is none of the `count` numbers from `lowest` on.
-
-    Numbers are compared as unsigned ones of the width that `mask` has; `lowest` may wrap around there, and so
-    one comparison serves for indices, times of day and narrow decimals alike.
-    """
+    """Find the first valid row that is none of the `count` numbers from `lowest` on."""
+    # Compared as unsigned, of the width of `mask`, where `lowest` may wrap: so one comparison serves for indices,
+    # times of day and narrow decimals.
     first = block_start(i)
     stop = block_end(i, rows, i64(len(values)))
     wrong = i64(0)
@@ -133,13 +131,10 @@ def check_views(
     lead: Any,
     bad: Any,
 ) -> None:
-    """Find the first valid row whose view is wrong, as far as `data` tells.
-
-    `parts` are the views, four numbers each. Variadic buffer ``b`` has ``sizes[b]`` bytes; they begin at
-    ``firsts[b]`` in `data`, or lie elsewhere where that is negative, and then only the numbers are looked at.
-    `text` says whether values must be UTF-8; `broken` and `lead` then say how much of `data` is, as
-    :func:`~bowstring.kernels.validation.text.is_text_by_blocks` takes them.
-    """
+    """Find the first valid row whose view is wrong, as far as `data` tells."""
+    # parts: the views, four numbers each; sizes[b]: bytes of variadic buffer b, which begins at firsts[b] in
+    # `data`, or is not in it where that is negative: then only the numbers are checked
+    # text: whether values must be UTF-8; broken, lead: see `is_text_by_blocks`
     row = block_start(i)
     stop = block_end(i, rows, i64(len(parts)) // 4)
     found = NO_ROW

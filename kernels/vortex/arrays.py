@@ -21,24 +21,13 @@ _allocate: Callable[[int], Any] = _allocate_by_numpy
 
 
 def allocate_by(allocate: Callable[[int], Any]) -> None:
-    """Have large arrays on the host lie in what a function of their size in bytes returns: writable memory.
-
-    Examples
-    --------
-    >>> allocate_by(pyarrow.allocate_buffer)  # doctest: +SKIP
-    """
+    """Have large arrays on the host lie in what a function of their size in bytes returns: writable memory."""
     global _allocate  # noqa: PLW0603  an allocator is the process's
     _allocate = allocate
 
 
 def empty(beside: Any, size: int, dtype: Any) -> Any:
-    """Return a new array on the device of another, whose elements may be anything.
-
-    Examples
-    --------
-    >>> empty(np.zeros(1), 3, np.uint8).size
-    3
-    """
+    """Return a new array on the device of another, whose elements may be anything."""
     if type(beside) is not np.ndarray:
         return run_arrays(lambda xp, _: xp.empty(size, dtype), beside)
     dtype = np.dtype(dtype)
@@ -48,24 +37,12 @@ def empty(beside: Any, size: int, dtype: Any) -> Any:
 
 
 def put(beside: Any, values: list[int], dtype: Any) -> Any:
-    """Return numbers of the host as an array on the device of another.
-
-    Examples
-    --------
-    >>> put(np.zeros(1), [1, 2], np.uint8).tolist()
-    [1, 2]
-    """
+    """Return numbers of the host as an array on the device of another."""
     return run_arrays(lambda xp, _: xp.asarray(np.array(values, dtype)), beside)
 
 
 def words_of(data: Any) -> Any:
-    """Return bytes as words of 64 bits, copied where they do not begin at a multiple of 8.
-
-    Examples
-    --------
-    >>> words_of(np.arange(9, dtype=np.uint8)).tolist()
-    [506097522914230528]
-    """
+    """Return bytes as words of 64 bits, copied where they do not begin at a multiple of 8."""
     whole = data[: len(data) & ~7]
     on_host = isinstance(whole, np.ndarray)
     address = whole.__array_interface__["data"][0] if on_host else whole.data.ptr
@@ -73,35 +50,17 @@ def words_of(data: Any) -> Any:
 
 
 def unsigned(array: Any) -> Any:
-    """Return the bits of elements as unsigned integers of their width.
-
-    Examples
-    --------
-    >>> unsigned(np.array([-1], np.int8)).tolist()
-    [255]
-    """
+    """Return the bits of elements as unsigned integers of their width."""
     return array if array.dtype.kind == "u" else array.view(f"u{array.dtype.itemsize}")
 
 
 def as_int64(array: Any) -> Any:
-    """Return numbers as int64, converted where they are others.
-
-    Examples
-    --------
-    >>> as_int64(np.array([3], np.uint8)).dtype.name
-    'int64'
-    """
+    """Return numbers as int64, converted where they are others."""
     return array if array.dtype == np.int64 else array.astype(np.int64)
 
 
 def codes_of(codes: Any) -> Any:
-    """Return codes as unsigned integers of at most 32 bits, which is more than any of them may be.
-
-    Examples
-    --------
-    >>> codes_of(np.array([-1, 2])).tolist()
-    [4294967295, 2]
-    """
+    """Return codes as unsigned integers of at most 32 bits, which is more than any of them may be."""
     codes = unsigned(codes)
     if codes.dtype.itemsize < 8:
         return codes
@@ -109,11 +68,5 @@ def codes_of(codes: Any) -> Any:
 
 
 def step_of(beside: Any) -> int:
-    """Return how many rows one work item takes where a row alone would be too little for the host.
-
-    Examples
-    --------
-    >>> step_of(np.zeros(1))
-    1024
-    """
+    """Return how many rows one work item takes where a row alone would be too little for the host."""
     return _STEP_ON_HOST if find_place((beside,)) == "host" else 1

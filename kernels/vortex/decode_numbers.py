@@ -26,25 +26,13 @@ _COLUMNS: Final = 4  # log2 of the words in a row: on a GPU each has a work item
 
 
 class Adjustment(NamedTuple):
-    """What is done with integers after they are unpacked, in this order.
+    """What is done with integers after they are unpacked, in this order."""
 
-    Attributes
-    ----------
-    zigzag
-        Whether they are zigzag-coded.
-    reference
-        What is added to each, wrapping: a number, or an array of uint64 with one for each 1,024 elements.
-    exponents
-        Those of ALP, ``(e, f)``: the result is ``integer * 10**f * 10**-e``, of floats as wide as the integers.
-
-    Examples
-    --------
-    >>> Adjustment(reference=5)
-    Adjustment(zigzag=False, reference=5, exponents=None)
-    """
-
-    zigzag: bool = False
+    zigzag: bool = False  # whether they are zigzag-coded
+    # What is added to each, wrapping: a number, or an array of uint64 with one for each 1,024 elements.
     reference: Any = 0
+    # Those of ALP, ``(e, f)``: the result is ``integer * 10**f * 10**-e``, of floats as wide as the
+    # integers.
     exponents: tuple[int, int] | None = None
 
 
@@ -62,42 +50,11 @@ def unpack(
     adjustment: Adjustment = _PLAIN,
     faults: Any,
 ) -> Any:
-    """Return bit-packed integers, unpacked and adjusted in one launch.
-
-    Parameters
-    ----------
-    packed : array of uint8 or uint64
-        Chunks of ``128 * width`` bytes each. It is copied if it does not begin at a multiple of 8 bytes.
-    width
-        Bits of a packed element, from 0 to those of `dtype`.
-    dtype
-        Integers of the result; with exponents, it is of floats as wide.
-    rows, offset
-        Which elements: ``[offset, offset + rows)``; at most 1,023 come before them.
-    starts : array of int64, optional
-        Where each chunk begins in `packed`, in bytes that are multiples of 128, and where the last ends: then the
-        width of each follows from it, and `width` does not count.
-    faults : array of int64
-        What :func:`new_faults` made on this device.
-
-    Returns
-    -------
-    array, shape (rows,)
-        On the same device.
-
-    Raises
-    ------
-    InvalidBody
-        A width, offset or exponent is out of range, or `packed` is too short.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.vortex.faults import new_faults
-    >>> packed = np.full(128 * 3, 0xFF, np.uint8)
-    >>> faults = new_faults(packed)
-    >>> unpack(packed, 3, np.int32, 4, adjustment=Adjustment(reference=100), faults=faults).tolist()
-    [107, 107, 107, 107]
-    """
+    """Return bit-packed integers, shape (rows,), unpacked and adjusted in one launch."""
+    # packed: uint8 or uint64, chunks of 128 * width bytes each; copied if not at a multiple of 8 bytes
+    # width: bits of a packed element; dtype: of the integers (with exponents, the floats are as wide)
+    # rows, offset: elements [offset, offset + rows); offset below 1,024
+    # starts: int64, optional: bytes, multiples of 128, at which chunks begin and the last ends, instead of `width`
     dtype = np.dtype(dtype)
     bits = 8 * dtype.itemsize
     chunks = -(-(offset + rows) // CHUNK)
@@ -132,18 +89,7 @@ def unpack(
 
 
 def adjust(values: Any, adjustment: Adjustment) -> Any:
-    """Return integers adjusted as :func:`unpack` does it, for those that are not packed.
-
-    Raises
-    ------
-    InvalidBody
-        An exponent is out of range.
-
-    Examples
-    --------
-    >>> adjust(np.array([1, 2, 3], np.uint8), Adjustment(zigzag=True)).tolist()
-    [255, 1, 254]
-    """
+    """Return integers adjusted as :func:`unpack` does it, for those that are not packed."""
     bits = 8 * values.dtype.itemsize
     references = _references(adjustment.reference, bits, values)
     if adjustment.zigzag or len(references):
@@ -161,24 +107,8 @@ def adjust(values: Any, adjustment: Adjustment) -> Any:
 
 
 def scale(values: Any, exponents: tuple[int, int]) -> Any:
-    """Return the floats of ALP: ``integer * 10**f * 10**-e``, rounded after each product.
-
-    Parameters
-    ----------
-    values : array of int32, uint32, int64 or uint64
-    exponents
-        ``(e, f)``.
-
-    Raises
-    ------
-    InvalidBody
-        An exponent is out of range.
-
-    Examples
-    --------
-    >>> scale(np.array([1999, -5]), (3, 1)).tolist()
-    [19.990000000000002, -0.05]
-    """
+    """Return the floats of ALP: ``integer * 10**f * 10**-e``, rounded after each product."""
+    # values: array of int32, uint32, int64 or uint64
     float_, factors = _factors(values.dtype, exponents)
     out = empty(values, len(values), float_)
     kernel = numbers.scale_doubles if float_.itemsize == 8 else numbers.scale_singles
@@ -196,32 +126,10 @@ def join_halves(
     validity: Any = None,
     faults: Any,
 ) -> Any:
-    """Return the floats of ALP-RD: their left bits by a small dictionary, their right bits as they are.
-
-    Parameters
-    ----------
-    codes : array of uint8 or uint16
-    rights : array of uint32 or uint64
-        As wide as the floats.
-    lefts
-        The dictionary of left parts, each below ``2**16``.
-    patches
-        Indices, left parts and an offset: the rows whose left part is not in the dictionary.
-    validity : array of uint8, optional
-        The bitmap of the rows, from bit 0 on.
-
-    Raises
-    ------
-    InvalidBody
-        A number is out of range.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.vortex.faults import new_faults
-    >>> codes, rights = np.zeros(2, np.uint16), np.array([0, 1 << 51], np.uint64)
-    >>> join_halves(codes, rights, [0x3FF], 52, faults=new_faults(codes)).tolist()
-    [1.0, 1.5]
-    """
+    """Return the floats of ALP-RD: their left bits by a small dictionary, their right bits as they are."""
+    # codes: uint8 or uint16; lefts: the dictionary, each below 2**16
+    # rights: uint32 or uint64, as wide as the floats
+    # validity: bitmap of the rows; patches: indices, left parts and offset of rows that the dictionary lacks
     size = rights.dtype.itemsize
     _check_range("right bit width", right_bits, 0, 8 * size - 1)
     table = put(rights, [each & (1 << 16) - 1 for each in lefts], np.uint64)
@@ -241,13 +149,7 @@ def join_halves(
 
 
 def sequence(beside: Any, base: int, step: int, dtype: Any, rows: int) -> Any:
-    """Return ``base + i * step``, wrapping, on the device of another array.
-
-    Examples
-    --------
-    >>> sequence(np.zeros(1), 250, 3, np.uint8, 4).tolist()
-    [250, 253, 0, 3]
-    """
+    """Return ``base + i * step``, wrapping, on the device of another array."""
     dtype = np.dtype(dtype)
     out = empty(beside, rows, dtype)
     signed = base & 2**64 - 1, step & 2**64 - 1, 64 - 8 * dtype.itemsize, out.view(f"i{dtype.itemsize}")
@@ -256,22 +158,8 @@ def sequence(beside: Any, base: int, step: int, dtype: Any, rows: int) -> Any:
 
 
 def undelta(bases: Any, deltas: Any, rows: int, *, offset: int = 0, faults: Any) -> Any:
-    """Return integers of which differences are stored, in the transposed order of FastLanes.
-
-    Parameters
-    ----------
-    bases, deltas : arrays of one type
-        Chunks of 1,024 differences, and for each chunk a base for each of its ``128 / itemsize`` lanes.
-    rows, offset
-        Which elements: ``[offset, offset + rows)``.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.vortex.faults import new_faults
-    >>> deltas = np.ones(1024, np.uint64)
-    >>> undelta(np.arange(16, dtype=np.uint64) * 64, deltas, 3, faults=new_faults(deltas)).tolist()
-    [1, 2, 3]
-    """
+    """Return integers of which differences are stored, in the transposed order of FastLanes."""
+    # deltas: chunks of 1,024; bases: of the same type, one for each of the 128 / itemsize lanes of a chunk
     size = deltas.dtype.itemsize
     chunks = -(-(offset + rows) // CHUNK)
     out = empty(deltas, chunks * CHUNK, deltas.dtype)
@@ -282,14 +170,7 @@ def undelta(bases: Any, deltas: Any, rows: int, *, offset: int = 0, faults: Any)
 
 
 def add_parts(parts: Sequence[tuple[Any, int]], rows: int, *, beside: Any) -> Any:
-    """Return the sum of arrays or numbers times a factor each, as int64.
-
-    Examples
-    --------
-    >>> days = np.array([0, 2], np.int32)
-    >>> add_parts([(days, 86_400), (5, 1)], 2, beside=days).tolist()
-    [5, 172805]
-    """
+    """Return the sum of arrays or numbers times a factor each, as int64."""
     constant = sum(part * factor for part, factor in parts if isinstance(part, int))
     wrapped = (constant + 2**63) % 2**64 - 2**63
     total = empty(beside, rows, np.int64)
@@ -310,11 +191,6 @@ def widen(values: Any, words: int) -> Any:
     """Return signed integers as integers of several words of 64 bits, lowest word first.
 
     The result has ``len(values) * words`` words.
-
-    Examples
-    --------
-    >>> widen(np.array([-1, 5], np.int8), 2).view(np.int64).tolist()
-    [-1, -1, 5, 0]
     """
     out = empty(values, len(values) * words, np.uint64)
     launch(numbers.widen, len(values), values.view(f"i{values.dtype.itemsize}"), words, out)

@@ -16,26 +16,8 @@ from bowstring.kernels.vortex.arrays import codes_of, empty, step_of, unsigned
 
 
 def patch(out: Any, indices: Any, values: Any, *, offset: int = 0, words: int = 1, faults: Any) -> None:
-    """Write patches into an array: ``out[indices - offset] = values``.
-
-    Parameters
-    ----------
-    out, values : arrays of one type
-        Numbers of 1, 2, 4 or 8 bytes; or uint64, of which one element has several.
-    indices : array of unsigned integers
-    words
-        Words of 64 bits of one element, if more than 1.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.vortex.faults import new_faults
-    >>> out = np.zeros(4, np.int16)
-    >>> patch(
-    ...     out, np.array([11, 13], np.uint8), np.array([7, 8], np.int16), offset=10, faults=new_faults(out)
-    ... )
-    >>> out.tolist()
-    [0, 7, 0, 8]
-    """
+    """Write patches into an array: ``out[indices - offset] = values``."""
+    # out, values: numbers of 1, 2, 4 or 8 bytes; or uint64, `words` of them for each element
     at = indices.astype(np.uint64)
     if words > 1:
         launch(gather.scatter_words, len(at), at, offset, values, words, out, faults)
@@ -46,26 +28,9 @@ def patch(out: Any, indices: Any, values: Any, *, offset: int = 0, words: int = 
 def take(
     codes: Any, values: Any, *, validity: Any = None, first: int = 0, words: int = 1, faults: Any
 ) -> Any:
-    """Return the values that codes stand for.
-
-    Parameters
-    ----------
-    codes : array of integers
-        Those of null rows may be anything.
-    values : array
-        Numbers of 1, 2, 4 or 8 bytes; or uint64, of which one value has several.
-    validity : array of uint8, optional
-        The bitmap of the rows, `first` being the bit of the first row.
-    words
-        Words of 64 bits of one value, if more than 1.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.vortex.faults import new_faults
-    >>> codes = np.array([1, 0, 1], np.uint8)
-    >>> take(codes, np.array([2.5, 3.5]), faults=new_faults(codes)).tolist()
-    [3.5, 2.5, 3.5]
-    """
+    """Return the values that codes stand for."""
+    # codes: integers, of null rows any; values: numbers of 1, 2, 4 or 8 bytes, or uint64, `words` for each value
+    # validity: uint8, optional; the bitmap of the rows, `first` being the bit of the first row
     codes = codes_of(codes)
     bitmap = empty(codes, 0, np.uint8) if validity is None else validity
     if words == 1 and values.dtype.itemsize == 1 and find_place((codes,)) != "host":
@@ -82,13 +47,7 @@ def take(
 
 
 def take_bits(codes: Any, bitmap: Any, start: int, count: int) -> Any:
-    """Return, as a bitmap, the bits of a bitmap that codes stand for: of `count` from `start` on; 0 beyond them.
-
-    Examples
-    --------
-    >>> take_bits(np.array([0, 2, 2, 1], np.uint8), np.array([0b101], np.uint8), 0, 3).tolist()
-    [7]
-    """
+    """Return, as a bitmap, the bits of a bitmap that codes stand for: of `count` from `start` on; 0 beyond them."""
     codes = codes_of(codes)
     packed = empty(codes, -(-len(codes) // 32), np.uint32)
     launch(gather.gather_bits, len(packed), codes, bitmap, start, count, packed)
@@ -96,24 +55,9 @@ def take_bits(codes: Any, bitmap: Any, start: int, count: int) -> Any:
 
 
 def expand_runs(ends: Any, values: Any, rows: int, *, offset: int = 0, faults: Any) -> Any:
-    """Return the values of rows that are encoded as runs.
-
-    Parameters
-    ----------
-    ends : array of unsigned integers
-        Behind which row each run ends; rising.
-    values : array
-        One for each run. For what is no number of 1, 2, 4 or 8 bytes, pass ``arange``, and take by the result.
-    offset
-        How many rows of the first runs come before the first row.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.vortex.faults import new_faults
-    >>> ends = np.array([2, 3], np.uint16)
-    >>> expand_runs(ends, np.array([5, 6]), 3, faults=new_faults(ends)).tolist()
-    [5, 5, 6]
-    """
+    """Return the values of rows that are encoded as runs."""
+    # ends: unsigned, rising: behind which row each run ends; offset: rows of the first runs before the first row
+    # values: numbers of 1, 2, 4 or 8 bytes, one for each run; for others, pass an arange, and take by the result
     if ends.dtype.itemsize < 4:
         ends = unsigned(ends).astype(np.uint32)
     out = empty(values, rows, values.dtype)
@@ -151,28 +95,11 @@ def expand_rle(
     first: int = 0,
     faults: Any,
 ) -> Any:
-    """Return the values of rows in blocks of 1,024, each with values of its own that indices choose from.
-
-    Parameters
-    ----------
-    indices : array of uint8 or uint16
-        One for each row of whole blocks.
-    values : array
-        Numbers of 1, 2, 4 or 8 bytes.
-    starts : array of integers
-        With which value each block begins, and more by the first of them.
-    rows, offset
-        Which rows: ``[offset, offset + rows)``.
-    validity : array of uint8, optional
-        The bitmap of these rows, `first` being the bit of the first.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.vortex.faults import new_faults
-    >>> indices = np.zeros(1024, np.uint8)
-    >>> expand_rle(indices, np.array([7]), np.array([0]), 3, faults=new_faults(indices)).tolist()
-    [7, 7, 7]
-    """
+    """Return the values of rows in blocks of 1,024, each with values of its own that indices choose from."""
+    # indices: array of uint8 or uint16; one for each row of whole blocks
+    # values: array; numbers of 1, 2, 4 or 8 bytes
+    # starts: array of integers; with which value each block begins, and more by the first of them
+    # validity: array of uint8, optional; the bitmap of these rows, `first` being the bit of the first
     if indices.dtype.itemsize < 2:
         indices = unsigned(indices).astype(np.uint16)
     bitmap = empty(values, 0, np.uint8) if validity is None else validity

@@ -19,13 +19,7 @@ _SYMBOLS: Final = 256
 
 def offsets_of(lengths: Any) -> Any:
     """Return where values of some lengths begin, and where the last ends: their sums, from 0 on, as int64.
-
     A length of 2 GiB or more counts as 2 GiB, which no value has.
-
-    Examples
-    --------
-    >>> offsets_of(np.array([2, 0, 5], np.uint8)).tolist()
-    [0, 2, 2, 7]
     """
 
     def summed(xp: Any, sizes: Any) -> Any:
@@ -41,31 +35,10 @@ def offsets_of(lengths: Any) -> Any:
 def decode_fsst(
     codes: Any, code_offsets: Any, symbols: Any, lengths: Any, offsets: Any, size: int, *, faults: Any
 ) -> Any:
-    """Return the bytes of texts that are encoded by FSST, one after the other.
-
-    Parameters
-    ----------
-    codes : array of uint8
-    code_offsets : array of integers, shape (rows + 1,)
-        Where the codes of each text begin, and where the last end.
-    symbols, lengths : arrays of uint8
-        Eight bytes for each symbol, and how many of them count.
-    offsets : array of int64, shape (rows + 1,)
-        Where each text goes; see :func:`offsets_of`.
-    size
-        The last of the offsets.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.vortex.faults import new_faults
-    >>> symbols = np.frombuffer(b"bow.....", np.uint8)
-    >>> codes, ends = np.array([0, 255, 33], np.uint8), np.array([0, 3])
-    >>> out = decode_fsst(
-    ...     codes, ends, symbols, symbols[:1] * 0 + 3, np.array([0, 4]), 4, faults=new_faults(codes)
-    ... )
-    >>> out.tobytes()
-    b'bow!'
-    """
+    """Return the bytes of texts that are encoded by FSST, one after the other."""
+    # codes: uint8; code_offsets: integers, shape (rows + 1,), bounds of the codes of each text
+    # symbols, lengths: uint8; eight bytes for each symbol, and how many of them count
+    # offsets: int64, shape (rows + 1,), where each text goes (see `offsets_of`); size: the last of them
 
     def tables(xp: Any, symbols: Any, lengths: Any) -> Any:
         """Return 256 words, and behind them 256 lengths as bytes: 0 for what is no symbol."""
@@ -88,27 +61,9 @@ def decode_fsst(
 def decode_onpair(
     codes: Any, code_offsets: Any, tokens: Any, token_offsets: Any, offsets: Any, size: int, *, faults: Any
 ) -> Any:
-    """Return the bytes of texts that are encoded by OnPair, one after the other.
-
-    Parameters
-    ----------
-    codes : array of unsigned integers
-        Which tokens each text is made of.
-    code_offsets, token_offsets : arrays of integers
-        Where the codes of each text, and the bytes of each token begin, and where the last end.
-    tokens : array of uint8
-    offsets, size
-        As for :func:`decode_fsst`.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.vortex.faults import new_faults
-    >>> tokens = np.frombuffer(b"bowstring", np.uint8)
-    >>> codes, ends = np.array([1, 0], np.uint16), np.array([0, 2])
-    >>> faults = new_faults(codes)
-    >>> decode_onpair(codes, ends, tokens, np.array([0, 3, 9]), np.array([0, 9]), 9, faults=faults).tobytes()
-    b'stringbow'
-    """
+    """Return the bytes of texts that are encoded by OnPair, one after the other."""
+    # codes: unsigned, tokens of each text; tokens: uint8; offsets, size: as for `decode_fsst`
+    # code_offsets, token_offsets: integers, bounds of the codes of each text and of the bytes of each token
     codes = codes_of(codes)
     if codes.dtype.itemsize < 2:
         codes = codes.astype(np.uint16)
@@ -121,31 +76,9 @@ def decode_onpair(
 def make_views(
     offsets: Any, data: Any, *, buffer: int = 0, validity: Any = None, first: int = 0, faults: Any
 ) -> Any:
-    """Return the views of values that lie one after the other.
-
-    Parameters
-    ----------
-    offsets : array of int32 or int64, shape (rows + 1,)
-    data : array of uint8
-        Shorter than 2 GiB.
-    buffer
-        The index of `data` among the buffers of the views.
-    validity : array of uint8, optional
-        The bitmap of the rows, `first` being the bit of the first row: offsets of null rows may be anything.
-
-    Returns
-    -------
-    array of uint64, shape (2 * rows,)
-        Sixteen bytes for each row, as Arrow has them.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.vortex.faults import new_faults
-    >>> data = np.frombuffer(b"bowstring", np.uint8)
-    >>> views = make_views(np.array([0, 3, 9]), data, faults=new_faults(data))
-    >>> views.tobytes()[4:7]
-    b'bow'
-    """
+    """Return the views of values that lie one after the other: uint64, shape (2 * rows,), as Arrow has them."""
+    # offsets: int32 or int64, shape (rows + 1,), of null rows any; data: uint8, shorter than 2 GiB
+    # validity: uint8, optional; the bitmap of the rows, `first` being the bit of the first row
     rows = len(offsets) - 1
     bitmap = empty(data, 0, np.uint8) if validity is None else validity
     out = empty(data, 2 * rows, np.uint64)
@@ -154,28 +87,8 @@ def make_views(
 
 
 def make_views_of_prefixed(data: Any, rows: int, *, validity: Any = None, faults: Any) -> Any:
-    r"""Return the views of values that each have their length as ``u32`` before them.
-
-    Parameters
-    ----------
-    data : array of uint8
-        Shorter than 2 GiB: the lengths and values of the rows that are not null.
-    rows
-        All of them, those that are null included.
-    validity : array of uint8, optional
-        The bitmap of the rows.
-
-    Returns
-    -------
-    array of uint64, shape (2 * rows,)
-
-    Examples
-    --------
-    >>> from bowstring.kernels.vortex.faults import new_faults
-    >>> data = np.frombuffer(b"\3\0\0\0bow", np.uint8)
-    >>> make_views_of_prefixed(data, 1, faults=new_faults(data)).tobytes()[:7]
-    b'\x03\x00\x00\x00bow'
-    """
+    """Return the views, uint64, shape (2 * rows,), of values that each have their length as ``u32`` before them."""
+    # data: uint8, shorter than 2 GiB: lengths and values of the rows that are not null; validity: their bitmap
     bitmap = empty(data, 0, np.uint8) if validity is None else validity
     out = empty(data, 2 * rows, np.uint64)
     launch(strings.make_views_of_prefixed, 1, data, bitmap, rows, out, faults)

@@ -24,34 +24,9 @@ _ESCAPED: Final = 255 | 1 << 8
 
 
 def pack(values: Any, width: int, *, reference: int = 0, zigzag: bool = False) -> Any:
-    """Return integers bit-packed, in whole chunks of 1,024 of which the last is filled with the reference.
-
-    Parameters
-    ----------
-    values : array of integers
-        Bits above `width` are left out: they belong into patches.
-    width
-        Bits of a packed element, from 0 to those of `values`.
-    reference
-        What is subtracted from each, wrapping.
-    zigzag
-        Whether elements are zigzag-coded, before the reference is subtracted.
-
-    Returns
-    -------
-    array of uint8, shape (128 * width * chunks,)
-        On the same device.
-
-    Raises
-    ------
-    UsageError
-        The width is out of range.
-
-    Examples
-    --------
-    >>> len(pack(np.arange(5), 3))
-    384
-    """
+    """Return integers bit-packed: uint8, shape (128 * width * chunks,); the reference fills the last chunk."""
+    # values: integers; bits above `width` are left out, they belong into patches; reference: subtracted, wrapping
+    # zigzag: elements are zigzag-coded, before the reference is subtracted
     bits = 8 * values.dtype.itemsize
     if not 0 <= width <= bits:
         raise UsageError("a bit width is out of range", expected=f"0 to {bits}", found=width)
@@ -73,37 +48,23 @@ def pack(values: Any, width: int, *, reference: int = 0, zigzag: bool = False) -
 
 
 class SymbolTable(NamedTuple):
-    """Symbols of FSST: up to 255 of 1 to 8 bytes, and what finds the longest that a text goes on with.
+    """Symbols of FSST: up to 255 of 1 to 8 bytes, and what finds the longest that a text goes on with."""
 
-    Attributes
-    ----------
-    symbols : numpy.ndarray of uint64
-        The bytes of each symbol, and zeros.
-    lengths : numpy.ndarray of uint8
-    singles, pairs : numpy.ndarray of uint16
-        For each byte, and each two, the code and the length of a symbol, or 255.
-    words, masks, codes : numpy.ndarray
-        For each hash of three bytes, a longer symbol, which of its bits count, and its code and length.
-    """
-
-    symbols: Any
-    lengths: Any
+    symbols: Any  # array of uint64; the bytes of each symbol, and zeros
+    lengths: Any  # array of uint8
+    # singles, pairs: array of uint16; for each byte, and each two, the code and the length of a symbol, or
+    # 255
     singles: Any
     pairs: Any
+    # words, masks, codes: array; for each hash of three bytes, a longer symbol, which of its bits count,
+    # and its code and length
     words: Any
     masks: Any
     codes: Any
 
 
 def train_fsst(sample: Sequence[bytes]) -> SymbolTable:
-    """Return the symbols that shorten some texts most: grown from pairs of symbols that follow each other.
-
-    Examples
-    --------
-    >>> table = train_fsst([b"tumcwitumvldb"] * 10)
-    >>> len(table.symbols) == len(table.lengths) > 0
-    True
-    """
+    """Return the symbols that shorten some texts most: grown from pairs of symbols that follow each other."""
     text = np.frombuffer(b"".join(sample), np.uint8)
     offsets = np.cumsum([0, *map(len, sample)], dtype=np.int64)
     table = _table([])
@@ -152,11 +113,8 @@ def _ids(codes: Any, places: Any) -> tuple[Any, Any]:
 
 
 def _table(found: list[bytes]) -> SymbolTable:
-    """Return the table of some symbols, of which those that shorten most come first.
-
-    Codes are numbered as other readers expect it: symbols of two bytes first, then longer ones by their length, and
-    those of one byte last.
-    """
+    """Return the table of some symbols, of which those that shorten most come first."""
+    # Other readers expect codes in this order: symbols of two bytes, longer ones by length, those of one byte.
     slots: dict[int, bytes] = {}
     for each in found:
         if len(each) > 2:
@@ -187,45 +145,16 @@ def _by_length(symbol: bytes) -> int:
 
 
 def places_of_codes(text: Any, offsets: Any, table: SymbolTable) -> Any:
-    """Return where the codes of each text would begin, and the last end: an array of int64, shape (rows + 1,).
-
-    Parameters
-    ----------
-    text : array of uint8
-    offsets : array of int64, shape (rows + 1,)
-        Where each text begins in `text`, and where the last ends.
-
-    Examples
-    --------
-    >>> text, offsets = np.frombuffer(b"bowbow!", np.uint8), np.array([0, 6, 7])
-    >>> places_of_codes(text, offsets, train_fsst([b"bowbow"] * 9)).tolist()[-1] < 7
-    True
-    """
+    """Return where the codes of each text would begin, and the last end: an array of int64, shape (rows + 1,)."""
+    # text: array of uint8
+    # offsets: array of int64, shape (rows + 1,); where each text begins in `text`, and where the last ends
     sizes = empty(text, len(offsets) - 1, np.int64)
     launch(measure_fsst, len(sizes), text, offsets, *_finders(text, table), sizes)
     return offsets_of(sizes)
 
 
 def encode_fsst(text: Any, offsets: Any, table: SymbolTable, places: Any, size: int) -> Any:
-    """Return the codes of texts, one after the other: an array of uint8.
-
-    Parameters
-    ----------
-    text, offsets, table
-        As for :func:`places_of_codes`.
-    places
-        What that returned.
-    size
-        The last of `places`.
-
-    Examples
-    --------
-    >>> text, offsets = np.frombuffer(b"bowbow!", np.uint8), np.array([0, 6, 7])
-    >>> table = train_fsst([b"bowbow"] * 9)
-    >>> places = places_of_codes(text, offsets, table)
-    >>> len(encode_fsst(text, offsets, table, places, int(places[-1]))) < 7
-    True
-    """
+    """Return the codes of texts, one after the other: an array of uint8."""
     codes = empty(text, size, np.uint8)
     launch(write_fsst, len(offsets) - 1, text, offsets, *_finders(text, table), places, codes)
     return codes

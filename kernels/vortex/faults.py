@@ -26,35 +26,13 @@ _FAULTS: Final = {
 
 
 def new_faults(beside: Any) -> Any:
-    """Return an array of int64 on the device of another, in which kernels note what is wrong.
-
-    Examples
-    --------
-    >>> new_faults(np.zeros(1)).any()
-    np.False_
-    """
+    """Return an array of int64 on the device of another, in which kernels note what is wrong."""
     return run_arrays(lambda xp, _: xp.zeros(len(_FAULTS) + 1, np.int64), beside)
 
 
 def check_faults(faults: Any, where: str | None = None) -> None:
-    """Raise for the first fault that kernels noted.
-
-    Parameters
-    ----------
-    faults : numpy.ndarray of int64
-        What :func:`new_faults` made, brought to the host.
-    where
-        Which column they were about.
-
-    Raises
-    ------
-    InvalidBody
-        A kernel met what is wrong.
-
-    Examples
-    --------
-    >>> check_faults(new_faults(np.zeros(1)))
-    """
+    """Raise for the first fault that kernels noted."""
+    # faults: array of int64; what `new_faults` made, brought to the host
     for place, what in _FAULTS.items():
         if faults[place]:
             raise InvalidBody(what, where=where)

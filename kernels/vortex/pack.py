@@ -23,11 +23,8 @@ LAST_SLOT = u64(SLOTS - 1)
 def pack_words(
     i: Any, values: Any, width: Any, log: Any, ones: Any, zigzag: Any, reference: Any, out: Any
 ) -> None:
-    """Write the lowest bits of the elements of a chunk, less a reference, or zigzag-coded.
-
-    Words are those of :mod:`bowstring.kernels.vortex.unpack`; `reference` is what is added, once for each element
-    of a word.
-    """
+    """Write the lowest bits of the elements of a chunk, less a reference, or zigzag-coded."""
+    # Words as in `bowstring.kernels.vortex.unpack`; reference: what is added, once for each element of a word.
     bits = 1 << log
     source = i * bits * ROW
     target = i * width * ROW

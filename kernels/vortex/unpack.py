@@ -1,19 +1,10 @@
 """Bit-packed integers in the order of FastLanes, unpacked; zigzag, frame of reference and ALP in the same launch.
 
-1,024 elements are a chunk. Of elements with `T` bits, packed into `W` bits each, a chunk has `T` rows of
-``1024 / T`` lanes, so every row is sixteen words of 64 bits, whatever `T` is. All lanes of a row lie at the same
-bits of their packed elements: the kernels shift and mask whole words, several elements at once, and one signature
-serves all widths. Where a row lies in the chunk: :func:`row_of`.
-
-What follows the unpacking is chosen by numbers: ``zigzag`` is 1 where elements are zigzag-coded, and a reference is
-added afterwards, wrapping. References come as an array: one for all chunks, or one for each.
-
-Work item: one chunk; or, where ``parts`` is 4, one of the sixteen columns of words of a chunk, and of
-:func:`unpack_singles`, where it is 5, half of a column, one element of a row: so that neighbouring threads of a
-GPU touch neighbouring memory. ``log`` is the binary logarithm of `T`, ``ones`` a word with
-the lowest bit of each element set. ``starts`` says with which word each chunk begins, one entry more than there are
-chunks; where it is empty, all chunks have the given width. What does not lie in its arrays is not unpacked, and
-``faults[OUTSIDE]`` says so.
+1,024 elements are a chunk: of ``T`` bits packed into ``W``, it has ``T`` rows of ``1024 / T`` lanes, so each row is
+16 words of 64 bits, handled whole, and one signature serves all widths. Row order: :func:`row_of`. ``log`` is
+log₂ T, ``ones`` has the lowest bit of each element, ``starts`` the first word of each chunk (empty: one width).
+Work item: a chunk; with ``parts`` 4 one of its 16 columns of words, with 5 (:func:`unpack_singles`) half a column:
+neighbouring threads of a GPU touch neighbouring memory.
 """
 
 from __future__ import annotations

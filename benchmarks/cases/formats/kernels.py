@@ -29,26 +29,15 @@ _SUBJECT: Final = "bowstring"
 
 
 class Family(NamedTuple):
-    """One kernel: what it does, what else would do it, and how both are told to be right.
+    """One kernel: what it does, what else would do it, and how both are told to be right."""
 
-    Attributes
-    ----------
-    name, nbytes
-        What it is, and the bytes that it reads.
-    work, other
-        The two ways.
-    baseline
-        What the other one is.
-    shown
-        Returns what came of either, in few words.
-    """
-
+    # name, nbytes: what it is, and the bytes that it reads
     name: str
     nbytes: int
     work: Callable[[], Any]
-    baseline: str
+    baseline: str  # what the other one is
     other: Callable[[], Any]
-    shown: Callable[[Any], str]
+    shown: Callable[[Any], str]  # returns what came of either, in few words
 
 
 def _summed(array: Any) -> str:

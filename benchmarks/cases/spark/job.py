@@ -40,15 +40,7 @@ _PARQUET: Final = "Parquet in shared memory, train elsewhere"
 
 
 class Model:
-    """Least squares over batches: what the last column is, from the others and a constant.
-
-    Examples
-    --------
-    >>> model = Model()
-    >>> model.learn(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0]))
-    >>> model.solved()
-    '3 rows: 1, 2'
-    """
+    """Least squares over batches: what the last column is, from the others and a constant."""
 
     def __init__(self) -> None:
         self._rows = 0

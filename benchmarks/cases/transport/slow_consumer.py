@@ -38,13 +38,7 @@ _WAYS: Final = {
 
 
 class Producer:
-    """A role for a started process: makes batches as fast as they are taken off its hands.
-
-    Parameters
-    ----------
-    size, batches
-        Bytes of a batch, and how many there are.
-    """
+    """A role for a started process: makes batches as fast as they are taken off its hands."""
 
     def __init__(self, size: int, batches: int) -> None:
         [self._batch] = table("floats", size, _SEED).to_batches()
@@ -170,14 +164,7 @@ class Consumer:
 
 
 def held(pids: list[int]) -> int:
-    """Return the bytes that processes hold together: of pages that several have mapped, each has its share.
-
-    Examples
-    --------
-    >>> import os
-    >>> held([os.getpid()]) > 1 << 20
-    True
-    """
+    """Return the bytes that processes hold together: of pages that several have mapped, each has its share."""
     total = 0
     for pid in pids:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

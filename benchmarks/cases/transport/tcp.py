@@ -31,15 +31,7 @@ _TOGETHER: Final = 1 << 20
 
 
 class Sender:
-    """A role for a started process: sends one of two tables in turn, so that old bytes are never taken for new.
-
-    Parameters
-    ----------
-    size
-        Of a message, and of a batch.
-    total
-        Bytes of a sample.
-    """
+    """A role for a started process: sends one of two tables in turn, so that old bytes are never taken for new."""
 
     def __init__(self, size: int, total: int) -> None:
         self._size = size

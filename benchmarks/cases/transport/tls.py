@@ -30,17 +30,7 @@ _BOUND: Final = 0.9
 
 
 class Sender:
-    """A role for a started process: sends a table, as a server of ours does and through a plain socket.
-
-    Parameters
-    ----------
-    size
-        Of a message, and of a batch.
-    total
-        Bytes of a sample.
-    cert
-        The certificate and its key.
-    """
+    """A role for a started process: sends a table, as a server of ours does and through a plain socket."""
 
     def __init__(self, size: int, total: int, cert: str) -> None:
         self._size = size

@@ -33,15 +33,7 @@ _FEW: Final = 16
 
 
 class Sender:
-    """A role for a started process: sends messages, and starts round trips.
-
-    Parameters
-    ----------
-    tls
-        The transports of UCX.
-    size, total
-        Bytes of a message, and of a sample.
-    """
+    """A role for a started process: sends messages, and starts round trips."""
 
     def __init__(self, tls: str, size: int, total: int) -> None:
         os.environ["UCX_TLS"] = tls

@@ -34,30 +34,14 @@ _FLOOR: Final = "every byte of the values read"
 
 
 class Function(NamedTuple):
-    """One function over a column.
-
-    Attributes
-    ----------
-    name
-        Of the function.
-    column
-        What it reads, or makes.
-    work
-        Calls it.
-    others
-        What else does it, by name; the first is the baseline.
-    shown
-        Returns what came of any of them, in few words.
-    times
-        As fast as the baseline, at least.
-    """
+    """One function over a column."""
 
     name: str
     column: Column
     work: Callable[[], Any]
-    others: Mapping[str, Callable[[], Any]]
-    shown: Callable[[Any], str]
-    times: float
+    others: Mapping[str, Callable[[], Any]]  # what else does it, by name; the first is the baseline
+    shown: Callable[[Any], str]  # returns what came of any of them, in few words
+    times: float  # as fast as the baseline, at least
 
 
 def _loads() -> dict[str, Callable[[str], Any]]:

@@ -134,18 +134,7 @@ class _Range(NamedTuple):
 
 
 def as_box(given: Any) -> Box:
-    """Return a box, or one of the four numbers ``xmin, ymin, xmax, ymax``.
-
-    Raises
-    ------
-    UsageError
-        It is neither.
-
-    Examples
-    --------
-    >>> as_box((5, 47, 15, 55)).xmax
-    15.0
-    """
+    """Return a box, or one of the four numbers ``xmin, ymin, xmax, ymax``."""
     if isinstance(given, Box):
         return given
     if not isinstance(given, Sequence) or isinstance(given, str | bytes) or len(given) != 4:
@@ -156,13 +145,7 @@ def as_box(given: Any) -> Box:
 
 
 def meet(amin: Any, amax: Any, bmin: Any, bmax: Any) -> Any:
-    """Return whether two ranges of x have one in common: of numbers, or of arrays of them.
-
-    Examples
-    --------
-    >>> bool(meet(170.0, -170.0, -175.0, 0.0)), bool(meet(170.0, -170.0, -165.0, 0.0))
-    (True, False)
-    """
+    """Return whether two ranges of x have one in common: of numbers, or of arrays of them."""
     below, above = amin <= bmax, amax >= bmin
     one, other = amin > amax, bmin > bmax
     # A range across the antimeridian leaves a gap, and another has to be inside of it to miss it.
@@ -170,22 +153,14 @@ def meet(amin: Any, amax: Any, bmin: Any, bmax: Any) -> Any:
 
 
 def is_canonical(xmin: Any, ymin: Any, xmax: Any, ymax: Any) -> Any:
-    """Return whether longitudes and latitudes are in their canonical ranges: numbers, or arrays of them.
-
-    Examples
-    --------
-    >>> bool(is_canonical(-180.0, 0.0, 180.0, 90.0)), bool(is_canonical(0.0, 0.0, 181.0, 1.0))
-    (True, False)
-    """
+    """Return whether longitudes and latitudes are in their canonical ranges: numbers, or arrays of them."""
     east_west = (xmin >= LONGITUDES[0]) & (xmax <= LONGITUDES[1])
     return east_west & (ymin >= LATITUDES[0]) & (ymax <= LATITUDES[1])
 
 
 def narrower(xp: Any, least: Any, greatest: Any, east: Any, west: Any) -> tuple[Any, Any]:
     """Return, of longitudes, the narrower of two ranges: the least to the greatest, or across the antimeridian.
-
-    That is from the least that is not negative, `east`, to the greatest that is, `west`; where one of them is not
-    there, it is NaN, and the range is the first one.
+    The latter runs from `east`, the least not negative, to `west`, the greatest negative; NaN where there is none.
     """
     with np.errstate(all="ignore"):
         across = (_TURN - east) + west < greatest - least

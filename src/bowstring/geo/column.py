@@ -187,50 +187,23 @@ def _mark_of(found: pa.Field) -> tuple[str, bytes]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WkbColumn:
-    """A WKB column as kernels take it.
-
-    Attributes
-    ----------
-    column
-        The column.
-    type
-        What its coordinates mean; those of a column that is not marked are planar.
-    starts, stops : array of int32 or int64, shape (values,)
-        Where each value begins and ends.
-    data : array of uint8
-    validity : array of uint8
-        A bitmap of the values, empty where none is null.
-    numbers : array of int32, shape (rows,), or None
-        Which of the values is that of each row, where views share their bytes so often that each is looked at once.
-    """
+    """A WKB column as kernels take it."""
 
     column: Column
-    type: WkbType
+    type: WkbType  # what its coordinates mean; those of a column that is not marked are planar
+    # starts, stops: array of int32 or int64, shape (values,); where each value begins and ends
     starts: Any
     stops: Any
-    data: Any
-    validity: Any
+    data: Any  # array of uint8
+    validity: Any  # array of uint8; a bitmap of the values, empty where none is null
+    # Which of the values is that of each row, where views share their bytes so often that each is looked at
+    # once; array of int32, shape (rows,), or None.
     numbers: Any | None
 
 
 def open_column(source: Any) -> WkbColumn:
-    """Return a WKB column as kernels take it; only views are copied.
-
-    Parameters
-    ----------
-    source
-        A Column, a Batch of one column, or Arrow data of one column: binary, large or view, marked as
-        ``geoarrow.wkb`` or not marked.
-
-    Raises
-    ------
-    UsageError
-        It is of another type, or marked as something else.
-    InvalidMetadata
-        Its metadata are wrong.
-    InvalidBody
-        Its offsets decrease, or its views overlap without bound.
-    """
+    """Return a WKB column as kernels take it; only views are copied."""
+    # source: a Column, a Batch of one column, or Arrow data of one column; marked as geoarrow.wkb or not
     column = one_column(source, "geometry")
     name, _ = _mark_of(column.field)
     if (

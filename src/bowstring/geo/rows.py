@@ -33,28 +33,15 @@ _DIMENSIONS: Final = ("xy", "xyz", "xym", "xyzm")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Extents:
-    """Doubles of each row, and flags.
+    """Doubles of each row, and flags."""
 
-    Attributes
-    ----------
-    least, greatest : dict of str to array of float64
-        Of ``"x"``, ``"y"``, ``"z"`` and ``"m"``.
-    has : dict of str to array of bool
-        Whether a row has such coordinates.
-    known : array of bool
-        Whether the row has a box.
-    unbounded : array of bool
-        Whether it has coordinates, and no box holds it.
-    valid : array of bool
-        Whether it is neither null nor wrong.
-    """
-
+    # least, greatest: dict of str to array of float64; of ``"x"``, ``"y"``, ``"z"`` and ``"m"``
     least: dict[str, Any]
     greatest: dict[str, Any]
-    has: dict[str, Any]
-    known: Any
-    unbounded: Any
-    valid: Any
+    has: dict[str, Any]  # dict of str to array of bool; whether a row has such coordinates
+    known: Any  # array of bool; whether the row has a box
+    unbounded: Any  # array of bool; whether it has coordinates, and no box holds it
+    valid: Any  # array of bool; whether it is neither null nor wrong
 
 
 def bounds(

@@ -51,20 +51,12 @@ class Status(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scanned:
-    """What a pass found.
+    """What a pass found."""
 
-    Attributes
-    ----------
-    keys : array of int64, shape (10, slots)
-        States, of blocks or of rows (:mod:`bowstring.kernels.geo.wkb`).
-    masks : array of uint64, shape (slots,)
-        Types and edges.
-    statuses : array of uint8, shape (rows,)
-    """
-
+    # States, of blocks or of rows (`bowstring.kernels.geo.wkb`); array of int64, shape (10, slots).
     keys: Any
-    masks: Any
-    statuses: Any
+    masks: Any  # array of uint64, shape (slots,); types and edges
+    statuses: Any  # array of uint8, shape (rows,)
 
 
 def scan(opened: WkbColumn, limits: Limits, *, spread: bool) -> Scanned:
@@ -111,24 +103,12 @@ def _of_rows(opened: WkbColumn, found: Scanned, *, spread: bool) -> Scanned:
 
 
 def doubles(keys: Any) -> Any:
-    """Return the doubles of which keys are the order.
-
-    Examples
-    --------
-    >>> doubles(np.array([0, -1, 4607182418800017408, -4611686018427387905])).tolist()
-    [0.0, -0.0, 1.0, -2.0]
-    """
+    """Return the doubles of which keys are the order."""
     return (keys ^ ((keys >> np.int64(63)) & np.int64(MAGNITUDE))).view(np.float64)
 
 
 def check_statuses(opened: WkbColumn, statuses: Any, limits: Limits) -> None:
-    """Raise the error of the first row that has one.
-
-    Raises
-    ------
-    InvalidBody, Unsupported, LimitExceeded
-        The row is no WKB; it is of another type; it has too many collections inside each other.
-    """
+    """Raise the error of the first row that has one."""
     device = opened.column.device
     bad = device.xp.flatnonzero(statuses > np.uint8(Status.NULL))
     if not len(bad):

@@ -25,18 +25,7 @@ _DEEPEST: Final = 32
 
 
 def to_wkt(wkb: bytes) -> str:
-    """Return a geometry as text; of EWKB without its SRID.
-
-    Raises
-    ------
-    InvalidBody
-        It is not the WKB of a point, a line string, a polygon, or a collection of these.
-
-    Examples
-    --------
-    >>> to_wkt(struct.pack("<BIdd", 1, 1, 7.5, 47))
-    'POINT (7.5 47)'
-    """
+    """Return a geometry as text; of EWKB without its SRID."""
     reader = _Reader(wkb)
     try:
         text = reader.geometry()

@@ -39,45 +39,24 @@ _EXTENSIONS: Final = {"arrow.json": "JSON", "arrow.uuid": "UUID"}
 
 
 class Annotation(NamedTuple):
-    """What the footer says about a column of values that pyarrow does not write there.
+    """What the footer says about a column of values that pyarrow does not write there."""
 
-    Attributes
-    ----------
-    stored
-        The type that pyarrow is given.
-    logical, converted
-        The annotation, and its old spelling.
-    precision, scale
-        Of a decimal.
-    is_ordered
-        Whether statistics of pyarrow bound the values; it would write wrong ones otherwise.
-    wkb
-        What the coordinates of a geospatial column mean.
-    """
-
-    stored: pa.DataType
+    stored: pa.DataType  # the type that pyarrow is given
     logical: LogicalType | None
     converted: int | None
+    # precision, scale: of a decimal
     precision: int | None = None
     scale: int | None = None
+    # Whether statistics of pyarrow bound the values; it would write wrong ones otherwise.
     is_ordered: bool = True
-    wkb: WkbType | None = None
+    wkb: WkbType | None = None  # what the coordinates of a geospatial column mean
 
 
 def meant_fields(
     meanings: Mapping[int, Meaning], int96: str, key_values: Mapping[bytes, bytes]
 ) -> dict[int, Callable[[pa.Field], pa.Field]]:
-    """Return what the fields of some leaves become, by their numbers.
-
-    Parameters
-    ----------
-    meanings
-        What pyarrow does not make of the leaves.
-    int96
-        The unit of timestamps that are INT96.
-    key_values
-        The metadata of the file, which coordinate systems may be in.
-    """
+    """Return what the fields of some leaves become, by their numbers."""
+    # int96: the unit of timestamps that are INT96; key_values: of the file, may hold coordinate systems
     return {
         leaf: functools.partial(_meant, meaning, int96, key_values)
         for leaf, meaning in meanings.items()
@@ -101,12 +80,6 @@ def annotation(field: pa.Field) -> Annotation | None:
     """Return what the footer must say about a field beyond what pyarrow writes, ``None`` for nothing.
 
     Marks that do not fit the type of their field say nothing.
-
-    Examples
-    --------
-    >>> found = annotation(pa.field("at", pa.time64("us")))
-    >>> str(found.logical), found.stored
-    ('TIME(MICROS, local)', Time64Type(time64[us]))
     """
     type_ = field.type
     if type_.id == pa.lib.Type_INTERVAL_MONTH_DAY_NANO:
@@ -151,15 +124,7 @@ def _annotated(stored: pa.DataType, logical: LogicalType) -> Annotation:
 
 
 def annotated_leaves(schema: pa.Schema, stored: pa.Schema) -> Iterator[tuple[int, Annotation]]:
-    """Return the annotations of columns of values, by the number that each has in a file of the stored schema.
-
-    Parameters
-    ----------
-    schema
-        As the user gives it.
-    stored
-        As pyarrow writes it: of the same structure outside of Variants.
-    """
+    """Return the annotations of columns of values, by the number that each has in a file of the stored schema."""
     yield from _annotated_leaves(list(schema), list(stored), 0)
 
 

@@ -54,36 +54,17 @@ def filter_of(filters: Any, bbox: Any, on_error: Literal["null", "raise"]) -> Fi
 
 
 class BoxFilter:
-    """Rows whose geometries have a point of their bounds in a box.
-
-    Parameters
-    ----------
-    bbox
-        A box as :func:`bowstring.geo.intersects_box` takes it, for the only geospatial column; or a mapping of the
-        names of columns to boxes, all of which must hold.
-
-    Raises
-    ------
-    UsageError
-        It is no box.
-    """
+    """Rows whose geometries have a point of their bounds in a box."""
 
     def __init__(self, bbox: Any) -> None:
+        # bbox: a box for the only geospatial column; or boxes by the names of columns, all of which must hold
         if isinstance(bbox, Mapping) and not bbox:
             raise UsageError("bbox names no column", expected="{'a column': box}", found="an empty mapping")
         self._named = {name: as_box(box) for name, box in bbox.items()} if isinstance(bbox, Mapping) else None
         self._only = None if self._named is not None else as_box(bbox)
 
     def columns(self, schema: pa.Schema) -> list[Chosen]:
-        """Return the columns that are compared.
-
-        Raises
-        ------
-        UnknownColumn
-            There is no such column, or several.
-        UsageError
-            It is not geospatial; or none was named, and not just one is.
-        """
+        """Return the columns that are compared."""
         return [(name, name) for name in self._boxes(schema)]
 
     def row_groups(self, file: OpenFile) -> list[int]:
@@ -107,13 +88,7 @@ class BoxFilter:
         ]
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return a boolean for each row.
-
-        Raises
-        ------
-        InvalidBody, Unsupported, LimitExceeded
-            A row is no geometry that :func:`bowstring.geo.intersects_box` reads.
-        """
+        """Return a boolean for each row."""
         masks = [
             pc.fill_null(geo.intersects_box(batch.select([name]), box).to_arrow(), fill_value=False)
             for name, box in self._boxes(batch.schema, compared=True).items()

@@ -57,13 +57,7 @@ def group_reader(footer: Footer) -> Reader | None:
 
 
 def chunks_of(footer: Footer, leaves: Collection[int]) -> Iterator[dict[int, list[Field]]]:
-    """Yield, for each row group, the fields of the column chunks of some columns of values, as far as it has them.
-
-    Raises
-    ------
-    InvalidMetadata, Truncated, LimitExceeded
-        The bytes are not the encoding of a footer.
-    """
+    """Yield, for each row group, the fields of the column chunks of some columns of values, if it has them."""
     reader = group_reader(footer)
     if reader is None:
         return
@@ -100,29 +94,10 @@ def inside(fields: list[Field] | None, number: int) -> list[Field] | None:
 
 
 class Chunks:
-    """The facts of the column chunks of a footer, read in one pass that bounds what a footer may be.
-
-    Parameters
-    ----------
-    footer
-        The footer.
-    limits
-        pyarrow's memory for the footer is at most 16 times ``metadata_bytes``, and 64 bytes for each byte.
-
-    Attributes
-    ----------
-    facts : array of int64, shape (row groups, columns, FACTS)
-        See :mod:`bowstring.kernels.parquet.footer`.
-
-    Raises
-    ------
-    InvalidMetadata, Truncated
-        The bytes are not the encoding of a footer; a row group has more or fewer chunks than there are columns.
-    LimitExceeded
-        Row groups, chunks, key-value pairs or other parts are more than the bounds.
-    """
+    """The facts of the column chunks of a footer, read in one pass that bounds what a footer may be."""
 
     def __init__(self, footer: Footer, limits: Limits) -> None:
+        # pyarrow's memory for the footer is at most 16 times `metadata_bytes`, and 64 bytes for each byte.
         leaves = [each for each in footer.schema if each.physical is not None]
         self._physical = [each.physical for each in leaves]
         self._widths = [WIDTHS.get(PHYSICAL[each.physical or 0], each.length or 0) for each in leaves]
@@ -143,6 +118,7 @@ class Chunks:
         if size:
             _check_arrow_schema(rest[at : at + size], limits)
         held = int(counts[kernel.GROUPS])
+        # See `bowstring.kernels.parquet.footer`; array of int64, shape (row groups, columns, FACTS).
         self.facts = facts[: held * columns * int(kernel.FACTS)].reshape(held, columns, int(kernel.FACTS))
 
     def with_a_row_more(self, footer: Footer) -> Footer:
@@ -169,21 +145,7 @@ class Chunks:
         return (bound >= 0) & (bound < self._widths[leaf])
 
     def check(self, schema: Any, leaves: Collection[int]) -> None:
-        """Raise an error for column chunks that pyarrow must not be asked about; none of them is encrypted.
-
-        Parameters
-        ----------
-        schema
-            A ``pyarrow.parquet.ParquetSchema``, for the levels of each column.
-        leaves
-            The numbers of the columns of values.
-
-        Raises
-        ------
-        InvalidMetadata
-            A chunk has another physical type than its column, histograms for other levels, or bytes of text where
-            there is no text.
-        """
+        """Raise an error for column chunks that pyarrow must not be asked about; none of them is encrypted."""
         for leaf in leaves:
             column = schema.column(leaf)
             facts = self.facts[:, leaf]

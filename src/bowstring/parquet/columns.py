@@ -27,21 +27,11 @@ _PAIR = 2
 
 
 class Variant(NamedTuple):
-    """A field that is a Variant.
+    """A field that is a Variant."""
 
-    Attributes
-    ----------
-    field
-        With the types of its children as the file has them.
-    leaves
-        The number of its first column of values, and one after that of its last.
-    metadata_leaf
-        The number of its metadata.
-    """
-
-    field: pa.Field
-    leaves: tuple[int, int]
-    metadata_leaf: int
+    field: pa.Field  # with the types of its children as the file has them
+    leaves: tuple[int, int]  # the number of its first column of values, and one after that of its last
+    metadata_leaf: int  # the number of its metadata
 
 
 def count_leaves(type_: pa.DataType) -> int:
@@ -50,14 +40,7 @@ def count_leaves(type_: pa.DataType) -> int:
 
 
 def leaf_fields(schema: Iterable[pa.Field]) -> Iterator[pa.Field]:
-    """Return the Arrow field of each column of values.
-
-    Examples
-    --------
-    >>> schema = pa.schema({"a": pa.int8(), "b": pa.map_(pa.string(), pa.list_(pa.int16()))})
-    >>> [each.type for each in leaf_fields(schema)]
-    [DataType(int8), DataType(string), DataType(int16)]
-    """
+    """Return the Arrow field of each column of values."""
     for field in schema:
         children = children_of(field.type)
         if children:
@@ -87,20 +70,9 @@ def meant(
     maps: frozenset[tuple[int, int]] = frozenset(),
 ) -> pa.Schema:
     """Return a schema in which groups are marked as Variants, and leaves are what the file says.
-
     Nothing else is a Variant, also inside other types; the metadata of Variants are dictionaries.
-
-    Parameters
-    ----------
-    schema
-        As pyarrow reads it.
-    groups
-        The first leaf, and one after the last, of each Variant.
-    fields
-        What the fields of some leaves are to become.
-    maps
-        The first leaf, and one after the last, of each map that pyarrow reads as a list of pairs.
     """
+    # groups, maps: the first leaf, and one after the last, of each Variant, and of each map read as list of pairs
     found = []
     first = 0
     for field in schema:
@@ -142,25 +114,8 @@ def _find_variants(fields: Iterable[pa.Field], first: int, found: list[Variant])
 
 
 def leaves_of(paths: Sequence[tuple[str, ...]], column: ColumnPath) -> list[int]:
-    """Return the numbers of the leaves that a column or a path names.
-
-    Parameters
-    ----------
-    paths
-        The path of each leaf.
-    column
-        The name of a column; or the path of a leaf or a group, as a tuple, or dotted where no name holds dots.
-
-    Raises
-    ------
-    UnknownColumn
-        There is none, or a name that occurs twice.
-
-    Examples
-    --------
-    >>> leaves_of([("a",), ("b", "x"), ("b", "y")], "b"), leaves_of([("a",), ("b", "x")], "b.x")
-    ([1, 2], [1])
-    """
+    """Return the numbers of the leaves that a column or a path names."""
+    # paths: of all leaves; column: a name, or the path of a leaf or group: a tuple, or dotted if no name holds dots
     if not isinstance(column, str | tuple):
         raise UsageError(
             "columns are names or paths", expected="str or tuple of str", found=repr(column)[:80]
@@ -272,17 +227,7 @@ def with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType |
 
 
 def with_child_arrays(array: Any, type_: pa.DataType, change: Callable[[Any, pa.Field, int], Any]) -> Any:
-    """Return a nested array whose children are changed.
-
-    Parameters
-    ----------
-    array
-        Of a struct, a map, or a list of any kind that a file has.
-    type_
-        Of the same kind, with the children as they are to be.
-    change
-        Takes a child, the field that it is to have, and its number; returns the array for that field.
-    """
+    """Return a nested array whose children are changed by ``change(child, field, number)``."""
     children = children_of(type_)
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(type_):

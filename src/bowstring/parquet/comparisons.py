@@ -66,11 +66,8 @@ def in_column(condition: Condition, path: tuple[str, ...], schema: pa.Schema, *,
 
 
 def in_variant(condition: Condition, name: str, schema: pa.Schema) -> Any:
-    """Return a condition as an expression of the values at a path, as `Compared` gives them.
-
-    These are one typed column; or a struct of the values by their kind, and of ``other``, which says what there is
-    where it cannot be compared.
-    """
+    """Return a condition as an expression of the values at a path, as `Compared` gives them."""
+    # A typed column; or a struct of the values by their kind, in which `other` says what cannot be compared.
     type_ = schema.field(name).type
     if not pa.types.is_struct(type_):
         return in_column(condition, (name,), schema, mixed=True)
@@ -92,11 +89,9 @@ def in_variant(condition: Condition, name: str, schema: pa.Schema) -> Any:
 def possible(
     condition: Condition, schema: pa.Schema, paths: frozenset[str] = frozenset(), *, negated: bool = False
 ) -> Any | None:
-    """Return what is true of every row that a filter wants, and maybe of others; ``None`` for all rows.
-
-    pyarrow compares it with statistics, which leave out NaN, and may have one zero for the other: no comparison is
-    in it that NaN passes, and none that tells zeros apart. `paths` are columns of the schema that are paths.
-    """
+    """Return what is true of every row that a filter wants, and maybe of others; ``None`` for all rows."""
+    # pyarrow compares this with statistics, which leave out NaN and may swap the zeros: so no comparison that NaN
+    # passes, or that tells zeros apart, may be in it. `paths`: columns of the schema that are paths.
     if condition.call == "invert":
         return possible(condition.parts[0], schema, paths, negated=not negated)
     if condition.parts:

@@ -52,26 +52,17 @@ _Pairs = Sequence[tuple[bytes, bytes]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Condition:
-    """What holds for a row, or does not, or is null.
+    """What holds for a row, or does not, or is null."""
 
-    Attributes
-    ----------
-    call
-        pyarrow's name of a comparison, of ``is_in``, ``is_null``, ``is_valid`` or ``is_nan``; of a connection of
-        `parts` (``and_kleene``, ``or_kleene``, ``invert``); or ``""`` for an `expression` that is not analysed.
-    path
-        The names of the column that is compared, and of the fields inside of it.
-    value
-        What it is compared with; of ``is_null``, whether NaN is one.
-    names
-        The columns that the `expression` refers to, ``None`` where that cannot be found out.
-    """
-
+    # pyarrow's name of a comparison, of ``is_in``, ``is_null``, ``is_valid`` or ``is_nan``; of a connection
+    # of `parts` (``and_kleene``, ``or_kleene``, ``invert``); or ``""`` for an `expression` that is not
+    # analysed.
     call: str
-    path: tuple[str, ...] = ()
-    value: Any = None
+    path: tuple[str, ...] = ()  # the names of the column that is compared, and of the fields inside of it
+    value: Any = None  # what it is compared with; of ``is_null``, whether NaN is one
     parts: tuple[Condition, ...] = ()
     expression: Any = None
+    # The columns that the `expression` refers to, ``None`` where that cannot be found out.
     names: tuple[str, ...] | None = ()
 
     def leaves(self) -> Iterable[Condition]:

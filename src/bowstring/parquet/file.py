@@ -64,60 +64,27 @@ Int96 = Literal["us", "ns"]
 
 
 class Selection(NamedTuple):
-    """Columns of a file, in the order that was asked for.
+    """Columns of a file, in the order that was asked for."""
 
-    Attributes
-    ----------
-    leaves
-        Numbers of the columns of values, in the order of the file; ``None`` for all.
-    schema
-        Of the batches, Variants marked.
-    positions
-        The columns of the batches by their position in what pyarrow reads; ``None`` where the order is the same.
-    """
-
+    # Numbers of the columns of values, in the order of the file; ``None`` for all.
     leaves: tuple[int, ...] | None
-    schema: pa.Schema
+    schema: pa.Schema  # of the batches, Variants marked
+    # The columns of the batches by their position in what pyarrow reads; ``None`` where the order is the
+    # same.
     positions: tuple[int, ...] | None
 
 
 class OpenFile:
-    """A Parquet file.
-
-    Parameters
-    ----------
-    source
-        A path, a URL, a binary file, or bytes.
-    limits
-        Bounds on the footer.
-    int96
-        The unit of timestamps that INT96 is read as.
-
-    Attributes
-    ----------
-    meanings : dict of int to Meaning
-        By the number of the column of values: what pyarrow makes of it is not all.
-    refusals : dict of int to Refusal
-        By the number of the column of values: why it cannot be read, where the others can.
-
-    Raises
-    ------
-    InvalidData
-        It is not a Parquet file, or a damaged one.
-    Unsupported
-        It is encrypted.
-    LimitExceeded
-        The footer, or what pyarrow would make of it, is larger than the bounds.
-    MissingFile
-        There is no such file.
-    """
+    """A Parquet file."""
 
     def __init__(self, source: Any, limits: Limits = DEFAULT_LIMITS, int96: Int96 = "us") -> None:
+        # refusals: why a column cannot be read where the others can, by the number of the column of values
         if int96 not in ("us", "ns"):
             raise UsageError("INT96 is read as timestamps", expected="'us' or 'ns'", found=repr(int96)[:80])
         self.name = name_of(source)
         self._limits = limits
         self.int96 = int96
+        # By the number of the column of values: what pyarrow makes of it is not all.
         self.meanings: dict[int, Meaning] = {}
         self._warned: set[int] = set()
         self._checked: set[int] = set()
@@ -173,13 +140,7 @@ class OpenFile:
         return int(self.metadata.row_group(index).total_byte_size)
 
     def row_group_begin(self, index: int) -> int:
-        """Return where the pages of a row group begin, in bytes.
-
-        Raises
-        ------
-        InvalidMetadata
-            They lie beyond the end of the file.
-        """
+        """Return where the pages of a row group begin, in bytes."""
         with self._translated():
             return int(begins_of(self.chunks.facts[index, :1], self.source.size()).sum())
 
@@ -189,11 +150,8 @@ class OpenFile:
         return self.metadata.row_group(group).column(leaf)
 
     def statistics(self, group: int, leaf: int) -> Any:
-        """Return the statistics of a column chunk by pyarrow, ``None`` where there are none.
-
-        They are of no use, and pyarrow must not be asked, where it is shown another physical type, or where bounds
-        have fewer bytes than a value. Errors as :meth:`check_chunks`.
-        """
+        """Return the statistics of a column chunk by pyarrow, ``None`` where there are none."""
+        # pyarrow must not be asked where it is shown another physical type, or bounds are shorter than a value.
         chunk = self.column_chunk(group, leaf)
         if chunk.physical_type != self.metadata.schema.column(leaf).physical_type:
             return None
@@ -202,15 +160,7 @@ class OpenFile:
         return chunk.statistics if chunk.is_stats_set else None
 
     def check_chunks(self, leaves: Iterable[int]) -> None:
-        """Look at the column chunks of some columns of values, before pyarrow is asked about them.
-
-        Raises
-        ------
-        InvalidMetadata
-            They contradict the schema.
-        Unsupported
-            They are encrypted.
-        """
+        """Look at the column chunks of some columns of values, before pyarrow is asked about them."""
         new = set(leaves) - self._checked
         if new:
             self._check_encrypted(new)
@@ -235,16 +185,8 @@ class OpenFile:
         return Sizes(self.footer, self.chunks, self.source, self._limits, encoded)
 
     def size(self, group: int, leaves: Iterable[int], *, look: bool = True) -> Size:
-        """Return how large some columns of values of a row group are when they are decoded.
-
+        """Return the decoded size of some columns of values of a row group.
         Without `look` no pages are read for it, and ``likely`` alone counts.
-
-        Raises
-        ------
-        InvalidMetadata
-            Their pages have another number of values than the footer says.
-        LimitExceeded
-            A row, or a page, may be larger than the bounds.
         """
         facts = self.metadata.row_group(group)
         rows, most, raw = int(facts.num_rows), int(facts.num_rows), int(facts.total_byte_size)
@@ -277,18 +219,7 @@ class OpenFile:
             )
 
     def select(self, columns: Sequence[ColumnPath] | None) -> Selection:
-        """Choose columns.
-
-        Parameters
-        ----------
-        columns
-            Names of columns, or paths of leaves and groups: see :func:`bowstring.parquet.read`. All by default.
-
-        Raises
-        ------
-        UnknownColumn
-            There is no such column.
-        """
+        """Choose columns."""
         if columns is None:
             self._check_leaves(range(len(self.leaf_paths)))
             return Selection(None, self.schema, None)
@@ -306,13 +237,7 @@ class OpenFile:
         return Selection(leaves, schema, positions)
 
     def column_of(self, path: ColumnPath) -> int:
-        """Return the number of the column that a name or a path of a leaf or group is in.
-
-        Raises
-        ------
-        UnknownColumn
-            There is no such column.
-        """
+        """Return the number of the column that a name or a path of a leaf or group is in."""
         return self._tops[leaves_of(self.leaf_paths, path)[0]]
 
     def select_leaves(self, leaves: tuple[int, ...]) -> Selection:
@@ -331,13 +256,7 @@ class OpenFile:
     def read_row_group(
         self, index: int, selection: Selection, *, threads: bool = True
     ) -> list[pa.RecordBatch]:
-        """Read a row group whole: one batch, but for columns of more than 2 GiB of text.
-
-        Raises
-        ------
-        TooLargeError
-            It has far more bytes than is likely for what the footer says.
-        """
+        """Read a row group whole: one batch, but for columns of more than 2 GiB of text."""
         size = self.size(index, range(len(self.leaf_paths)) if selection.leaves is None else selection.leaves)
         if size.likely > self._limits.window_bytes:
             raise TooLargeError

@@ -55,23 +55,11 @@ class _Others(NamedTuple):
 
 
 class RowFilter:
-    """Which rows of a file are wanted.
-
-    Parameters
-    ----------
-    filters
-        A ``pyarrow.compute.Expression``; or a list of tuples of name, operator and value, all of which must hold;
-        or a list of such lists, one of which must hold. ``bowstring.variant.path(…)`` stands for a name.
-    on_error
-        Whether a value at a path that is of another class than what it is compared with is an error.
-
-    Raises
-    ------
-    UsageError
-        It is none of these.
-    """
+    """Which rows of a file are wanted."""
 
     def __init__(self, filters: Any, on_error: OnError = "null") -> None:
+        # filters: an expression; or tuples of name, operator and value that all hold; or lists of these, one of
+        # which holds. on_error: of a value at a path of another class than what it is compared with
         self._condition = _condition(filters)
         self._raises = on_error == "raise"
         leaves = list(self._condition.leaves())
@@ -84,13 +72,7 @@ class RowFilter:
         self._others: dict[str, _Others] = {}
 
     def columns(self, schema: pa.Schema) -> list[Chosen]:
-        """Return the columns that the filter compares, each by the name that the filter has for it.
-
-        Raises
-        ------
-        UnknownColumn
-            The schema has no such column, or several.
-        """
+        """Return the columns that the filter compares, each by the name that the filter has for it."""
         chosen: dict[str, Chosen] = {}
         if any(leaf.names is None for leaf in self._leaves):
             # The expression may have columns by their position.
@@ -112,13 +94,7 @@ class RowFilter:
         return list(chosen.values())
 
     def row_groups(self, file: OpenFile) -> list[int]:
-        """Return the numbers of the row groups that the statistics do not rule out.
-
-        Raises
-        ------
-        UsageError
-            The filter does not fit the types of the columns.
-        """
+        """Return the numbers of the row groups that the statistics do not rule out."""
         groups = list(range(file.num_row_groups))
         compared = [column for _, column in self.columns(file.schema)]
         if self._raises and self._references:
@@ -163,15 +139,7 @@ class RowFilter:
         return any(True for _ in dataset.get_fragments(wanted))
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return a boolean for each row; no comparison holds for a null.
-
-        Raises
-        ------
-        UsageError
-            The filter does not fit the types of the columns.
-        InvalidData
-            With ``on_error="raise"``: a value at a path cannot be compared.
-        """
+        """Return a boolean for each row; no comparison holds for a null."""
         table = pa.Table.from_batches([batch])
         self._count(batch)
         with _translated():

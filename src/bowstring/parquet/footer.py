@@ -46,22 +46,12 @@ _NUMBERS: Final = {
 
 
 class SchemaElement(NamedTuple):
-    """A column, a group, or the root of a schema.
+    """A column, a group, or the root of a schema."""
 
-    Attributes
-    ----------
-    name
-        As the file has it; bytes that are not UTF-8 are kept as surrogates.
-    physical, length, repetition, children, converted, scale, precision, field_id
-        The numbers of ``parquet.thrift``, ``None`` where the field is missing. A group has no physical type, and
-        says how many children it has.
-    logical
-        The logical type.
-    unknown
-        Fields of later versions of the format, as they are.
-    """
-
-    name: str
+    name: str  # as the file has it; bytes that are not UTF-8 are kept as surrogates
+    # physical, length, repetition, children, converted, scale, precision, field_id: The numbers of
+    # ``parquet.thrift``, ``None`` where the field is missing. A group has no physical type, and says how
+    # many children it has.
     physical: int | None = None
     length: int | None = None
     repetition: int | None = None
@@ -71,7 +61,7 @@ class SchemaElement(NamedTuple):
     precision: int | None = None
     field_id: int | None = None
     logical: LogicalType | None = None
-    unknown: tuple[Field, ...] = ()
+    unknown: tuple[Field, ...] = ()  # fields of later versions of the format, as they are
 
     @property
     def declared(self) -> LogicalType | None:
@@ -107,34 +97,15 @@ class SchemaElement(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Footer:
-    """What a footer consists of.
+    """What a footer consists of."""
 
-    Attributes
-    ----------
-    head
-        The bytes in front of the schema, the header of its field included.
-    schema
-        The elements in the order of the file: a group, then all that is in it. The first one is the root.
-    rest
-        The bytes after the schema, row groups among them.
-    """
-
-    head: bytes
+    head: bytes  # the bytes in front of the schema, the header of its field included
+    # The elements in the order of the file: a group, then all that is in it. The first one is the root.
     schema: tuple[SchemaElement, ...]
-    rest: bytes
+    rest: bytes  # the bytes after the schema, row groups among them
 
     def nodes(self) -> Iterator[Node]:
-        """Return all elements but the root, each with its place in the schema.
-
-        Examples
-        --------
-        >>> import pyarrow as pa, pyarrow.parquet as pq
-        >>> sink = pa.BufferOutputStream()
-        >>> pq.write_table(pa.table({"a": [{"b": 1}]}), sink)
-        >>> footer = decode_footer(footer_bytes(pa.BufferReader(sink.getvalue())))
-        >>> [(node.path, node.element.physical_type) for node in footer.nodes()]
-        [(('a',), None), (('a', 'b'), 'INT64')]
-        """
+        """Return all elements but the root, each with its place in the schema."""
         inside = _leaves_inside(self.schema)
         group: tuple[str, ...] = ()
         last = len(self.schema)
@@ -155,27 +126,14 @@ class Footer:
 
 
 class Node(NamedTuple):
-    """An element of a schema, and where it is.
+    """An element of a schema, and where it is."""
 
-    Attributes
-    ----------
-    position
-        Its number in the list of the schema.
-    path
-        Names from the first level on.
-    element
-        What the footer has.
-    first_leaf
-        How many columns of values come before it in the file; its own number, where it is one.
-    end_leaf
-        One after its last column of values.
-    """
-
-    position: int
-    path: tuple[str, ...]
+    position: int  # its number in the list of the schema
+    path: tuple[str, ...]  # names from the first level on
     element: SchemaElement
+    # How many columns of values come before it in the file; its own number, where it is one.
     first_leaf: int
-    end_leaf: int
+    end_leaf: int  # one after its last column of values
 
 
 def _leaves_inside(schema: Sequence[SchemaElement]) -> list[tuple[int, int]]:
@@ -196,25 +154,7 @@ def _leaves_inside(schema: Sequence[SchemaElement]) -> list[tuple[int, int]]:
 
 
 def decode_footer(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Footer:
-    """Read the schema of a footer.
-
-    Parameters
-    ----------
-    data
-        The footer, without its length and without what is around it.
-    limits
-        ``metadata_bytes`` bounds its size, ``columns`` the elements of its schema, ``depth`` their nesting and that
-        of all structs.
-
-    Raises
-    ------
-    InvalidMetadata
-        The bytes are not the encoding of a footer, or its schema is no tree.
-    Truncated
-        They end too early.
-    LimitExceeded
-        A bound would be passed.
-    """
+    """Read the schema of a footer."""
     if len(data) > limits.metadata_bytes:
         raise LimitExceeded(
             "a footer is too large", expected=f"at most {limits.metadata_bytes} bytes", found=len(data)
@@ -240,31 +180,14 @@ def decode_footer(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Footer:
 
 
 def encode_footer(footer: Footer) -> bytes:
-    """Return the bytes of a footer.
-
-    Examples
-    --------
-    >>> import pyarrow as pa, pyarrow.parquet as pq
-    >>> sink = pa.BufferOutputStream()
-    >>> pq.write_table(pa.table({"a": [1]}), sink)
-    >>> data = footer_bytes(pa.BufferReader(sink.getvalue()))
-    >>> encode_footer(decode_footer(data)) == data
-    True
-    """
+    """Return the bytes of a footer."""
     elements = [_encode_element(element) for element in footer.schema]
     return footer.head + encode_list(STRUCT, elements) + footer.rest
 
 
 def with_logical_types(footer: Footer, types: Mapping[int, LogicalType | None]) -> Footer:
-    """Return a footer in which elements have other logical types.
-
-    Parameters
-    ----------
-    footer
-        The footer.
-    types
-        By the index of the element; ``None`` takes the type away, in its old spelling, too.
-    """
+    """Return a footer in which elements have other logical types."""
+    # types: by the index of the element; `None` takes the type away, in its old spelling, too
     schema = list(footer.schema)
     for index, logical in types.items():
         # The old spelling would contradict the new type.
@@ -273,26 +196,7 @@ def with_logical_types(footer: Footer, types: Mapping[int, LogicalType | None]) 
 
 
 def footer_bytes(source: Any, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """Read the bytes of the footer at the end of a file.
-
-    Parameters
-    ----------
-    source
-        A ``pyarrow.NativeFile`` that can be read anywhere.
-    limits
-        ``metadata_bytes`` bounds the size.
-
-    Raises
-    ------
-    InvalidMetadata
-        The file does not end as Parquet files do.
-    Unsupported
-        It is encrypted.
-    Truncated
-        It is shorter than its footer.
-    LimitExceeded
-        The footer is larger than the bound.
-    """
+    """Read the bytes of the footer at the end of a file."""
     length = footer_length(source, limits)
     found: bytes = source.read_at(length, source.size() - _TRAILER.size - length)
     return found
@@ -343,10 +247,9 @@ def _decode_schema(reader: Reader, limits: Limits) -> tuple[SchemaElement, ...]:
 
 
 class _Shapes:
-    """Elements that were read, without their names: most elements of a file differ from another in the name only.
-
-    The encoding of a struct says where it ends, so bytes that begin like those of an earlier element are the same
-    fields. Reading a name alone takes an eighth of the time of reading all fields.
+    """Elements read before, without their names: most elements of a file differ from another in the name only.
+    A struct's encoding ends itself, so bytes that begin like an earlier element have the same fields.
+    Reading a name alone takes an eighth of the time of reading all fields.
     """
 
     __slots__ = ("_begin", "_data", "_fronts", "_reader")

@@ -58,13 +58,7 @@ _EWKB: Final = np.uint8(0xE0)
 
 
 def annotation_of(wkb: WkbType) -> LogicalType:
-    """Return the logical type of a WKB column.
-
-    Examples
-    --------
-    >>> str(annotation_of(WkbType("5070", "srid"))), str(annotation_of(WkbType(edges="karney")))
-    ('GEOMETRY(srid:5070)', 'GEOGRAPHY(OGC:CRS84, KARNEY)')
-    """
+    """Return the logical type of a WKB column."""
     text = _crs_text(wkb)
     fields = () if text is None else (Field(1, BINARY, text.encode()),)
     if not wkb.is_geography:
@@ -84,25 +78,8 @@ def _crs_text(wkb: WkbType) -> str | None:
 
 
 def wkb_of(logical: LogicalType, key_values: Mapping[bytes, bytes]) -> WkbType:
-    """Return what the coordinates of a GEOMETRY or GEOGRAPHY mean.
-
-    Parameters
-    ----------
-    logical
-        The logical type.
-    key_values
-        The metadata of the file: ``projjson:NAME`` is a coordinate system that is there.
-
-    Raises
-    ------
-    InvalidMetadata
-        It is a GEOGRAPHY, and the coordinate system a projection.
-
-    Examples
-    --------
-    >>> wkb_of(LogicalType(17, (Field(1, BINARY, b"projjson:a"),)), {b"a": b'{"type": "ProjectedCRS"}'})
-    WkbType(crs={'type': 'ProjectedCRS'}, crs_type='projjson', edges='planar')
-    """
+    """Return what the coordinates of a GEOMETRY or GEOGRAPHY mean."""
+    # key_values: the metadata of the file, in which ``projjson:NAME`` is a coordinate system
     given = logical.parameter(1)
     text = given.decode(errors="replace") if isinstance(given, bytes) else ""
     edges = "planar"
@@ -153,22 +130,10 @@ def wkb_field(given: pa.Field, logical: LogicalType, key_values: Mapping[bytes, 
 
 
 class GeospatialStatistics:
-    """Collects the statistics of geospatial columns, row group by row group.
-
-    Parameters
-    ----------
-    schema
-        As it is written.
-    wkb
-        What coordinates mean, by the number of the column of values.
-
-    Attributes
-    ----------
-    found : dict of int to list of Statistics or None
-        Of each row group; ``None`` where a row is nothing that :func:`bowstring.geo.statistics` reads.
-    """
+    """Collects the statistics of geospatial columns, row group by row group."""
 
     def __init__(self, schema: pa.Schema, wkb: Mapping[int, WkbType]) -> None:
+        # Of each row group; ``None`` where a row is nothing that `bowstring.geo.statistics` reads.
         self.found: dict[int, list[Statistics | None]] = {leaf: [] for leaf in wkb}
         self._fields = {leaf: wkb_column("geometry", edges=each.edges) for leaf, each in wkb.items()}
         self._firsts = list(itertools.accumulate((count_leaves(each.type) for each in schema), initial=0))
@@ -229,15 +194,7 @@ def _check_iso(column: pa.Table) -> None:
 
 
 def with_statistics(footer: Footer, found: Mapping[int, list[Statistics | None]]) -> Footer:
-    """Return a footer that has the statistics of geospatial columns.
-
-    Parameters
-    ----------
-    footer
-        As pyarrow writes it.
-    found
-        For some columns of values, by their numbers, the statistics of each row group.
-    """
+    """Return a footer that has the statistics of geospatial columns."""
     reader = group_reader(footer)
     if reader is None:
         return footer
@@ -250,18 +207,7 @@ def with_statistics(footer: Footer, found: Mapping[int, list[Statistics | None]]
 
 def boxes_of(footer: Footer, leaves: Collection[int]) -> list[dict[int, Box | None]]:
     """Return the boxes that a footer has of some columns of values, for each row group.
-
-    Parameters
-    ----------
-    footer
-        The footer.
-    leaves
-        The numbers of the columns of values.
-
-    Returns
-    -------
-    list of dict of int to Box or None
-        Where there is no box, or one that is none, such as one of NaN: ``None``, or no entry at all.
+    A box that is missing or invalid (such as one of NaN) is ``None``, or has no entry.
     """
     found = []
     for group in chunks_of(footer, leaves):

@@ -76,36 +76,16 @@ _DEPTH: Final = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogicalType:
-    """A member of the union ``LogicalType``.
-
-    Attributes
-    ----------
-    id
-        The number of the member.
-    fields
-        Its parameters, by number; a unit of time is the bytes of a union of its own.
-
-    Examples
-    --------
-    >>> str(LogicalType(5, (Field(1, 5, 2), Field(2, 5, 9))))
-    'DECIMAL(precision=9, scale=2)'
-    >>> LogicalType.decode(VARIANT.encode()) == VARIANT, str(VARIANT)
-    (True, 'VARIANT(1)')
-    """
+    """A member of the union ``LogicalType``."""
 
     id: int
+    # Its parameters, by number; a unit of time is the bytes of a union of its own.
     fields: tuple[Field, ...] = ()
 
     @staticmethod
     @functools.lru_cache(256)
     def decode(data: bytes) -> LogicalType:
-        """Read the union.
-
-        Raises
-        ------
-        InvalidMetadata
-            It has no member, or several, or one that is no struct.
-        """
+        """Read the union."""
         members = Reader(data, _DEPTH).struct()
         if len(members) != 1 or members[0].kind != STRUCT:
             raise InvalidMetadata(
@@ -116,13 +96,7 @@ class LogicalType:
         return LogicalType(number, tuple(Reader(value, _DEPTH).struct()))
 
     def encode(self) -> bytes:
-        """Return the bytes of the union.
-
-        Examples
-        --------
-        >>> VARIANT.encode().hex()
-        '0c2013010000'
-        """
+        """Return the bytes of the union."""
         return encode_struct([Field(self.id, STRUCT, encode_struct(self.fields))])
 
     @property

@@ -38,25 +38,12 @@ _UNITS: Final = ("ms", "us", "ns")
 
 
 class DeviceDecoder:
-    """Decodes columns of a file on a device.
-
-    Parameters
-    ----------
-    path
-        The file.
-    columns
-        The numbers of the columns in the file, which ascend.
-    schema
-        Of the columns.
-    positions
-        Where they are among the columns that are read.
-    device
-        Where they are decoded.
-    """
+    """Decodes columns of a file on a device."""
 
     def __init__(
         self, path: str, columns: list[int], schema: pa.Schema, positions: tuple[int, ...], device: Device
     ) -> None:
+        # columns: numbers in the file, ascending; positions: of these among the columns that are read
         self._path = path
         self._columns = columns
         self._schema = schema
@@ -64,13 +51,7 @@ class DeviceDecoder:
         self.positions = positions
 
     def read(self, group: int) -> Batch | None:
-        """Return the columns of a row group, ``None`` where cuDF has other types for them, such as for long text.
-
-        Raises
-        ------
-        InvalidData, Unsupported
-            cuDF cannot read the pages.
-        """
+        """Return the columns of a row group, ``None`` where cuDF has other types, such as for long text."""
         parquet = importlib.import_module("pylibcudf.io.parquet")
         types = importlib.import_module("pylibcudf.io.types")
         with self._device.use():
@@ -112,17 +93,9 @@ class _Named:
 def device_decoder(
     file: OpenFile, source: Any, schema: pa.Schema, leaves: Sequence[tuple[int, ...]], device: Device
 ) -> DeviceDecoder | None:
-    """Return what decodes columns of a file on a device; ``None`` without pylibcudf, or where it can none.
-
-    Parameters
-    ----------
-    file, source
-        A file, and what it was opened from: pylibcudf reads files of this machine.
-    schema, leaves
-        The columns that are read, and the numbers of the leaves of each; none for one by path.
-    device
-        Where they are to be.
-    """
+    """Return what decodes columns of a file on a device; ``None`` without pylibcudf, or where it cannot."""
+    # source: what the file was opened from, since pylibcudf reads local files only
+    # leaves: the numbers of the leaves of each column; none for a column by path
     if device.is_host or not isinstance(source, str | os.PathLike) or is_url(source):
         return None
     names = file.schema.names
@@ -178,16 +151,8 @@ def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def beside(parts: Sequence[tuple[Sequence[Batch], Sequence[int]]], schema: pa.Schema) -> Iterator[Batch]:
-    """Yield batches of the columns of several parts, which have the same rows.
-
-    Parameters
-    ----------
-    parts
-        The batches of each part, and where its columns are in the schema. Text of more than 2 GiB divides a part
-        into several batches.
-    schema
-        Of the result.
-    """
+    """Yield batches of the columns of several parts, which have the same rows."""
+    # Text of more than 2 GiB divides a part into several batches.
     ends = {
         int(end) for batches, _ in parts for end in np.cumsum([batch.num_rows for batch in batches]).tolist()
     }

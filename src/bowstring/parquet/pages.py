@@ -47,15 +47,7 @@ _BEYOND: Final = 1 << 60
 
 
 class PageReader:
-    """Reads what headers of pages say, and of bodies what pyarrow would believe; some bytes of the file are kept.
-
-    Parameters
-    ----------
-    source
-        The file.
-    limits
-        The bounds on what is decompressed.
-    """
+    """Reads what headers of pages say, and of bodies what pyarrow would believe; keeps some bytes of the file."""
 
     def __init__(self, source: Any, limits: Limits) -> None:
         self._source = source
@@ -69,11 +61,9 @@ class PageReader:
         self._data: Any = b""
 
     def read(self, chunks: Any, begins: Any, wanted: Any, levels: Any) -> Any:
-        """Return the facts of the pages of column chunks: see :mod:`bowstring.kernels.parquet.pages`.
-
-        `chunks` are facts of the footer, `begins` where they begin, `wanted` how many values each should have, and
-        `levels` their highest ones. Bodies are looked at only where they have lengths of their own.
-        """
+        """Return the facts of the pages of column chunks: see :mod:`bowstring.kernels.parquet.pages`."""
+        # chunks: facts of the footer; begins: where they begin; wanted: values of each; levels: the highest ones.
+        # Bodies are read only where they have lengths of their own.
         facts = np.zeros((len(chunks), int(kernel.FACTS)), np.int64)
         facts[:, kernel.AT] = begins
         facts[:, kernel.END] = begins + np.maximum(chunks[:, footer.COMPRESSED], 0)
@@ -276,13 +266,7 @@ def _of_hadoop(data: bytes, size: int) -> bytes:
 
 
 def begins_of(chunks: Any, end: int) -> Any:
-    """Return where the first page of each column chunk begins, in a file of so many bytes.
-
-    Raises
-    ------
-    InvalidMetadata
-        A chunk lies beyond the end of the file.
-    """
+    """Return where the first page of each column chunk begins, in a file of so many bytes."""
     begins, dictionaries = chunks[..., footer.DATA_PAGE], chunks[..., footer.DICTIONARY_PAGE]
     begins = np.where((dictionaries > 0) & (dictionaries < begins), dictionaries, begins)
     # Numbers beyond any file would wrap around.
@@ -300,28 +284,8 @@ def begins_of(chunks: Any, end: int) -> Any:
 def check_pages(
     facts: Any, chunks: Any, is_exact: Any, widths: Any, name: Callable[[int], str], end: int, limits: Limits
 ) -> None:
-    """Raise an error where pages contradict the footer, or are larger than what may be decompressed.
-
-    Parameters
-    ----------
-    facts, chunks, name
-        The facts of the pages, those of the footer, and what errors call each chunk.
-    is_exact
-        Whether they must not have more values than wanted.
-    widths
-        The least bytes of a value of a dictionary.
-    end
-        The bytes of the file.
-    limits
-        ``decompression_ratio``, and what is allowed whatever the ratio is.
-
-    Raises
-    ------
-    InvalidMetadata
-        They have more or fewer values, one of them has no header, or its body claims more than it has.
-    LimitExceeded
-        A page is larger than the limits, or all that are decoded at the same time are.
-    """
+    """Raise an error where pages contradict the footer, or are larger than what may be decompressed."""
+    # is_exact: they must not have more values than wanted; widths: the least bytes of a value of a dictionary
     found, wanted = facts[:, kernel.VALUES], facts[:, kernel.WANTED]
     status = facts[:, kernel.STATUS]
     for chunk in np.flatnonzero(status == kernel.TOO_LARGE).tolist():

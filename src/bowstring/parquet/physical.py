@@ -27,14 +27,7 @@ _BLOCK: Final = 64 * 1024
 
 
 def as_type(array: Any, type_: pa.DataType) -> Any:
-    """Return an array that pyarrow read as the type that the schema says, also inside nested types.
-
-    Raises
-    ------
-    InvalidBody
-        A value is none of that type: a date beyond int64, an interval beyond int32, a decimal of too many digits,
-        a key of a map that is null, a value that is to be null.
-    """
+    """Return an array that pyarrow read as the type that the schema says, also inside nested types."""
     if array.type.equals(type_):
         return array
     if not len(array):
@@ -72,18 +65,7 @@ def stored_values(array: Any, type_: pa.DataType) -> Any:
 
 
 def interval_bytes(array: Any) -> Any:
-    """Return intervals as INTERVAL has them: months, days and milliseconds, unsigned.
-
-    Raises
-    ------
-    Unsupported
-        A part is negative, or no whole milliseconds, or more of them than 32 bits hold.
-
-    Examples
-    --------
-    >>> interval_bytes(pa.array([(1, 2, 3_000_000)], pa.month_day_nano_interval()))[0].as_py().hex()
-    '010000000200000003000000'
-    """
+    """Return intervals as INTERVAL has them: months, days and milliseconds, unsigned."""
     found = np.frombuffer(array.buffers()[1] or b"", _INTERVAL)[array.offset : array.offset + len(array)]
     valid = _valid(array)
     whole, left = np.divmod(found["nanos"], _MILLI)
@@ -103,17 +85,7 @@ def interval_bytes(array: Any) -> Any:
 
 
 def decimal_bytes(array: Any) -> Any:
-    """Return decimals as two's complement, big-endian, in the fewest bytes that hold each (*DECIMAL*).
-
-    Examples
-    --------
-    >>> import decimal
-    >>> [
-    ...     each.as_py().hex()
-    ...     for each in decimal_bytes(pa.array([decimal.Decimal("-1.28"), decimal.Decimal("1.28")]))
-    ... ]
-    ['80', '0080']
-    """
+    """Return decimals as two's complement, big-endian, in the fewest bytes that hold each (*DECIMAL*)."""
     width = array.type.byte_width
     data = np.frombuffer(array.buffers()[1] or b"", np.uint8).reshape(-1, width)
     data = data[array.offset : array.offset + len(array), ::-1]

@@ -163,32 +163,16 @@ def read(
 
 
 class _Plan(NamedTuple):
-    """What is read of one file.
-
-    Attributes
-    ----------
-    file
-        The file.
-    output
-        The columns that come out of it.
-    compared
-        The columns that the filter looks at, ``None`` without a filter.
-    groups
-        The numbers of its row groups.
-    schema
-        That of the stream, which Variant columns are shredded by.
-    decoder
-        What decodes some of the columns on a device, ``None`` without any.
-    parts
-        The other columns where they go to a device, one by one, each with its positions in the schema.
-    """
+    """What is read of one file."""
 
     file: OpenFile
-    output: Columns
-    compared: Columns | None
-    groups: list[int]
-    schema: pa.Schema
+    output: Columns  # the columns that come out of it
+    compared: Columns | None  # the columns that the filter looks at, ``None`` without a filter
+    groups: list[int]  # the numbers of its row groups
+    schema: pa.Schema  # that of the stream, which Variant columns are shredded by
+    # What decodes some of the columns on a device, ``None`` without any.
     decoder: DeviceDecoder | None = None
+    # The other columns where they go to a device, one by one, each with its positions in the schema.
     parts: tuple[tuple[Columns, tuple[int, ...]], ...] = ()
 
     @property

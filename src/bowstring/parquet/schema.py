@@ -82,13 +82,7 @@ def _row(column: ColumnType) -> tuple[str, ...]:
 
 
 def read_as(column: ColumnType) -> str:
-    """Return the Arrow type of a column of values as text, with what it is marked as.
-
-    Examples
-    --------
-    >>> read_as(ColumnType(("a",), "BYTE_ARRAY", "ENUM", "required", pa.string(), "ENUM"))
-    'string, marked ENUM'
-    """
+    """Return the Arrow type of a column of values as text, with what it is marked as."""
     if column.arrow is None:
         return "not read"
     return f"{column.arrow}, marked {column.mark}" if column.mark else str(column.arrow)

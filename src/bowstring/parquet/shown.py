@@ -27,39 +27,18 @@ _NO_ROWS: Final = encode_struct([Field(1, 6, 0), Field(2, LIST, encode_list(STRU
 
 
 class Meant(NamedTuple):
-    """An element of which pyarrow does not make all that it means.
+    """An element of which pyarrow does not make all that it means."""
 
-    Attributes
-    ----------
-    position
-        Its number in the list of the schema.
-    leaf
-        Its number among the columns of values; of a group, that of the first one in it.
-    meaning
-        What it means.
-    is_map
-        Whether it is a map that is shown as a list of pairs, since its keys are optional.
-    error
-        Why it, or the group that it is, is not read.
-    """
-
-    position: int
-    leaf: int
+    position: int  # its number in the list of the schema
+    leaf: int  # its number among the columns of values; of a group, that of the first one in it
     meaning: Meaning
+    # Whether it is a map that is shown as a list of pairs, since its keys are optional.
     is_map: bool = False
-    error: InvalidMetadata | None = None
+    error: InvalidMetadata | None = None  # why it, or the group that it is, is not read
 
 
 class Refusal(NamedTuple):
-    """Why a column cannot be read.
-
-    Attributes
-    ----------
-    kind
-        The class of the error.
-    what, expected, found
-        Its words.
-    """
+    """Why a column cannot be read."""
 
     kind: type[BowstringError]
     what: str

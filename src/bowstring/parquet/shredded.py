@@ -39,22 +39,15 @@ Chosen = tuple[str | None, "ColumnPath | Reference"]
 
 
 class Compared(Reference):
-    """A path whose values a filter compares: numbers as what they are, not as the type that they are read as.
+    """A path whose values a filter compares by their own types, not as the type that they are read as."""
 
-    They are the typed column where all values are of it. If not, a struct: for numbers, ``decimal`` has whole
-    numbers and decimals, ``float`` the others, and ``integer`` again what fits; for values of other types,
-    ``value``. ``other`` names the type of what cannot be compared.
-    """
+    # The typed column where all values are of it; else a struct: `decimal` has whole numbers and decimals, `float`
+    # the other numbers, `integer` again what fits, `value` values of other types; `other` names the type of what
+    # cannot be compared.
 
 
 def named_columns(columns: Any) -> list[Chosen] | None:
-    """Return columns as a reader is asked for them, each with the name that it is to have.
-
-    Raises
-    ------
-    UsageError
-        An expression is no path.
-    """
+    """Return columns as a reader is asked for them, each with the name that it is to have."""
     if columns is None:
         return None
     return [_chosen(column) for column in columns]
@@ -75,26 +68,13 @@ def _chosen(column: Any) -> Chosen:
 
 
 class _Way(NamedTuple):
-    """Where a path leads in a shredded column.
+    """Where a path leads in a shredded column."""
 
-    Attributes
-    ----------
-    metadata
-        The leaf of the metadata.
-    names
-        The names down to the group where the path leaves the typed columns, or ends.
-    value
-        The leaf of the ``value`` there, ``None`` without one.
-    inside
-        The leaves of the ``typed_value`` there.
-    typed
-        The type of the ``typed_value`` if it is the only leaf, and the path ends there.
-    """
-
-    metadata: int
-    names: tuple[str, ...]
-    value: int | None
-    inside: tuple[int, ...]
+    metadata: int  # the leaf of the metadata
+    names: tuple[str, ...]  # the names down to the group where the path leaves the typed columns, or ends
+    value: int | None  # the leaf of the ``value`` there, ``None`` without one
+    inside: tuple[int, ...]  # the leaves of the ``typed_value`` there
+    # The type of the ``typed_value`` if it is the only leaf, and the path ends there.
     typed: pa.DataType | None
 
 
@@ -142,27 +122,7 @@ def _placed(field: pa.Field, first: int) -> Iterator[_Child]:
 
 
 class Columns:
-    """Columns of a file: whole ones, leaves, and values by path out of Variant columns.
-
-    Parameters
-    ----------
-    file
-        The file.
-    columns
-        As :func:`named_columns` gives them; all of the file where there is nothing.
-    losses
-        Where values at paths are counted that are there and became null.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Of the batches.
-
-    Raises
-    ------
-    UnknownColumn
-        There is no such column.
-    """
+    """Columns of a file: whole ones, leaves, and values by path out of Variant columns."""
 
     def __init__(
         self, file: OpenFile, columns: Sequence[Chosen] | None, losses: Losses | None = None
@@ -192,7 +152,7 @@ class Columns:
             self._paths[number][2] if is_path else self._plain.schema.field(number)
             for is_path, number in self._order
         ]
-        self.schema = pa.schema(fields, metadata=file.schema.metadata)
+        self.schema = pa.schema(fields, metadata=file.schema.metadata)  # of the batches
 
     def parts(self) -> list[tuple[Columns, tuple[int, ...], tuple[int, ...]]]:
         """Return the columns one by one, and those by path together: each with its positions here, and its leaves.
@@ -436,13 +396,7 @@ def _holds_variants(type_: pa.DataType) -> bool:
 
 
 def _column_of(file: OpenFile, reference: Reference) -> tuple[int, pa.Field]:
-    """Return the column of a path, and the number of its first leaf.
-
-    Raises
-    ------
-    UnknownColumn
-        There is none, or several.
-    """
+    """Return the column of a path, and the number of its first leaf."""
     if file.schema.names.count(reference.column) != 1:
         raise UnknownColumn(
             "no such column", found=repr(reference.column), expected=f"one of {file.schema.names}"[:200]
@@ -475,11 +429,9 @@ def _comparable(way: _Way | None, reference: Reference) -> pa.DataType | None:
 
 
 def bounds_of(file: OpenFile, group: int, reference: Reference, name: str) -> Any:
-    """Return what statistics say about the values at a path of a row group, as an expression of a name, or nothing.
-
-    They say nothing unless all values are of the typed column: then all of the ``value`` are null. They leave out
-    NaN, and may have one zero for the other.
-    """
+    """Return what statistics say about the values at a path of a row group, as an expression of a name, if any."""
+    # Nothing unless all values are in the typed column, that is all of `value` are null. Statistics leave out NaN
+    # and may swap the zeros.
     way = _way(file, reference)
     typed = _comparable(way, reference)
     if way is None or typed is None:

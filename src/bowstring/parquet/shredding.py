@@ -37,20 +37,7 @@ _FIRST_BYTES: Final = 64 << 20
 def shredded_batches(
     schema: pa.Schema, batches: Iterator[Batch], shred: Any
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema of shredded batches, and these one by one.
-
-    Parameters
-    ----------
-    schema, batches
-        Any, Variants marked.
-    shred
-        As :func:`bowstring.parquet.write` takes it.
-
-    Raises
-    ------
-    UsageError, UnknownColumn
-        It names no Variant column, or is none of these forms.
-    """
+    """Return the schema of shredded batches, and these one by one."""
     wanted = _wanted(schema, shred)
     first: list[Batch] = []
     if any(isinstance(each, int) for each in wanted.values()):

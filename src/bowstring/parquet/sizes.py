@@ -33,33 +33,18 @@ _REPEATED: Final = 2
 
 
 class TooLargeError(Exception):
-    """A row group has more bytes than was likely: it is to be read piece by piece.
+    """A row group has more bytes than was likely: it is to be read piece by piece."""
 
-    Attributes
-    ----------
-    masks
-        Which of its rows a filter leaves, where that is known already: values are counted once.
-    """
-
+    # Which of its rows a filter leaves, where that is known already: values are counted once.
     masks: list[Any] | None = None
 
 
 class Size(NamedTuple):
-    """How large some columns of a row group are when they are decoded.
+    """How large some columns of a row group are when they are decoded."""
 
-    Attributes
-    ----------
-    likely
-        Their bytes, estimated.
-    most
-        More than that they do not have.
-    rows
-        So many of their rows have few bytes, whichever these are.
-    """
-
-    likely: int
-    most: int
-    rows: int
+    likely: int  # their bytes, estimated
+    most: int  # more than that they do not have
+    rows: int  # so many of their rows have few bytes, whichever these are
 
 
 class _Text(NamedTuple):
@@ -71,19 +56,7 @@ class _Text(NamedTuple):
 
 
 class Sizes:
-    """The sizes of the row groups of a file.
-
-    Parameters
-    ----------
-    footer, chunks
-        The footer, and its column chunks.
-    source
-        The file, of which dictionary pages are read.
-    limits
-        ``window_bytes``, and the bounds on what is decompressed.
-    encoded
-        The columns of values that stay dictionary-encoded when a row group is read whole.
-    """
+    """The sizes of the row groups of a file."""
 
     def __init__(
         self,
@@ -93,6 +66,7 @@ class Sizes:
         limits: Limits,
         encoded: frozenset[int] = frozenset(),
     ) -> None:
+        # encoded: the columns of values that stay dictionary-encoded when a row group is read whole
         self._encoded = encoded
         self._facts = chunks.facts
         self._source = source
@@ -120,13 +94,7 @@ class Sizes:
         self._texts: dict[tuple[int, int], _Text] = {}
 
     def pages(self, group: int, rows: int, leaves: Sequence[int]) -> Any:
-        """Return the facts of the pages of some columns of values of a row group, which are as the footer says.
-
-        Raises
-        ------
-        InvalidMetadata, LimitExceeded
-            As :func:`bowstring.parquet.pages.check_pages`.
-        """
+        """Return the facts of the pages of some columns of values of a row group, which are as the footer says."""
         chosen = np.array(leaves, np.int64)
         chunks = self._facts[group, chosen]
         if not len(chosen):
@@ -159,14 +127,8 @@ class Sizes:
         return facts
 
     def of(self, group: int, rows: int, leaves: tuple[int, ...], facts: Any | None) -> Size:
-        """Return the size of some columns of values of a row group of so many rows.
-
-        Without the `facts` of their pages, what the footer claims is believed: ``likely`` alone counts.
-
-        Raises
-        ------
-        LimitExceeded
-            One row may be larger than the bounds on what is decompressed.
+        """Return the decoded size of some columns of values of a row group with this number of rows.
+        Without the `facts` of their pages, the footer is believed: ``likely`` alone counts.
         """
         chosen = np.array(leaves, np.int64)
         chunks = self._facts[group, chosen]

@@ -16,22 +16,7 @@ _EXPECTED: Final = "a path, a URL, a binary file, or bytes"
 
 
 def open_source(source: Any) -> pa.NativeFile:
-    """Open a source of which any part can be read.
-
-    Parameters
-    ----------
-    source
-        A path, a URL, a file opened for reading in binary mode, or anything with the buffer protocol.
-
-    Raises
-    ------
-    UsageError
-        It is none of these.
-    MissingFile
-        There is no such file.
-    Unsupported
-        pyarrow has no file system for the URL.
-    """
+    """Open a source of which any part can be read."""
     if isinstance(source, str | os.PathLike):
         return _open_path(os.fspath(source))
     if isinstance(source, pa.NativeFile):
@@ -55,28 +40,13 @@ def name_of(source: Any) -> str:
 
 
 def is_url(source: Any) -> bool:
-    """Return whether text names a file by a URL.
-
-    Examples
-    --------
-    >>> is_url("s3://bucket/a.parquet"), is_url("a.parquet")
-    (True, False)
-    """
+    """Return whether text names a file by a URL."""
     return isinstance(source, str) and bool(_URL.match(source)) and not os.path.exists(source)
 
 
 def file_system(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, one of ``pyarrow.fs``, and the path there.
-
-    Parameters
-    ----------
-    url
-        Also as Java writes them: ``file:/x`` for ``file:///x``, and with letters of any script.
-
-    Raises
-    ------
-    Unsupported
-        pyarrow has no such file system.
+    Java's spellings are accepted: ``file:/x`` for ``file:///x``, and letters of any script.
     """
     import pyarrow.fs
 

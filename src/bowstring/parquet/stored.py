@@ -30,28 +30,12 @@ _ORDER: Final = ("metadata", "value")
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema that is written for a schema.
-
-    Examples
-    --------
-    >>> struct = pa.struct([("value", pa.binary_view()), ("metadata", pa.binary())])
-    >>> field = pa.field("v", struct, metadata={"ARROW:extension:name": "arrow.parquet.variant"})
-    >>> stored_schema(pa.schema([field])).field("v").type
-    StructType(struct<metadata: binary not null, value: binary not null>)
-    """
+    """Return the schema that is written for a schema."""
     return pa.schema([_stored_field(field) for field in schema], metadata=schema.metadata)
 
 
 def stored_array(array: Any, field: pa.Field) -> Any:
-    """Return an array as it is written.
-
-    Parameters
-    ----------
-    array
-        A column.
-    field
-        Its field in the stored schema.
-    """
+    """Return an array as it is written."""
     if isinstance(array, VariantArray):
         array = array.storage
     if array.type.equals(field.type) and not holds_variant(field):

@@ -37,38 +37,16 @@ _FIELDS: Final = -1
 
 
 class Field(NamedTuple):
-    """A field of a struct.
-
-    Attributes
-    ----------
-    id
-        Its number.
-    kind
-        Its type in the compact protocol.
-    value
-        An integer, a boolean, the bytes of a binary; for everything else, the bytes of its encoding.
-    """
+    """A field of a struct."""
 
     id: int
-    kind: int
+    kind: int  # its type in the compact protocol
+    # An integer, a boolean, the bytes of a binary; for everything else, the bytes of its encoding.
     value: int | bool | bytes
 
 
 class Reader:
-    """Reads values one after the other; never beyond the bytes, and never deeper than allowed.
-
-    Parameters
-    ----------
-    data
-        The bytes.
-    depth
-        Most structs and lists inside each other.
-
-    Examples
-    --------
-    >>> Reader(bytes([0x15, 0x02, 0x18, 0x01, 0x61, 0x00]), depth=8).struct()
-    [Field(id=1, kind=5, value=1), Field(id=2, kind=8, value=b'a')]
-    """
+    """Reads values one after the other; never beyond the bytes, and never deeper than allowed."""
 
     __slots__ = ("_depth", "_end", "data", "position")
 
@@ -88,13 +66,7 @@ class Reader:
         return found
 
     def header(self, last: int) -> tuple[int, int] | None:
-        """Read the number and the type of a field; ``None`` at the end of the struct.
-
-        Parameters
-        ----------
-        last
-            The number of the field before; 0 where there is none.
-        """
+        """Read the number and the type of a field; ``None`` at the end of the struct."""
         byte = self._byte()
         if byte == 0:
             return None
@@ -122,13 +94,7 @@ class Reader:
         return self.data[begin : self.position]
 
     def list_header(self) -> tuple[int, int]:
-        """Read the number of elements of a list, and their type.
-
-        Raises
-        ------
-        Truncated
-            There are fewer bytes left than elements, each of which takes at least one.
-        """
+        """Read the number of elements of a list, and their type."""
         byte = self._byte()
         size = byte >> 4
         if size == _LONG_LIST:
@@ -285,13 +251,7 @@ class Reader:
 
 
 def encode_struct(fields: Iterable[Field]) -> bytes:
-    """Return the encoding of a struct.
-
-    Examples
-    --------
-    >>> encode_struct([Field(3, I32, -1), Field(20, TRUE, True)]).hex()
-    '3501012800'
-    """
+    """Return the encoding of a struct."""
     out = bytearray()
     last = 0
     for number, kind, value in fields:
@@ -308,13 +268,7 @@ def encode_struct(fields: Iterable[Field]) -> bytes:
 
 
 def encode_list(kind: int, elements: list[bytes]) -> bytes:
-    """Return the encoding of a list whose elements are encoded.
-
-    Examples
-    --------
-    >>> encode_list(STRUCT, [encode_struct([])]).hex()
-    '1c00'
-    """
+    """Return the encoding of a list whose elements are encoded."""
     size = len(elements)
     header = (
         bytes([size << 4 | kind]) if size < _LONG_LIST else bytes([_LONG_LIST << 4 | kind]) + _varint(size)

@@ -33,26 +33,13 @@ _BYTES: Final = "BYTE_ARRAY"
 
 
 class LogicalRow(NamedTuple):
-    """What the specification says about a logical type on a physical type, and what Arrow type it becomes.
+    """What the specification says about a logical type on a physical type, and what Arrow type it becomes."""
 
-    Attributes
-    ----------
-    logical
-        The name with the parameters that decide; empty where there is none.
-    physical
-        What it annotates: a physical type, a group, or any.
-    converted
-        The old spelling, empty where there is none.
-    arrow
-        What it is read as.
-    order
-        How values are compared for statistics: ``signed``, ``unsigned``, or empty where no order is defined.
-    """
-
-    logical: str
-    physical: str
-    converted: str
+    logical: str  # the name with the parameters that decide; empty where there is none
+    physical: str  # what it annotates: a physical type, a group, or any
+    converted: str  # the old spelling, empty where there is none
     arrow: str
+    # How values are compared for statistics: ``signed``, ``unsigned``, or empty where no order is defined.
     order: str
 
 
@@ -107,36 +94,20 @@ _UNITS: Final = {"MILLIS": 1, "MICROS": 2, "NANOS": 3}
 
 
 class Meaning(NamedTuple):
-    """What is to be done about an element so that it keeps its meaning where pyarrow reads the file.
+    """What is to be done about an element so that it keeps its meaning where pyarrow reads the file."""
 
-    Attributes
-    ----------
-    shown
-        What pyarrow is shown instead of it: fields of the element that differ.
-    arrow
-        The Arrow type that its values are made into: ``interval``, ``timestamp``, ``null``, ``decimal``, or empty.
-    mark
-        The logical type that its field is marked with: where Arrow has no type for it.
-    geospatial
-        Its logical type, where it is GEOMETRY or GEOGRAPHY.
-    unsupported
-        Why it cannot be read, empty where it can: all other columns can.
-    warning
-        What the user is told.
-    wide
-        Whether it is a decimal of which values may be longer than pyarrow takes: then its bytes are read.
-    decimal
-        The type of a decimal whose bytes are read.
-    """
-
+    # What pyarrow is shown instead of it: fields of the element that differ.
     shown: tuple[tuple[str, Any], ...] = ()
+    # The Arrow type that its values are made into: ``interval``, ``timestamp``, ``null``, ``decimal``, or
+    # empty.
     arrow: str = ""
-    mark: str = ""
-    geospatial: LogicalType | None = None
-    unsupported: str = ""
+    mark: str = ""  # the logical type that its field is marked with: where Arrow has no type for it
+    geospatial: LogicalType | None = None  # its logical type, where it is GEOMETRY or GEOGRAPHY
+    unsupported: str = ""  # why it cannot be read, empty where it can: all other columns can
     warning: str = ""
+    # Whether it is a decimal of which values may be longer than pyarrow takes: then its bytes are read.
     wide: bool = False
-    decimal: pa.DataType | None = None
+    decimal: pa.DataType | None = None  # the type of a decimal whose bytes are read
 
 
 PLAIN: Final = (("logical", None), ("converted", None))
@@ -144,13 +115,7 @@ PLAIN: Final = (("logical", None), ("converted", None))
 
 
 def simple_type(name: str) -> LogicalType:
-    """Return a logical type without parameters.
-
-    Examples
-    --------
-    >>> str(simple_type("BSON"))
-    'BSON'
-    """
+    """Return a logical type without parameters."""
     return LogicalType(_IDS[name])
 
 
@@ -160,13 +125,7 @@ def decimal_type(precision: int, scale: int) -> LogicalType:
 
 
 def time_type(name: str, unit: str, *, utc: bool) -> LogicalType:
-    """Return a TIME or TIMESTAMP.
-
-    Examples
-    --------
-    >>> str(time_type("TIME", "MICROS", utc=True))
-    'TIME(MICROS, UTC)'
-    """
+    """Return a TIME or TIMESTAMP."""
     inside = encode_struct([Field(_UNITS[unit], STRUCT, encode_struct([]))])
     return LogicalType(_IDS[name], (Field(1, TRUE if utc else FALSE, utc), Field(2, STRUCT, inside)))
 
@@ -191,31 +150,13 @@ def _row_of(name: str, physical: str) -> LogicalRow | None:
 
 
 def converted_of(logical: LogicalType) -> int | None:
-    """Return the old spelling that writers must add to a logical type (*Forward compatibility*).
-
-    Examples
-    --------
-    >>> CONVERTED[converted_of(time_type("TIME", "MICROS", utc=False))]
-    'TIME_MICROS'
-    """
+    """Return the old spelling that writers must add to a logical type (*Forward compatibility*)."""
     found = next((row for row in LOGICAL_TYPES if row.logical == _name_in_table(logical)), None)
     return CONVERTED.index(found.converted) if found is not None and found.converted else None
 
 
 def logical_of(element: SchemaElement) -> LogicalType | None:
-    """Return the logical type of an element; also of an old spelling (*Backward compatibility*).
-
-    Returns
-    -------
-    LogicalType or None
-        None where there is none; INTERVAL and a converted type of no known number have no other spelling.
-
-    Examples
-    --------
-    >>> from bowstring.parquet.footer import SchemaElement
-    >>> str(logical_of(SchemaElement("t", physical=2, converted=CONVERTED.index("TIMESTAMP_MICROS"))))
-    'TIMESTAMP(MICROS, UTC)'
-    """
+    """Return the logical type of an element, if any; also of an old spelling (*Backward compatibility*)."""
     if element.declared is not None or element.converted is None:
         return element.declared
     name = CONVERTED[element.converted] if 0 <= element.converted < len(CONVERTED) else ""
@@ -241,17 +182,7 @@ def _with_parameters(text: str) -> LogicalType:
 
 
 def has_order(element: SchemaElement) -> bool:
-    """Return whether the values of a column have an order, so that statistics may bound them.
-
-    Examples
-    --------
-    >>> from bowstring.parquet.footer import SchemaElement
-    >>> (
-    ...     has_order(SchemaElement("i", physical=7, length=12, converted=INTERVAL)),
-    ...     has_order(SchemaElement("n", 2)),
-    ... )
-    (False, True)
-    """
+    """Return whether the values of a column have an order, so that statistics may bound them."""
     if element.physical == INT96 or (element.declared is None and element.converted == INTERVAL):
         return False
     logical = logical_of(element)
@@ -262,13 +193,7 @@ def has_order(element: SchemaElement) -> bool:
 
 
 def meaning_of(element: SchemaElement) -> Meaning | None:
-    """Return what an element means beyond what pyarrow makes of it; ``None`` where that is all.
-
-    Raises
-    ------
-    InvalidMetadata
-        The logical type may not annotate this physical type, or its parameters are none.
-    """
+    """Return what an element means beyond what pyarrow makes of it; ``None`` where that is all."""
     if element.logical is None and element.converted is None:
         return (
             Meaning(arrow="timestamp", shown=(("physical", 7), ("length", 12)))

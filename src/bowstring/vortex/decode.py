@@ -63,22 +63,7 @@ def _kept_message(data: bytes, name: str) -> Message:
 
 
 class Decoder:
-    """Decodes nodes of one body on the device where it lies.
-
-    Parameters
-    ----------
-    body
-    limits
-        ``decompressed_bytes``, ``decompression_ratio`` and ``decompression_floor`` bound what is allocated.
-
-    Attributes
-    ----------
-    device, xp
-        Where everything is.
-    limits
-    faults
-        What kernels note in; looked at by :meth:`finish`.
-    """
+    """Decodes nodes of one body on the device where it lies."""
 
     def __init__(self, body: Body, limits: Limits) -> None:
         import bowstring.vortex.encodings  # noqa: F401  registers the rules, which import this module
@@ -90,27 +75,11 @@ class Decoder:
         ratio = int(limits.decompression_ratio * body.buffer.nbytes)
         self._whole = body.buffer.array()
         self._address = body.buffer.address
-        self.faults = new_faults(self._whole)
+        self.faults = new_faults(self._whole)  # what kernels note in; looked at by `finish`
         self._room = min(limits.decompressed_bytes, max(limits.decompression_floor, ratio))
 
     def decode(self, node: ArrayNode, dtype: DType, rows: int) -> Values:
-        """Return the values of a node.
-
-        Parameters
-        ----------
-        node
-        dtype, rows
-            Type and length, as the rule of the node above has them.
-
-        Raises
-        ------
-        Unsupported
-            The encoding is not known; the message names it.
-        InvalidData
-            The node or its buffers are not what the rule says.
-        LimitExceeded
-            The values would be too large.
-        """
+        """Return the values of a node."""
         rule = _RULES.get(node.encoding)
         if rule is None:
             raise Unsupported(
@@ -122,13 +91,7 @@ class Decoder:
         return rule(self, node, dtype, rows)
 
     def finish(self, where: str) -> None:
-        """Raise what kernels noted while they decoded a column: one read by the host.
-
-        Raises
-        ------
-        InvalidBody
-            A code, an index or an offset points outside, or the like.
-        """
+        """Raise what kernels noted while they decoded a column: one read by the host."""
         check_faults(self.device.to_host(self.faults), where)
 
     # What rules ask for
@@ -152,13 +115,8 @@ class Decoder:
         return _kept_message(node.metadata, node.encoding)
 
     def ptype(self, node: ArrayNode, number: int, *, kinds: str = "u") -> DType:
-        """Return a primitive type by its number in metadata; absent means ``u8``.
-
-        Parameters
-        ----------
-        kinds
-            Which it may be, as NumPy's letters: unsigned ``u``, signed ``i``, floating-point ``f``.
-        """
+        """Return a primitive type by its number in metadata; absent means ``u8``."""
+        # kinds: those allowed, as letters of NumPy: u unsigned, i signed, f floating-point
         if number >= len(PTYPES) or PTYPES[number].kind not in kinds:
             raise InvalidMetadata(
                 "metadata name a physical type that cannot be here", found=number, where=node.encoding
@@ -166,13 +124,7 @@ class Decoder:
         return numbered(number)
 
     def allocate(self, nbytes: int) -> None:
-        """Count memory that is about to be allocated.
-
-        Raises
-        ------
-        LimitExceeded
-            It is too much for the size of the message.
-        """
+        """Count memory that is about to be allocated."""
         self._room -= nbytes
         if self._room < 0:
             raise LimitExceeded(
@@ -184,22 +136,8 @@ class Decoder:
             )
 
     def buffer(self, node: ArrayNode, at: int, dtype: Any = np.uint8, count: int | None = None) -> Any:
-        """Return one of the node's own buffers as an array.
-
-        Parameters
-        ----------
-        at
-            Which one.
-        dtype
-            Of the elements; a buffer that is not aligned to their size is copied.
-        count
-            How many elements there must be; more are left out. By default all.
-
-        Raises
-        ------
-        InvalidBody
-            It is not there, or too short.
-        """
+        """Return one of the node's own buffers as an array; it is copied where it is not aligned to `dtype`."""
+        # count: how many elements there must be, more are left out; all by default
         size = np.dtype(dtype).itemsize
         if not 0 <= at < len(node.buffers):
             raise InvalidBody(
@@ -224,13 +162,7 @@ class Decoder:
         return raw if size == 1 and dtype is np.uint8 else raw.view(dtype)
 
     def child(self, node: ArrayNode, at: int, dtype: DType, rows: int) -> Values:
-        """Return the values of a child.
-
-        Raises
-        ------
-        InvalidMetadata
-            It is not there.
-        """
+        """Return the values of a child."""
         if not 0 <= at < len(node.children):
             raise InvalidMetadata(
                 "a node lacks a child", expected=f"child {at}", found=len(node.children), where=node.encoding
@@ -271,13 +203,7 @@ class Decoder:
             )
 
     def check_below(self, array: Any, bound: int, what: str) -> None:
-        """Refuse integers below 0 and those that reach a bound: one read by the host.
-
-        Raises
-        ------
-        InvalidBody
-            There is one.
-        """
+        """Refuse integers below 0 and those that reach a bound: one read by the host."""
         if len(array) and self.any((array < 0) | (array >= bound)):
             raise InvalidBody(f"{what} point outside", expected=f"0 to {bound - 1}")
 

@@ -51,35 +51,19 @@ class Kind(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DType:
-    """A logical type.
-
-    Attributes
-    ----------
-    kind
-    nullable
-        Of an extension, that of its storage.
-    ptype
-        Of a primitive type: its number, an index into :data:`PTYPES`.
-    precision, scale
-        Of a decimal.
-    names
-        Of the fields of a struct.
-    children
-        Types of the fields of a struct; of the elements of a list; the storage of an extension.
-    size
-        Elements of each list of a fixed size.
-    id, metadata
-        Of an extension.
-    """
+    """A logical type."""
 
     kind: Kind
-    nullable: bool = False
-    ptype: int = 0
+    nullable: bool = False  # of an extension, that of its storage
+    ptype: int = 0  # of a primitive type: its number, an index into `PTYPES`
+    # precision, scale: of a decimal
     precision: int = 0
     scale: int = 0
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the fields of a struct
+    # Types of the fields of a struct; of the elements of a list; the storage of an extension.
     children: tuple[DType, ...] = ()
-    size: int = 0
+    size: int = 0  # elements of each list of a fixed size
+    # id, metadata: of an extension
     id: str = ""
     metadata: bytes = b""
 
@@ -113,13 +97,7 @@ BOOL: Final = DType(Kind.BOOL)
 
 
 def primitive(name: str, nullable: bool = False) -> DType:
-    """Return a primitive type by its name in NumPy.
-
-    Examples
-    --------
-    >>> str(primitive("u2"))
-    'u16'
-    """
+    """Return a primitive type by its name in NumPy."""
     return numbered(PTYPES.index(np.dtype(f"<{name}")), nullable)
 
 
@@ -151,18 +129,7 @@ def _text(dtype: DType) -> str:
 
 
 def to_schema(dtype: DType) -> pa.Schema:
-    """Return the schema of batches of a type: its fields, or one column ``c`` where it is no struct or may be null.
-
-    Raises
-    ------
-    Unsupported
-        Arrow has no such type.
-
-    Examples
-    --------
-    >>> to_schema(primitive("f8", nullable=True))
-    c: double
-    """
+    """Return the schema of batches of a type: its fields, or one column ``c`` if not a struct, or nullable."""
     if dtype.kind is Kind.STRUCT and not dtype.nullable:
         return pa.schema(list(map(to_field, dtype.names, dtype.children)))
     return pa.schema([to_field(COLUMN, dtype)])
@@ -210,13 +177,7 @@ _SIMPLE: Final = {
 
 
 def decoded_name(text: bytes) -> str:
-    """Return a name that is stored as UTF-8.
-
-    Raises
-    ------
-    InvalidMetadata
-        It is not.
-    """
+    """Return a name that is stored as UTF-8."""
     try:
         return text.decode()
     except UnicodeDecodeError as error:
@@ -224,13 +185,7 @@ def decoded_name(text: bytes) -> str:
 
 
 def known(dtype: DType) -> pa.DataType | None:
-    """Return the Arrow type of a date, a time, a timestamp or a UUID; ``None`` for other extensions.
-
-    Raises
-    ------
-    InvalidMetadata
-        Its metadata or its storage is not that of such a type.
-    """
+    """Return the Arrow type of a date, a time, a timestamp or a UUID; ``None`` for other extensions."""
     metadata, storage = dtype.metadata, dtype.children[0]
     if dtype.id == _UUID and storage == _uuid_storage(storage.nullable):
         return pa.uuid()  # its metadata may have a version, which Arrow does not keep
@@ -273,31 +228,14 @@ def is_timestamp(dtype: DType) -> bool:
 
 
 def units_per_second(dtype: DType) -> int:
-    """Return how many units of a timestamp are a second.
-
-    Raises
-    ------
-    InvalidMetadata
-        The type is no timestamp.
-    """
+    """Return how many units of a timestamp are a second."""
     if not is_timestamp(dtype):
         raise InvalidMetadata("parts of a date and time make a timestamp only", found=str(dtype))
     return int(10 ** (9 - 3 * dtype.metadata[0]))
 
 
 def of_schema(schema: pa.Schema) -> DType:
-    """Return the type of a stream with the columns of a schema.
-
-    Raises
-    ------
-    Unsupported
-        Vortex has no type for a column; the message names it.
-
-    Examples
-    --------
-    >>> str(of_schema(pa.schema({"a": pa.int64(), "b": pa.string()})))
-    '{a=i64?, b=utf8?}'
-    """
+    """Return the type of a stream with the columns of a schema."""
     return DType(Kind.STRUCT, names=tuple(schema.names), children=tuple(map(of_arrow, schema)))
 
 

@@ -114,15 +114,7 @@ def is_messages(schema: pa.Schema) -> bool:
 
 
 def messages_dtype(schema: pa.Schema, limits: Limits | None = None) -> DType:
-    """Return the type of the encoded batches in batches of a schema.
-
-    Raises
-    ------
-    UsageError
-        They are none.
-    InvalidMetadata
-        Their type is malformed.
-    """
+    """Return the type of the encoded batches in batches of a schema."""
     limits = limits_or_default(limits)
     if not is_messages(schema) or schema.field(0).type != pa.large_binary():
         raise UsageError(

@@ -38,43 +38,18 @@ class MessageKind(enum.IntEnum):
 
 
 class Message(NamedTuple):
-    """The header of a message.
-
-    Attributes
-    ----------
-    kind
-    body_size
-        Bytes of the body, which follows.
-    row_count
-        Of an array.
-    encodings
-        The encodings that an array uses; its nodes name them by their position here.
-    alignment
-        Bytes at a multiple of which the body of a buffer message has to lie.
-    """
+    """The header of a message."""
 
     kind: MessageKind
-    body_size: int
+    body_size: int  # bytes of the body, which follows
     row_count: int = 0
+    # The encodings that an array uses; its nodes name them by their position here.
     encodings: tuple[str, ...] = ()
-    alignment: int = 1
+    alignment: int = 1  # bytes at a multiple of which the body of a buffer message has to lie
 
 
 def decode_message(data: bytes) -> Message:
-    """Return the header that a flatbuffer ``Message`` holds.
-
-    Raises
-    ------
-    InvalidMetadata
-        It is none.
-    Unsupported
-        Its version is not V0, or its kind is not known.
-
-    Examples
-    --------
-    >>> decode_message(encode_message(Message(MessageKind.DTYPE, 40))[4:]).body_size
-    40
-    """
+    """Return the header that a flatbuffer ``Message`` holds."""
     tables = Tables(data)
     root = follow(data, len(data), 0, "Message")
     version, kind, header, size, *_ = tables.slots(root, "Message")
@@ -106,13 +81,7 @@ def decode_message(data: bytes) -> Message:
 
 
 def alignment_of(exponent: int) -> int:
-    """Return the bytes of an alignment, of which the exponent is given.
-
-    Raises
-    ------
-    InvalidMetadata
-        It is more than 64 KiB.
-    """
+    """Return the bytes of an alignment, of which the exponent is given."""
     if exponent > _LARGEST_EXPONENT:
         raise InvalidMetadata(
             "an alignment is too large", expected=f"2^{_LARGEST_EXPONENT} at most", found=f"2^{exponent}"
@@ -147,26 +116,7 @@ def encode_message(message: Message) -> bytes:
 
 
 class MessageReader:
-    """Reads the messages of a source one after the other, whatever they are.
-
-    Parameters
-    ----------
-    source
-        A path (which is memory-mapped), anything with the buffer protocol, a ``Buffer`` on any device, or a binary
-        file.
-    limits
-        ``metadata_bytes`` bounds a header and ``message_bytes`` a body.
-    sentinel
-        Four bytes that end the stream where they stand in the place of the length of a message; an application may
-        have chosen some. By default the end of the source is the end.
-
-    Examples
-    --------
-    >>> data = encode_message(Message(MessageKind.BUFFER, 3)) + b"abc"
-    >>> message, body = MessageReader(data).read()
-    >>> message.kind.name, bytes(body.to_host())
-    ('BUFFER', b'abc')
-    """
+    """Reads the messages of a source one after the other, whatever they are."""
 
     def __init__(
         self, source: Any, *, limits: Limits = DEFAULT_LIMITS, sentinel: bytes | None = None
@@ -178,19 +128,7 @@ class MessageReader:
         self._sentinel = sentinel
 
     def read(self) -> tuple[Message, Buffer] | None:
-        """Return the header and the body of the next message, or ``None`` at the end.
-
-        Raises
-        ------
-        Truncated
-            The source ends inside a message.
-        InvalidMetadata
-            The header is none.
-        LimitExceeded
-            Header or body are too large.
-        Unsupported
-            The message has a later version or an unknown kind.
-        """
+        """Return the header and the body of the next message, or ``None`` at the end."""
         source = self._source
         position = source.position
         prefix = source.read(_PREFIX.size)

@@ -32,38 +32,18 @@ _UNKNOWN: Final = "unknown encoding"
 
 
 class ArrayNode(NamedTuple):
-    """A node of an encoded array.
-
-    Attributes
-    ----------
-    encoding
-        The id of the encoding.
-    metadata
-        What the encoding needs to know; most often a message of protocol buffers.
-    buffers
-        Which buffers of the body are the node's own.
-    children
-    stats
-        Where the flatbuffer has its statistics, or -1 where it has none; see :func:`exact_stats`.
-    """
+    """A node of an encoded array."""
 
     encoding: str
-    metadata: bytes = b""
-    buffers: tuple[int, ...] = ()
+    metadata: bytes = b""  # what the encoding needs to know; most often a message of protocol buffers
+    buffers: tuple[int, ...] = ()  # which buffers of the body are the node's own
     children: tuple[ArrayNode, ...] = ()
-    stats: int = -1
+    stats: int = -1  # where the flatbuffer has its statistics, or -1 where it has none; see `exact_stats`
 
 
 def exact_stats(tables: Tables, node: ArrayNode) -> dict[str, bytes | bool]:
-    """Return what the writer declares as exact about a node.
-
-    These are ``min``, ``max`` and ``sum`` as encoded scalars, ``is_sorted``, ``is_strict_sorted`` and
-    ``is_constant``: hints, which no value depends on.
-
-    Raises
-    ------
-    InvalidMetadata
-        They are malformed.
+    """Return the statistics that the writer declares as exact about a node.
+    They are hints (``min`` and ``max`` as encoded scalars, ``is_sorted`` …): no value depends on them.
     """
     if node.stats < 0:
         return {}
@@ -98,30 +78,8 @@ class Body(NamedTuple):
     flatbuffer: bytes
 
     def array(self, index: int, whole: Any, limits: Limits, nbytes: int | None, most: int) -> Any:
-        """Return the bytes of a buffer as an array of uint8 of the body's device, decompressed where they must be.
-
-        Parameters
-        ----------
-        index
-            Which buffer.
-        whole
-            All bytes of the body, as an array of its device.
-        limits
-            Bounds on decompression.
-        nbytes
-            How many bytes the encoding's rule says that there are, where it says so.
-        most
-            How many bytes may be decompressed at most, where it does not.
-
-        Raises
-        ------
-        InvalidBody
-            There is no such buffer, or it does not hold so many bytes.
-        Unsupported
-            It is compressed otherwise than by LZ4.
-        LimitExceeded
-            It would be too large.
-        """
+        """Return the bytes of a buffer as an array of uint8 of the body's device, decompressed if needed."""
+        # whole: all bytes of the body; nbytes: the exact size if the encoding's rule says it; most: else a bound
         if index >= len(self.stored):
             raise InvalidBody("a node names a buffer that is not there", found=index)
         stored = self.stored[index]
@@ -163,15 +121,7 @@ class Body(NamedTuple):
 
 
 def read_body(message: Message, body: Buffer, limits: Limits) -> Body:
-    """Take the body of an array message apart. Only its end is copied to the host.
-
-    Raises
-    ------
-    InvalidData
-        It is malformed, or too short.
-    LimitExceeded
-        Its nodes are too many, or nest too deeply.
-    """
+    """Take the body of an array message apart. Only its end is copied to the host."""
     if body.nbytes < _SUFFIX.size:
         raise Truncated("the body of an array is too short", expected="4 bytes", found=body.nbytes)
     (size,) = _SUFFIX.unpack(bytes(body.slice(body.nbytes - _SUFFIX.size, _SUFFIX.size).to_host()))
@@ -255,20 +205,11 @@ class _Nodes:
 
 
 class Piece(NamedTuple):
-    """An encoded array that is to be written: a node with its own buffers.
-
-    Attributes
-    ----------
-    encoding
-        The id of the encoding.
-    metadata
-    buffers
-        Anything with the buffer protocol, and the alignment in bytes that readers give it.
-    children
-    """
+    """An encoded array that is to be written: a node with its own buffers."""
 
     encoding: str
     metadata: bytes = b""
+    # Anything with the buffer protocol, and the alignment in bytes that readers give it.
     buffers: tuple[tuple[Any, int], ...] = ()
     children: tuple[Piece, ...] = ()
 

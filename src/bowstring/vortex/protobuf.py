@@ -25,43 +25,15 @@ _MOST_FIELD: Final = (1 << 29) - 1
 
 
 class Field(NamedTuple):
-    """One field of a message, as it stands there.
-
-    Attributes
-    ----------
-    number
-    wire
-        ``VARINT``, ``FIXED32``, ``FIXED64`` or ``BYTES``.
-    value
-        Unsigned, of at most 64 bits; the bytes of a string, a message or packed numbers.
-    """
+    """One field of a message, as it stands there."""
 
     number: int
-    wire: int
-    value: int | bytes
+    wire: int  # ``VARINT``, ``FIXED32``, ``FIXED64`` or ``BYTES``
+    value: int | bytes  # unsigned, of at most 64 bits; the bytes of a string, a message or packed numbers
 
 
 class Message:
-    r"""The fields of one message. Of a field that is there twice the last one counts, as the format wants it.
-
-    Parameters
-    ----------
-    data
-        All bytes of the message.
-    where
-        What it is, for errors.
-
-    Raises
-    ------
-    InvalidMetadata
-        The bytes are not a message.
-
-    Examples
-    --------
-    >>> message = Message(b"\x08\x07\x12\x01a", "an example")
-    >>> message.uint(1), message.blob(2), message.optional(3)
-    (7, b'a', None)
-    """
+    """The fields of one message. Of a field that is there twice the last one counts, as the format wants it."""
 
     __slots__ = ("_where", "fields")
 
@@ -169,35 +141,17 @@ class Message:
 
 
 def unzigzag(number: int) -> int:
-    """Return the signed integer of a ``sint64``.
-
-    Examples
-    --------
-    >>> unzigzag(3), unzigzag(4)
-    (-2, 2)
-    """
+    """Return the signed integer of a ``sint64``."""
     return (number >> 1) ^ -(number & 1)
 
 
 def zigzag(number: int) -> int:
-    """Return a signed integer as a ``sint64`` stores it.
-
-    Examples
-    --------
-    >>> zigzag(-2), zigzag(2)
-    (3, 4)
-    """
+    """Return a signed integer as a ``sint64`` stores it."""
     return ((number << 1) ^ (number >> 63)) & (_UINT64 - 1)
 
 
 def encode(fields: Iterable[tuple[int, int, int | bytes]]) -> bytes:
-    """Return the encoding of a message: number, type and value of each field, in this order.
-
-    Examples
-    --------
-    >>> encode([(1, VARINT, 300), (2, BYTES, b"a")]).hex()
-    '08ac02120161'
-    """
+    """Return the encoding of a message: number, type and value of each field, in this order."""
     out = bytearray()
     for number, wire, value in fields:
         out += _varint(number << 3 | wire)

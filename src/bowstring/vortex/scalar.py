@@ -40,29 +40,9 @@ _FLOATS: Final = {
 
 
 def decode_scalar(data: bytes, dtype: DType, depth: int = 64) -> Scalar:
-    r"""Return the scalar of a type that is encoded as ``ScalarValue``.
+    """Return the scalar of a type that is encoded as ``ScalarValue``.
 
     Integers wrap to the width of the type: older writers stored unsigned ones as signed, and the other way round.
-
-    Parameters
-    ----------
-    data
-        All bytes of the message.
-    dtype
-        What it is a value of.
-    depth
-        Most lists inside each other.
-
-    Raises
-    ------
-    InvalidMetadata
-        It is none, or not a value of the type.
-
-    Examples
-    --------
-    >>> from bowstring.vortex.dtype import primitive
-    >>> decode_scalar(bytes([0x18, 0x03]), primitive("i4"))
-    -2
     """
     dtype = dtype.storage
     fields = Message(data, "a scalar").fields
@@ -135,14 +115,7 @@ def _bits(number: int, wire: int, value: int, dtype: DType) -> int:
 
 
 def encode_scalar(value: Scalar, dtype: DType) -> bytes:
-    """Return the encoding of a scalar of a type.
-
-    Examples
-    --------
-    >>> from bowstring.vortex.dtype import primitive
-    >>> encode_scalar(-2, primitive("i4")).hex()
-    '1803'
-    """
+    """Return the encoding of a scalar of a type."""
     dtype = dtype.storage
     kind = dtype.kind
     if value is None:

@@ -17,23 +17,7 @@ _WIDE_DECIMAL: Final = 76
 
 
 def decode_dtype(data: bytes, limits: Limits = DEFAULT_LIMITS) -> DType:
-    """Return the type that a flatbuffer describes.
-
-    Raises
-    ------
-    InvalidMetadata
-        It is not such a flatbuffer, or a type that cannot be.
-    Unsupported
-        It has a type that is not known here; the message names it.
-    LimitExceeded
-        It nests deeper than ``Limits.depth`` or has more fields than ``Limits.columns``.
-
-    Examples
-    --------
-    >>> from bowstring.vortex.dtype import primitive
-    >>> str(decode_dtype(encode_dtype(primitive("i4", nullable=True))))
-    'i32?'
-    """
+    """Return the type that a flatbuffer describes."""
     root = follow(data, len(data), 0, "DType")
     return _Reader(data, limits).read(root, 1)
 

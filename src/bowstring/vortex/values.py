@@ -1,20 +1,4 @@
-"""Decoded values: arrays of a device in the form that Arrow has, and what is made of them.
-
-========== ===================================================================
-kind       arrays
-========== ===================================================================
-NULL       none
-BOOL       a bitmap of uint8, beginning with its first bit
-PRIMITIVE  the values
-DECIMAL    int64, two words of each value up to 38 digits, four above
-UTF8       views, two words of uint64 each, then the data buffers as uint8
-BINARY     the same
-LIST       offsets, int32, one more than there are rows; one child
-STRUCT     none; a child for each field
-========== ===================================================================
-
-A list of a fixed size has one child. An extension is what its storage is.
-"""
+"""Decoded values: arrays of a device in Arrow's form, and operations on them."""
 
 from __future__ import annotations
 
@@ -52,19 +36,17 @@ _MOST_CODE: Final = (1 << 32) - 1
 
 
 class Values(NamedTuple):
-    """Decoded values.
+    """Decoded values; an extension has the dtype and the arrays of its storage."""
 
-    Attributes
-    ----------
-    dtype
-        The storage of an extension.
-    length
-    validity : array of uint8, or None
-        A bitmap that begins with its first bit; ``None`` where nothing is null.
-    arrays
-        As the table above says.
-    children
-    """
+    # Kind       arrays
+    # NULL       none
+    # BOOL       a bitmap of uint8, beginning with its first bit
+    # PRIMITIVE  the values
+    # DECIMAL    int64, two words of each value up to 38 digits, four above
+    # UTF8       views, two words of uint64 each, then the data buffers as uint8; BINARY the same
+    # LIST       offsets, int32, one more than there are rows; one child. Of a fixed size: one child only
+    # STRUCT     none; a child for each field
+    # Validity is a bitmap of uint8 that begins with its first bit; `None` where nothing is null.
 
     dtype: DType
     length: int
@@ -206,17 +188,8 @@ def _nested(scalars: Sequence[Any], dtype: DType, device: Device) -> Values:
 
 
 def take(values: Values, codes: Any, validity: Any | None, faults: Any) -> Values:
-    """Return the values that codes stand for, null where a bitmap says so; the codes of null rows may be any.
-
-    Parameters
-    ----------
-    codes : array of integers
-        Positions in the values.
-    validity
-        Of the codes.
-    faults
-        Where a code that stands for nothing is noted; see :func:`bowstring.kernels.vortex.faults.check_faults`.
-    """
+    """Return the values that codes stand for, null where a bitmap says so; the codes of null rows may be any."""
+    # codes: integers, positions in the values; validity: of the codes; faults: gets codes that are out of range
     count, dtype, kind = len(codes), values.dtype, values.dtype.kind
     if values.length > _MOST_CODE:
         raise Unsupported("rows at other places of a longer array", expected=f"at most {_MOST_CODE} values")
@@ -275,13 +248,8 @@ def _ones(count: int, beside: Any) -> Any:
 def lists_of(
     dtype: DType, starts: Any, sizes: Any, validity: Any | None, elements: Values, faults: Any
 ) -> Values:
-    """Return lists whose elements lie anywhere, one list behind the other.
-
-    Parameters
-    ----------
-    starts, sizes : array of int64
-        Where each list begins in the elements and how many there are; checked already.
-    """
+    """Return lists whose elements lie anywhere, one list behind the other."""
+    # starts, sizes: int64, checked before
     offsets = decode_text.offsets_of(sizes)
     total = last_of(offsets)
     check_offsets(total)
@@ -297,13 +265,7 @@ def lists_of(
 
 
 def check_offsets(elements: int) -> None:
-    """Refuse lists that Arrow's offsets of 32 bits cannot count.
-
-    Raises
-    ------
-    Unsupported
-        There are too many.
-    """
+    """Refuse lists that Arrow's offsets of 32 bits cannot count."""
     if elements > _MOST_OFFSET:
         raise Unsupported(
             "lists with more elements in one batch", expected="at most 2,147,483,647", found=elements

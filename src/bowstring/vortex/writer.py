@@ -210,13 +210,7 @@ class VortexWriter(FileWriter):
 
 
 def pieces_of(batch: Batch, dtype: DType) -> list[Piece]:
-    """Return the columns of a compact batch on the host in canonical encodings, over the same memory.
-
-    Parameters
-    ----------
-    dtype
-        The struct of the columns.
-    """
+    """Return the columns of a compact batch on the host in canonical encodings, over the same memory."""
     writer = _Columns(batch)
     columns = zip(batch.layout.columns, dtype.children, strict=True)
     return [writer.node(index, inner) for index, inner in columns]

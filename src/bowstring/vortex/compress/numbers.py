@@ -21,32 +21,17 @@ _BLOCKS: Final = 64
 
 
 class Plan(NamedTuple):
-    """A way to encode an array.
+    """A way to encode an array."""
 
-    Attributes
-    ----------
-    nbytes
-        About how many bytes it takes.
-    build
-        Encodes.
-    """
-
-    nbytes: float
+    nbytes: float  # about how many bytes it takes
     build: Callable[[], Piece]
 
 
 class Numbers:
-    """Numbers of one physical type, some of which may be null.
-
-    Parameters
-    ----------
-    values : numpy.ndarray
-        One for each row; anything where it is null.
-    valid : numpy.ndarray of bool, optional
-        Which rows are not null; by default all.
-    """
+    """Numbers of one physical type, some of which may be null: `values` there may be anything."""
 
     def __init__(self, values: Any, valid: Any | None = None) -> None:
+        # values: one for each row; valid: an array of bool, by default all
         self.values = values
         self.valid = None if valid is None or bool(valid.all()) else valid
 

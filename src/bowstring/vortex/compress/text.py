@@ -67,14 +67,7 @@ class _Texts:
 
 
 def compressed_text(array: Any, dtype: DType, depth: int = DEPTH) -> Piece:
-    """Return text or binary in the encoding that takes the fewest bytes.
-
-    Parameters
-    ----------
-    array : pyarrow.BinaryArray or pyarrow.LargeBinaryArray
-    dtype
-        Its type in Vortex.
-    """
+    """Return text or binary in the encoding that takes the fewest bytes."""
     return _plan(array, dtype, depth).build()
 
 

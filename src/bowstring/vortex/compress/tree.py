@@ -20,15 +20,7 @@ if TYPE_CHECKING:
 
 
 def compressed(piece: Piece, dtype: DType, rows: int) -> Piece:
-    """Return an array in the encodings that take the fewest bytes: itself where none takes fewer.
-
-    Parameters
-    ----------
-    piece
-        In canonical encodings, or as dictionary or runs, over memory of the host.
-    dtype, rows
-        Its type, and how many values it has.
-    """
+    """Return an array in the encodings that take the fewest bytes: itself where none takes fewer."""
     found = _RULES[piece.encoding](piece, dtype, rows)
     return found if found.nbytes < piece.nbytes else piece
 

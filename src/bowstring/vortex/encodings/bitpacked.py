@@ -33,41 +33,21 @@ _PLAIN: Final = Adjustment()
 
 
 class Patches(NamedTuple):
-    """Values that an encoding could not hold, and where they belong.
+    """Values that an encoding could not hold, and where they belong."""
 
-    Attributes
-    ----------
-    indices : array of unsigned integers
-        Rows, more by `offset`.
-    values
-    offset
-    children
-        How many children of the node they are.
-    """
-
-    indices: Any
+    indices: Any  # array of unsigned integers; rows, more by `offset`
     values: Values
     offset: int
-    children: int
+    children: int  # how many children of the node they are
 
 
 def patches_of(
     decoder: Decoder, node: ArrayNode, data: bytes | None, at: int, dtype: DType
 ) -> Patches | None:
-    """Return the patches of a node, or ``None`` where its metadata name none.
-
-    Metadata: 1 number, 2 offset, 3 type of the indices, 4 number and 5 type of the offsets of chunks, 6 offset
-    within a chunk. Children: indices; values; where 5 is there, the offsets of chunks, which are not looked at.
-
-    Parameters
-    ----------
-    data
-        The metadata ``PatchesMetadata``.
-    at
-        Which child the indices are.
-    dtype
-        Of the values.
-    """
+    """Return the patches of a node, or ``None`` where its metadata name none."""
+    # Metadata: 1 number, 2 offset, 3 type of the indices, 4 number and 5 type of the offsets of chunks, 6
+    # offset within a chunk. Children: indices; values; where 5 is there, the offsets of chunks, which are
+    # not looked at.
     if data is None:
         return None
     message = Message(data, f"the patches of {node.encoding}")
@@ -95,22 +75,19 @@ def patched_validity(decoder: Decoder, validity: Any | None, rows: int, patches:
 
 @encoding(_PACKED)
 def packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Integers of a fixed number of bits, in chunks of 1,024 in the order of FastLanes.
-
-    Metadata: 1 bits of each integer, 2 how many integers come before the first row, below 1,024, 3 patches.
-    Buffers: the chunks, each of 128 bytes for each bit. Children: those of the patches; validity, or none.
-    """
+    """Integers of a fixed number of bits, in chunks of 1,024 in the order of FastLanes."""
+    # Metadata: 1 bits of each integer, 2 how many integers come before the first row, below 1,024, 3
+    # patches. Buffers: the chunks, each of 128 bytes for each bit. Children: those of the patches;
+    # validity, or none.
     return _packed(decoder, node, dtype, rows, _PLAIN)
 
 
 @encoding(_PACKED2)
 def packed_by_chunk(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Bit-packed integers whose number of bits differs from chunk to chunk.
-
-    Metadata: 1 how many integers come before the first row, 2 type of the offsets, 3 patches. Buffers: the chunks.
-    Children: those of the patches; validity, or none; last the offsets, in bytes, at which each chunk begins and
-    the last one ends.
-    """
+    """Bit-packed integers whose number of bits differs from chunk to chunk."""
+    # Metadata: 1 how many integers come before the first row, 2 type of the offsets, 3 patches. Buffers:
+    # the chunks. Children: those of the patches; validity, or none; last the offsets, in bytes, at which
+    # each chunk begins and the last one ends.
     return _packed(decoder, node, dtype, rows, _PLAIN)
 
 
@@ -191,12 +168,8 @@ def zigzag(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
 
 
 def integers(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, after: Adjustment) -> Values:
-    """Return the integers of a node, adjusted: in one launch with the unpacking, where the order allows it.
-
-    Parameters
-    ----------
-    after
-        What is done with them; with exponents the result is floating-point.
+    """Return the integers of a node, adjusted in the launch that unpacks them where the order allows it.
+    With exponents in `after`, the result is floating-point.
     """
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     name = node.encoding
@@ -290,12 +263,11 @@ def _check_integers(node: ArrayNode, dtype: DType) -> None:
 
 @encoding("fastlanes.delta")
 def delta(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Differences between integers of the same lane, in chunks of 1,024 in the transposed order of FastLanes.
-
-    Metadata: 1 number of differences, 2 how many integers come before the first row, below 1,024. Children: what
-    the lanes of each chunk begin with; the differences; validity, or none. Writers up to 0.76 keep the validity in
-    the differences, and a last chunk of fewer than 1,024 in its plain order, with one value that it begins with.
-    """
+    """Differences between integers of the same lane, in chunks of 1,024 in the transposed order of FastLanes."""
+    # Metadata: 1 number of differences, 2 how many integers come before the first row, below 1,024.
+    # Children: what the lanes of each chunk begin with; the differences; validity, or none. Writers up to
+    # 0.76 keep the validity in the differences, and a last chunk of fewer than 1,024 in its plain order,
+    # with one value that it begins with.
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     _check_integers(node, dtype)
     metadata = decoder.metadata(node)

@@ -76,11 +76,9 @@ def primitive(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Val
 
 @encoding("vortex.decimal")
 def decimal(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Unscaled values as signed integers of any width.
-
-    Metadata: 1 the width of each value, of 1, 2, 4, 8, 16 or 32 bytes, by its position among these; it may be more
-    or less than the precision needs. Buffers: the values. Children: validity, or none.
-    """
+    """Unscaled values as signed integers of any width."""
+    # Metadata: 1 the width of each value, of 1, 2, 4, 8, 16 or 32 bytes, by its position among these; it
+    # may be more or less than the precision needs. Buffers: the values. Children: validity, or none.
     dtype = decoder.expect(node, dtype, Kind.DECIMAL)
     kind = decoder.metadata(node).uint(1)
     if kind >= len(_WIDTHS):
@@ -95,18 +93,8 @@ def decimal(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
 
 
 def decimal_words(decoder: Decoder, integers: Any, rows: int, dtype: DType, validity: Any | None) -> Any:
-    """Return decimals as words of 64 bits, as many as Arrow has.
-
-    Parameters
-    ----------
-    integers : array
-        Signed integers of at most 64 bits, or several words of int64 for each row, the lowest first.
-
-    Raises
-    ------
-    InvalidBody
-        A value that is not null does not fit.
-    """
+    """Return decimals as words of 64 bits, as many as Arrow has."""
+    # integers: signed, of at most 64 bits; or several words of int64 for each row, the lowest first
     xp, wanted = decoder.xp, words_of_decimal(dtype)
     held = max(len(integers) // rows, 1) if rows else wanted
     if held == wanted and integers.dtype == np.int64:

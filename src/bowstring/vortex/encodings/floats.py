@@ -23,11 +23,9 @@ _MOST_LEFT_PARTS: Final = 1 << 16
 
 @encoding("vortex.alp")
 def alp(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Numbers as integers times 10^f times 10^-e, multiplied in this order in the column's own precision.
-
-    Metadata: 1 the exponent e, 2 the exponent f, 3 patches. Children: the integers, as wide as the numbers; those
-    of the patches. Validity is that of the integers, and of patches where they are.
-    """
+    """Numbers as integers times 10^f times 10^-e, multiplied in this order in the column's own precision."""
+    # Metadata: 1 the exponent e, 2 the exponent f, 3 patches. Children: the integers, as wide as the
+    # numbers; those of the patches. Validity is that of the integers, and of patches where they are.
     dtype = _floats(decoder, node, dtype)
     metadata = decoder.metadata(node)
     inner = primitive(f"i{dtype.numpy.itemsize}", dtype.nullable)
@@ -47,12 +45,10 @@ def alp(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
 
 @encoding("vortex.alprd")
 def alp_real_doubles(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Numbers as their left bits, by a small dictionary, and their right bits as they are.
-
-    Metadata: 1 how many bits are right, 2 number of left parts, 3 left parts, 4 type of the codes, 5 patches.
-    Children: codes of the left parts; right parts, as wide as the numbers; those of the patches, which are left
-    parts. Validity is that of the codes.
-    """
+    """Numbers as their left bits, by a small dictionary, and their right bits as they are."""
+    # Metadata: 1 how many bits are right, 2 number of left parts, 3 left parts, 4 type of the codes, 5
+    # patches. Children: codes of the left parts; right parts, as wide as the numbers; those of the patches,
+    # which are left parts. Validity is that of the codes.
     dtype = _floats(decoder, node, dtype)
     metadata = decoder.metadata(node)
     lefts = metadata.uints(3)

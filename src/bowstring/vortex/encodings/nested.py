@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 @encoding("vortex.struct")
 def struct(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Fields beside each other.
-
-    Children: validity first where there is one child more than there are fields; then the fields in the order of
-    the type, as long as the struct.
-    """
+    """Fields beside each other."""
+    # Children: validity first where there is one child more than there are fields; then the fields in the
+    # order of the type, as long as the struct.
     dtype = decoder.expect(node, dtype, Kind.STRUCT)
     first = struct_children(node, dtype)
     validity = decoder.child(node, 0, BOOL, rows).arrays[0] if first else None
@@ -35,13 +33,7 @@ def struct(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
 
 
 def struct_children(node: ArrayNode, dtype: DType) -> int:
-    """Return which child of a struct is its first field.
-
-    Raises
-    ------
-    InvalidMetadata
-        It has another number of children than fields.
-    """
+    """Return which child of a struct is its first field."""
     first = len(node.children) - len(dtype.children)
     if first not in (0, 1):
         raise InvalidMetadata(
@@ -54,11 +46,9 @@ def struct_children(node: ArrayNode, dtype: DType) -> int:
 
 @encoding("vortex.list")
 def list_(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Lists one behind the other.
-
-    Metadata: 1 number of elements, 2 type of the offsets. Children: elements; offsets, one more than there are
-    rows, of which the first need not be 0; validity, or none.
-    """
+    """Lists one behind the other."""
+    # Metadata: 1 number of elements, 2 type of the offsets. Children: elements; offsets, one more than
+    # there are rows, of which the first need not be 0; validity, or none.
     dtype = decoder.expect(node, dtype, Kind.LIST)
     metadata = decoder.metadata(node)
     count = metadata.uint(1)
@@ -77,11 +67,9 @@ def list_(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
 
 @encoding("vortex.listview")
 def list_view(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Lists that lie anywhere in their elements, also over each other. They are put one behind the other.
-
-    Metadata: 1 number of elements, 2 type of the offsets, 3 type of the sizes. Children: elements; offsets; sizes;
-    validity, or none.
-    """
+    """Lists that lie anywhere in their elements, also over each other. They are put one behind the other."""
+    # Metadata: 1 number of elements, 2 type of the offsets, 3 type of the sizes. Children: elements;
+    # offsets; sizes; validity, or none.
     dtype = decoder.expect(node, dtype, Kind.LIST)
     metadata = decoder.metadata(node)
     count = metadata.uint(1)

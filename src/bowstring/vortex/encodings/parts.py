@@ -24,11 +24,9 @@ _MOST_PARTS: Final = 3
 
 @encoding("vortex.datetimeparts")
 def date_time_parts(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Timestamps as days, seconds of the day, and units of the second.
-
-    Metadata: 1 type of the days, 2 of the seconds, 3 of the rest; any integers. Children: days, null where the row
-    is; seconds; the rest.
-    """
+    """Timestamps as days, seconds of the day, and units of the second."""
+    # Metadata: 1 type of the days, 2 of the seconds, 3 of the rest; any integers. Children: days, null
+    # where the row is; seconds; the rest.
     unit = units_per_second(dtype)
     decoder.only_children(node, 3)
     metadata = decoder.metadata(node)

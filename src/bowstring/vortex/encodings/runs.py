@@ -24,11 +24,9 @@ if TYPE_CHECKING:
 
 @encoding("vortex.runend")
 def run_end(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Runs of one value each. Row i has that of the first run that ends behind it.
-
-    Metadata: 1 type of the ends, 2 number of runs, 3 how many rows of the first runs come before the first row.
-    Children: ends, which rise; values.
-    """
+    """Runs of one value each. Row i has that of the first run that ends behind it."""
+    # Metadata: 1 type of the ends, 2 number of runs, 3 how many rows of the first runs come before the
+    # first row. Children: ends, which rise; values.
     decoder.only_children(node, 2)
     metadata = decoder.metadata(node)
     count, offset = metadata.uint(2), metadata.uint(3)
@@ -47,13 +45,11 @@ def run_end(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
 
 @encoding("fastlanes.rle")
 def run_lengths(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Blocks of 1,024 rows that have values of their own, of which indices choose.
-
-    Metadata: 1 number of values, 2 number of indices, a multiple of 1,024, 3 their type, 4 number and 5 type of the
-    offsets, 6 how many rows come before the first, below 1,024. Children: values; indices, null where the row is;
-    offsets, with which value each block begins, more by the first of them. An index behind the values of its block
-    is the last of them.
-    """
+    """Blocks of 1,024 rows that have values of their own, of which indices choose."""
+    # Metadata: 1 number of values, 2 number of indices, a multiple of 1,024, 3 their type, 4 number and 5
+    # type of the offsets, 6 how many rows come before the first, below 1,024. Children: values; indices,
+    # null where the row is; offsets, with which value each block begins, more by the first of them. An
+    # index behind the values of its block is the last of them.
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     decoder.only_children(node, 3)
     metadata = decoder.metadata(node)
@@ -76,11 +72,9 @@ def run_lengths(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> V
 
 @encoding("vortex.sparse")
 def sparse(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """One value for most rows, and others where patches say so.
-
-    Metadata: 1 patches. Buffers: the value for most rows, as an encoded ``ScalarValue``. Children: those of the
-    patches.
-    """
+    """One value for most rows, and others where patches say so."""
+    # Metadata: 1 patches. Buffers: the value for most rows, as an encoded ``ScalarValue``. Children: those
+    # of the patches.
     patches = patches_of(decoder, node, decoder.metadata(node).blob(1), 0, dtype)
     if patches is None:
         raise InvalidMetadata("a sparse array has no patches", where=node.encoding)

@@ -28,11 +28,9 @@ _MOST_BYTES: Final = (1 << 31) - 1
 
 @encoding("vortex.pco")
 def pco(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Numbers compressed by pcodec, in its wrapped format.
-
-    Metadata: 1 header, 2 chunks, each 1 pages, each 1 how many numbers it has. Buffers: the metadata of each chunk;
-    then the pages. Children: validity, or none. Only what is not null is stored.
-    """
+    """Numbers compressed by pcodec, in its wrapped format."""
+    # Metadata: 1 header, 2 chunks, each 1 pages, each 1 how many numbers it has. Buffers: the metadata of
+    # each chunk; then the pages. Children: validity, or none. Only what is not null is stored.
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     metadata = decoder.metadata(node)
     validity = decoder.validity(node, 0, rows)
@@ -79,12 +77,11 @@ def _read_pages(header: bytes, chunks: list[list[int]], buffers: list[bytes], fo
 
 @encoding("vortex.zstd")
 def zstd(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Values compressed by zstd, in frames that follow each other.
-
-    Metadata: 1 bytes of a trained dictionary, 2 frames, each 1 how many bytes it holds, 2 how many values. Buffers:
-    the dictionary where it has bytes; the frames. Children: validity, or none. Only what is not null is stored:
-    numbers as they are, and of text and binary the length as ``u32`` before the bytes.
-    """
+    """Values compressed by zstd, in frames that follow each other."""
+    # Metadata: 1 bytes of a trained dictionary, 2 frames, each 1 how many bytes it holds, 2 how many
+    # values. Buffers: the dictionary where it has bytes; the frames. Children: validity, or none. Only what
+    # is not null is stored: numbers as they are, and of text and binary the length as ``u32`` before the
+    # bytes.
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE, Kind.UTF8, Kind.BINARY)
     metadata = decoder.metadata(node)
     validity = decoder.validity(node, 0, rows)

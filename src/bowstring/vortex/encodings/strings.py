@@ -39,11 +39,9 @@ def views(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
 
 @encoding("vortex.varbin")
 def offsets(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Values one behind the other.
-
-    Metadata: 1 type of the offsets. Buffers: the bytes. Children: offsets, one more than there are rows, of which
-    the first need not be 0; validity, or none.
-    """
+    """Values one behind the other."""
+    # Metadata: 1 type of the offsets. Buffers: the bytes. Children: offsets, one more than there are rows,
+    # of which the first need not be 0; validity, or none.
     dtype = decoder.expect(node, dtype, Kind.UTF8, Kind.BINARY)
     kind = decoder.ptype(node, decoder.metadata(node).uint(1), kinds="ui")
     found = decoder.numbers(node, 0, kind, rows + 1)
@@ -53,13 +51,11 @@ def offsets(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
 
 @encoding("vortex.fsst")
 def symbols(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Values compressed by FSST: a code stands for a symbol of up to 8 bytes; after 255 a byte stands as it is.
-
-    Metadata: 1 type of the lengths, 2 type of the offsets. Buffers: symbols, of 8 bytes each; their lengths; the
-    codes. Children: lengths of the values; where the codes of each begin, and where the last end; validity, or
-    none. An older form has the symbols and their lengths only; its children are the codes as a ``vortex.varbin``,
-    and the lengths.
-    """
+    """Values compressed by FSST: a code stands for a symbol of up to 8 bytes; after 255 a byte stands as it is."""
+    # Metadata: 1 type of the lengths, 2 type of the offsets. Buffers: symbols, of 8 bytes each; their
+    # lengths; the codes. Children: lengths of the values; where the codes of each begin, and where the last
+    # end; validity, or none. An older form has the symbols and their lengths only; its children are the
+    # codes as a ``vortex.varbin``, and the lengths.
     dtype = decoder.expect(node, dtype, Kind.UTF8, Kind.BINARY)
     metadata = decoder.metadata(node)
     of_lengths = decoder.ptype(node, metadata.uint(1), kinds="ui")
@@ -91,13 +87,11 @@ def symbols(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
 
 @encoding("vortex.onpair")
 def tokens(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Values compressed by OnPair: a code stands for a token of a dictionary.
-
-    Metadata: 1 type of the lengths, 3 number of tokens, 4 number of codes, 5 type of the offsets of tokens, 6 type
-    of the codes, 7 type of the offsets of codes. Buffers: the tokens, and some bytes behind them. Children: where
-    each token begins and the last ends; codes; where the codes of each value begin and the last end; lengths of the
-    values; validity, or none.
-    """
+    """Values compressed by OnPair: a code stands for a token of a dictionary."""
+    # Metadata: 1 type of the lengths, 3 number of tokens, 4 number of codes, 5 type of the offsets of
+    # tokens, 6 type of the codes, 7 type of the offsets of codes. Buffers: the tokens, and some bytes
+    # behind them. Children: where each token begins and the last ends; codes; where the codes of each value
+    # begin and the last end; lengths of the values; validity, or none.
     dtype = decoder.expect(node, dtype, Kind.UTF8, Kind.BINARY)
     metadata = decoder.metadata(node)
     kinds = [decoder.ptype(node, metadata.uint(field), kinds="ui") for field in (5, 6, 7, 1)]

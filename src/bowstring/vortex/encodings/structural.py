@@ -72,13 +72,7 @@ def chunked(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
 
 
 def chunks(decoder: Decoder, node: ArrayNode, rows: int) -> list[tuple[ArrayNode, int]]:
-    """Return the arrays of a chunked one, and how many rows each has.
-
-    Raises
-    ------
-    InvalidBody
-        They do not have as many rows as they should.
-    """
+    """Return the arrays of a chunked one, and how many rows each has."""
     ends = decoder.numbers(node, 0, primitive("u8"), len(node.children))
     bounds = decoder.device.to_host(ends).tolist()
     lengths = [end - start for start, end in itertools.pairwise(bounds)]
@@ -91,11 +85,9 @@ def chunks(decoder: Decoder, node: ArrayNode, rows: int) -> list[tuple[ArrayNode
 
 @encoding("vortex.dict")
 def dictionary(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Codes, each of which stands for a value. A row is null where its code is, or its value.
-
-    Metadata: 1 number of values, 2 type of the codes, signed where they were those of Arrow, 3 whether codes may be
-    null (else as the type), 4 whether all values are used. Children: codes; values.
-    """
+    """Codes, each of which stands for a value. A row is null where its code is, or its value."""
+    # Metadata: 1 number of values, 2 type of the codes, signed where they were those of Arrow, 3 whether
+    # codes may be null (else as the type), 4 whether all values are used. Children: codes; values.
     decoder.only_children(node, 2)
     metadata = decoder.metadata(node)
     nullable = bool(metadata.uint(3, int(dtype.nullable)))
@@ -107,13 +99,7 @@ def dictionary(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Va
 
 
 def picked(decoder: Decoder, codes: Values, values: Values) -> Values:
-    """Return the values that codes stand for; the codes of null rows may be any.
-
-    Raises
-    ------
-    InvalidBody
-        Another code stands for no value.
-    """
+    """Return the values that codes stand for; the codes of null rows may be any."""
     if values.dtype.kind in (Kind.BOOL, Kind.NULL, Kind.STRUCT):
         _check_codes(decoder, codes, values.length)
     decoder.allocate(codes.length * (1 + size_of(values) // max(values.length, 1)))
