@@ -20,6 +20,10 @@ REAL = [name for name, value in DEFAULTS.items() if isinstance(value, float)]
 MIB = 1 << 20
 
 
+def made(name: str, value: Any) -> bow.Limits:
+    return bow.Limits(**{name: value})
+
+
 def typed(limits: bow.Limits) -> dict[str, tuple[type, Any]]:
     return {name: (type(value), value) for name, value in dataclasses.asdict(limits).items()}
 
@@ -35,9 +39,9 @@ def test_each_field_is_of_one_kind() -> None:
 def test_all_kinds_of_a_number_are_the_same_limit(name: str, number: Any) -> None:
     """A field has one type, whether it was given as an int, a float, or a number of NumPy."""
     kind = int if name in WHOLE else float
-    found = bow.Limits(**{name: number})
+    found = made(name, number)
     assert typed(found)[name] == (kind, kind(number))
-    for other in (bow.Limits(**{name: int(number)}), bow.Limits(**{name: float(number)})):
+    for other in (made(name, int(number)), made(name, float(number))):
         assert typed(other) == typed(found)
         assert hash(other) == hash(found)
     assert typed(bow.Limits().replace(**{name: number})) == typed(found)
@@ -52,14 +56,14 @@ WRONG = [0, -1, -1.5, float("nan"), True, False, np.bool_(True), "1", None, 1j, 
 def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
     """So is what is not positive, and a bool."""
     with pytest.raises(bow.UsageError, match=f"Limits.{name}"):
-        bow.Limits(**{name: value})
+        made(name, value)
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_what_no_float_holds_is_refused(name: str) -> None:
     """Times and the ratio are floats."""
     with pytest.raises(bow.UsageError, match=f"Limits.{name}"):
-        bow.Limits(**{name: 10**400})
+        made(name, 10**400)
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -67,7 +71,7 @@ def test_what_no_float_holds_is_refused(name: str) -> None:
 def test_parts_of_a_byte_are_refused(name: str, value: float) -> None:
     """A size or a count is whole."""
     with pytest.raises(bow.UsageError, match="whole"):
-        bow.Limits(**{name: value})
+        made(name, value)
 
 
 def verdict(data: bytes, limits: bow.Limits) -> str:
@@ -93,4 +97,4 @@ def test_floats_bound_what_ints_bound(codec: str | None, number: int) -> None:
             data, narrow.replace(**{name: number})
         )
     if codec and number <= MIB:
-        assert "LimitExceeded" in verdict(data, bow.Limits(decompressed_bytes=float(number)))
+        assert "LimitExceeded" in verdict(data, made("decompressed_bytes", float(number)))
