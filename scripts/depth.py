@@ -10,8 +10,11 @@ import argparse
 import collections
 import contextlib
 import io
+import json
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -35,15 +38,23 @@ class Depth(NamedTuple):
     files: int
 
 
-def depth_of(entered: collections.Counter[CodeType]) -> Depth:
+class Function(NamedTuple):
+    """A function, and where it is."""
+
+    file: str
+    line: int
+    name: str
+
+
+def depth_of(entered: collections.Counter[Function]) -> Depth:
     """Return the counts of some functions.
 
     Examples
     --------
-    >>> depth_of(collections.Counter([depth_of.__code__] * 3))
+    >>> depth_of(collections.Counter([Function("depth.py", 40, "depth_of")] * 3))
     Depth(functions=1, calls=3, files=1)
     """
-    return Depth(len(entered), entered.total(), len({code.co_filename for code in entered}))
+    return Depth(len(entered), entered.total(), len({function.file for function in entered}))
 
 
 def is_ours(code: CodeType) -> bool:
@@ -61,8 +72,8 @@ class Counter:
     """Counts what is entered in this thread, and in those that begin while it is in use."""
 
     def __init__(self) -> None:
-        self.here: collections.Counter[CodeType] = collections.Counter()
-        self.elsewhere: collections.Counter[CodeType] = collections.Counter()
+        self.here: collections.Counter[Function] = collections.Counter()
+        self.elsewhere: collections.Counter[Function] = collections.Counter()
         self._thread = threading.get_ident()
         self._is_counting = False
 
@@ -76,19 +87,31 @@ class Counter:
         threading.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
-        if self._is_counting and event == "call" and is_ours(frame.f_code):
+        code = frame.f_code
+        if self._is_counting and event == "call" and is_ours(code):
             is_here = threading.get_ident() == self._thread
-            (self.here if is_here else self.elsewhere)[frame.f_code] += 1
+            function = Function(code.co_filename, code.co_firstlineno, code.co_qualname)
+            (self.here if is_here else self.elsewhere)[function] += 1
+
+    def begin(self) -> None:
+        """Count from here on."""
+        self.here.clear()
+        self.elsewhere.clear()
+        self._is_counting = True
+
+    def end(self) -> None:
+        """Count no more."""
+        self._is_counting = False
 
     def count(self, call: Callable[[], Any]) -> None:
         """Make a call some times, and count the last."""
         for _ in range(_WARM):
             call()
-        self._is_counting = True
+        self.begin()
         try:
             call()
         finally:
-            self._is_counting = False
+            self.end()
 
 
 def table() -> pa.Table:
@@ -209,8 +232,52 @@ CASES: Final[dict[str, Case]] = {
 }
 
 
+SERVED: Final = "a server, while one connects and reads"
+NAMES: Final = (*CASES, SERVED)
+
+
+def serve() -> None:
+    """Publish a table; then, as lines ask for it, count what this process enters, and print that."""
+    with Counter() as counter, bow.Server() as server:
+        print(server.publish("depth", table(), readers=None), flush=True)
+        for line in sys.stdin:
+            if line == "begin\n":
+                counter.begin()
+                print(flush=True)
+            else:
+                counter.end()
+                print(json.dumps(list((counter.here + counter.elsewhere).items())), flush=True)
+
+
+def served() -> Counter:
+    """Return what a server in another process enters, by any thread, while a reader comes: the least of some."""
+    least = Counter()
+    with subprocess.Popen(  # noqa: S603  this script
+        [sys.executable, __file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        endpoint = program.stdout.readline().strip()
+        for turn in range(_WARM + 6):
+            print("begin", file=program.stdin, flush=True)
+            program.stdout.readline()
+            with bow.connect(endpoint) as stream:
+                batch = stream.read_next_batch()
+                time.sleep(0.1)  # until the server has done what follows
+                print("end", file=program.stdin, flush=True)
+                del batch
+                entered = {Function(*each): count for each, count in json.loads(program.stdout.readline())}
+            time.sleep(0.1)  # what follows the release is not counted
+            if turn > _WARM and (not least.here or len(entered) < len(least.here)):
+                least.here = collections.Counter(entered)
+        program.stdin.close()
+    return least
+
+
 def measured(name: str) -> Counter:
     """Return what one of the cases entered."""
+    if name == SERVED:
+        return served()
     with Counter() as counter, CASES[name]() as call:
         counter.count(call)
     return counter
@@ -219,20 +286,22 @@ def measured(name: str) -> Counter:
 def main() -> None:
     """Print a table, or the functions of one row."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--list", choices=list(CASES), help="print the functions of this row")
-    chosen = parser.parse_args().list
+    parser.add_argument("--list", choices=NAMES, help="print the functions of this row")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve()
+        return
+    chosen = options.list
     print("| call | functions | calls | files | in other threads |\n|---|---|---|---|---|")
-    for name in [chosen] if chosen else CASES:
+    for name in [chosen] if chosen else NAMES:
         counter = measured(name)
         here, elsewhere = depth_of(counter.here), depth_of(counter.elsewhere)
         print(f"| {name} | {here.functions} | {here.calls} | {here.files} | {elsewhere.functions} |")
         if chosen:
-            order = sorted(
-                counter.here.items(), key=lambda each: (each[0].co_filename, each[0].co_firstlineno)
-            )
-            for code, count in order:
-                where = code.co_filename.rpartition("bowstring/")[2]
-                print(f"{count:6} {where}:{code.co_firstlineno} {code.co_qualname}")
+            for function, count in sorted(counter.here.items()):
+                where = function.file.rpartition("bowstring/")[2]
+                print(f"{count:6} {where}:{function.line} {function.name}")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from bowstring.kernels.words import load_word
 DONE: Final = i64(0)
 OTHER: Final = i64(1)
 
-STATE: Final = i64(4)
-"""Numbers that a call returns: status, byte order, dictionaries, and fields, 0 where Python must look at them."""
+STATE: Final = i64(7)
+"""Numbers that a call returns: status, byte order, dictionaries, fields, if all are plain, levels, and bytes."""
 FRAME: Final = i64(4)
 """Numbers of room for each level."""
 
@@ -207,6 +207,7 @@ def walk_schema(
     dictionaries = i64(0)
     # References may share what they point at: without a bound a small flatbuffer could unfold to any size.
     budget = 16 * size + 1024
+    levels = i64(1)
     vtable = vtable_at(data, table)
     if vtable >= 0:
         why = DONE
@@ -289,6 +290,7 @@ def walk_schema(
                     nbytes = min(nbytes, more)
                     budget -= more
                 slot = slot_of(data, vtable, CHILDREN)
+                levels = max(levels, depth)
                 if nbytes < 0 or budget < 0 or depth > most_depth:
                     why = OTHER
                 elif slot > 0:
@@ -308,9 +310,10 @@ def walk_schema(
     state[0] = why
     state[1] = order
     state[2] = dictionaries
-    state[3] = 0
-    if is_plain:
-        state[3] = fields
+    state[3] = fields
+    state[4] = i64(is_plain)
+    state[5] = levels
+    state[6] = 16 * size + 1024 - budget
 
 
 SIGNATURES = {walk_schema: ("u8[], i64, i64, i64, i64[]!, i64[]!, i64[]!",)}

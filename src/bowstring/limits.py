@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 
 from bowstring.errors import UsageError
 
@@ -14,6 +15,9 @@ _GIB = 1 << 30
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds on what a peer or a file may make this process do. Sizes are bytes, times are seconds.
+
+    All are positive. Sizes and counts are whole: integers, also NumPy's, and floats such as ``1e6``, which become
+    an int. The ratio and the times become floats.
 
     Parameters
     ----------
@@ -73,10 +77,16 @@ class Limits:
     early_bytes
         Most bytes of metadata that wait so.
 
+    Raises
+    ------
+    UsageError
+        A number is not positive, or that of a size or count is not whole.
+
     Examples
     --------
-    >>> Limits(reply_timeout=5.0).reply_timeout
-    5.0
+    >>> limits = Limits(reply_timeout=5, message_bytes=1e9)
+    >>> limits.reply_timeout, limits.message_bytes
+    (5.0, 1000000000)
     """
 
     metadata_bytes: int = 64 * _MIB
@@ -108,8 +118,11 @@ class Limits:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-                raise UsageError(f"Limits.{field.name} must be positive", found=repr(value))
+            number = _whole(value) if field.type == "int" else _real(value)
+            if number is None or not number > 0:
+                what = "a positive whole number" if field.type == "int" else "a positive number"
+                raise UsageError(f"Limits.{field.name} is {what}", found=repr(value)[:80])
+            object.__setattr__(self, field.name, number)
 
     def __setstate__(self, state: list[float]) -> None:
         # A pickle of an earlier version has fewer fields: new ones are at the end, and keep their defaults.
@@ -117,6 +130,7 @@ class Limits:
         known = [*state, *(field.default for field in fields[len(state) :])]
         for field, value in zip(fields, known, strict=True):
             object.__setattr__(self, field.name, value)
+        self.__post_init__()
 
     def replace(self, **changes: float) -> Limits:
         """Return a copy with some bounds changed.
@@ -127,6 +141,22 @@ class Limits:
         8
         """
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]  # mypy cannot match names
+
+
+def _whole(value: object) -> int | None:
+    """Return a whole number of any type as an int: in arrays of bounds a float would turn all into floats."""
+    if isinstance(value, bool) or not isinstance(value, (numbers.Integral, float)):
+        return None
+    return int(value) if isinstance(value, numbers.Integral) or value.is_integer() else None
+
+
+def _real(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (numbers.Integral, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 DEFAULT_LIMITS = Limits()

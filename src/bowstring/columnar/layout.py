@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,10 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 
 _DATA, _VALIDITY = Kind.DATA, Kind.VALIDITY
 _OVERFLOW: Final = (1 << 63) - 128
-_ANY: Final = 1 << 62
+_UNBOUNDED: Final = DEFAULT_LIMITS.replace(depth=1 << 62, columns=1 << 62)
 
 Indices = npt.NDArray[np.int64]
+_T = TypeVar("_T")
 
 
 class Layout:
@@ -72,8 +73,8 @@ class Layout:
         Buffers whose last offset must lie within what they point into.
     longest : int
         Node lengths up to this cannot overflow when they are turned into bytes.
-    exporting : tuple or None
-        Kept for :mod:`bowstring.columnar.interchange.export`: the last variadic counts, and what it made for them.
+    exporting : dict
+        Kept for :mod:`bowstring.columnar.interchange.export`: what it made for some variadic counts.
 
     Examples
     --------
@@ -119,7 +120,7 @@ class Layout:
     ) -> None:
         self.schema = schema
         self._alone: dict[int, Layout] = {}
-        self.exporting: tuple[tuple[int, ...], Any] | None = None
+        self.exporting: dict[tuple[int, ...], Any] = {}
         self.has_vague_types = walk is not None and walk.has_vague_types
         self.dictionary_ids = () if walk is None else tuple(walk.dictionary_ids)
         self.dictionaries = {} if walk is None else _of_dictionaries(walk, {} if made is None else made)
@@ -143,6 +144,7 @@ class Layout:
         dictionary_ids: Sequence[int] | None = None,
         *,
         limits: Limits = DEFAULT_LIMITS,
+        weight: int | None = None,
     ) -> Layout:
         """Return the layout of a schema.
 
@@ -155,6 +157,8 @@ class Layout:
             count up from 0, as Arrow C++ writes them.
         limits
             ``depth`` and ``columns`` bound what is laid out.
+        weight
+            Fields times the levels that they lie in, if that is known: heavy ones are neither compared nor kept.
 
         Raises
         ------
@@ -173,26 +177,31 @@ class Layout:
         ((0,), 7)
         """
         ids = None if dictionary_ids is None else tuple(dictionary_ids)
+        if weight is not None and weight > _MOST_WEIGHT:
+            return cls._derive(schema, ids, limits)
         key = _key_of(schema)
         layout = _recent_layout(key, schema, ids)
         if layout is None:
             layout = cls._derive(schema, ids, limits)
-            _remember(key, layout, layout.num_nodes)
+            num_nodes = layout.num_nodes + sum([each.num_nodes for each in layout.dictionaries.values()])
+            _recent.keep(key, layout, weight or num_nodes * max(layout.depth - 1, 1))
         elif layout.depth > limits.depth or layout.num_nodes > limits.columns:
             return cls._derive(schema, ids, limits)
         return layout
 
     @classmethod
-    def of_plain(cls, schema: pa.Schema, num_fields: int) -> Layout:
+    def of_plain(cls, schema: pa.Schema, weight: int) -> Layout:
         """Return the layout of a schema of known types without dictionaries and extension types.
 
-        Its nodes, at most `num_fields`, are derived when they are first asked for.
+        Its nodes are derived when they are first asked for. `weight` is that of :meth:`of`.
         """
+        if weight > _MOST_WEIGHT:
+            return cls(schema)
         key = _key_of(schema)
         layout = _recent_layout(key, schema, ())
         if layout is None:
             layout = cls(schema)
-            _remember(key, layout, num_fields)
+            _recent.keep(key, layout, weight)
         return layout
 
     @classmethod
@@ -344,8 +353,7 @@ class Layout:
 
     def _tabulate_nodes(self, walk: Walk | None = None) -> None:
         if walk is None:
-            limits = DEFAULT_LIMITS.replace(depth=_ANY, columns=_ANY)  # it was let in by others
-            walk = Walk(self.schema, iter(()), limits, 1)
+            walk = Walk(self.schema, iter(()), _UNBOUNDED, 1)  # it was let in by other limits
         self.nodes = tuple(walk.nodes)
         self.columns = tuple(walk.columns)
         self.num_nodes = len(self.nodes)
@@ -456,10 +464,38 @@ _MADE_BY: Final[dict[str, Callable[[Layout], None]]] = {
     for name in names.split()
 }
 
-# The layouts that were derived last: streams of one schema follow each other. Few of wide schemas are kept.
-_MOST_RECENT: Final = 32
-_MOST_FIELDS: Final = 1 << 15
-_recent: list[tuple[tuple[int, str], Layout, int]] = []
+
+class Recent(Generic[_T]):
+    """Values that were made last, under keys: few, and of little weight in all. Any thread may use it."""
+
+    def __init__(self, most: int, most_weight: int) -> None:
+        self._most = most
+        self._most_weight = most_weight
+        self._kept: list[tuple[Any, _T, int]] = []
+
+    def of(self, key: Any) -> list[_T]:
+        """Return the values under a key, the last one first."""
+        return [value for known, value, _ in self._kept if known == key]
+
+    def keep(self, key: Any, value: _T, weight: int) -> None:
+        """Keep a value, unless it weighs more than all may, and drop the oldest that are too many with it."""
+        if weight > self._most_weight:
+            return
+        count, total = 1, weight
+        for *_, other in self._kept[: self._most - 1]:
+            total += other
+            if total > self._most_weight:
+                break
+            count += 1
+        self._kept.insert(0, (key, value, weight))
+        del self._kept[count:]
+
+
+TOO_HEAVY: Final = 1 << 62
+"""The weight of what is never kept."""
+_MOST_WEIGHT: Final = 1 << 16
+# Streams of one schema follow each other. Few of wide schemas are kept.
+_recent: Final[Recent[Layout]] = Recent(32, _MOST_WEIGHT)
 
 
 def _key_of(schema: pa.Schema) -> tuple[int, str]:
@@ -469,24 +505,13 @@ def _key_of(schema: pa.Schema) -> tuple[int, str]:
 
 
 def _recent_layout(key: tuple[int, str], schema: pa.Schema, ids: tuple[int, ...] | None) -> Layout | None:
-    for known, layout, _ in tuple(_recent):
-        if known == key and layout.schema.equals(schema, check_metadata=True):
+    for layout in _recent.of(key):
+        if layout.schema.equals(schema, check_metadata=True):
             known_ids = layout.dictionary_ids
             wanted = tuple(range(len(known_ids))) if ids is None else ids
             if known_ids == wanted and _really_equal(layout, schema):
                 return layout
     return None
-
-
-def _remember(key: tuple[int, str], layout: Layout, num_fields: int) -> None:
-    kept, total = 1, num_fields
-    for _, _, fields in _recent[: _MOST_RECENT - 1]:
-        total += fields
-        if total > _MOST_FIELDS:
-            break
-        kept += 1
-    _recent.insert(0, (key, layout, num_fields))
-    del _recent[kept:]
 
 
 def _really_equal(layout: Layout, schema: pa.Schema) -> bool:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _ZEROS = 4  # words; the widest slot is 256 bits
 MOST_LEVELS = 64  # that Arrow C++ imports; the batch is the first one
+# What is kept of the plans of one layout; one of more words is kept alone.
+_MOST_PLANS = 16
+_MOST_WORDS = 1 << 16
 _FIELDS = 8  # the words of a struct that describe it; release and private_data are pyarrow's
 
 
@@ -108,10 +111,13 @@ class _Plan:
 
 
 def _plan(layout: Layout, counts: tuple[int, ...]) -> _Plan:
-    known = layout.exporting
-    if known is None or known[0] != counts:
-        known = layout.exporting = counts, _Plan(layout, counts)
-    plan: _Plan = known[1]
+    plan: _Plan | None = layout.exporting.get(counts)
+    if plan is None:
+        plan = _Plan(layout, counts)
+        count = len(layout.exporting) + 1
+        if count > _MOST_PLANS or count * plan.words > _MOST_WORDS:
+            layout.exporting = {}
+        layout.exporting[counts] = plan
     return plan
 
 

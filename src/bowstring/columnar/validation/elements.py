@@ -6,9 +6,9 @@ the slots of unions and run ends, which have no bitmap.
 
 from __future__ import annotations
 
-import functools
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -61,13 +61,17 @@ def check_elements(batch: Batch, parts: Sequence[Batch] | None = None, *, values
                 probe.judge(answer)
 
 
-@functools.lru_cache(maxsize=64)
+_known: Final[weakref.WeakKeyDictionary[Layout, bool]] = weakref.WeakKeyDictionary()
+
+
 def may_be_wrong(layout: Layout) -> bool:
     """Whether a layout has elements that can lead anywhere, or text; null counts aside."""
-    nodes = layout.nodes
-    return not layout.is_flat or any(
-        each.dictionary_id is not None or each.type.id in _CHECKS for each in nodes
-    )
+    answer = _known.get(layout)
+    if answer is None:
+        answer = _known[layout] = not layout.is_flat or any(
+            each.dictionary_id is not None or each.type.id in _CHECKS for each in layout.nodes
+        )
+    return answer
 
 
 def _subjects(batch: Batch, parts: Sequence[Batch] | None) -> Iterator[Subject]:

@@ -169,8 +169,11 @@ class BatchEncoder:
         head[length_at : length_at + 8] = np.frombuffer(np.int64(body).tobytes(), np.uint8)
         head[buffers_at : buffers_at + 8 * len(table)] = np.array(table, np.int64).view(np.uint8)
         pieces[0] = head.data
-        self._kept.append(out)
-        return Encoded([b"".join(pieces)] if body <= _MOST_JOINED else pieces, head.size, body)
+        if body <= _MOST_JOINED:
+            # Else what is stored may lie in the room, and sinks may keep what they are given.
+            pieces = [b"".join(pieces)]
+            self._kept.append(out)
+        return Encoded(pieces, head.size, body)
 
 
 def _regions_of(batch: Batch, out: npt.NDArray[np.uint8]) -> list[memoryview]:

@@ -152,6 +152,7 @@ class Tables:
         self.data = data
         self.size = len(data)
         self._budget = 16 * len(data) + 1024 if budget is None else budget
+        self.nbytes = 0  # of the strings and vectors that were read
         self._vtables: dict[int, Slots] = {}
 
     def slots(self, table: int, where: str) -> Slots:
@@ -184,8 +185,8 @@ class Tables:
         if not slot:
             return 0, 0
         start, count = vector(self.data, self.size, table + slot, width, where)
-        self._budget -= count * width
-        if self._budget < 0:
+        self.nbytes += count * width
+        if self.nbytes > self._budget:
             raise InvalidMetadata(
                 "the same bytes are referred to over and over",
                 expected="metadata no larger than it looks",

@@ -7,14 +7,13 @@ flatbuffer may share what they point at, so a few kilobytes could otherwise unfo
 
 from __future__ import annotations
 
-import functools
 import struct
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.layout import Layout
+from bowstring.columnar.layout import TOO_HEAVY, Layout, Recent
 from bowstring.errors import BowstringError, InvalidMetadata, LimitExceeded, Unsupported, UsageError
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.message import Message, MessageKind, MetadataVersion, decode_message
@@ -27,9 +26,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# Messages of at most this many bytes are kept, 64 and 4 of them.
-_SMALL: Final = 1 << 14
-_LARGE: Final = 1 << 18
+_MOST_KEPT: Final = 1 << 18  # bytes of a message that is kept
 _MOST_LEVELS: Final = 64
 _MOST_WORD: Final = 1 << 62
 _EXTENSION: Final = b"ARROW:extension:name"
@@ -83,11 +80,14 @@ def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedS
     if message.body_length:
         raise InvalidMetadata("a schema message has a body", found=f"{message.body_length} bytes")
     # Many streams have one schema. What an extension is called is another matter: its type may get registered.
-    size = len(message.data)
-    decode: Callable[[bytes, int, Limits], DecodedSchema] = _decode_small if size <= _SMALL else _decode_large
-    if size > _LARGE or _EXTENSION in message.data:
-        decode = _decode_message
-    return decode(message.data, message.header, limits)
+    key = message.data, message.header, limits
+    if len(message.data) > _MOST_KEPT or _EXTENSION in message.data:
+        return _decode(*key, _read_message)[0]
+    for decoded in _recent.of(key):
+        return decoded
+    decoded, weight = _decode(*key, _read_message)
+    _recent.keep(key, decoded, weight)
+    return decoded
 
 
 def endianness_of(schema: pa.Schema) -> Literal["little", "big"]:
@@ -117,32 +117,53 @@ def decode_schema_of_footer(data: bytes, table: int, limits: Limits = DEFAULT_LI
     InvalidMetadata, LimitExceeded, Unsupported
         As for :func:`decode_schema`; the whole footer is looked at.
     """
-    return _decode(data, table, limits, _read_footer)
+    return _decode(data, table, limits, _read_footer)[0]
 
 
-def _decode(data: bytes, table: int, limits: Limits, read: Callable[[bytes], pa.Schema]) -> DecodedSchema:
+def _decode(
+    data: bytes, table: int, limits: Limits, read: Callable[[bytes], pa.Schema]
+) -> tuple[DecodedSchema, int]:
+    """Return what a schema says, and how much it weighs where it is kept."""
     walked = _walked(data, table, limits)
     if walked is None:  # what is wrong, if anything is, is found here
-        walk = _Walk(data, table, limits)
-        walked = tuple(entry.id for entry in walk.dictionaries), walk.endianness, 0
-    ids, order, num_fields = walked
+        walked = _Walk(data, table, limits).walked()
+    weight = _weight_of(walked, len(data))
     schema = _verified(data, read)
-    native = in_native_order(schema) if order else schema
-    if num_fields and _EXTENSION not in data:
-        layout = Layout.of_plain(native, num_fields)
+    native = in_native_order(schema) if walked.order else schema
+    if walked.is_plain and walked.num_fields and _EXTENSION not in data:
+        layout = Layout.of_plain(native, weight)
     else:
         try:
-            layout = Layout.of(native, ids, limits=limits)
+            layout = Layout.of(native, walked.ids, limits=limits, weight=weight)
         except UnicodeDecodeError as error:
             raise InvalidMetadata("a field's name is not UTF-8") from error
-    return DecodedSchema(schema, ids, "big" if order else "little", layout)
+    return DecodedSchema(schema, walked.ids, "big" if walked.order else "little", layout), weight
 
 
-def _walked(data: bytes, table: int, limits: Limits) -> tuple[tuple[int, ...], int, int] | None:
-    """Return the dictionaries' ids, the byte order, and the number of fields if all surely have a plain layout.
+class _Walked(NamedTuple):
+    """What a walk found: dictionaries, fields, whether surely of a plain layout, levels, and bytes of vectors."""
 
-    None where there is no library of kernels, or something is out of the ordinary.
+    ids: tuple[int, ...]
+    order: int
+    num_fields: int
+    is_plain: bool
+    depth: int
+    nbytes: int
+
+
+def _weight_of(walked: _Walked, size: int) -> int:
+    """Return what a schema takes beside its message of so many bytes, as fields of one level.
+
+    pyarrow writes what a field holds once for each level around it. Where references share what they point at,
+    a schema may be much larger than its message: none of these is kept.
     """
+    if walked.nbytes > size or walked.num_fields > size >> 4:
+        return TOO_HEAVY
+    return max(walked.num_fields, size >> 7) * max(walked.depth - 1, 1)
+
+
+def _walked(data: bytes, table: int, limits: Limits) -> _Walked | None:
+    """Walk a schema by a kernel; None without a library of kernels, or where something is out of the ordinary."""
     call = bound(kernel.walk_schema)
     if call is None:
         return None
@@ -156,19 +177,16 @@ def _walked(data: bytes, table: int, limits: Limits) -> tuple[tuple[int, ...], i
     call(
         address_of(flatbuffer), len(data), table, *bounds, at, levels, ids_at, num_ids, state_at, kernel.STATE
     )
-    status, order, found, fields = room[levels + num_ids :].tolist()
+    status, order, count, fields, is_plain, depth, nbytes = room[levels + num_ids :].tolist()
     if status != kernel.DONE:
         return None
-    return tuple(room[levels : levels + found].tolist()), order, fields
+    return _Walked(
+        tuple(room[levels : levels + count].tolist()), order, fields, bool(is_plain), depth, nbytes
+    )
 
 
-def _decode_message(data: bytes, table: int, limits: Limits) -> DecodedSchema:
-    return _decode(data, table, limits, _read_message)
-
-
-# Schemas are of peers: few are kept, and few bytes in all.
-_decode_small = functools.lru_cache(64)(_decode_message)
-_decode_large = functools.lru_cache(4)(_decode_message)
+# Schemas are of peers: few are kept, and few fields in all.
+_recent: Final[Recent[DecodedSchema]] = Recent(64, 1 << 14)
 
 
 def encode_schema(
@@ -249,6 +267,7 @@ class _Walk:
         self._tables = Tables(data)
         self._limits = limits
         self._fields = 0
+        self._depth = 1
         endianness, fields, metadata, _features, *_ = self._tables.slots(table, "Schema")
         self.endianness = self._tables.scalar(table, endianness, "h", 0, "Schema.endianness")
         if self.endianness not in (0, 1):
@@ -257,6 +276,11 @@ class _Walk:
             self._field(field, 2)  # the batch is the first level
         self._tables.key_values(table, metadata, "Schema.custom_metadata")
 
+    def walked(self) -> _Walked:
+        """Return what was found; whether a layout is plain is left to :meth:`Layout.of`."""
+        ids = tuple(entry.id for entry in self.dictionaries)
+        return _Walked(ids, self.endianness, self._fields, False, self._depth, self._tables.nbytes)
+
     def _field(self, table: int, depth: int, is_real: bool = True) -> None:
         tables = self._tables
         self._fields += 1
@@ -264,6 +288,7 @@ class _Walk:
             raise LimitExceeded("the schema has too many fields", expected=f"at most {self._limits.columns}")
         name, _nullable, kind, type_, encoding, children, metadata, *_ = tables.slots(table, "Field")
         depth += bool(encoding)  # the values of a dictionary are one level below it
+        self._depth = max(self._depth, depth)
         if depth > self._limits.depth:
             raise LimitExceeded(
                 "the schema is nested too deeply", expected=f"at most {self._limits.depth} levels"
