@@ -17,8 +17,6 @@ from bowstring.cli.doctor.child import Child, ChildFault
 from bowstring.cli.doctor.trials import Outcome, Programs, Trial, run_trials
 from bowstring.transport.socket_file import runtime_folder
 
-pytestmark = pytest.mark.usefixtures("forked")
-
 HANG = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 SEGFAULT = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"

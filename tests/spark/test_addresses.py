@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,6 +71,8 @@ def test_an_executor_knows_the_driver(
     with subprocess.Popen(sleeps, executable=sys.executable) as java:
         monkeypatch.setattr(task, "executor_pid", lambda: java.pid)
         try:
+            while not Path(f"/proc/{java.pid}/cmdline").read_bytes():  # it has only just begun
+                time.sleep(0.001)
             assert task._driver_host() == host
         finally:
             java.kill()
