@@ -36,19 +36,6 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = [
-    "CONTROL_LIMITS",
-    "REMOTE_LIMITS",
-    "VERSION",
-    "Answer",
-    "Connection",
-    "Fields",
-    "Verb",
-    "failure_of",
-    "pack",
-    "pack_failure",
-]
-
 VERSION: Final = 3
 
 CONTROL_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20)
