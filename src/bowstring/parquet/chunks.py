@@ -105,11 +105,12 @@ class Chunks:
         reader = group_reader(footer)
         groups = 0 if reader is None else reader.list_header()[0]
         rest = footer.rest
-        # Memory is committed where a chunk is found, and each takes a byte.
-        facts = np.empty(min(groups * columns, len(rest)) * int(kernel.FACTS), np.int64)
+        most = min(_MOST_METADATA * limits.metadata_bytes, _MOST_RATIO * max(len(rest), _MIB))
+        # Each chunk takes a byte of the footer, and counts as memory of which there is no more.
+        held = min(groups * columns, len(rest), most // int(kernel.CHUNK_BYTES))
+        facts = np.empty(held * int(kernel.FACTS), np.int64)
         counts = np.zeros(int(kernel.COUNTS), np.int64)
         room = np.empty(_DEPTH * int(thrift.LEVEL), np.int64)
-        most = min(_MOST_METADATA * limits.metadata_bytes, _MOST_RATIO * max(len(rest), _MIB))
         launch(
             kernel.read_footer, 1, np.frombuffer(rest, np.uint8), columns, most, _DEPTH, room, facts, counts
         )
@@ -117,9 +118,9 @@ class Chunks:
         at, size = int(counts[kernel.SCHEMA_AT]), int(counts[kernel.SCHEMA_BYTES])
         if size:
             _check_arrow_schema(rest[at : at + size], limits)
-        held = int(counts[kernel.GROUPS])
+        groups = int(counts[kernel.GROUPS])
         # See `bowstring.kernels.parquet.footer`; array of int64, shape (row groups, columns, FACTS).
-        self.facts = facts[: held * columns * int(kernel.FACTS)].reshape(held, columns, int(kernel.FACTS))
+        self.facts = facts[: groups * columns * int(kernel.FACTS)].reshape(groups, columns, int(kernel.FACTS))
 
     def with_a_row_more(self, footer: Footer) -> Footer:
         """Return the footer with one row more in each row group that has column chunks."""
