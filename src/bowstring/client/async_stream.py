@@ -409,13 +409,7 @@ class _Beginning:
         self._given_up = False
 
     def dialled(self, channel: Channel) -> None:
-        """Take note of a channel.
-
-        Raises
-        ------
-        ClosedError
-            It is not wanted any more.
-        """
+        """Keep a channel to close; raise `ClosedError` if opening the stream was cancelled."""
         with self._lock:
             if self._given_up:
                 raise ClosedError("opening the stream was cancelled")

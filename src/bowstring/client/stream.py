@@ -246,13 +246,7 @@ def _on_host(batch: Batch) -> Batch:
 
 
 def chosen_columns(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:
-    """Return the schema of some columns, in the order given.
-
-    Raises
-    ------
-    UnknownColumn
-        There is no such column, or several have the name.
-    """
+    """Return the schema of some columns, in the order given."""
     fields = [schema.field(position) for position in column_positions(schema, names)]
     return pa.schema(fields, metadata=schema.metadata)
 

@@ -67,24 +67,12 @@ def ahead(protocol: ProducerProtocol, source: _Source, channel: Channel) -> list
 
 
 class Prepared(NamedTuple):
-    """An answer, and what is sent of it and after it.
+    """An answer, and what is sent of it and after it."""
 
-    Attributes
-    ----------
-    answer
-        Without its messages.
-    runs
-        What goes out in one call each: the bytes, and the descriptors beside them.
-    regions
-        Whose descriptors these are: they stay open as long as the regions are kept.
-    following
-        The items after those of the answer, of the list that it was made of.
-    """
-
-    answer: Answer
-    runs: list[tuple[bytes, tuple[object, ...]]]
-    regions: list[Region]
-    following: Sequence[IpcMessage]
+    answer: Answer  # without its messages
+    runs: list[tuple[bytes, tuple[object, ...]]]  # sent in one call each: bytes, and descriptors beside them
+    regions: list[Region]  # own these descriptors, which stay open as long as the regions are kept
+    following: Sequence[IpcMessage]  # what follows the answer's items in the list that it was made of
 
 
 def prepared(protocol: ProducerProtocol, source: _Source, channel: Channel, ticket: bytes) -> Prepared | None:
@@ -129,15 +117,7 @@ def awaited(protocol: ProducerProtocol, source: _Source) -> Pending | None:
 def has_come(
     pending: Pending, changed: threading.Condition, given_up: Callable[[], bool], seconds: float
 ) -> bool:
-    """Wait until work is done; false where nobody waits for it any more.
-
-    Raises
-    ------
-    DeadlineExceeded
-        It is not done after `seconds`.
-    DeviceError
-        It failed.
-    """
+    """Wait until work is done; false where nobody waits for it any more."""
     deadline, pause = time.monotonic() + seconds, _SHORTEST_PAUSE
     while not pending.done:
         if time.monotonic() > deadline:

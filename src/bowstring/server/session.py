@@ -77,11 +77,9 @@ _PATIENCE: Final = 1.0
 
 
 class Session:
-    """Serves one reader.
+    """Serves one reader: a thread receives its messages, another sends the stream.
 
-    The reading thread hears what the reader says, and asks whether it is there when it says nothing. The sending
-    thread starts when the reader has named a data set, and ends with the stream. Everything they share changes
-    under `_changed`.
+    Everything that the threads share changes under `_changed`.
     """
 
     def __init__(self, server: Server, channel: Channel) -> None:

@@ -362,8 +362,7 @@ class Assembler:
     def resolve(self, pairs: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
         """Turn the addresses and lengths of a body into memory of this process, which a batch can view.
 
-        Regions are mapped already, or objects of this process; where there are keys for remote reads, the bytes are
-        fetched here.
+        Mapped regions and objects of this process are returned as they are; remote memory is fetched here.
         """
         if self._reads is not None:
             return self._reads.fetch(pairs)

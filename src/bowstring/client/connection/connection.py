@@ -75,33 +75,9 @@ _TAKEN_TOGETHER: Final = 8
 
 
 class Connection:
-    """Brings in one stream.
+    """Receives one stream, over one or two channels.
 
-    Parameters
-    ----------
-    endpoint
-        The data set.
-    hello
-        How it is wanted; not said to servers that do not know our extensions.
-    pool
-        Where packed bodies land. With private memory, regions of the host are mapped copy-on-write.
-    limits
-        Bounds and deadlines.
-    streams
-        Where work on batches of a device is queued; by default the streams that are current where they are taken.
-    bodies
-        Makes what decompresses for a device, where batches shall be on one.
-    tls
-        Whom to trust on ``tls:``.
-    dialled
-        Told of each channel that is dialled; then the stream shares threads with others.
-    partitions
-        What to ask for in the place of the endpoint's data set: several of that server, one after the other.
-
-    Raises
-    ------
-    BrokenError, DeadlineExceeded, AccessDenied
-        The server cannot be reached.
+    Batches, protocol and assembler change under the condition `changed`.
     """
 
     def __init__(
@@ -146,7 +122,7 @@ class Connection:
         )
         for wire in self._wires:
             wire.expect = protocol.expect
-        private = isinstance(pool, PrivateMemory)
+        private = isinstance(pool, PrivateMemory)  # then regions of the host are mapped copy-on-write
         wire = self._wires[-1]
         reads = wire.channel.passes_memory == "rkey"
         allocation = self._allocation_of(wire, last.remote_handle) if reads else None
@@ -166,13 +142,7 @@ class Connection:
             take_first(self, self._wires[0])
 
     def start(self) -> None:
-        """Start the threads, which keep the connection alive; called by the stream that ends them.
-
-        Raises
-        ------
-        LimitExceeded
-            No thread can be started.
-        """
+        """Start the threads that keep the connection alive; called by the stream that ends them."""
         if self._shares_threads:
             self._share_threads()
             return
@@ -375,13 +345,7 @@ class Connection:
     # What the stream asks.
 
     def schema(self) -> pa.Schema:
-        """Return the schema, waiting for it.
-
-        Raises
-        ------
-        BowstringError
-            Whatever kept it from coming.
-        """
+        """Return the schema, waiting for it."""
         self.check_process()
         with self.changed:
             if self.closed or not self.opened:
@@ -400,19 +364,7 @@ class Connection:
         return self._assembler.schema is not None and welcomed
 
     def next(self) -> Batch:
-        """Return the next batch, waiting for it.
-
-        Raises
-        ------
-        EndOfStream
-            There are no more.
-        ClosedError
-            The stream was closed on this side.
-        Starved
-            The batches that the user keeps use up all the credit.
-        BowstringError
-            Whatever kept it from coming.
-        """
+        """Return the next batch, waiting for it."""
         batch = self._next(lambda: False)
         assert batch is not None
         return batch
@@ -474,20 +426,7 @@ class Connection:
             return first.batch if is_there and first is not None else None
 
     def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
-        """Return what `next` would do; if it would wait, have `wake` called once something has changed.
-
-        Parameters
-        ----------
-        wake
-            Called once, with the lock held, in any thread.
-        began
-            When the wait began, on the monotonic clock.
-
-        Raises
-        ------
-        Starved, DeadlineExceeded
-            It would wait in vain.
-        """
+        """Return what `next` would do; if it would wait, have `wake` called once something has changed."""
         return self._readiness(lambda: False, wake, began)
 
     def readiness_of(self, partition: int, wake: Callable[[], object], began: float) -> Readiness:
