@@ -42,7 +42,7 @@ class Incoming(Protocol):
 
     @property
     def extended(self) -> bool:
-        """Whether the server chooses the columns, as it was told."""
+        """Whether the server chooses the columns."""
 
     @property
     def trusted(self) -> bool:
@@ -50,7 +50,7 @@ class Incoming(Protocol):
 
     @property
     def welcome(self) -> Welcome | None:
-        """What the server said of the stream, if it did."""
+        """The server's welcome, if it sent one."""
 
     @property
     def path(self) -> tuple[str, str]:
@@ -62,7 +62,7 @@ class Incoming(Protocol):
 
     @property
     def peer(self) -> object:
-        """Who is at the other end."""
+        """The address of the other end."""
 
     @property
     def over(self) -> bool:
@@ -91,7 +91,7 @@ class Incoming(Protocol):
         """Ask for nothing more."""
 
     def abandon(self) -> None:
-        """Ask for nothing more, where nobody holds the stream any more."""
+        """Ask for nothing more, because the stream is no longer referenced."""
 
     def check_process(self) -> None:
         """Refuse to go on in the child of a fork."""

@@ -206,7 +206,7 @@ def _endpoints(found: Any, uri: str, token_hosts: Sequence[str]) -> list[tuple[i
 
 
 def _partitions(found: Any) -> list[tuple[int, bytes]]:
-    """Return the places and tickets of several endpoints that stand for one of Flight; none where it says none."""
+    """Return the places and tickets of several endpoints that stand for one of Flight; empty if it has none."""
     facts = _facts(found.app_metadata)
     rows = facts.get("partitions") if MARK in facts else None
     try:
@@ -216,7 +216,7 @@ def _partitions(found: Any) -> list[tuple[int, bytes]]:
 
 
 def _endpoint(found: Any, uri: str, token_hosts: Sequence[str]) -> Endpoint:
-    """Return what Flight says of an endpoint as one of ours: places that hand over memory first, ``DoGet`` last."""
+    """Return an endpoint of Flight as one of ours: places that hand over memory first, ``DoGet`` last."""
     facts = _facts(found.app_metadata)
     hosts = facts.get("hosts") if MARK in facts else None
     locations = [each.uri.decode(errors="replace") for each in found.locations]

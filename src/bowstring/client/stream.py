@@ -140,7 +140,7 @@ class Stream(Closing, Converting):
 
     @abc.abstractmethod
     def _check_open(self) -> None:
-        """Raise `ClosedError` where the stream is closed: here, and not out of what somebody makes of it."""
+        """Raise `ClosedError` if the stream is closed."""
 
     def __iter__(self) -> Self:
         self._check_more()

@@ -55,7 +55,7 @@ def read(uri: str, rounds: int) -> dict[str, Any]:
 
 
 def moved(stats: Any) -> dict[str, Any]:
-    """Return what a stream says of what it moved, and how."""
+    """Return the statistics of a stream: how much it moved, and how."""
     return {
         "rows": stats.rows,
         "batches": stats.batches,

@@ -30,7 +30,7 @@ _SERVES: Final = "bowstring-server-reader"
 
 
 class _Door:
-    """Where readers come in, and how many threads wait there for the next one."""
+    """A listener, and how many threads wait at it for the next reader."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -68,7 +68,7 @@ class Acceptor:
 
     @property
     def all_known(self) -> bool:
-        """Whether all who come in are processes of this user, or have shown a certificate."""
+        """Whether all readers are processes of this user, or have shown a certificate."""
         return all(each.channels.authenticated or each.asks_certificates for each in self._listeners)
 
     def listen(self, address: str, tls: TlsConfig | ssl.SSLContext | None = None) -> str:
@@ -100,7 +100,7 @@ class Acceptor:
                 pass
 
     def _let_in(self, door: _Door) -> bool:
-        """Wait for a reader, and serve the one who comes; return whether to wait for more."""
+        """Wait for a reader and serve it; return whether to wait for more."""
         channel = accept_next(door.listener, self._turn_away)
         if channel is None:
             return True
@@ -158,7 +158,7 @@ class Acceptor:
             self.idle += outcome is Outcome.IDLE
 
     def shut(self) -> None:
-        """Let nobody in any more."""
+        """Accept no more readers."""
         with self._changed:
             self._closed = True
             listeners = list(self._listeners)

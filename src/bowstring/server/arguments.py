@@ -1,4 +1,4 @@
-"""What a server is told by its user, checked before anything is done."""
+"""Checks of the arguments of servers, before anything is done."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class Catalogue:
             publication.withdraw()
 
     def forget(self) -> None:
-        """Forget data sets that were released, but for some whose readers may still be told so."""
+        """Forget released data sets, except some whose readers may still need an error that explains it."""
         with self._changed:
             if len(self._publications) <= self._most:
                 return
@@ -395,9 +395,9 @@ class Publication:
 
 
 class JoinedPublication(Publication):
-    """Several publications that one reader reads as one: who is let in is let in to each, or to none.
+    """Several publications that one reader reads as one: it is admitted to each, or to none of them.
 
-    Nothing refers to it but its readers, and so it is never withdrawn or released itself.
+    Only its readers refer to it, so it is never withdrawn or released itself.
     """
 
     def __init__(self, parts: Sequence[Publication], changed: threading.Condition) -> None:
@@ -435,6 +435,6 @@ class JoinedPublication(Publication):
             part.look_away()
 
     def check_offered(self) -> None:
-        """Refuse whoever comes too late for one of them."""
+        """Refuse a reader if one of them was withdrawn or released."""
         for part in self._parts:
             part.check_offered()

@@ -239,7 +239,7 @@ class MaterializedSource:
             yield from encoder.encode(batch)
 
     def release(self) -> None:
-        """Let go of the batches; their regions go home when nobody looks at them any more."""
+        """Let go of the batches; their regions return to the pool when no reader uses them any more."""
         with self._lock:
             self._released = True
             shards, self._shards = self._shards, {}

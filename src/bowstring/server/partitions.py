@@ -95,7 +95,7 @@ class Partitions:
 
 
 class _named:  # noqa: N801  used like a function
-    """Says of errors to which partition they belong."""
+    """Adds to errors the partition to which they belong."""
 
     def __init__(self, number: int) -> None:
         self._number = number

@@ -230,7 +230,7 @@ class Connection:
         self.fail(error)
 
     def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int:
-        """Take a message; return of how many events the user was not told yet."""
+        """Process a message; return the number of events that the user was not notified of yet."""
         with self.changed:
             try:
                 events = self._protocol.receive(tag, body, attachments)
@@ -267,9 +267,9 @@ class Connection:
             raise
 
     def take_run(self, run: Run) -> int:
-        """Take the first batches of a run together, those that are surely right; return how many.
+        """Take the first batches of a run together, those that are valid; return how many.
 
-        The user is not told (`wake`).
+        The user is not notified (`wake`).
         """
         return self._take_foreseen(run, self._assembler.take_run)
 
@@ -470,12 +470,12 @@ class Connection:
 
     @property
     def _takes_more(self) -> bool:
-        """Whether partitions that were taken need not be told of at once: the user holds the last batch of each."""
+        """Whether partitions that were taken may be reported later: the user holds the last batch of each."""
         partitions = self._protocol.partitions
         return partitions is not None and partitions.unsaid < _TAKEN_TOGETHER
 
     def _tell_taken(self) -> None:
-        """Tell of partitions that were taken: the producer may wait for that."""
+        """Report partitions that were taken: the producer may wait for that."""
         if self._protocol.has_news:
             self._sender.look()
 
@@ -517,12 +517,12 @@ class Connection:
 
     @property
     def peer(self) -> str:
-        """Who is at the other end, in words."""
+        """The address of the other end."""
         return str(self._wires[-1].channel)
 
     @property
     def path(self) -> tuple[str, str]:
-        """Which road the bodies take, and why."""
+        """The path that the bodies take, and why."""
         channel = self._wires[-1].channel
         means = f"; by {channel.means}" if channel.means else ""
         if self.welcome is not None:
@@ -552,7 +552,7 @@ class Connection:
         return self._discarded
 
     def discard(self) -> None:
-        """Drop what nobody will ask for."""
+        """Drop batches that will not be asked for."""
         with self.changed:
             if not self._discarded:
                 self._discarded = True
@@ -576,7 +576,7 @@ class Connection:
             self._sender.look()
 
     def flush(self, seconds: float) -> None:
-        """Wait until the producer was told all that it should know."""
+        """Wait until all pending control messages are sent."""
         if os.getpid() == self._pid:
             self._sender.flush(seconds)
 
@@ -585,7 +585,7 @@ class Connection:
         self._notes.put(Command.CLOSED)
 
     def finish(self) -> None:
-        """Let go of connections and regions: nothing more is said, and no batch needs them."""
+        """Let go of connections and regions: nothing more is sent, and no batch needs them."""
         try:
             if self.borrows:
                 self.give_back()

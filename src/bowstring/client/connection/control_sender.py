@@ -30,7 +30,7 @@ _MOST_NOTES: Final = 16_384
 
 
 class Command(enum.Enum):
-    """What the thread is told, besides leases that ended."""
+    """Commands to the sending thread, besides leases that ended."""
 
     LOOK = "the protocol has something to send, or is over"
     CLOSED = "the stream was closed, by a finalizer that may take no lock"

@@ -43,9 +43,9 @@ class DeviceHandshake:
         self._waited = False
 
     def announce(self, event: Announced) -> bool:
-        """Enter a region; return whether this process had it mapped already.
+        """Add a region; return whether this process had it mapped already.
 
-        One that cannot be mapped before the stream begins is a reason to take the bytes instead.
+        If one cannot be mapped before the stream begins, the bytes are sent instead.
         """
         try:
             return self._assembler.announce(event)
@@ -67,7 +67,7 @@ class DeviceHandshake:
     def answer(self, devices: Iterable[DeviceId]) -> list[Outgoing]:
         """Return the answer to the question whether memory of some devices can be used here.
 
-        The thread that receives the question sends it: whoever opens a stream waits for what comes next.
+        The thread that receives the question sends it: opening a stream waits for what comes next.
         """
         maps, outgoing = self._protocol.answer(why_not_here(devices))
         if not maps:
@@ -134,7 +134,7 @@ def settle(ended: Sequence[Lent], streams: Mapping[int, object], notes: queue.Si
 
 
 def closed(devices: Iterable[Device], seconds: float) -> bool:
-    """Wait until devices have closed what nobody refers to any more; false if they have not, or may not have."""
+    """Wait until devices have closed what is no longer referenced; false if they have not, or may not have."""
     deadline = time.monotonic() + seconds
     for device in devices:
         while True:

@@ -212,7 +212,7 @@ class Hearing:
         return True
 
     def take(self, received: Received) -> None:
-        """Hear a message that has come, or hold it back."""
+        """Process a message that has come, or hold it back."""
         if _can_wait(received):
             self._hold(received)
         else:
@@ -243,7 +243,7 @@ class Hearing:
 
 
 def _can_wait(received: Received) -> bool:
-    """Whether a message is metadata or a body of pointers: nobody is told of one at once."""
+    """Whether a message is metadata or a body of pointers: the user is not notified of one at once."""
     tag, body, attachments = received
     if attachments:
         return False

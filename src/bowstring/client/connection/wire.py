@@ -177,7 +177,7 @@ class Wire:
 
 
 class Begun(NamedTuple):
-    """The beginning of a stream: its regions, what the server says of it, its schema, and what was there behind."""
+    """The beginning of a stream: regions, the server's welcome, the schema, and what was received behind them."""
 
     regions: list[Announced]
     welcome: Welcome
@@ -187,7 +187,7 @@ class Begun(NamedTuple):
 
 
 def _known(schema: bytes, limits: Limits) -> tuple[pa.Schema, Layout] | None:
-    """Return what a message says that should be a schema; ``None`` where anything is wrong with it."""
+    """Return the schema in a message; ``None`` where anything is wrong with it."""
     try:
         message = decode_message(schema, limits)
         return None if len(message.data) > limits.early_bytes else schema_and_layout(message, limits)
@@ -303,7 +303,7 @@ def _opening(
     place: str | None,
     partitions: Sequence[PartitionTicket],
 ) -> list[Outgoing]:
-    """Return what is said first; `place` is where memory can be mapped, if it can."""
+    """Return the first messages to send; `place` is where memory can be mapped, if it can."""
     maps = place is not None
     said = Hello(
         hello.columns,
