@@ -401,7 +401,7 @@ class AsyncOpening(Awaitable[AsyncStream]):
 
 
 class _Beginning:
-    """The channels of a stream that is being opened, to close them where nobody waits for it any more."""
+    """The channels of a stream that is being opened, to close them if opening is cancelled."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -409,13 +409,7 @@ class _Beginning:
         self._given_up = False
 
     def dialled(self, channel: Channel) -> None:
-        """Take note of a channel.
-
-        Raises
-        ------
-        ClosedError
-            It is not wanted any more.
-        """
+        """Keep a channel to close; raise `ClosedError` if opening the stream was cancelled."""
         with self._lock:
             if self._given_up:
                 raise ClosedError("opening the stream was cancelled")
@@ -453,9 +447,9 @@ def _table(batches: list[Batch], schema: pa.Schema) -> pa.Table:
 def in_thread(
     function: Callable[[], _Result], *, drop: Callable[[_Result], object] | None = None
 ) -> asyncio.Future[_Result]:
-    """Call a function in a thread of the poller's, on the streams that are current here.
+    """Call a function in a thread of the poller, on the streams that are current here.
 
-    `drop` takes a result that nobody waits for any more.
+    `drop` takes a result that is not waited for any more.
     """
     function = with_current_streams(function)
     loop = asyncio.get_running_loop()

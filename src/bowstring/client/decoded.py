@@ -20,22 +20,7 @@ if TYPE_CHECKING:
 
 
 class DecodedStream(Stream):
-    """The batches of a stream of encoded ones, each decoded where it lies when it is asked for.
-
-    Parameters
-    ----------
-    stream
-        Of what :func:`bowstring.vortex.to_messages` made; closed with this one.
-    columns
-        Names of the columns to decode; all by default.
-    limits
-        Bounds on messages, and on what is decoded.
-
-    Raises
-    ------
-    UsageError
-        The stream is of other batches.
-    """
+    """Decodes the batches of a stream of encoded ones (:func:`bowstring.vortex.to_messages`), each on request."""
 
     def __init__(
         self, stream: Stream, columns: tuple[str, ...] | None, limits: Limits = DEFAULT_LIMITS

@@ -52,15 +52,7 @@ def opened(
     tls: TlsConfig | ssl.SSLContext | None,
     connect: Callable[[Endpoint], Connection],
 ) -> Connection | DoGet:
-    """Return what brings in a stream: a connection to the best offer that works, else ``DoGet``.
-
-    Raises
-    ------
-    BrokenError, DeadlineExceeded, AccessDenied
-        No server can be reached: the error of the last one, with what is wrong with the others.
-    Unsupported
-        Only ``DoGet`` is left, which has no shards, and whose servers count whoever looks as a reader.
-    """
+    """Return what receives a stream: a connection to the best offer that works, else ``DoGet``."""
     ours = [each for each in endpoint.offers if not each.by_flight]
     flights = [each for each in endpoint.offers if each.by_flight]
     passed_over: list[str] = []
@@ -95,20 +87,9 @@ def _right(batch: pa.RecordBatch | None) -> pa.RecordBatch | None:
 
 
 class DoGet:
-    """Brings in a stream by Flight, as :class:`~bowstring.client.connection.Connection` does by our protocol.
+    """Receives a stream by Flight, like :class:`~bowstring.client.connection.Connection` by our protocol.
 
     A thread waits for the server, since only that can be waited for with a deadline; it reads two batches ahead.
-
-    Parameters
-    ----------
-    endpoint
-        The data set.
-    offer
-        The Flight server.
-    limits, tls
-        As for ``connect``.
-    passed_over
-        Why nothing better is taken.
     """
 
     extended = False
@@ -204,15 +185,7 @@ class DoGet:
         return self._schema
 
     def next(self) -> Batch:
-        """Return the next batch.
-
-        Raises
-        ------
-        EndOfStream
-            There are no more.
-        BowstringError
-            The stream cannot go on.
-        """
+        """Return the next batch, waiting for it."""
         self.check_process()
         began = time.monotonic()
         self._await(lambda: bool(self._ready), self._limits.reply_timeout)

@@ -42,7 +42,7 @@ class Incoming(Protocol):
 
     @property
     def extended(self) -> bool:
-        """Whether the server chooses the columns, as it was told."""
+        """Whether the server chooses the columns."""
 
     @property
     def trusted(self) -> bool:
@@ -50,7 +50,7 @@ class Incoming(Protocol):
 
     @property
     def welcome(self) -> Welcome | None:
-        """What the server said of the stream, if it did."""
+        """The server's welcome, if it sent one."""
 
     @property
     def path(self) -> tuple[str, str]:
@@ -62,7 +62,7 @@ class Incoming(Protocol):
 
     @property
     def peer(self) -> object:
-        """Who is at the other end."""
+        """The address of the other end."""
 
     @property
     def over(self) -> bool:
@@ -91,7 +91,7 @@ class Incoming(Protocol):
         """Ask for nothing more."""
 
     def abandon(self) -> None:
-        """Ask for nothing more, where nobody holds the stream any more."""
+        """Ask for nothing more, because the stream is no longer referenced."""
 
     def check_process(self) -> None:
         """Refuse to go on in the child of a fork."""
@@ -112,29 +112,7 @@ class IncomingPartitions(Incoming, Protocol):
 
 
 class EndpointStream(Stream):
-    """The stream of one endpoint; made by :func:`bowstring.connect`.
-
-    Parameters
-    ----------
-    connection
-        What brings it in.
-    columns
-        The columns to keep, where the server does not choose them itself.
-    device
-        Where the batches shall be; where they come, by default.
-    pool
-        Where copies go, as far as it is on their device.
-    allocators
-        Out of which regions they are cut there, shared with other streams.
-    mode
-        Whether batches are views, or copied when they are delivered; ``None`` leaves it to the device they are on.
-    private
-        Where copies on the host go so that their views may be written; ``None`` for batches that are only read.
-    seconds
-        The most that each wait for a device may take.
-    validate
-        What is checked of each batch; by default all where the connection is not trusted.
-    """
+    """The stream of one endpoint; made by :func:`bowstring.connect`."""
 
     def __init__(
         self,
@@ -157,10 +135,11 @@ class EndpointStream(Stream):
         self._device = device
         self._pool = pool
         self._mode = mode
+        # For copies on the host whose views may be written; `None` for read-only batches.
         self._private = private
         self._seconds = seconds
         self._road: Road | None = None
-        self._allocators = allocators
+        self._allocators = allocators  # of copies, by device; shared with other streams
         self._pinned = Pinned()
         # A dictionary is copied once, not with each batch that uses it.
         self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
@@ -289,13 +268,7 @@ class EndpointStream(Stream):
         return may_be_wrong(Layout.of(self._schema))
 
     def _shared(self, batch: Batch) -> bool:
-        """Whether the batch shall be written, and lies in memory that others see.
-
-        Raises
-        ------
-        UsageError
-            It was asked for without a copy.
-        """
+        """Whether the batch shall be written, and lies in memory that others see: then it must be copied."""
         if self._private is None or all(region.private for region in batch.spans.regions):
             return False
         if self._mode == "map":
@@ -366,13 +339,7 @@ class PartitionsStream(EndpointStream):
         return super().read_next_batch()
 
     def read_of(self, partition: int) -> Batch | None:
-        """Return the next batch of a partition, to which the user has come; ``None`` behind its last one.
-
-        Raises
-        ------
-        BowstringError
-            As `read_next_batch`.
-        """
+        """Return the next batch of a partition, which the user has reached; ``None`` behind its last one."""
         self._check_valid()
         self._asked = partition
         batch = self._connection.next_of(partition)

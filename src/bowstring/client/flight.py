@@ -50,15 +50,7 @@ _ENCRYPTED: Final = "grpc+tls"
 
 
 class FlightClient:
-    """A Flight server, as a client of it.
-
-    Parameters
-    ----------
-    uri
-        ``grpc://host:port``, maybe with a token.
-    tls, limits
-        As for ``connect``.
-    """
+    """A client of one Flight server."""
 
     def __init__(self, uri: str, tls: TlsConfig | ssl.SSLContext | None, limits: Limits) -> None:
         try:
@@ -91,13 +83,7 @@ class FlightClient:
             raise _failure(error, self.address) from None
 
     def info(self, path: tuple[str, ...]) -> Any:
-        """Return the FlightInfo of a data set.
-
-        Raises
-        ------
-        UnknownTicket
-            There is none at that path.
-        """
+        """Return the FlightInfo of a data set."""
         from pyarrow import flight
 
         with self.asking():
@@ -122,15 +108,7 @@ class FlightClient:
 
 
 def _certificates(address: str, tls: TlsConfig | ssl.SSLContext | None) -> dict[str, Any]:
-    """Return what a client of Flight is told of certificates.
-
-    Raises
-    ------
-    UsageError
-        It is an ``SSLContext``, which gRPC cannot use, or a file cannot be read.
-    AccessDenied
-        The connection would not be encrypted, and `tls` says that it shall be.
-    """
+    """Return the TLS arguments for a client of Flight; refuse what gRPC cannot use, or `tls` without encryption."""
     if isinstance(tls, ssl.SSLContext):
         raise UsageError("Flight does not take an ssl.SSLContext", expected="a bowstring.TlsConfig")
     scheme = address.partition(":")[0]
@@ -163,23 +141,7 @@ def located(
 ) -> Endpoint | Dataset:
     """Return the endpoints of a data set of a Flight server, each with the places where it is, best first.
 
-    Parameters
-    ----------
-    address
-        ``grpc://host:port``, or ``grpc://host:port/name``.
-    name
-        The data set; without it, that of the address, or the only one there.
-    token_hosts
-        Hosts, as ``host`` or ``host:port``, that get the token beside the server that is asked.
-
-    Raises
-    ------
-    UsageError
-        `token_hosts` is not a list of hosts.
-    UnknownTicket
-        There is no such data set; or there are several, and no name.
-    AccessDenied, BrokenError, DeadlineExceeded
-        The server says no, cannot be reached, or does not answer.
+    Without `name`, it is the data set of the address, or the only one there.
     """
     if isinstance(token_hosts, str) or not all(isinstance(each, str) for each in token_hosts):
         raise UsageError(
@@ -244,7 +206,7 @@ def _endpoints(found: Any, uri: str, token_hosts: Sequence[str]) -> list[tuple[i
 
 
 def _partitions(found: Any) -> list[tuple[int, bytes]]:
-    """Return the places and tickets of several endpoints that stand for one of Flight; none where it says none."""
+    """Return the places and tickets of several endpoints that stand for one of Flight; empty if it has none."""
     facts = _facts(found.app_metadata)
     rows = facts.get("partitions") if MARK in facts else None
     try:
@@ -254,7 +216,7 @@ def _partitions(found: Any) -> list[tuple[int, bytes]]:
 
 
 def _endpoint(found: Any, uri: str, token_hosts: Sequence[str]) -> Endpoint:
-    """Return what Flight says of an endpoint as one of ours: places that hand over memory first, ``DoGet`` last."""
+    """Return an endpoint of Flight as one of ours: places that hand over memory first, ``DoGet`` last."""
     facts = _facts(found.app_metadata)
     hosts = facts.get("hosts") if MARK in facts else None
     locations = [each.uri.decode(errors="replace") for each in found.locations]
@@ -317,13 +279,7 @@ def _count(value: int) -> int | None:
 def list_flights(
     address: str, token: str | None, tls: TlsConfig | ssl.SSLContext | None, limits: Limits
 ) -> list[DatasetInfo]:
-    """Return what a Flight server offers.
-
-    Raises
-    ------
-    AccessDenied, BrokenError, DeadlineExceeded
-        As for :func:`located`.
-    """
+    """Return what a Flight server offers."""
     base, _ = _split(address)
     with FlightClient(base if token is None else with_token(base, token), tls, limits) as server:
         return [_listed(each) for each in server.infos()]

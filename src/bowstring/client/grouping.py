@@ -27,24 +27,12 @@ UNDER_WAY: Final = 64
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """What one stream reads of a data set.
-
-    Attributes
-    ----------
-    endpoint
-        Where it is.
-    numbers
-        Which endpoints of the data set it has, in order.
-    tickets
-        Of each of them, with its number; empty where the stream is that of the endpoint alone.
-    by_flight
-        Whether these can be read one by one from a Flight server, too.
-    """
+    """What one stream reads of a data set."""
 
     endpoint: Endpoint
-    numbers: tuple[int, ...]
-    tickets: tuple[PartitionTicket, ...] = ()
-    by_flight: bool = False
+    numbers: tuple[int, ...]  # of its endpoints in the data set, in order
+    tickets: tuple[PartitionTicket, ...] = ()  # one per number; empty for a stream of the endpoint alone
+    by_flight: bool = False  # whether a Flight server can also give them one by one
 
 
 def by_process(dataset: Dataset) -> dict[Endpoint, list[PartitionTicket]]:
@@ -59,12 +47,7 @@ def by_process(dataset: Dataset) -> dict[Endpoint, list[PartitionTicket]]:
 def grouped(dataset: Dataset, connections: int) -> list[Unit]:
     """Return what is read in one stream each, in the order of their first endpoints.
 
-    Parameters
-    ----------
-    dataset
-        The endpoints.
-    connections
-        How many streams share the endpoints of one process where bytes are sent.
+    The endpoints of one process are shared by `connections` streams where bytes are sent.
     """
     processes = by_process(dataset).items()
     found = [unit for process, tickets in processes for unit in _units(process, tickets, connections)]

@@ -126,37 +126,17 @@ def _list(location: Location, tls: TlsConfig | ssl.SSLContext | None, limits: Li
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is an address of a server, and names neither tags nor a data set.
-
-    Examples
-    --------
-    >>> is_address("tcp://127.0.0.1:4711"), is_address("tcp://127.0.0.1:4711?want_data=7")
-    (True, False)
-    """
+    """Whether a text is an address of a server, and names neither tags nor a data set."""
     return ":" in text and "?" not in text
 
 
 def is_depot(address: str) -> bool:
-    """Whether a text is the address of this host's depot, with a name or without one.
-
-    Examples
-    --------
-    >>> is_depot("depot:trips"), is_depot("unix:/run/depot.sock")
-    (True, False)
-    """
+    """Whether a text is the address of this host's depot, with a name or without one."""
     return address.startswith(_DEPOT)
 
 
 def depot_dataset(address: str, name: str | None = None) -> Dataset:
-    """Return the data set that ``depot:NAME`` stands for, or ``depot:`` and a name.
-
-    Raises
-    ------
-    UnknownTicket
-        This host's depot knows no such name.
-    BrokenError
-        There is no depot.
-    """
+    """Return the data set that ``depot:NAME`` stands for, or ``depot:`` and a name."""
     named = address.removeprefix(_DEPOT) or name
     with _depot() as depot:
         if not named:
@@ -175,13 +155,7 @@ def _depot() -> Any:
 
 
 def _locations(address: str, token: str | None) -> list[Location]:
-    """Return how a server of ours is spoken to at an address, or at each location that a URI offers, best first.
-
-    Raises
-    ------
-    UsageError
-        It is no address that a transport knows.
-    """
+    """Return the locations of a server of ours at an address, or those that a URI offers, best first."""
     text = address.strip()
     check_scheme(text.partition("?")[0][:200])
     if "?" not in text:
@@ -202,11 +176,6 @@ def named_endpoint(
     """Return the endpoint that an address and a name stand for; without a name, that of the only data set there.
 
     A Flight server may have many endpoints for one name.
-
-    Raises
-    ------
-    UnknownTicket
-        Without a name: there is no data set, or there are several; the error names them.
     """
     if is_flight(address):
         from bowstring.client.flight import located

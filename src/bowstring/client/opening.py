@@ -209,10 +209,9 @@ def open_stream(
     dialled: Callable[[Channel], None] | None = None,
     looks: bool = False,
 ) -> Stream:
-    """Do what `connect` does; with `dialled`, which is told of each channel, streams share threads.
+    """Do what `connect` does; with `dialled`, which is called with each channel, streams share threads.
 
-    With `looks`, of one endpoint, this is not a reader that ``publish(readers=…)`` counts; a server that would
-    count it, and one that would have to make the batches, raise Unsupported.
+    With `looks`, the server does not count a reader; if it would, or had to make batches: `Unsupported`.
     """
     limits = limits_or_default(limits)
     if mode not in ("map", "copy", None):
@@ -396,15 +395,7 @@ def _source(
     limits: Limits,
     tls: TlsConfig | ssl.SSLContext | None,
 ) -> Endpoint | Dataset:
-    """Return what a user means by a source, as endpoints.
-
-    Raises
-    ------
-    UsageError
-        It means nothing.
-    UnknownTicket
-        It is the address of a server that offers another number of data sets than one, and there is no name.
-    """
+    """Return the endpoints that a user's source stands for."""
     if isinstance(source, str):
         if is_depot(source):
             return depot_dataset(source, None if ticket is None else ticket.decode())

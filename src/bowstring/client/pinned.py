@@ -18,24 +18,10 @@ _MOST: Final = 2
 
 
 class Pinned:
-    """Says when batches of packed bodies should be copied out of the regions that they landed in.
-
-    Attributes
-    ----------
-    wasteful
-        Whether the batches that are kept hold more than twice as much as they use, and 4 MiB.
-
-    Examples
-    --------
-    >>> import pyarrow as pa, bowstring as bow
-    >>> pinned = Pinned()
-    >>> pinned.add(bow.Batch.from_arrow(pa.record_batch({"a": [1, 2]})))
-    >>> pinned.wasteful
-    False
-    """
+    """Tells when batches of packed bodies should be copied out of the regions that they landed in."""
 
     def __init__(self) -> None:
-        self.wasteful = False
+        self.wasteful = False  # whether kept batches hold more than twice what they use, and 4 MiB
         self._regions: list[tuple[weakref.ref[Region], list[tuple[weakref.ref[Lease], int]]]] = []
         self._landing: weakref.ref[Region] | None = None
         self._batches: list[tuple[weakref.ref[Lease], int]] = []

@@ -65,20 +65,12 @@ class WakingCondition(threading.Condition):
 
 
 class Job:
-    """Something to do whenever it is rung for, never by two threads at the same time.
-
-    Parameters
-    ----------
-    turn
-        Does it. Returns after how many seconds to do it again if nobody rings, ``math.inf`` for not at all, and
-        ``None`` if the job is over.
-    name
-        Of the thread meanwhile.
-    """
+    """Something to do whenever its bell rings, never by two threads at the same time."""
 
     __slots__ = ("again", "due", "fds", "name", "running", "timed", "turn")
 
     def __init__(self, turn: Callable[[], float | None], name: str) -> None:
+        # Returns after how many seconds to run again unprompted, `math.inf` for never, `None` if the job is over.
         self.turn = turn
         self.name = name
         # Of the thread of the poller alone:
@@ -103,13 +95,7 @@ class RingingQueue(queue.SimpleQueue[Any]):
 
 
 class Poller:
-    """Waits for descriptors, bells and times of jobs, and has threads do the jobs; ends with the last job.
-
-    Parameters
-    ----------
-    first
-        The first job.
-    """
+    """Waits for descriptors, bells and times of jobs, and has threads do the jobs; ends with the last job."""
 
     def __init__(self, first: Job) -> None:
         self._pid = os.getpid()
@@ -151,13 +137,7 @@ class Poller:
         self._tell(job, None, done=False)
 
     def watch(self, job: Job, channel: Channel) -> bool:
-        """Ring for a job once something can be received; false where the channel cannot be waited for.
-
-        Raises
-        ------
-        ClosedError, ForkedError
-            As of a call of the channel.
-        """
+        """Ring for a job once something can be received; false where the channel cannot be waited for."""
         return channel.watch(lambda fds: self._watch(job, fds))
 
     def _watch(self, job: Job, fds: Sequence[int]) -> None:
@@ -291,13 +271,7 @@ _creating = threading.Lock()
 
 
 def poller(job: Job) -> Poller:
-    """Have the poller of this process do a job; it is made if there is none.
-
-    Raises
-    ------
-    LimitExceeded
-        No thread can be started for it.
-    """
+    """Have the poller of this process do a job; start one if there is none."""
     global _poller  # noqa: PLW0603  one for the process
     with _creating:
         if _poller is None or not _poller.add(job):

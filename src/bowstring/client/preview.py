@@ -35,16 +35,7 @@ class _Shown(Protocol):
 
 
 def stream_html(stream: _Shown) -> str:
-    """Return what notebooks show of a stream; nothing of it is read.
-
-    Examples
-    --------
-    >>> import bowstring as bow
-    >>> with bow.Server() as server:
-    ...     with bow.connect(server.publish("t", {"fare": [1.5]})) as stream:
-    ...         "1 rows, 8 bytes, unix: mapped" in stream_html(stream)
-    True
-    """
+    """Return what notebooks show of a stream; nothing of it is read."""
     stats = stream.stats
     size = _size(stream.num_rows, stream.nbytes)
     title = f"{type(stream).__name__.removeprefix('Endpoint')} of {size}{stats.path}, {stats.batches} batches read"
@@ -52,10 +43,9 @@ def stream_html(stream: _Shown) -> str:
 
 
 def source_html(source: Endpoint | Dataset) -> str:
-    """Return what notebooks show of an endpoint or a data set; its server is asked for the first rows.
+    """Return what notebooks show of an endpoint or a data set, with its first rows where the server can give them.
 
-    Nothing of it is read: batches that are made as they are read are not asked for, nor a server that would count
-    whoever asks as a reader.
+    Rows are not asked for if the batches are made as they are read, or if the server would count a reader.
     """
     try:
         return _shown(source)

@@ -140,7 +140,7 @@ class Stream(Closing, Converting):
 
     @abc.abstractmethod
     def _check_open(self) -> None:
-        """Raise `ClosedError` where the stream is closed: here, and not out of what somebody makes of it."""
+        """Raise `ClosedError` if the stream is closed."""
 
     def __iter__(self) -> Self:
         self._check_more()
@@ -246,13 +246,7 @@ def _on_host(batch: Batch) -> Batch:
 
 
 def chosen_columns(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:
-    """Return the schema of some columns, in the order given.
-
-    Raises
-    ------
-    UnknownColumn
-        There is no such column, or several have the name.
-    """
+    """Return the schema of some columns, in the order given."""
     fields = [schema.field(position) for position in column_positions(schema, names)]
     return pa.schema(fields, metadata=schema.metadata)
 

@@ -65,8 +65,7 @@ def report(table: pa.Table) -> pa.Table:
 class Publisher:
     """Process A: a server with three data sets, and the same flights by Arrow Flight.
 
-    ``flights``; ``airlines``, the names of their carriers; and ``expected``, what pyarrow computes here, with
-    facts about this process in the schema's metadata. A reader finds the others by name.
+    The data set ``expected`` holds what pyarrow computes here, with facts about this process in its schema.
     """
 
     def __init__(self, transport: str) -> None:

@@ -23,10 +23,9 @@ Step = Callable[[str], contextlib.AbstractContextManager[Any]]
 
 
 def pipeline(rounds: int, *, device: str | None = None, quiet: bool = False) -> dict[str, Any]:
-    """Run all of it, and leave nothing behind; return facts and seconds.
+    """Run all of it, and clean up; return facts and seconds.
 
-    The hand-over is measured so many rounds, after a first one that is cold. Process B takes the data on `device`,
-    or where they are.
+    The hand-over is measured in `rounds`, after a first one that is cold.
     """
     if absent := engine.missing():
         raise MissingDependency(

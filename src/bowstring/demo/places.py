@@ -36,14 +36,7 @@ FACTS: Final = {
 
 
 def extract(places: Any) -> pa.RecordBatch:
-    """Return typed columns of a Variant column of places, on the host; the Variants stay where they are.
-
-    Examples
-    --------
-    >>> place = {"geonameid": 1, "name": "Wien", "alternatenames": ["Vienna", "Bécs"]}
-    >>> extract(variant.from_python([place])).to_pylist()[0]["names"]
-    ['Vienna', 'Bécs']
-    """
+    """Return typed columns of a Variant column of places, on the host; the Variants stay where they are."""
     wanted = {name: (fact.path, fact.arrow) for name, fact in FACTS.items()}
     return variant.get_many(places, wanted).to_device("cpu").to_arrow()
 
@@ -110,16 +103,7 @@ class Consumer:
 def countries(table: pa.Table) -> list[dict[str, Any]]:
     """Return a line for each country, those with the most people first.
 
-    Of a row for each place: how many places, people and names it has, its largest place, and how many people have
-    an airport near by that one could fly to from New York.
-
-    Examples
-    --------
-    >>> columns = {"country": ["Austria"] * 2, "name": ["Graz", "Wien"], "population": [222_326, 1_691_468]}
-    >>> names = [["Graz"], ["Bécs", "Вена", "Vienna"]]
-    >>> found = countries(pa.table({**columns, "names": names, "km": pa.array([None, 12.0])}))[0]
-    >>> found["largest"], found["names"], found["near"]
-    ('Wien', 4, 1691468)
+    ``near`` counts the people with an airport near by that has flights from New York.
     """
     people = pc.fill_null(table["population"], 0)
     places = pa.table(

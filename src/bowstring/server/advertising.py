@@ -23,13 +23,7 @@ _ANY_PORT: Final = 9
 
 
 def reached_at(address: str, host: str | None) -> str:
-    """Return the address of a listener, with its port, as readers are to dial it; `host` replaces its own.
-
-    Examples
-    --------
-    >>> reached_at("tcp://0.0.0.0:4711", "tables.example.org"), reached_at("unix:/run/x.sock", None)
-    ('tcp://tables.example.org:4711', 'unix:/run/x.sock')
-    """
+    """Return the address of a listener, with its port, as readers are to dial it; `host` replaces its own."""
     scheme, _, rest = address.partition("://")
     return f"{scheme}://{host}:{rest.rpartition(':')[2]}" if rest and host is not None else address
 
@@ -104,13 +98,7 @@ def _is_loopback(name: str) -> bool:
 
 
 def advertised_host(host: Any, address: str) -> str:
-    """Return the host that URIs shall name, as they name it.
-
-    Raises
-    ------
-    UsageError
-        It is not a host, or the address has no host.
-    """
+    """Return the host as URIs name it; refuse one that is not a host, or an address that has none."""
     if (
         "://" not in address or urllib.parse.urlsplit(address).path
     ):  # a socket's file, or a name in this process

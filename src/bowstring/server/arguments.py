@@ -1,4 +1,4 @@
-"""What a server is told by its user, checked before anything is done."""
+"""Checks of the arguments of servers, before anything is done."""
 
 from __future__ import annotations
 
@@ -31,13 +31,7 @@ def check_door(
     plaintext: bool = False,
     tls: TlsConfig | ssl.SSLContext | None = None,
 ) -> None:
-    """Refuse what no server can be made of.
-
-    Raises
-    ------
-    UsageError
-        One of the arguments means nothing, or the address needs a token or encryption.
-    """
+    """Refuse arguments that no server can be made of."""
     check_scheme(address)
     check_token(token)
     if not isinstance(pool, Pool | None):
@@ -48,13 +42,7 @@ def check_door(
 
 
 def check_token(token: Any) -> None:
-    """Refuse a token that no URI or header can hold.
-
-    Raises
-    ------
-    UsageError
-        It is empty, or not ASCII text.
-    """
+    """Refuse a token that no URI or header can hold: empty, or not ASCII text."""
     if token is not None and not (isinstance(token, str) and token and token.isascii()):
         raise UsageError("a token must be ASCII and not empty", found=type(token).__name__)
 
@@ -66,13 +54,7 @@ def check_address(
     plaintext: bool = False,
     tls: TlsConfig | ssl.SSLContext | None = None,
 ) -> None:
-    """Refuse an address of a transport that other machines reach and that is not protected (`check_exposed`).
-
-    Raises
-    ------
-    UsageError
-        It is not protected.
-    """
+    """Refuse an address of a transport that other machines reach and that is not protected (`check_exposed`)."""
     if not is_loopback(address):
         certified = tls is not None and _asks_certificates(tls)
         check_exposed(address, token, encrypted=encrypts(address), certified=certified, plaintext=plaintext)
@@ -87,34 +69,9 @@ def _asks_certificates(tls: TlsConfig | ssl.SSLContext) -> bool:
 def check_exposed(
     address: str, token: str | None, *, encrypted: bool, certified: bool = False, plaintext: bool = False
 ) -> None:
-    """Refuse an address that other machines reach, unless its server knows its readers and nobody can listen in.
+    """Refuse an address that other machines reach without a token or certificates, or without encryption.
 
     This is the one rule for all that listens: servers, their further addresses, depots, Flight.
-
-    Parameters
-    ----------
-    address
-        For the error.
-    token
-        What readers must give. One that is soon guessed is none.
-    encrypted
-        Whether what crosses the network is encrypted.
-    certified
-        Whether readers must show a certificate.
-    plaintext
-        Whether the user has said that data and token may cross the network unencrypted.
-
-    Raises
-    ------
-    UsageError
-        The token is missing or too short; or nothing is encrypted, and the user has not said that this is meant.
-
-    Examples
-    --------
-    >>> check_exposed("tcp://0.0.0.0:4711", "0123456789abcdef", encrypted=False, plaintext=True)
-    >>> check_exposed("tcp://0.0.0.0:4711", "0123456789abcdef", encrypted=False)
-    Traceback (most recent call last):
-    bowstring.errors.UsageError: data and token would cross the network unencrypted; ...
     """
     length = 0 if token is None else len(token)
     if length < _SHORTEST_TOKEN and not certified:
@@ -135,13 +92,7 @@ def check_exposed(
 
 
 def check_seconds(seconds: Any, name: str = "timeout") -> float:
-    """Return a time that ends, in seconds; `name` is that of the argument.
-
-    Raises
-    ------
-    UsageError
-        It is no number, negative, not a number, or infinite.
-    """
+    """Return a finite time in seconds, not negative; `name` is that of the argument."""
     is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
     if not is_number or not 0 <= seconds < math.inf:
         raise UsageError(f"{name} is a finite number of seconds, 0 or more", found=repr(seconds)[:80])
@@ -149,13 +100,7 @@ def check_seconds(seconds: Any, name: str = "timeout") -> float:
 
 
 def check_offer(name: Any, schema: Any, readers: Any) -> None:
-    """Refuse what no data set can be called, or have.
-
-    Raises
-    ------
-    UsageError
-        The name is not text, empty or too long, or the schema or the number of readers is of another type.
-    """
+    """Refuse a name, a schema or a number of readers that no data set can have."""
     check_name(name)
     if schema is not None and not isinstance(schema, pa.Schema):
         raise UsageError("not a schema", expected="a pyarrow.Schema", found=repr(schema)[:80])
@@ -166,13 +111,7 @@ def check_offer(name: Any, schema: Any, readers: Any) -> None:
 
 
 def check_name(name: Any) -> None:
-    """Refuse what no data set can be called.
-
-    Raises
-    ------
-    UsageError
-        It is not text, or empty, or too long.
-    """
+    """Refuse a name that no data set can have: not text, empty, or too long."""
     try:
         size = len(name.encode())
     except (AttributeError, UnicodeEncodeError):

@@ -19,23 +19,7 @@ _LOOK: Final = 0.01
 
 
 class Room:
-    """Waits for memory of the pool, that one reader holds, or others.
-
-    Parameters
-    ----------
-    protocol
-        The stream of the reader.
-    pool
-        Whose memory it is.
-    limits
-        Deadlines.
-    changed
-        Under which all changes happen.
-    given_up
-        Whether nobody needs the room any more.
-    send
-        Tells the reader.
-    """
+    """Waits for memory of the pool that this reader holds, or others."""
 
     def __init__(
         self,

@@ -35,16 +35,10 @@ _log = logging.getLogger("bowstring")
 
 
 class Catalogue:
-    """The publications of one server.
-
-    Parameters
-    ----------
-    changed
-        The server's condition, under which all changes happen, and which is notified of each.
-    """
+    """The publications of one server."""
 
     def __init__(self, changed: threading.Condition) -> None:
-        self._changed = changed
+        self._changed = changed  # the server's condition: all changes happen under it, and notify it
         self._publications: dict[bytes, Publication] = {}
         # By name, the last one that was offered: of all that had a name, no other one can be offered still.
         self._newest: dict[str, Publication] = {}
@@ -52,22 +46,7 @@ class Catalogue:
         self._expiry = _Expiry(changed)
 
     def add(self, publication: Publication, *, replace: bool = False, ttl: float | None = None) -> None:
-        """Offer a data set.
-
-        Parameters
-        ----------
-        publication
-            The data set.
-        replace
-            Let it take the place of the one that has its name now.
-        ttl
-            Seconds after which it is withdrawn.
-
-        Raises
-        ------
-        UsageError
-            Its name is taken, and it shall replace nothing.
-        """
+        """Offer a data set."""
         with self._changed:
             before = self._find(publication.name)
             if before is not None and not replace:
@@ -89,17 +68,9 @@ class Catalogue:
             self._publications[publication.ticket] = self._newest[publication.name] = publication
 
     def renew(self, name: str) -> float | None:
-        """Let a data set that is withdrawn after some time have all of that time again.
+        """Restart the time after which a data set is withdrawn.
 
-        Returns
-        -------
-        float or None
-            When it is withdrawn now, in seconds since the beginning of 1970; ``None`` where it is not.
-
-        Raises
-        ------
-        UnknownTicket
-            None of that name is offered.
+        Returns when that is, in seconds since the beginning of 1970; ``None`` where it is not withdrawn by time.
         """
         with self._changed:
             publication = self.named(name)
@@ -113,13 +84,7 @@ class Catalogue:
                 raise _taken(name)
 
     def named(self, name: str) -> Publication:
-        """Return the data set of a name.
-
-        Raises
-        ------
-        UnknownTicket
-            None of that name is offered.
-        """
+        """Return the data set of a name."""
         with self._changed:
             publication = self._find(name)
         if publication is None:
@@ -147,36 +112,14 @@ class Catalogue:
         ticket: bytes,
         role: Role,
         *,
-        names: bool,
-        shards: int = 1,
-        looks: bool = False,
-        joined: Publication | None = None,
+        names: bool,  # the reader may ask by name
+        shards: int = 1,  # how many such readers count as one
+        looks: bool = False,  # it is not counted
+        joined: Publication | None = None,  # what a ticket stands for that the catalogue does not know
     ) -> Publication:
-        """Return the data set that a reader asks for, by ticket or by name, and count the reader in.
+        """Return the data set that a reader asks for, by ticket or by name, and count the reader.
 
         Of two connections that carry one stream, the one with the bodies counts.
-
-        Parameters
-        ----------
-        ticket
-            Of one version, or the name of a data set.
-        role
-            What the connection carries.
-        names
-            Whether the reader may ask by name: it has shown that it is let in.
-        shards
-            How many such readers count as one.
-        looks
-            Whether it only looks, and is not counted.
-        joined
-            What the ticket stands for, where the catalogue does not know it.
-
-        Raises
-        ------
-        UnknownTicket
-            There is no such data set, or no longer; or the reader asks by name, and may not.
-        Unsupported
-            It only looks, and the batches are made as they are read.
         """
         with self._changed:
             publication = self._publications.get(ticket, joined)
@@ -245,7 +188,7 @@ class Catalogue:
             publication.withdraw()
 
     def forget(self) -> None:
-        """Forget data sets that were released, but for some whose readers may still be told so."""
+        """Forget released data sets, except some whose readers may still need an error that explains it."""
         with self._changed:
             if len(self._publications) <= self._most:
                 return
@@ -314,27 +257,15 @@ def _taken(name: str) -> UsageError:
 class Publication:
     """One version of a data set of a server: its source, its ticket, its readers.
 
-    New readers come by the name of the data set, as long as the publication is `offered`. By its ticket, which no
-    other version has, they also come while it is replaced and others still read it. All changes happen under the
-    server's condition, which is notified of each.
-
-    Parameters
-    ----------
-    name
-        What the producer calls it.
-    source
-        Where its items come from.
-    readers
-        How many readers read it before it is released; ``None`` for any number.
-    changed
-        The server's condition.
+    All changes happen under the server's condition, which is notified of each.
     """
 
     def __init__(self, name: str, source: Source, readers: int | None, changed: threading.Condition) -> None:
         self.name = name
+        # Of this version only: by it readers still come while it is replaced and others read it.
         self.ticket = f"{name}#{secrets.token_hex(8)}".encode()
         self.source = source
-        self.readers = readers
+        self.readers = readers  # how many read it before it is released; `None` for any number
         # Shards count as parts of a reader.
         self.completed: fractions.Fraction | int = 0
         self._taken: fractions.Fraction | int = 0
@@ -377,13 +308,7 @@ class Publication:
         )
 
     def enter(self, shards: int = 1) -> None:
-        """Let a reader in, of whom so many count as one.
-
-        Raises
-        ------
-        UnknownTicket
-            The data set was withdrawn, or has all its readers.
-        """
+        """Count one more reader; `shards` such readers count as one."""
         with self._changed:
             self.check_offered()
             part = 1 if shards == 1 else fractions.Fraction(1, shards)
@@ -397,13 +322,7 @@ class Publication:
             self._taken += part
 
     def check_offered(self) -> None:
-        """Refuse whoever comes too late.
-
-        Raises
-        ------
-        UnknownTicket
-            The data set was withdrawn or released.
-        """
+        """Refuse a reader if the data set was withdrawn or released."""
         if self.withdrawn or self.released:
             hint = "Connect by its name, which stands for the newer version." if self.replaced else ""
             raise UnknownTicket("the data set is no longer offered", found=self.name, hint=hint)
@@ -421,13 +340,7 @@ class Publication:
             self._changed.notify_all()
 
     def look(self) -> None:
-        """Keep the data for a connection that is not counted as a reader, until `look_away`.
-
-        Raises
-        ------
-        UnknownTicket
-            The data set was withdrawn or released.
-        """
+        """Keep the data for a connection that is not counted as a reader, until `look_away`."""
         with self._changed:
             self.check_offered()
             self._looking += 1
@@ -482,9 +395,9 @@ class Publication:
 
 
 class JoinedPublication(Publication):
-    """Several publications that one reader reads as one: who is let in is let in to each, or to none.
+    """Several publications that one reader reads as one: it is admitted to each, or to none of them.
 
-    Nothing refers to it but its readers, and so it is never withdrawn or released itself.
+    Only its readers refer to it, so it is never withdrawn or released itself.
     """
 
     def __init__(self, parts: Sequence[Publication], changed: threading.Condition) -> None:
@@ -522,6 +435,6 @@ class JoinedPublication(Publication):
             part.look_away()
 
     def check_offered(self) -> None:
-        """Refuse whoever comes too late for one of them."""
+        """Refuse a reader if one of them was withdrawn or released."""
         for part in self._parts:
             part.check_offered()

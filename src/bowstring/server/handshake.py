@@ -1,4 +1,4 @@
-"""The handshake: what a reader is asked and told before its stream begins, and how bodies reach it."""
+"""The handshake: what server and reader exchange before a stream begins, and how bodies reach the reader."""
 
 from __future__ import annotations
 
@@ -67,30 +67,18 @@ def ahead(protocol: ProducerProtocol, source: _Source, channel: Channel) -> list
 
 
 class Prepared(NamedTuple):
-    """An answer, and what is sent of it and after it.
+    """An answer, and what is sent of it and after it."""
 
-    Attributes
-    ----------
-    answer
-        Without its messages.
-    runs
-        What goes out in one call each: the bytes, and the descriptors beside them.
-    regions
-        Whose descriptors these are: they stay open as long as the regions are kept.
-    following
-        The items after those of the answer, of the list that it was made of.
-    """
-
-    answer: Answer
-    runs: list[tuple[bytes, tuple[object, ...]]]
-    regions: list[Region]
-    following: Sequence[IpcMessage]
+    answer: Answer  # without its messages
+    runs: list[tuple[bytes, tuple[object, ...]]]  # sent in one call each: bytes, and descriptors beside them
+    regions: list[Region]  # own these descriptors, which stay open as long as the regions are kept
+    following: Sequence[IpcMessage]  # what follows the answer's items in the list that it was made of
 
 
 def prepared(protocol: ProducerProtocol, source: _Source, channel: Channel, ticket: bytes) -> Prepared | None:
-    """Return what an ordinary reader is sent first, made once for all who ask so; ``None`` for any other one.
+    """Return the first messages for an ordinary reader, made once for all with the same request; else ``None``.
 
-    It depends on what the welcome says: the transport, deadlines and the version, besides the columns.
+    They depend on what the welcome contains: transport, deadlines and version, besides the columns.
     """
     hello = protocol.hello
     if (
@@ -129,15 +117,7 @@ def awaited(protocol: ProducerProtocol, source: _Source) -> Pending | None:
 def has_come(
     pending: Pending, changed: threading.Condition, given_up: Callable[[], bool], seconds: float
 ) -> bool:
-    """Wait until work is done; false where nobody waits for it any more.
-
-    Raises
-    ------
-    DeadlineExceeded
-        It is not done after `seconds`.
-    DeviceError
-        It failed.
-    """
+    """Wait until work is done; false if it is not waited for any more."""
     deadline, pause = time.monotonic() + seconds, _SHORTEST_PAUSE
     while not pending.done:
         if time.monotonic() > deadline:
@@ -196,7 +176,7 @@ def _all_exported(source: _Source) -> bool:
 
 
 def road(channel: Channel, protocol: ProducerProtocol, source: _Source) -> tuple[str, str]:
-    """Return which road the bodies take, and why, when it is known whether they go by pointers."""
+    """Return the path that the bodies take, and why, when it is known whether they go by pointers."""
     scheme, lending = channel.scheme, source.lending
     if protocol.copied:
         return f"{scheme}: read", "the reader reads the producer's memory with keys"
@@ -223,7 +203,7 @@ def road(channel: Channel, protocol: ProducerProtocol, source: _Source) -> tuple
 
 
 def welcome_to(channel: Channel, protocol: ProducerProtocol, source: _Source, ticket: bytes) -> Welcome:
-    """Return what a reader is told of its stream before the first message of it; `ticket` is of the version."""
+    """Return the welcome that a reader gets before the first message of its stream; `ticket` is of the version."""
     path, why = road(channel, protocol, source)
     charged = source.charged or protocol.copied or not protocol.pointers
     limits = channel.limits

@@ -80,32 +80,17 @@ class MaterializedSource:
     def of_placed(
         cls, schema: pa.Schema, placed: Sequence[Batch], encoded: Sequence[IpcMessage] = ()
     ) -> Self:
-        """Return a data set of batches on the host that lie in regions which readers can map already.
-
-        Parameters
-        ----------
-        schema, placed
-            The batches and their schema.
-        encoded
-            The messages of a stream of all columns with bodies of pointers, where they are known: they go to
-            readers as they are.
-        """
+        """Return a data set of batches on the host that lie in regions which readers can map already."""
         made = cls.__new__(cls)
         made.schema = schema
         made._hold(placed, on_host=True)
-        if encoded:
+        if encoded:  # of all columns, with bodies of pointers; sent to readers as they are
             made._items[None, True] = list(encoded)
         return made
 
     @classmethod
     def joined(cls, sources: Sequence[MaterializedSource]) -> Self:
-        """Return one data set of the batches of several with one schema, one or more, where they lie.
-
-        Raises
-        ------
-        UnknownTicket
-            One of them was released.
-        """
+        """Return one data set of the batches of several with one schema, one or more, where they lie."""
         encoded = [source.encoded() for source in sources]
         messages = [encoded[0][0], *(message for each in encoded for message in each[1:])]
         made = cls.of_placed(
@@ -178,13 +163,7 @@ class MaterializedSource:
             self._encoded(None, pointers=pointers)
 
     def shard(self, index: int, count: int) -> MaterializedSource:
-        """Return one of so many contiguous ranges of rows, cut once for all of its readers.
-
-        Raises
-        ------
-        UsageError
-            The data are lent in place.
-        """
+        """Return one of `count` contiguous ranges of rows, cut once for all of its readers."""
         if self.lending is not None:
             raise UsageError("what is lent in place is read whole", hint='Publish it with share="copy".')
         with self._lock:
@@ -260,7 +239,7 @@ class MaterializedSource:
             yield from encoder.encode(batch)
 
     def release(self) -> None:
-        """Let go of the batches; their regions go home when nobody looks at them any more."""
+        """Let go of the batches; their regions return to the pool when no reader uses them any more."""
         with self._lock:
             self._released = True
             shards, self._shards = self._shards, {}

@@ -32,28 +32,9 @@ class _Partition:
 
 
 class Partitions:
-    """The data sets that one reader was let in to, all together, and that it leaves one by one.
+    """The data sets that one reader was admitted to, all together, and that it leaves one by one.
 
-    All changes happen under the condition of the reader's session. What `taken`, `emptied` and `given_up` return
-    is to be called outside of it.
-
-    Parameters
-    ----------
-    request
-        What the reader listed.
-    admit
-        Lets a reader in to one data set.
-    shard
-        Which part of each is read, as in the hello.
-
-    Raises
-    ------
-    UnknownTicket
-        One of them is not offered; the reader is let in to none.
-    InvalidData
-        One of them has another schema than the first.
-    Unsupported
-        One of them is made lazily, or lies on a device or where its owner lends it.
+    Changes happen under the session's condition; call what methods return outside of it.
     """
 
     def __init__(
@@ -114,7 +95,7 @@ class Partitions:
 
 
 class _named:  # noqa: N801  used like a function
-    """Says of errors to which partition they belong."""
+    """Adds to errors the partition to which they belong."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -136,15 +117,7 @@ def _name_of(names: Sequence[str]) -> str:
 
 
 class PartitionedSource:
-    """Resident data sets of one schema, one behind the other.
-
-    Parameters
-    ----------
-    sources
-        By the numbers that the reader gave them.
-    shard
-        Which part of each.
-    """
+    """Materialized data sets of one schema, one behind the other."""
 
     charged = False
     lending: Lending | None = None

@@ -249,9 +249,9 @@ class Server(Closing):
         return self._token is not None or self._all_known
 
     def offer(self, name: str, source: Source, readers: int | None = None) -> tuple[Publication, Endpoint]:
-        """Offer what somebody else has prepared; that `name` is new is his business.
+        """Offer a source that was prepared already; the caller ensures that `name` is new.
 
-        Where the server listens on a second address, the endpoint is for readers on this host, and elsewhere.
+        With a second address, the endpoint is for readers on this host and elsewhere.
         """
         self._check()
         publication = Publication(name, source, readers, self._changed)
@@ -518,7 +518,7 @@ class Server(Closing):
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, by KeyboardInterrupt, where nobody else handles it."""
+    """Let SIGTERM end the block as Ctrl-C does, by KeyboardInterrupt, unless another handler is set."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

@@ -77,11 +77,9 @@ _PATIENCE: Final = 1.0
 
 
 class Session:
-    """Serves one reader.
+    """Serves one reader: a thread receives its messages, another sends the stream.
 
-    The reading thread hears what the reader says, and asks whether it is there when it says nothing. The sending
-    thread starts when the reader has named a data set, and ends with the stream. Everything they share changes
-    under `_changed`.
+    Everything that the threads share changes under `_changed`.
     """
 
     def __init__(self, server: Server, channel: Channel) -> None:
@@ -119,7 +117,7 @@ class Session:
         self.work.append(run_in_thread(target, name=name))
 
     def close(self, patience: float) -> None:
-        """End the session because the server closes; wait at most `patience` seconds for the reader to hear it."""
+        """End the session because the server closes; wait at most `patience` seconds to send that."""
         with self._changed:
             self._closing = True
             busy = self._publication is not None and not self._protocol.ended
@@ -128,7 +126,7 @@ class Session:
         self._finish()
 
     def turn_away(self, error: BaseException) -> None:
-        """Tell a reader that it cannot be served, if it says hello at once, and hang up."""
+        """Send a reader the error for which it is not served, if it says hello at once, and hang up."""
         with contextlib.suppress(BowstringError):
             received = self._channel.receive(_PATIENCE, _no_bodies)
             if received is not None:
@@ -520,7 +518,7 @@ class Session:
                 self._channel.send([message], patience)
 
     def _last_words(self, error: BaseException) -> Message | None:
-        """Return what the reader is told of an error, if it is told anything: that is the last about its stream."""
+        """Return the message that reports an error to the reader, the last of its stream; ``None`` without one."""
         outgoing = self._protocol.fail(error)
         return Message(outgoing[0].tag, outgoing[0].pieces) if outgoing else None
 
@@ -591,7 +589,7 @@ def _log_failure(name: str, error: BaseException) -> None:
 
 
 def _no_bodies(tag: int, nbytes: int) -> bytearray:
-    """Land what a reader says: short messages only, bounded by ``Limits.control_bytes``."""
+    """Receive messages of a reader: short ones only, bounded by ``Limits.control_bytes``."""
     if tag >> 56 in (0, 1):
         raise ProtocolError("a reader sends no bodies", found=f"tag {tag:#x}, {nbytes} bytes")
     return bytearray(nbytes)

@@ -66,13 +66,7 @@ class Source(Protocol):
         """
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the batches as they lie, to be read within this process while the data set is.
-
-        Raises
-        ------
-        UnknownTicket
-            They are there no more.
-        """
+        """Yield the batches as they lie, to be read within this process while the data set is offered."""
 
     def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
         """Return regions that a stream of these columns will point into, as far as they are known beforehand.
@@ -84,13 +78,7 @@ class Source(Protocol):
         """Do what can be done before the first reader comes."""
 
     def shard(self, index: int, count: int) -> Source:
-        """Return one of so many parts, which together are the data set.
-
-        Raises
-        ------
-        UsageError
-            It has no parts, because it can be read only once.
-        """
+        """Return one of `count` parts, which together are the data set."""
 
     def release(self) -> None:
         """Let go of the data."""
@@ -109,10 +97,7 @@ def source_of(
 ) -> tuple[Source, int | None]:
     """Return (source, readers) for whatever a user publishes.
 
-    Tables, batches and arrays become resident; readers, generators and callables are produced lazily. What can
-    be read only once has one reader. `seconds` is the most that each wait for a device may take. What is produced
-    lazily is copied on the first of `streams`, behind the others; without any, behind the stream that is current in
-    this thread. Without `waits`, work on what is lent in place is not waited for.
+    Tables, batches and arrays are materialized; readers, generators and callables are produced lazily.
     """
     again = gives_batches(data) and not _reads_once(data)
     if in_place and (again or _reads_once(data) or (callable(data) and not _is_arrow(data))):
@@ -155,7 +140,7 @@ def source_of(
 
 
 def _on(pool: Pool, streams: Sequence[NamedStream], seconds: float) -> On:
-    if streams:
+    if streams:  # copies are queued on the first of them, behind the others
         return lambda device: on_streams(pool.device if device.is_host else device, streams)
     current = current_streams()
 
@@ -198,21 +183,7 @@ def _reads_once(data: Any) -> bool:
 
 
 class StreamingSource:
-    """A data set whose batches are produced when a reader has credit for them.
-
-    Parameters
-    ----------
-    produce
-        Makes (schema, iterator of batches) anew for each reader.
-    pool
-        Where batches are placed.
-    seconds
-        The most that each wait for a device may take.
-    once
-        Whether it can be called only once.
-    on
-        Makes a block in which a batch on a device is copied, behind the work that fills it.
-    """
+    """A data set whose batches are produced when a reader has credit for them."""
 
     charged = True
     num_rows: int | None = None
@@ -232,12 +203,12 @@ class StreamingSource:
         on: On = lambda _: contextlib.nullcontext(),
     ) -> None:
         self.schema = schema
-        self._once = once
+        self._once = once  # `produce` can be called only once
         self._produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]] | None = produce
         self._pool = pool
         self.devices: tuple[Device, ...] = () if pool.device.is_host else (pool.device,)
         self._seconds = seconds
-        self._on = on
+        self._on = on  # makes a block in which a batch on a device is copied, behind the work that fills it
 
     def items(
         self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 def schema_and_layout(message: Message, limits: Limits) -> tuple[pa.Schema, Layout]:
-    """Return what a message says that is the schema of a stream."""
+    """Return the schema and layout of a message that starts a stream."""
     decoded = decode_schema(message, limits)
     if decoded.endianness != "little":
         raise Unsupported("big-endian bodies")
@@ -218,7 +218,7 @@ class Assembler:
         return int(header.buffers[:, 1].sum()) if self._protocol.charged else 0
 
     def announce(self, event: Announced) -> bool:
-        """Enter a region of the peer's; return whether this process had it mapped already."""
+        """Add a region of the peer; return whether this process had it mapped already."""
         attachment = event.attachment
         if isinstance(event.handle, KeyedHandle):
             if self._remote is None:
@@ -266,7 +266,7 @@ class Assembler:
 
     @property
     def way(self) -> str:
-        """How bodies came from a server that says nothing of it."""
+        """How bodies came from a server that does not report it."""
         if self.borrows:
             return "in place"
         return "packed" if self._reads is None or not self._reads.used else "read"
@@ -362,8 +362,7 @@ class Assembler:
     def resolve(self, pairs: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
         """Turn the addresses and lengths of a body into memory of this process, which a batch can view.
 
-        Regions are mapped already, or objects of this process; where there are keys for remote reads, the bytes are
-        fetched here.
+        Mapped regions and objects of this process are returned as they are; remote memory is fetched here.
         """
         if self._reads is not None:
             return self._reads.fetch(pairs)

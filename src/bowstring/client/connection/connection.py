@@ -75,33 +75,9 @@ _TAKEN_TOGETHER: Final = 8
 
 
 class Connection:
-    """Brings in one stream.
+    """Receives one stream, over one or two channels.
 
-    Parameters
-    ----------
-    endpoint
-        The data set.
-    hello
-        How it is wanted; not said to servers that do not know our extensions.
-    pool
-        Where packed bodies land. With private memory, regions of the host are mapped copy-on-write.
-    limits
-        Bounds and deadlines.
-    streams
-        Where work on batches of a device is queued; by default the streams that are current where they are taken.
-    bodies
-        Makes what decompresses for a device, where batches shall be on one.
-    tls
-        Whom to trust on ``tls:``.
-    dialled
-        Told of each channel that is dialled; then the stream shares threads with others.
-    partitions
-        What to ask for in the place of the endpoint's data set: several of that server, one after the other.
-
-    Raises
-    ------
-    BrokenError, DeadlineExceeded, AccessDenied
-        The server cannot be reached.
+    Batches, protocol and assembler change under the condition `changed`.
     """
 
     def __init__(
@@ -146,7 +122,7 @@ class Connection:
         )
         for wire in self._wires:
             wire.expect = protocol.expect
-        private = isinstance(pool, PrivateMemory)
+        private = isinstance(pool, PrivateMemory)  # then regions of the host are mapped copy-on-write
         wire = self._wires[-1]
         reads = wire.channel.passes_memory == "rkey"
         allocation = self._allocation_of(wire, last.remote_handle) if reads else None
@@ -166,13 +142,7 @@ class Connection:
             take_first(self, self._wires[0])
 
     def start(self) -> None:
-        """Start the threads, which keep the connection alive; called by the stream that ends them.
-
-        Raises
-        ------
-        LimitExceeded
-            No thread can be started.
-        """
+        """Start the threads that keep the connection alive; called by the stream that ends them."""
         if self._shares_threads:
             self._share_threads()
             return
@@ -260,7 +230,7 @@ class Connection:
         self.fail(error)
 
     def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int:
-        """Take a message; return of how many events the user was not told yet."""
+        """Process a message; return the number of events that the user was not notified of yet."""
         with self.changed:
             try:
                 events = self._protocol.receive(tag, body, attachments)
@@ -297,9 +267,9 @@ class Connection:
             raise
 
     def take_run(self, run: Run) -> int:
-        """Take the first batches of a run together, those that are surely right; return how many.
+        """Take the first batches of a run together, those that are valid; return how many.
 
-        The user is not told (`wake`).
+        The user is not notified (`wake`).
         """
         return self._take_foreseen(run, self._assembler.take_run)
 
@@ -375,13 +345,7 @@ class Connection:
     # What the stream asks.
 
     def schema(self) -> pa.Schema:
-        """Return the schema, waiting for it.
-
-        Raises
-        ------
-        BowstringError
-            Whatever kept it from coming.
-        """
+        """Return the schema, waiting for it."""
         self.check_process()
         with self.changed:
             if self.closed or not self.opened:
@@ -400,19 +364,7 @@ class Connection:
         return self._assembler.schema is not None and welcomed
 
     def next(self) -> Batch:
-        """Return the next batch, waiting for it.
-
-        Raises
-        ------
-        EndOfStream
-            There are no more.
-        ClosedError
-            The stream was closed on this side.
-        Starved
-            The batches that the user keeps use up all the credit.
-        BowstringError
-            Whatever kept it from coming.
-        """
+        """Return the next batch, waiting for it."""
         batch = self._next(lambda: False)
         assert batch is not None
         return batch
@@ -474,20 +426,7 @@ class Connection:
             return first.batch if is_there and first is not None else None
 
     def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
-        """Return what `next` would do; if it would wait, have `wake` called once something has changed.
-
-        Parameters
-        ----------
-        wake
-            Called once, with the lock held, in any thread.
-        began
-            When the wait began, on the monotonic clock.
-
-        Raises
-        ------
-        Starved, DeadlineExceeded
-            It would wait in vain.
-        """
+        """Return what `next` would do; if it would wait, have `wake` called once something has changed."""
         return self._readiness(lambda: False, wake, began)
 
     def readiness_of(self, partition: int, wake: Callable[[], object], began: float) -> Readiness:
@@ -531,12 +470,12 @@ class Connection:
 
     @property
     def _takes_more(self) -> bool:
-        """Whether partitions that were taken need not be told of at once: the user holds the last batch of each."""
+        """Whether partitions that were taken may be reported later: the user holds the last batch of each."""
         partitions = self._protocol.partitions
         return partitions is not None and partitions.unsaid < _TAKEN_TOGETHER
 
     def _tell_taken(self) -> None:
-        """Tell of partitions that were taken: the producer may wait for that."""
+        """Report partitions that were taken: the producer may wait for that."""
         if self._protocol.has_news:
             self._sender.look()
 
@@ -578,12 +517,12 @@ class Connection:
 
     @property
     def peer(self) -> str:
-        """Who is at the other end, in words."""
+        """The address of the other end."""
         return str(self._wires[-1].channel)
 
     @property
     def path(self) -> tuple[str, str]:
-        """Which road the bodies take, and why."""
+        """The path that the bodies take, and why."""
         channel = self._wires[-1].channel
         means = f"; by {channel.means}" if channel.means else ""
         if self.welcome is not None:
@@ -613,7 +552,7 @@ class Connection:
         return self._discarded
 
     def discard(self) -> None:
-        """Drop what nobody will ask for."""
+        """Drop batches that will not be asked for."""
         with self.changed:
             if not self._discarded:
                 self._discarded = True
@@ -637,7 +576,7 @@ class Connection:
             self._sender.look()
 
     def flush(self, seconds: float) -> None:
-        """Wait until the producer was told all that it should know."""
+        """Wait until all pending control messages are sent."""
         if os.getpid() == self._pid:
             self._sender.flush(seconds)
 
@@ -646,7 +585,7 @@ class Connection:
         self._notes.put(Command.CLOSED)
 
     def finish(self) -> None:
-        """Let go of connections and regions: nothing more is said, and no batch needs them."""
+        """Let go of connections and regions: nothing more is sent, and no batch needs them."""
         try:
             if self.borrows:
                 self.give_back()

@@ -30,7 +30,7 @@ _MOST_NOTES: Final = 16_384
 
 
 class Command(enum.Enum):
-    """What the thread is told, besides leases that ended."""
+    """Commands to the sending thread, besides leases that ended."""
 
     LOOK = "the protocol has something to send, or is over"
     CLOSED = "the stream was closed, by a finalizer that may take no lock"
@@ -55,21 +55,7 @@ class _Stream(Protocol):
 
 
 class ControlSender:
-    """Sends what the reader's half of the protocol wants sent, when leases end and when time passes.
-
-    Parameters
-    ----------
-    stream
-        The connection that it sends for.
-    protocol
-        Its state machine, which changes under the condition of the stream.
-    wires
-        Its connections; the last one carries the bodies.
-    notes
-        Where finalizers put leases that ended, and others commands.
-    streams
-        Where work on batches of a device is queued, by address. By default wherever any was.
-    """
+    """Sends the reader's control messages, when leases end and when time passes."""
 
     def __init__(
         self,
@@ -83,10 +69,10 @@ class ControlSender:
         self._reference = weakref.ref(stream)
         self._protocol = protocol
         self._wires = wires
-        self._notes = notes
+        self._notes = notes  # finalizers put leases that ended here, others commands
         self._pid = os.getpid()
         self._forks = fork_sentinel().noticed()
-        self._streams = streams
+        self._streams = streams  # by address, where work on batches of a device is queued; empty: anywhere
         self._give_up: float | None = None
         self._gate = threading.Lock()
         self._gated = False
@@ -118,13 +104,7 @@ class ControlSender:
         self._barrier = None
 
     def feed(self, where: str) -> None:
-        """Enlarge the window where the producer waits for what only the user holds.
-
-        Raises
-        ------
-        Starved
-            That is not possible.
-        """
+        """Enlarge the window where the producer waits for memory that only the user holds, or raise `Starved`."""
         if not self._protocol.starves:
             self._barrier = None
         elif self._counted():

@@ -20,18 +20,11 @@ _FEW: Final = 2
 
 
 class PointedRun(NamedTuple):
-    """Pairs of an untagged message and a body of pointers, in the order in which they came.
+    """Pairs of an untagged message and a body of pointers, in the order in which they came."""
 
-    Attributes
-    ----------
-    messages : ndarray of uint8, shape (pairs, bytes)
-    tags : ndarray of uint64, shape (pairs,)
-    bodies : ndarray of uint64, shape (pairs, 1 + buffers, 2)
-        Total and count, then address and length of each buffer.
-    """
-
-    messages: npt.NDArray[np.uint8]
-    tags: npt.NDArray[np.uint64]
+    messages: npt.NDArray[np.uint8]  # shape (pairs, bytes)
+    tags: npt.NDArray[np.uint64]  # shape (pairs,)
+    # Shape (pairs, 1 + buffers, 2): total and count, then address and length of each buffer.
     bodies: npt.NDArray[np.uint64]
 
     def in_order(self, protocol: ReaderProtocol) -> bool:

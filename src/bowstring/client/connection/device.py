@@ -30,19 +30,7 @@ if TYPE_CHECKING:
 
 
 class DeviceHandshake:
-    """What one stream can reach of its producer's memory, and what it must wait for.
-
-    Parameters
-    ----------
-    assembler
-        Has the regions, and the event.
-    protocol
-        Is told what cannot be reached.
-    streams
-        Those that read the batches, as far as the user named them.
-    seconds
-        How long a device is waited for.
-    """
+    """Which memory of its producer one stream can reach, and which work on it the stream must wait for."""
 
     def __init__(
         self, assembler: Assembler, protocol: ReaderProtocol, streams: Sequence[NamedStream], seconds: float
@@ -55,9 +43,9 @@ class DeviceHandshake:
         self._waited = False
 
     def announce(self, event: Announced) -> bool:
-        """Enter a region; return whether this process had it mapped already.
+        """Add a region; return whether this process had it mapped already.
 
-        One that cannot be mapped before the stream begins is a reason to take the bytes instead.
+        If one cannot be mapped before the stream begins, the bytes are sent instead.
         """
         try:
             return self._assembler.announce(event)
@@ -79,7 +67,7 @@ class DeviceHandshake:
     def answer(self, devices: Iterable[DeviceId]) -> list[Outgoing]:
         """Return the answer to the question whether memory of some devices can be used here.
 
-        The thread that receives the question sends it: whoever opens a stream waits for what comes next.
+        The thread that receives the question sends it: opening a stream waits for what comes next.
         """
         maps, outgoing = self._protocol.answer(why_not_here(devices))
         if not maps:
@@ -87,12 +75,9 @@ class DeviceHandshake:
         return outgoing
 
     def order(self, assembled: Assembled) -> BowstringError | None:
-        """Let the streams come after the producer's work, and check what could not be looked at before that.
+        """Make the streams wait for the producer's work, and check what could not be read before that.
 
-        Returns
-        -------
-        What failed, to be raised where no frame holds the batch: the work is not done in time although there is
-        something to check, the driver refuses, or offsets are wrong.
+        Errors are returned, to be raised where no frame holds the batch.
         """
         try:
             self._order(assembled)
@@ -117,16 +102,7 @@ class DeviceHandshake:
 
 
 def why_not_here(devices: Iterable[DeviceId]) -> str:
-    """Return why memory of one of these devices cannot be used here, in words; empty if all of it can.
-
-    Examples
-    --------
-    >>> from bowstring.dissociated.wire import DeviceId
-    >>> why_not_here([DeviceId(1, bytes(16))])
-    ''
-    >>> why_not_here([DeviceId(8, bytes(16))]).split(";")[0]
-    'the memory is on a device that this process cannot reach'
-    """
+    """Return why memory of one of these devices cannot be used here; empty if all of it can."""
     for device in devices:
         try:
             find_device(device.arrow_device_type, device.uuid).xp  # noqa: B018  a GPU is of no use without CuPy
@@ -146,17 +122,7 @@ class Settled:
 
 
 def settle(ended: Sequence[Lent], streams: Mapping[int, object], notes: queue.SimpleQueue[Any]) -> None:
-    """Wait until what was queued is done, and say so.
-
-    Parameters
-    ----------
-    ended
-        Leases of memory on devices.
-    streams
-        What to wait for, by address; what keeps them alive. Without any, all that may read the devices' memory.
-    notes
-        Where they go, as one :class:`Settled`.
-    """
+    """Wait until the work queued on memory of ended leases is done, then put one `Settled` into `notes`."""
     devices = {note.device for note in ended if note.device is not None}
     for device in devices:
         _wait(cast("DriverDevice", device), streams)
@@ -168,7 +134,7 @@ def settle(ended: Sequence[Lent], streams: Mapping[int, object], notes: queue.Si
 
 
 def closed(devices: Iterable[Device], seconds: float) -> bool:
-    """Wait until devices have closed what nobody refers to any more; false if they have not, or may not have."""
+    """Wait until devices have closed what is no longer referenced; false if they have not, or may not have."""
     deadline = time.monotonic() + seconds
     for device in devices:
         while True:
@@ -191,7 +157,7 @@ def _wait(device: DriverDevice, streams: Mapping[int, object]) -> None:
         try:
             if streams:
                 device.wait_streams(streams, math.inf)
-            else:
+            else:  # all work that may read the memory of the device
                 device.rest(math.inf)
         except Exception as error:  # noqa: BLE001  whatever it is, it is no end of the work
             if nothing_runs(error):
@@ -210,21 +176,7 @@ _SAY_SECONDS: Final = 0.5
 
 
 class BorrowedHandles:
-    """What one stream has open of its producer's memory.
-
-    Parameters
-    ----------
-    assembler
-        Has the regions.
-    changed
-        The stream's condition, under which the assembler changes.
-    protocol
-        Makes the message that says so.
-    wire
-        Where bodies come from.
-    limits
-        How long a device is waited for.
-    """
+    """The memory that one stream has open of its producer by handles."""
 
     def __init__(
         self,
@@ -234,7 +186,7 @@ class BorrowedHandles:
         wire: Wire,
         limits: Limits,
     ) -> None:
-        self._assembler = assembler
+        self._assembler = assembler  # changes under `changed`, the condition of the stream
         self._changed = changed
         self._protocol = protocol
         self._wire = wire
@@ -248,10 +200,9 @@ class BorrowedHandles:
         return self._assembler.borrows
 
     def give_back(self) -> None:
-        """Close what was lent by handles, and only then say so: the producer's process may free it from then on.
+        """Close what was lent by handles, and only then report it: the producer's process may free it from then on.
 
-        What is still open after ``Limits.device_timeout``, because a device is busy all that time, or because the
-        user holds it and the connection is gone, is not said to be closed: then the producer keeps it for good.
+        What is still open after ``Limits.device_timeout`` is not reported: the producer keeps it for good.
         """
         with self._once:
             if self._gave_back:

@@ -58,10 +58,9 @@ def is_urgent(event: Event) -> bool:
 
 
 def take_first(stream: _Stream, wire: Wire) -> None:
-    """Read the one connection of a stream until it has begun, and what is there or soon will be; one packed body.
+    """Read the one connection of a stream until it has begun, and what follows soon; at most one packed body.
 
-    Whoever opens a stream waits for just this, and a thread would only have to be started, and wake him. Where the
-    producer is long in coming he does not: it asks whether somebody is there, and threads are what answers.
+    The thread that opens the stream waits for just this; for a slow producer threads start, which answer it.
     """
     patience = min(stream.limits.connect_timeout, stream.limits.heartbeat)
     end = time.monotonic() + patience
@@ -172,24 +171,7 @@ class _Hearer(Protocol):
 
 
 class Hearing:
-    """Brings what one connection says to its stream.
-
-    Parameters
-    ----------
-    stream
-        Hears it.
-    wire
-        The connection.
-
-    Attributes
-    ----------
-    unsaid
-        Of how many events the user was not told yet.
-    silent
-        Whether nothing more was there.
-    packed
-        Whether the last message was a packed body.
-    """
+    """Receives the messages of one connection and passes them to its stream."""
 
     def __init__(self, stream: _Hearer, wire: Wire) -> None:
         self._stream = stream
@@ -197,17 +179,12 @@ class Hearing:
         # Where no bodies of pointers come, runs of packed ones have their own way.
         self._holds = _is_mapped(wire)
         self._held: list[Received] = []
-        self.unsaid = 0
+        self.unsaid = 0  # events that the user was not notified of yet
+        # Whether nothing more was there, and whether the last message was a packed body.
         self.silent = self.packed = False
 
     def next(self, idle: float) -> bool:
-        """Hear the next message, or hold it back; false where after `idle` seconds there was nothing to hear.
-
-        Raises
-        ------
-        BowstringError
-            The connection is lost, or what came is wrong: whichever came first.
-        """
+        """Process the next message, or hold it back; false if nothing came within `idle` seconds."""
         received, lost = None, None
         try:
             received = self._wire.receive(0.0 if self._held else idle)
@@ -235,7 +212,7 @@ class Hearing:
         return True
 
     def take(self, received: Received) -> None:
-        """Hear a message that has come, or hold it back."""
+        """Process a message that has come, or hold it back."""
         if _can_wait(received):
             self._hold(received)
         else:
@@ -248,13 +225,7 @@ class Hearing:
             self.hear_held()
 
     def hear_held(self) -> None:
-        """Hear what was held back.
-
-        Raises
-        ------
-        BowstringError
-            Something of it is wrong.
-        """
+        """Process the messages that were held back."""
         held, self._held = self._held, []
         at, tries = 0, _TRIES
         while at < len(held):
@@ -272,7 +243,7 @@ class Hearing:
 
 
 def _can_wait(received: Received) -> bool:
-    """Whether a message is metadata or a body of pointers: nobody is told of one at once."""
+    """Whether a message is metadata or a body of pointers: the user is not notified of one at once."""
     tag, body, attachments = received
     if attachments:
         return False

@@ -22,44 +22,21 @@ _SIZE_BYTES: Final = 8
 
 
 def cuda_token(handle: bytes) -> bytes | None:
-    """Return the 64 bytes of the driver in the handle of a URI; ``None`` where it is not one of CUDA's.
-
-    Before them there may be a size in 8 bytes, as pyarrow writes it.
-
-    Examples
-    --------
-    >>> cuda_token(bytes(8) + b"x" * 64) == b"x" * 64
-    True
-    """
+    """Return the 64 bytes of the driver in the handle of a URI; ``None`` if it is not a handle of CUDA."""
     sized = len(handle) == _SIZE_BYTES + IPC_TOKEN_BYTES
     return handle[-IPC_TOKEN_BYTES:] if sized or len(handle) == IPC_TOKEN_BYTES else None
 
 
 class RemoteMemory:
-    """What a server lets be read in one stream.
-
-    Parameters
-    ----------
-    wire
-        The connection of the bodies.
-    key
-        The key in the server's URI, if there is one: addresses of bodies are then those of the server.
-    limits
-        Bounds for what is read.
-
-    Attributes
-    ----------
-    used
-        Whether anything was read.
-    """
+    """The memory of a server that one stream may read remotely."""
 
     def __init__(self, wire: Wire, key: bytes | None, limits: Limits) -> None:
         self._wire = wire
-        self._key = key
+        self._key = key  # of the server's URI: addresses of bodies are then those of the server
         self._limits = limits
         self._announced = AnnouncedRegions(limits)
         self._handles: dict[int, KeyedHandle] = {}
-        self.used = False
+        self.used = False  # whether anything was read
 
     @property
     def known(self) -> bool:
@@ -67,13 +44,7 @@ class RemoteMemory:
         return self._key is not None or bool(self._handles)
 
     def announce(self, base: int, handle: KeyedHandle) -> None:
-        """Enter a region of the server's.
-
-        Raises
-        ------
-        ProtocolError, LimitExceeded
-            It overlaps another one, or is too large.
-        """
+        """Add a region of the server."""
         self._announced.check(base, handle.nbytes)
         stands_for: Any = handle
         self._announced.add(base, stands_for, handle.nbytes)
@@ -85,17 +56,7 @@ class RemoteMemory:
         self._handles.clear()
 
     def fetch(self, pairs: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
-        """Read the buffers of one body; return where they lie now, as :meth:`Assembler.resolve`.
-
-        Raises
-        ------
-        ProtocolError
-            A buffer lies outside the regions that were announced.
-        LimitExceeded
-            They are larger than a message may be.
-        BrokenError, DeadlineExceeded
-            They cannot be read.
-        """
+        """Read the buffers of one body; return where they lie now, like `Assembler.resolve`."""
         lengths = pairs[:, 1]
         total = sum(lengths.tolist())  # as Python's integers, which do not wrap
         if total > self._limits.message_bytes:

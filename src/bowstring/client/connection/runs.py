@@ -31,22 +31,12 @@ _MOST_PATIENCE: Final = 4096
 
 
 class Run(NamedTuple):
-    """Pairs of an untagged message and a packed body, in the order in which they came.
+    """Pairs of an untagged message and a packed body, in the order in which they came."""
 
-    Attributes
-    ----------
-    messages : ndarray of uint8, shape (pairs, bytes)
-    tags : ndarray of uint64, shape (pairs,)
-    bodies
-        The bodies, one behind the other.
-    body
-        Bytes of each.
-    """
-
-    messages: npt.NDArray[np.uint8]
-    tags: npt.NDArray[np.uint64]
-    bodies: Buffer
-    body: int
+    messages: npt.NDArray[np.uint8]  # shape (pairs, bytes)
+    tags: npt.NDArray[np.uint64]  # shape (pairs,)
+    bodies: Buffer  # one behind the other
+    body: int  # bytes of each
 
     def in_order(self, protocol: ReaderProtocol) -> bool:
         """Whether these are surely the next parts of a stream, all of them."""

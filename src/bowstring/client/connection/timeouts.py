@@ -21,27 +21,9 @@ _SHORTEST: Final = 0.05
 def check_silence(
     wires: Sequence[Wire], began: float, seconds: float, *, answers: bool, missing: str
 ) -> None:
-    """Give up on a producer that has said nothing for too long; a slow one that lives is waited for.
-
-    Parameters
-    ----------
-    wires
-        The connections of the stream.
-    began
-        When the wait began, on the monotonic clock.
-    seconds
-        The most that the silence may last.
-    answers
-        Whether the producer answers questions, so that it must be heard on each connection.
-    missing
-        What the stream waits for, in words.
-
-    Raises
-    ------
-    DeadlineExceeded
-        It was silent that long.
-    """
+    """Raise `DeadlineExceeded` if the producer sent nothing for too long; a slow one that answers is waited for."""
     heard = [wire.heard for wire in wires]
+    # One that answers questions must be heard on each connection.
     silent_since = max(began, min(heard) if answers else max(heard))
     if time.monotonic() - silent_since > seconds and not any(wire.busy for wire in wires):
         raise DeadlineExceeded(
@@ -56,18 +38,11 @@ class OwnSilence:
     """For how long this side answered nothing because it was not running: stopped, suspended or frozen.
 
     Only the thread that answers calls `begin` and `end`, around each of its waits.
-
-    Parameters
-    ----------
-    heartbeat
-        The most seconds that a wait takes by itself.
-    patience
-        For how many seconds the producer waits for answers, until it says so itself; and for how many a silence
-        that is over still explains that it hung up.
     """
 
     def __init__(self, heartbeat: float, patience: float) -> None:
-        self.wait = self._heartbeat = heartbeat
+        self.wait = self._heartbeat = heartbeat  # the most seconds that a wait takes by itself
+        # How long the producer waits for answers; and how long a past silence still explains that it hung up.
         self._patience = self._remembered = patience
         self._began: float | None = None
         self._longest = self._ended = 0.0

@@ -57,26 +57,17 @@ _MOST_AT_ONCE: Final = MOST_BYTES + (MOST_BYTES >> 3)
 
 
 class Wire:
-    """Receives messages of one channel; bodies of type 0 come as buffers of the reader's pool.
-
-    Attributes
-    ----------
-    heard
-        When the peer last said something, on the monotonic clock.
-    expect
-        Refuses a packed body, by tag and length, before there is memory for it.
-    over
-        Whether the peer has closed it, and the stream goes on without it.
-    """
+    """Receives messages of one channel; bodies of type 0 come as buffers of the reader's pool."""
 
     def __init__(self, channel: Channel, allocator: Allocator | PrivateMemory) -> None:
         self.channel = channel
         self._allocator = allocator
         self._landing = False
         self._runs = Runs(channel, allocator)
-        self.heard = time.monotonic()
+        self.heard = time.monotonic()  # when the peer last sent something
+        # Refuses a packed body, by tag and length, before memory is allocated for it.
         self.expect: Callable[[int, int], None] | None = None
-        self.over = False
+        self.over = False  # the peer has closed it, and the stream goes on without it
 
     @property
     def busy(self) -> bool:
@@ -161,17 +152,8 @@ class Wire:
     def read_remote(
         self, nbytes: int, offsets: Sequence[int], reads: Sequence[tuple[bytes, int, int]]
     ) -> Buffer:
-        """Read memory of the server's into one buffer of the reader's pool.
-
-        Parameters
-        ----------
-        nbytes
-            The length of the buffer.
-        offsets
-            Where in it each part goes.
-        reads
-            Key, address of the server's and number of bytes of each part.
-        """
+        """Read memory of the server into one buffer of the reader's pool."""
+        # A read is a key, an address of the server and a length; its bytes go to its offset in the buffer.
         buffer = self._room(nbytes)
         self._landing = True
         try:
@@ -195,7 +177,7 @@ class Wire:
 
 
 class Begun(NamedTuple):
-    """The beginning of a stream: its regions, what the server says of it, its schema, and what was there behind."""
+    """The beginning of a stream: regions, the server's welcome, the schema, and what was received behind them."""
 
     regions: list[Announced]
     welcome: Welcome
@@ -205,7 +187,7 @@ class Begun(NamedTuple):
 
 
 def _known(schema: bytes, limits: Limits) -> tuple[pa.Schema, Layout] | None:
-    """Return what a message says that should be a schema; ``None`` where anything is wrong with it."""
+    """Return the schema in a message; ``None`` where anything is wrong with it."""
     try:
         message = decode_message(schema, limits)
         return None if len(message.data) > limits.early_bytes else schema_and_layout(message, limits)
@@ -214,19 +196,11 @@ def _known(schema: bytes, limits: Limits) -> tuple[pa.Schema, Layout] | None:
 
 
 class Opened(NamedTuple):
-    """The connections of a stream, metadata first.
+    """The connections of a stream, metadata first."""
 
-    Attributes
-    ----------
-    wires, locations
-        One or two.
-    passed_over
-        Why better offers of the endpoint were not taken, in words; empty where there was none.
-    """
-
-    wires: list[Wire]
+    wires: list[Wire]  # one or two, as `locations`
     locations: tuple[Location, ...]
-    passed_over: str
+    passed_over: str  # why better offers of the endpoint failed; empty where there was none
 
 
 def open_wires(
@@ -240,13 +214,7 @@ def open_wires(
 ) -> Opened:
     """Connect to the best offer of an endpoint that works, and ask for the data set on each of its connections.
 
-    What is dialled is told to `dialled`, which may raise. Where there are `partitions`, they are asked for, and not
-    what the endpoint itself names.
-
-    Raises
-    ------
-    BrokenError, DeadlineExceeded, AccessDenied
-        No server can be reached: the error of the last one, with what is wrong with the others.
+    With `partitions`, these are asked for, not what the endpoint itself names.
     """
     if len(offers := endpoint.offers) == 1 and offers[0].host is None:
         return _open(offers[0], endpoint.ticket, hello, pool, limits, (), tls, dialled, partitions)
@@ -262,12 +230,9 @@ def open_wires(
 
 
 def first_that_opens(offers: Sequence[Offer], open_: Callable[[Offer], _T], passed_over: list[str]) -> _T:
-    """Return what the first offer gives that works; `passed_over` takes what is wrong with those before it.
+    """Return what the first offer that works gives; `passed_over` collects why those before it failed.
 
-    Raises
-    ------
-    BrokenError, DeadlineExceeded, AccessDenied
-        None works: the error of the last one, with what is wrong with the others.
+    If none works, the error of the last one is raised, with the reasons of the others.
     """
     for offer in offers[:-1]:
         try:
@@ -338,7 +303,7 @@ def _opening(
     place: str | None,
     partitions: Sequence[PartitionTicket],
 ) -> list[Outgoing]:
-    """Return what is said first; `place` is where memory can be mapped, if it can."""
+    """Return the first messages to send; `place` is where memory can be mapped, if it can."""
     maps = place is not None
     said = Hello(
         hello.columns,
