@@ -86,13 +86,7 @@ class DatasetInfo:
 
     @classmethod
     def unpack(cls, data: bytes) -> DatasetInfo:
-        """Read a message.
-
-        Raises
-        ------
-        ProtocolError
-            It says of no data set what it is.
-        """
+        """Read a message; raise `ProtocolError` if it does not describe a data set."""
         fields = json_object(data, "listing")
         name, published = text_of(fields, "name", _MOST_NAME), fields.get("published_at")
         try:

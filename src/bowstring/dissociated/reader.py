@@ -118,10 +118,10 @@ class ReaderProtocol:
     """One stream as its reader sees it; `limits` bound what the peer sends.
 
     With `extended` (the server took a hello) a gap in the numbers of metadata is an error at once. WELCOME comes
-    before the schema with `one_connection` and `ordered`, else before bodies; unordered metadata may come anyhow.
-    `window` is the credit of the hello in bytes, ``None`` for a producer that knows no credits; `events` says that
-    the hello offered to wait for an event of the producer. `free_data` is the tag by which the server takes
-    addresses back, if it does; `partitions` are the numbers requested, ``None`` for one data set.
+    before the schema with `one_connection` and `ordered`, else before bodies. Without `ordered`, metadata come in
+    any order. `window` is the credit of the hello in bytes, ``None`` for a producer that knows no credits;
+    `events` says that the hello offered to wait for an event of the producer. `free_data` is the tag by which the
+    server takes addresses back, if it does; `partitions` are the numbers requested, ``None`` for one data set.
     """
 
     def __init__(

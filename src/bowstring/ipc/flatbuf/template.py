@@ -74,9 +74,7 @@ class Template:
         self,
         length: int,
         nodes: npt.NDArray[np.int64],  # shape (nodes, 2): length and null count
-        buffers: npt.NDArray[
-            np.int64
-        ],  # shape (buffers, 2): offset in the body and length, variadic ones, too
+        buffers: npt.NDArray[np.int64],  # shape (buffers, 2): offset in the body and length; all buffers
         body_length: int,  # with padding
         variadic_counts: Sequence[int] = (),
         custom_metadata: Pairs | None = None,
