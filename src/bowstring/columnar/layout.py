@@ -1,11 +1,8 @@
 """The physical layout of a schema: its nodes and buffers in the order in which Arrow IPC lists them.
 
-A layout is derived once per schema. It flattens the columns and their children in pre-order, as
-``RecordBatch.nodes`` and ``RecordBatch.buffers`` do (Message.fbs), and has the kind of each buffer.
-Its NumPy tables let a whole batch be checked with a handful of array operations.
-
-Extension types are laid out as their storage, dictionary-encoded fields as their indices; the values of a
-dictionary have a layout of their own under the dictionary's id.
+Derived once per schema: columns and children in pre-order, as in Message.fbs, and NumPy tables by which a few
+array operations check a whole batch. Extension types are laid out as their storage, dictionary-encoded fields as
+their indices; the values of a dictionary have a layout of their own.
 """
 
 from __future__ import annotations
@@ -33,81 +30,31 @@ _T = TypeVar("_T")
 
 
 class Layout:
-    """The nodes and buffers of every batch of one schema.
+    """The nodes and buffers of every batch of one schema. Make it with :meth:`of`."""
 
-    Make it with :meth:`of`.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-    nodes : tuple of Node
-        Pre-order.
-    columns, column_nodes : tuple of int, ndarray
-        Node index of each column, twice.
-    is_flat, has_vague_types : bool
-        No column has children; pyarrow takes schemas of other types for equal to this one.
-    num_nodes, num_buffers : int
-        ``num_buffers`` counts without variadic buffers.
-    depth : int
-        Levels of nesting, as :attr:`Limits.depth` counts them: 1 for a batch without columns, 2 for flat columns,
-        3 for dictionaries of flat values.
-    dictionary_ids : tuple of int
-        The id of each dictionary-encoded field, pre-order, fields inside a dictionary's values after it.
-    dictionaries : dict of int to Layout
-        The layout of a dictionary's values, one column named ``values``, for every id, inner ones first.
-    buffer_nodes, buffer_kinds, buffer_bits, buffer_end_bits : ndarray, shape (num_buffers,)
-        Node index, :class:`Kind`, bits per slot, and bits beyond the last slot, of each buffer.
-    validity_buffers, validity_nodes : ndarray
-        The VALIDITY buffers and their nodes.
-    absent_length : ndarray of int64, shape (num_buffers,)
-        0 for buffers that need not be there (VALIDITY), else -1.
-    bounded_children, bounding_parents, bounding_factors : ndarray
-        Children that must have at least ``factor`` slots for each slot of their parent.
-    run_ends : tuple of int
-        Nodes that are run-end encoded.
-    bitmapless, never_null, null_nodes : ndarray
-        Unions and run-end encoded nodes; those, and entries and keys of maps; nodes of type null.
-    variadic_nodes : tuple of int
-        Nodes with variadic buffers.
-    offsets : tuple of Offsets
-        Buffers whose last offset must lie within what they point into.
-    longest : int
-        Node lengths up to this cannot overflow when they are turned into bytes.
-    exporting : dict
-        Kept for :mod:`bowstring.columnar.interchange.export`: what it made for some variadic counts.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> layout = Layout.of(pa.schema({"id": pa.int64(), "tags": pa.list_(pa.string())}))
-    >>> [".".join(node.path) for node in layout.nodes]
-    ['id', 'tags', 'tags.item']
-    >>> [kind.name for kind in layout.nodes[2].buffer_kinds]
-    ['VALIDITY', 'OFFSETS32', 'BYTES']
-    """
-
-    nodes: tuple[Node, ...]
-    columns: tuple[int, ...]
+    nodes: tuple[Node, ...]  # pre-order
+    columns: tuple[int, ...]  # node index of each column; `column_nodes` likewise
     num_nodes: int
+    # levels, as `Limits.depth` counts: 1 without columns, 2 if flat, 3 for dictionaries of flat values
     depth: int
-    is_flat: bool
-    run_ends: tuple[int, ...]
-    variadic_nodes: tuple[int, ...]
+    is_flat: bool  # no column has children
+    run_ends: tuple[int, ...]  # nodes that are run-end encoded
+    variadic_nodes: tuple[int, ...]  # nodes with variadic buffers
     column_nodes: Indices
-    num_buffers: int
-    longest: int
-    buffer_kinds: npt.NDArray[np.uint8]
+    num_buffers: int  # without variadic buffers
+    longest: int  # node lengths up to this do not overflow as bytes
+    buffer_kinds: npt.NDArray[np.uint8]  # `Kind`; this and the next three have shape (num_buffers,)
     buffer_nodes: Indices
-    buffer_bits: Indices
-    buffer_end_bits: Indices
+    buffer_bits: Indices  # per slot
+    buffer_end_bits: Indices  # beyond the last slot
     validity_buffers: Indices
-    validity_nodes: Indices
-    absent_length: Indices
-    offsets: tuple[Offsets, ...]
-    bitmapless: Indices
-    null_nodes: Indices
-    never_null: Indices
-    bounded_children: Indices
+    validity_nodes: Indices  # of the validity buffers
+    absent_length: Indices  # 0 for buffers that may be absent (validity), else -1
+    offsets: tuple[Offsets, ...]  # buffers whose last offset must lie within what they point into
+    bitmapless: Indices  # unions and run-end encoded nodes
+    null_nodes: Indices  # of type null
+    never_null: Indices  # `bitmapless`, and entries and keys of maps
+    bounded_children: Indices  # these need `factor` slots for each slot of their parent
     bounding_parents: Indices
     bounding_factors: Indices
     _column_ids: tuple[tuple[int, ...], ...]
@@ -120,9 +67,13 @@ class Layout:
     ) -> None:
         self.schema = schema
         self._alone: dict[int, Layout] = {}
+        # by variadic counts, for :mod:`bowstring.columnar.interchange.export`
         self.exporting: dict[tuple[int, ...], Any] = {}
+        # pyarrow takes schemas of other types for equal
         self.has_vague_types = walk is not None and walk.has_vague_types
+        # pre-order, those inside a dictionary's values after it
         self.dictionary_ids = () if walk is None else tuple(walk.dictionary_ids)
+        # layouts of the values (one column `values`) by id, inner ones first
         self.dictionaries = {} if walk is None else _of_dictionaries(walk, {} if made is None else made)
         if walk is not None:
             self._tabulate_nodes(walk)
@@ -148,33 +99,8 @@ class Layout:
     ) -> Layout:
         """Return the layout of a schema.
 
-        Parameters
-        ----------
-        schema
-            Any Arrow schema.
-        dictionary_ids
-            One id per dictionary-encoded field, pre-order, as a schema message gives them. Without it they
-            count up from 0, as Arrow C++ writes them.
-        limits
-            ``depth`` and ``columns`` bound what is laid out.
-        weight
-            Fields times the levels that they lie in, if that is known: heavy ones are neither compared nor kept.
-
-        Raises
-        ------
-        LimitExceeded
-            The schema is deeper or wider than that.
-        InvalidMetadata
-            There are too few or too many ids, or two fields share one but not their values' type.
-        Unsupported
-            A type that Bowstring does not know, or a dictionary whose values are dictionary-encoded.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> schema = pa.schema({"a": pa.dictionary(pa.int8(), pa.string())})
-        >>> Layout.of(schema).dictionary_ids, Layout.of(schema, [7]).nodes[0].dictionary_id
-        ((0,), 7)
+        `dictionary_ids`: one per dictionary-encoded field, pre-order; by default they count up from 0, as in Arrow
+        C++. `weight`: fields times their levels, if known; heavy layouts are neither compared nor cached.
         """
         ids = None if dictionary_ids is None else tuple(dictionary_ids)
         if weight is not None and weight > _MOST_WEIGHT:
@@ -225,20 +151,7 @@ class Layout:
         return self.reading_plan if is_written(self.nodes) else None
 
     def first_buffers(self, variadic_counts: Sequence[int] = ()) -> Indices:
-        """Where each node's buffers start in a batch with these variadic counts.
-
-        Returns
-        -------
-        ndarray of int64, shape (num_nodes + 1,)
-            Node ``i`` has the buffers ``[first[i], first[i + 1])``.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> layout = Layout.of(pa.schema({"a": pa.string_view(), "b": pa.int8()}))
-        >>> layout.first_buffers([3]).tolist()
-        [0, 5, 7]
-        """
+        """Return int64, shape (num_nodes + 1,): node ``i`` has the buffers ``[first[i], first[i + 1])``."""
         if len(variadic_counts) != len(self.variadic_nodes):
             raise UsageError(
                 "one variadic count per view node",
@@ -253,37 +166,17 @@ class Layout:
         return first
 
     def fixed_buffers(self, variadic_counts: Sequence[int] = ()) -> Indices:
-        """Where the layout's own buffers stand in a batch with these variadic counts.
-
-        Returns
-        -------
-        ndarray of int64, shape (num_buffers,)
-            Not to be written.
-        """
+        """Return where the layout's own buffers stand in a batch with these variadic counts; read-only."""
         first = self.first_buffers(variadic_counts)
         if first is self._first_buffers:
             return self._positions
         return self._positions + (first - self._first_buffers)[self.buffer_nodes]
 
     def minimum_lengths(self, lengths: Indices) -> Indices:
-        """Bytes that each fixed buffer needs for nodes of these lengths, if it is there at all.
+        """Bytes that each fixed buffer needs, if it is there, for nodes of these lengths.
 
-        Parameters
-        ----------
-        lengths : ndarray of int64, shape (…, num_nodes)
-            Slots per node, of one batch or of many, each at most :attr:`longest`; or Python's integers of any
-            size.
-
-        Returns
-        -------
-        ndarray of int64, shape (…, num_buffers)
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> layout = Layout.of(pa.schema({"a": pa.int16(), "b": pa.string()}))
-        >>> layout.minimum_lengths(np.array([9, 9])).tolist()
-        [2, 18, 2, 40, 0]
+        Shape (…, num_nodes) to (…, num_buffers): int64, each at most :attr:`longest`, or Python's integers of any
+        size.
         """
         slots = lengths[..., self.buffer_nodes]
         assert slots.dtype.hasobject or int(slots.max(initial=0)) * self._widest < _OVERFLOW
@@ -292,28 +185,9 @@ class Layout:
     def select(
         self, columns: Sequence[int], variadic_counts: Sequence[int] = ()
     ) -> tuple[Layout, Indices, Indices]:
-        """The layout of some of the columns, and where their nodes and buffers are in this one.
+        """The layout of `columns` in this order, with the same dictionary ids.
 
-        Parameters
-        ----------
-        columns
-            Column indices, in the order wanted.
-        variadic_counts
-            Those of the batch to select from.
-
-        Returns
-        -------
-        layout, nodes, buffers
-            The narrower layout (same dictionary ids) and the indices to take from a batch's node table
-            and buffers.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> layout = Layout.of(pa.schema({"a": pa.string(), "b": pa.int8()}))
-        >>> narrow, nodes, buffers = layout.select([1])
-        >>> narrow.schema.names, nodes.tolist(), buffers.tolist()
-        (['b'], [1], [3, 4])
+        Also returns which nodes and buffers to take of a batch with these variadic counts.
         """
         for column in columns:
             if not 0 <= column < len(self.columns):

@@ -1,17 +1,8 @@
-"""The plan of a layout: what kernels must know of it, as one table of integers, made once with it.
+"""The plan of a layout: the integers that kernels need to know of it, in one table, made once.
 
-* Its head: ``nodes``, ``buffers``, ``longest`` (as of :class:`~bowstring.columnar.layout.Layout`), and the nodes
-  with ``variadic`` buffers.
-* Each node: ``parent`` (-1: it is a column), ``ordinal`` (which child, or which column), ``factor`` (its slots for
-  each slot of the parent; -1: something else says), ``rule`` of its null count (0: that of the metadata, 1: all
-  slots are null, 2: there is no bitmap, 3: these are runs, 4: nulls are not allowed), ``first`` buffer, ``count``
-  of buffers, ``children``.
-* Each buffer: ``node``, ``bits`` for each slot, ``end bits`` beyond the last slot, ``role`` (0: values of a fixed
-  width, 1: validity, 2: offsets, 3: the bytes that the offsets before them delimit, 4: views).
-
-The names are those of :mod:`bowstring.kernels.ipc.batch`. Batches are read by the plans of all types but for maps
-whose keys are null. They are written by those of :func:`is_written`: of views, list views, unions and runs, counts
-and offsets alone do not say what their slots need.
+The names are those of :mod:`bowstring.kernels.ipc.batch`. Batches of all types can be read by a plan but maps
+whose keys are null. Only those of :func:`is_written` are written by one: counts and offsets alone do not tell the
+sizes of views, list views, unions and runs.
 """
 
 from __future__ import annotations
@@ -40,6 +31,7 @@ _WRITTEN: Final = {Kind.VALIDITY, Kind.DATA, Kind.BITS, Kind.OFFSETS32, Kind.OFF
 
 def plan_of(nodes: Sequence[Node], longest: int, bits: Table, end_bits: Table) -> Table | None:
     """Return the plan of a layout of these nodes and buffers; None where it cannot have one."""
+    # The head: nodes, buffers, longest node, nodes with variadic buffers.
     words = [len(nodes), len(bits), longest, sum(node.variadic for node in nodes)]
     ordinals = [0] * (len(nodes) + 1)  # of the next child of each node; the last is that of columns
     for index, node in enumerate(nodes):
@@ -49,10 +41,13 @@ def plan_of(nodes: Sequence[Node], longest: int, bits: Table, end_bits: Table) -
         if rule is None:
             return None
         kinds = len(node.buffer_kinds)
+        # A node: its parent (-1: a column), its index among the children or columns, its slots for each slot of the
+        # parent (-1: other data say), the rule of its null count, first buffer, buffers, children.
         words += [parent, ordinals[parent], factor, rule, node.first_buffer, kinds, len(node.children)]
         ordinals[parent] += 1
     kinds_of_all = [(index, kind) for index, node in enumerate(nodes) for kind in node.buffer_kinds]
     for (index, kind), *sizes in zip(kinds_of_all, bits.tolist(), end_bits.tolist(), strict=True):
+        # A buffer: its node, bits for each slot, bits beyond the last slot, role.
         words += [index, *sizes, _ROLES[kind]]
     return np.array(words, np.int64)
 

@@ -88,14 +88,9 @@ class Ledger:
         return base, True
 
     def lend(self, addresses: Sequence[int], held: Iterable[tuple[int, Region, int]]) -> None:
-        """Count the addresses of one body as held by the reader.
+        """Count the addresses of one body as held by the reader: one for each buffer that is not empty.
 
-        Parameters
-        ----------
-        addresses
-            One for each buffer that is not empty.
-        held
-            (base address, region, how many of the addresses lie in it) of each region that the body points into.
+        `held` is (base address, region, how many of the addresses lie in it) of each region of the body.
         """
         self._outstanding.update(addresses)
         for base, region, count in held:
@@ -106,19 +101,9 @@ class Ledger:
             self._held[base] = (region, count if before is None else before[1] + count)
 
     def free(self, addresses: Sequence[int], *, all_occurrences: bool = False) -> None:
-        """Take addresses back, one occurrence each.
+        """Take addresses back, one occurrence each, or none of them if the reader does not hold all of them.
 
-        Parameters
-        ----------
-        addresses
-            As in a ``free_data`` message.
-        all_occurrences
-            For a peer that knows nothing of occurrences: naming an address frees all of them.
-
-        Raises
-        ------
-        ProtocolError
-            The reader does not hold one of them (that often); none is taken back.
+        With `all_occurrences`, for a peer that does not count, an address frees all of its occurrences.
         """
         named = collections.Counter(addresses)
         if all_occurrences:
@@ -205,13 +190,7 @@ class AnnouncedRegions:
         self.regions: list[Region] = []
 
     def check(self, base: int, nbytes: int) -> None:
-        """Refuse an announcement that overlaps another one or lies outside the bounds.
-
-        Raises
-        ------
-        ProtocolError, LimitExceeded
-            As said.
-        """
+        """Refuse an announcement that overlaps another one or lies outside the bounds."""
         if len(self.regions) >= self._limits.regions:
             raise LimitExceeded("too many regions in one stream", expected=f"at most {self._limits.regions}")
         if nbytes > self._limits.region_bytes - self._nbytes:
@@ -245,22 +224,7 @@ class AnnouncedRegions:
         return self._ranges
 
     def resolve(self, pairs: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """Turn (address, length) pairs into (region index, offset, length) rows.
-
-        Parameters
-        ----------
-        pairs
-            Shape ``(n, 2)``.
-
-        Returns
-        -------
-        Shape ``(n, 3)``; empty buffers are rows of zeros.
-
-        Raises
-        ------
-        ProtocolError
-            A pair does not lie in an announced region.
-        """
+        """Turn (address, length) pairs, shape ``(n, 2)``, into (region index, offset, length); zeros if empty."""
         addresses, lengths = pairs[:, 0], pairs[:, 1]
         spans = np.zeros((len(pairs), 3), np.int64)
         if len(self.regions) == 1:

@@ -1,10 +1,8 @@
 """Credits: how many bytes a producer may have under way before its reader gives some back.
 
-The producer's account is a :class:`Window`, the reader's an :class:`Account`.
-
-Only what costs the producer something new is charged: packed bodies, and batches produced for this reader.
-Resident data and dictionaries are there anyway. One message may always go when nothing is outstanding, so no
-batch is too large for a window.
+The producer's account is a :class:`Window`, the reader's an :class:`Account`. Only packed bodies and batches
+produced for this reader are charged; resident data and dictionaries cost nothing new. One message may always go
+when nothing is outstanding, so no batch is too large for a window.
 """
 
 from __future__ import annotations
@@ -25,21 +23,7 @@ _PARTS: Final = 4
 
 
 class Window:
-    """The producer's account of one reader's credit, in bytes.
-
-    Parameters
-    ----------
-    size
-        Bytes that may be outstanding; ``None`` for a peer that knows no credits.
-
-    Examples
-    --------
-    >>> window = Window(100)
-    >>> window.charge(80), window.allows(30), window.allows(20)
-    (None, False, True)
-    >>> window.give_back(80), window.allows(1000)
-    (None, True)
-    """
+    """The producer's account of one reader's credit, in bytes; ``None`` for a peer that knows no credits."""
 
     def __init__(self, size: int | None) -> None:
         self.size = size
@@ -59,13 +43,7 @@ class Window:
             self.outstanding += nbytes
 
     def give_back(self, nbytes: int) -> None:
-        """Count bytes that the reader is done with.
-
-        Raises
-        ------
-        ProtocolError
-            The reader gives back more than it has.
-        """
+        """Count bytes that the reader is done with, which are not more than it has."""
         if nbytes > self.outstanding:
             raise ProtocolError(
                 "a reader gives back credit that it does not have", expected=self.outstanding, found=nbytes
@@ -82,23 +60,10 @@ class Window:
 
 
 class Account:
-    """The reader's account of the credit that packed bodies take: what a producer sends beyond it is refused.
+    """The reader's account of the credit that packed bodies take; ``None`` for a peer that knows no credits.
 
-    What the reader has given back the producer may not know yet, so this never exceeds the producer's own account.
-
-    Parameters
-    ----------
-    size
-        Bytes that may be outstanding; ``None`` for a peer that knows no credits.
-
-    Examples
-    --------
-    >>> account = Account(100)
-    >>> account.check(1000)  # alone, a body may be as large as it likes
-    >>> account.charge([1000])
-    >>> account.check(40, cost=40)
-    Traceback (most recent call last):
-    bowstring.errors.ProtocolError: a packed body is beyond the credit that was given; ...
+    It refuses what exceeds it. Credit counts as given back at once, so it never exceeds the producer's own
+    account.
     """
 
     def __init__(self, size: int | None) -> None:
@@ -113,14 +78,9 @@ class Account:
 
     @staticmethod
     def cost(buffers: int, count: int, nbytes: int) -> int:
-        """Return what a body is taken to cost: its buffers, and what it is longer than those with their padding.
+        """Return what a body of `nbytes` costs: its buffers, and its length beyond these with their padding.
 
-        Parameters
-        ----------
-        buffers, count
-            Bytes of its buffers, as its metadata says, and how many these are.
-        nbytes
-            Its length.
+        `buffers` is the bytes of its `count` buffers, as its metadata has them.
         """
         return max(buffers, nbytes - _ALIGNMENT * count)
 
@@ -132,20 +92,7 @@ class Account:
         return not taken or taken + nbytes <= self.size
 
     def check(self, nbytes: int, cost: int | None = None) -> None:
-        """Refuse a body that the producer had no credit for.
-
-        Parameters
-        ----------
-        nbytes
-            Length of the body.
-        cost
-            What it costs, where its metadata is there.
-
-        Raises
-        ------
-        ProtocolError
-            It is beyond the credit.
-        """
+        """Refuse a body that the producer had no credit for; `cost` is known once its metadata is there."""
         if self.size is None or self.allows(nbytes):
             return
         known = cost is not None and not self.early
@@ -159,13 +106,7 @@ class Account:
             )
 
     def charge(self, costs: Sequence[int]) -> None:
-        """Count bodies that came, in order.
-
-        Raises
-        ------
-        ProtocolError
-            One of them is beyond the credit.
-        """
+        """Count bodies that came, in order."""
         total = sum(costs)
         if not self.allows(total):
             for cost in costs:
@@ -181,8 +122,7 @@ class Account:
     def deliver(self, credit: int) -> int:
         """Count the credit of a packed batch that the user has now; return how much to give back.
 
-        It is given back in parts of the window, unless the producer waits for it: for each batch, a message would
-        cost more than the batch.
+        It goes back in parts of the window, unless the producer waits: a message may cost more than a batch.
         """
         self.owed += credit
         due = self.blocked or self.owed >= (self.size or 0) // _PARTS
@@ -199,13 +139,7 @@ class Account:
         return bool(self.blocked) and self.held > 0 and self.held + self.blocked > (self.size or 0)
 
     def grow(self, most: int, where: str) -> int:
-        """Enlarge the window by what the producer lacks; return by how many bytes.
-
-        Raises
-        ------
-        Starved
-            The producer has no room, or the window would be larger than `most`.
-        """
+        """Enlarge the window by what the producer lacks; return by how many bytes."""
         if self.no_room and self.held:
             raise self._starved(self.no_room, "the producer's pool has no room for more", where)
         if not self.falls_short:

@@ -68,13 +68,7 @@ _CODES: Final = {cls: code for code, cls in _ERRORS.items()}
 
 
 def pack_error(error: BaseException) -> bytes:
-    """Return an error message: its kind, and what a reader may know of it.
-
-    Examples
-    --------
-    >>> unpack_error(pack_error(UnknownTicket("no such data set"))).what
-    'no such data set'
-    """
+    """Return an error message: its kind, and the part of it that a reader may see."""
     if not isinstance(error, BowstringError):
         error = ProducerFailed("the producer raised", found=f"{type(error).__name__}: {error}"[:2000])
     if isinstance(error, ClosedError):
@@ -96,13 +90,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def unpack_error(data: bytes | memoryview) -> BowstringError:
-    """Return the error that a peer sent, as an exception of ours.
-
-    Raises
-    ------
-    ProtocolError
-        The message is malformed.
-    """
+    """Return the error that a peer sent, as an exception of ours; raise `ProtocolError` if it is malformed."""
     fields = json_object(bytes(data), "error")
     cls = _ERRORS.get(text_of(fields, "code", 40) or "", BrokenError)
     said = {name: text_of(fields, name, _MOST_TEXT) for name in DETAILS}

@@ -21,33 +21,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IpcMessage:
-    """One message of a stream, as its producer has it.
+    """One message of a stream, as its producer has it."""
 
-    Attributes
-    ----------
-    metadata
-        The raw flatbuffer.
-    spans
-        (region index, offset, length) of each buffer, shape ``(n, 3)``, or ``None`` for a schema.
-    regions
-        What the spans index.
-    pieces
-        The packed body, for type 0.
-    nbytes
-        Sum of the lengths of the buffers.
-    charged
-        Whether the memory was made for this reader and so costs credit as long as the reader has it.
-    lent
-        How it was lent the last time.
-    """
-
-    metadata: bytes
+    metadata: bytes  # the flatbuffer
+    # shape (n, 3): region index, offset, length of each buffer; None for a schema
     spans: npt.NDArray[np.int64] | None = None
     regions: Sequence[Region] = ()
-    pieces: Sequence[Any] = ()
-    nbytes: int = 0
-    charged: bool = False
-    lent: list[Lending] = dataclasses.field(default_factory=list, compare=False)
+    pieces: Sequence[Any] = ()  # the packed body, for type 0
+    nbytes: int = 0  # sum of the lengths of the buffers
+    charged: bool = False  # memory made for this reader: costs credit while it has it
+    lent: list[Lending] = dataclasses.field(default_factory=list, compare=False)  # the last lending
 
     def said(self, sequence: int) -> Outgoing:
         """Return the message of the metadata."""
@@ -59,27 +42,13 @@ class IpcMessage:
 
 
 class Lending(NamedTuple):
-    """What one body lends, as the reader is told it.
+    """What one body lends, as it is sent to the reader."""
 
-    Attributes
-    ----------
-    indices
-        The regions that the body points into, of all that its item has.
-    bases
-        Where each of them lies in the stream.
-    counts
-        How many addresses lie in each of them.
-    addresses
-        All of them, of buffers that are not empty.
-    message
-        The body.
-    """
-
-    indices: list[int]
-    bases: list[int]
-    counts: list[int]
-    addresses: list[int]
-    message: bytes
+    indices: list[int]  # into the item's regions: those that the body points into
+    bases: list[int]  # where each of them lies in the stream
+    counts: list[int]  # addresses in each of them
+    addresses: list[int]  # of all buffers that are not empty
+    message: bytes  # the body
 
     @classmethod
     def of(cls, spans: npt.NDArray[np.int64], indices: list[int], bases: list[int]) -> Self:

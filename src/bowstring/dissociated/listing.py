@@ -86,13 +86,7 @@ class DatasetInfo:
 
     @classmethod
     def unpack(cls, data: bytes) -> DatasetInfo:
-        """Read a message.
-
-        Raises
-        ------
-        ProtocolError
-            It says of no data set what it is.
-        """
+        """Read a message; raise `ProtocolError` if it does not describe a data set."""
         fields = json_object(data, "listing")
         name, published = text_of(fields, "name", _MOST_NAME), fields.get("published_at")
         try:
@@ -129,39 +123,16 @@ def _pieces(packed: bytes) -> list[list[bytes]]:
 
 
 class ListingReader:
-    """Takes a server's answer.
-
-    Parameters
-    ----------
-    limits
-        Bounds for it.
-
-    Attributes
-    ----------
-    infos
-        The data sets so far.
-    complete
-        Whether there are no more.
-    """
+    """Takes a server's answer, which `limits` bound."""
 
     def __init__(self, limits: Limits) -> None:
-        self.infos: list[DatasetInfo] = []
+        self.infos: list[DatasetInfo] = []  # so far
         self.complete = False
         self._left = limits.metadata_bytes
         self._begun = b""
 
     def receive(self, tag: int | None, body: bytes) -> None:
-        """Take a message.
-
-        Raises
-        ------
-        ProtocolError
-            It is none of an answer.
-        LimitExceeded
-            The answer is longer than metadata may be.
-        BowstringError
-            The server says why it does not answer.
-        """
+        """Take a message; raise the error that the server sent, if it did."""
         if tag == Control.ERROR:
             raise unpack_error(body)
         if tag != Control.LISTING or self.complete:

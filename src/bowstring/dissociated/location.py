@@ -41,31 +41,15 @@ _BETWEEN: Final = re.compile(r"[?&;]|%3[Ff]|%26")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Location:
-    """One parsed URI: where the server is, and the tags it wants to be spoken to with.
+    """One parsed URI: where the server is, and the tags by which it is addressed."""
 
-    Attributes
-    ----------
-    address
-        What a transport dials: ``unix:/run/x.sock``, ``tcp://127.0.0.1:4711``, ``inproc:name``.
-    want_data, free_data
-        Tags of the specification; `free_data` is ``None`` where the server never lends memory.
-    remote_handle
-        The bytes of the handle, if any.
-    hello
-        The tag of the hello, where the server speaks Bowstring's extensions (``bow=1``), else ``None``.
-    token
-        The secret that the server asks for, if any.
-    partitions
-        Whether the server sends many partitions over one stream (``partitions=1``).
-    """
-
-    address: str
+    address: str  # what a transport dials: unix:/run/x.sock, tcp://127.0.0.1:4711, inproc:name
     want_data: int
-    free_data: int | None = None
+    free_data: int | None = None  # None where the server never lends memory
     remote_handle: bytes | None = None
-    hello: int | None = None
+    hello: int | None = None  # tag of the hello, where the server speaks Bowstring's extensions (bow=1)
     token: str | None = dataclasses.field(default=None, repr=False)
-    partitions: bool = False
+    partitions: bool = False  # the server sends many partitions over one stream (partitions=1)
 
     def __str__(self) -> str:
         query: dict[str, str] = {"want_data": str(self.want_data)}
@@ -83,18 +67,7 @@ class Location:
 
     @classmethod
     def parse(cls, uri: str) -> Location:
-        """Read a URI.
-
-        Raises
-        ------
-        UsageError
-            It is not a URI of this protocol; says what is missing or wrong.
-
-        Examples
-        --------
-        >>> Location.parse("ucx://10.0.0.1:13337?want_data=7").want_data
-        7
-        """
+        """Read a URI; raise `UsageError` if it is not one of this protocol."""
         return _location(uri)
 
 
@@ -175,13 +148,7 @@ def without_secrets(uri: str) -> str:
 
 
 def token_of(uri: str) -> str | None:
-    """Return the token of an address that has one in its query, whatever else is there.
-
-    Examples
-    --------
-    >>> token_of("tcp://127.0.0.1:4711?token=a+b"), token_of("tcp://127.0.0.1:4711")
-    ('a b', None)
-    """
+    """Return the token in an address's query, if any; the rest is not checked."""
     return dict(urllib.parse.parse_qsl(uri.partition("?")[2])).get("token")
 
 

@@ -97,19 +97,11 @@ class Ask(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """What an ordinary server begins its answer with, as the reader has it.
+    """The first messages of an ordinary server, as the reader reads them together.
 
-    Attributes
-    ----------
-    regions
-        Where each lies in the stream, and its handle; a descriptor came beside each.
-    welcome
-        What is said of the stream.
-    schema
-        The metadata of message 0.
-    messages, following
-        How many messages these are; and how many follow that need no more than their bytes, the last of them
-        maybe the end.
+    Each region comes as (address in the stream, handle), with its file descriptor beside it. `schema` is the
+    metadata of message 0, `messages` the number of messages up to it. `following` counts those behind that need no
+    more than their bytes; the last of them may be the end.
     """
 
     regions: list[tuple[int, Handle]]
@@ -169,18 +161,10 @@ def _following(messages: Sequence[Framed], first: int) -> int:
 
 
 class Answer(NamedTuple):
-    """What an ordinary reader is sent first, and what is so from then on.
+    """The first messages to an ordinary reader, and the state of its stream behind them.
 
-    Attributes
-    ----------
-    outgoing
-        The messages.
-    items
-        How many items of the data set are among them.
-    sequence, ended
-        The number of the next message, and whether there is none.
-    ledger
-        What the reader holds then: to be copied for each.
+    `items` counts the items of the data set among `outgoing`; `sequence` is the number of the next message,
+    `ended` says that there is none. `ledger` has the addresses that a reader then holds: it is copied for each.
     """
 
     outgoing: Sequence[Outgoing]

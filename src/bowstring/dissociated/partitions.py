@@ -45,13 +45,7 @@ class PartitionTicket(NamedTuple):
 
 
 class PartitionRequest:
-    """The partitions that a reader lists, in their order.
-
-    Attributes
-    ----------
-    tickets
-        All so far.
-    """
+    """The partitions that a reader lists, in their order."""
 
     def __init__(self) -> None:
         self.tickets: list[PartitionTicket] = []
@@ -66,13 +60,7 @@ class PartitionRequest:
         return made, messages
 
     def take(self, body: bytes, most: int = MOST_BYTES) -> bytes:
-        """Take one message of the list, which has `most` bytes at most, and return it.
-
-        Raises
-        ------
-        ProtocolError
-            It cannot be read, its numbers do not go up, or the list is too long.
-        """
+        """Take one message of the list, which has `most` bytes at most, and return it."""
         at, found = 0, []
         last = self.tickets[-1].number if self.tickets else -1
         while at < len(body):
@@ -113,15 +101,7 @@ def _named(digest: hashlib._Hash) -> bytes:
 
 
 def generation_of(tickets: Iterable[PartitionTicket]) -> bytes:
-    """Return what names exactly a list, however long it is.
-
-    Examples
-    --------
-    >>> generation_of([PartitionTicket(0, b"a")]) == PartitionRequest.of([PartitionTicket(0, b"a")])[
-    ...     0
-    ... ].generation
-    True
-    """
+    """Return the digest that identifies a list, of any length."""
     return _named(hashlib.sha256(b"".join(_pieces(tickets))))
 
 
@@ -139,13 +119,7 @@ def _pieces(tickets: Iterable[PartitionTicket]) -> Iterator[bytes]:
 def lists_of(
     tickets: Sequence[PartitionTicket], most: int = MOST_BYTES
 ) -> Iterator[Sequence[PartitionTicket]]:
-    """Yield a list in parts, each of which one stream takes; mostly that is one.
-
-    Examples
-    --------
-    >>> [len(part) for part in lists_of([PartitionTicket(each, b"t") for each in range(70_000)])]
-    [65536, 4464]
-    """
+    """Yield a list in parts that one stream can take; mostly there is one."""
     begin = nbytes = 0
     for index, (_, ticket) in enumerate(tickets):
         nbytes += _ENTRY.size + len(ticket)
@@ -157,41 +131,19 @@ def lists_of(
 
 
 class PartitionMark(NamedTuple):
-    """What begins a partition.
+    """The message that begins a partition."""
 
-    Attributes
-    ----------
-    number
-        As the reader named it.
-    num_batches
-        How many batches it has.
-    first
-        The sequence number of its first message, or of what comes behind it where it has none.
-    """
-
-    number: int
+    number: int  # as the reader named it
     num_batches: int
-    first: int = 0
+    first: int = 0  # sequence number of its first message, or of the next one if it has none
 
     def pack(self) -> bytes:
-        """Return the body of the message.
-
-        Examples
-        --------
-        >>> PartitionMark.unpack(PartitionMark(7, 2, 1).pack())
-        PartitionMark(number=7, num_batches=2, first=1)
-        """
+        """Return the body of the message."""
         return _MARK.pack(self.number, self.first, self.num_batches)
 
     @classmethod
     def unpack(cls, body: bytes | memoryview) -> Self:
-        """Read the body.
-
-        Raises
-        ------
-        ProtocolError
-            It has another length.
-        """
+        """Read the body."""
         if len(body) != _MARK.size:
             raise ProtocolError("PARTITION has the wrong length", expected=_MARK.size, found=len(body))
         number, first, num_batches = _MARK.unpack(body)
@@ -199,42 +151,19 @@ class PartitionMark(NamedTuple):
 
 
 def pack_taken(numbers: Iterable[int]) -> bytes:
-    """Return the message that the last batches of some partitions were taken.
-
-    Examples
-    --------
-    >>> unpack_taken(pack_taken([3, 4]))
-    [3, 4]
-    """
+    """Return the message that the user has taken the last batches of some partitions."""
     return b"".join(map(_U32.pack, numbers))
 
 
 def unpack_taken(body: bytes | memoryview) -> list[int]:
-    """Return the numbers of partitions in such a message.
-
-    Raises
-    ------
-    ProtocolError
-        It is empty, or no list of 4-byte numbers.
-    """
+    """Return the numbers of partitions in such a message."""
     if not len(body) or len(body) % _U32.size:
         raise ProtocolError("TAKEN is not a list of uint32", found=f"{len(body)} bytes")
     return [number for (number,) in _U32.iter_unpack(body)]
 
 
 class IncomingPartitions:
-    """The partitions of one stream, as its reader counts them.
-
-    Parameters
-    ----------
-    numbers
-        Those that were asked for, in their order.
-
-    Attributes
-    ----------
-    last_taken
-        The number of the last partition whose batches the user has, all of them; -1 while there is none.
-    """
+    """The partitions of one stream, as its reader counts them; `numbers` are those requested, in order."""
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self._awaited = collections.deque(numbers)
@@ -242,16 +171,10 @@ class IncomingPartitions:
         self._undelivered: collections.deque[int] = collections.deque()  # of each of these
         self._to_come = 0
         self._said: list[int] = []
-        self.last_taken = -1
+        self.last_taken = -1  # the last partition whose batches the user has, all of them; -1: none
 
     def begin(self, mark: PartitionMark, next_message: int) -> None:
-        """Take the mark of the next partition, where `next_message` is the number of the next message.
-
-        Raises
-        ------
-        ProtocolError
-            The one before it is not complete, or it is not the next one.
-        """
+        """Take the mark of the next partition, where `next_message` is the number of the next message."""
         if self._to_come or mark.first != next_message:
             raise ProtocolError(
                 "a partition begins before the one before it is complete",
@@ -273,13 +196,7 @@ class IncomingPartitions:
         return count <= self._to_come
 
     def come(self, count: int) -> None:
-        """Count messages of the partition: batches, or 0 for a dictionary.
-
-        Raises
-        ------
-        ProtocolError
-            They are of no partition.
-        """
+        """Count messages of the partition: batches, or 0 for a dictionary."""
         if not max(count, 1) <= self._to_come:
             raise ProtocolError(
                 "a batch or a dictionary belongs to no partition",
@@ -310,13 +227,7 @@ class IncomingPartitions:
         return bool(self._awaited)
 
     def check_end(self, *, marks: bool) -> None:
-        """Refuse the end of a stream that lacks batches or, with `marks`, partitions that are still to begin.
-
-        Raises
-        ------
-        ProtocolError
-            Some are missing.
-        """
+        """Refuse the end of a stream that lacks batches or, with `marks`, partitions that are still to begin."""
         if self._to_come or (marks and self._awaited):
             raise ProtocolError(
                 "the stream ends before its partitions",
@@ -341,13 +252,7 @@ class IncomingPartitions:
 
 
 class PartitionWindow:
-    """How many partitions a server may begin before the reader has taken those that were begun.
-
-    Parameters
-    ----------
-    most
-        As the hello says.
-    """
+    """How many partitions a server may begin before the reader takes earlier ones: the hello's `partitions`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -363,13 +268,7 @@ class PartitionWindow:
         self._open.add(number)
 
     def take(self, numbers: Sequence[int]) -> None:
-        """Count partitions as taken.
-
-        Raises
-        ------
-        ProtocolError
-            One of them was not begun, or was taken before.
-        """
+        """Count partitions as taken."""
         for number in numbers:
             if number not in self._open:
                 raise ProtocolError("a reader has taken a partition that it was not sent", found=number)

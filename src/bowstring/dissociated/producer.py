@@ -119,22 +119,11 @@ ReaderEvent = ListWanted | Wanted | Answered | Freed | Taken | Forked | Done | S
 
 
 class ProducerProtocol:
-    """One stream as its producer sees it.
-
-    Parameters
-    ----------
-    limits
-        Bounds for what the reader sends.
-
-    Attributes
-    ----------
-    sequence
-        The number of the next message.
-    """
+    """One stream as its producer sees it; `limits` bound what the reader sends."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.sequence = 0
+        self.sequence = 0  # of the next message
         self.hello: Hello | None = None
         self.takes_errors = False  # whether the reader knows ERROR: it sent a hello, maybe a wrong one
         self.role: Role | None = None
@@ -335,16 +324,10 @@ class ProducerProtocol:
         regions: Iterable[Region] = (),
         event: EventHandle | None = None,
     ) -> list[Outgoing]:
-        """Return the question whether the reader can map memory of some devices; its answer is to be waited for.
+        """Return the question whether the reader can map memory of `devices`; the caller waits for the answer.
 
-        Parameters
-        ----------
-        devices
-            On which the data are.
-        regions
-            What the reader shall try to open before it answers, if it does that.
-        event
-            What its streams shall wait for, if they can.
+        `regions` are those that the reader shall try to open first, if it does that; `event` is what its streams
+        shall wait for, if they can.
         """
         self.asked = True
         self.pointers = False
@@ -534,30 +517,11 @@ def outcome_of(
     closing: bool = False,
     reported: type[BaseException] | None = None,
 ) -> Outcome:
-    """Return what became of a connection.
+    """Return what became of a connection that ended by `error`.
 
-    Parameters
-    ----------
-    protocol
-        The stream.
-    error
-        What ended the connection: `BrokenError` itself when the reader disconnected, `ClosedError` when this side
-        did.
-    admitted
-        Whether the reader was let in, to a data set that is offered.
-    gone
-        Whether the reader's process is known to have ended.
-    closing
-        Whether the server itself ended the connection because it closes.
-    reported
-        The class of the error that the producer reported to the reader.
-
-    Examples
-    --------
-    >>> from bowstring.dissociated.producer import ProducerProtocol
-    >>> from bowstring.limits import DEFAULT_LIMITS
-    >>> outcome_of(ProducerProtocol(DEFAULT_LIMITS), BrokenError("it is gone"), admitted=False).name
-    'IDLE'
+    The error is `BrokenError` itself when the reader disconnected, `ClosedError` when this side did. `admitted`:
+    the reader was let in, to a data set that is offered. `gone`: its process is known to have ended. `closing`:
+    the server ended the connection because it closes. `reported`: class of the error that was sent to the reader.
     """
     if protocol.listed and (error is None or type(error) in _QUIET):
         return Outcome.LISTED

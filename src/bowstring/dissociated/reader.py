@@ -1,11 +1,9 @@
 """The reader's half of the conversation, without any IO.
 
-Messages of the server go in by `receive` and come out as events. What the user, the device and the process do is
-told by the other methods, and `to_send` returns the messages that follow from it. Three states say where a stream
-is: how far the handshake has come, what the server sends, and what the user wants.
-
-A server that took our hello is held to what ``docs/protocol.md`` adds: WELCOME first, metadata in order, a body for
-every batch. One that knows only the specification sends none of our messages, and takes only ``free_data``.
+Messages of the server go in by `receive` and come out as events; other methods take what the user, the device and
+the process do, and `to_send` returns the messages to send. A stream has three states: handshake, phase, use. A
+server that took our hello must keep to ``docs/protocol.md``: WELCOME first, metadata in order, a body for every
+batch. One that knows only the specification sends none of our messages, and takes only ``free_data``.
 """
 
 from __future__ import annotations
@@ -109,61 +107,21 @@ class Use(enum.Enum):
 
 @dataclasses.dataclass(slots=True)
 class Lent:
-    """What one body lends, to be freed when nothing looks at it any more.
+    """What one body lends, to be freed when nothing reads it any more."""
 
-    Attributes
-    ----------
-    addresses
-        All that are not 0.
-    credit
-        What to give back, in bytes.
-    device
-        Where work may still read the memory; nothing is freed before it is done.
-    """
-
-    addresses: npt.NDArray[np.uint64]
-    credit: int
-    device: Any = None
+    addresses: npt.NDArray[np.uint64]  # all that are not 0
+    credit: int  # bytes to give back
+    device: Any = None  # whose work may still read the memory: it must end first
 
 
 class ReaderProtocol:
-    """One stream as its reader sees it.
+    """One stream as its reader sees it; `limits` bound what the peer sends.
 
-    Parameters
-    ----------
-    limits
-        Bounds for what the peer sends.
-    extended
-        Whether the server took a hello. It then sends metadata in order, so that a gap in their numbers is an error
-        at once; otherwise what is missing may still come.
-    one_connection
-        Whether everything comes over one connection. WELCOME then comes before the schema, not only before bodies.
-    ordered
-        Whether a connection keeps untagged and tagged messages in one order. Where it does not, WELCOME comes
-        before bodies alone, and metadata come in any order.
-    window
-        The credit in bytes that the hello gave; ``None`` for a producer that knows no credits.
-    events
-        Whether the hello told that streams here can wait for an event of the producer.
-    free_data
-        The tag by which the server takes addresses back, if it does.
-    partitions
-        The numbers of the partitions that the stream shall have; ``None`` where it is one data set.
-
-    Attributes
-    ----------
-    handshake, phase, use
-        The state.
-    account
-        The credit: what packed bodies take of it, what is owed, what the user's batches hold.
-    sequence
-        What came and is not complete.
-    error
-        What ended the stream, if anything did.
-    behind_end
-        What the server did wrong after it had sent everything.
-    partitions
-        How far the partitions have come, where there are any.
+    With `extended` (the server took a hello) a gap in the numbers of metadata is an error at once. WELCOME comes
+    before the schema with `one_connection` and `ordered`, else before bodies. Without `ordered`, metadata come in
+    any order. `window` is the credit of the hello in bytes, ``None`` for a producer that knows no credits;
+    `events` says that the hello offered to wait for an event of the producer. `free_data` is the tag by which the
+    server takes addresses back, if it does; `partitions` are the numbers requested, ``None`` for one data set.
     """
 
     def __init__(
@@ -184,8 +142,8 @@ class ReaderProtocol:
         self.handshake = Handshake.SILENT if extended else Handshake.WELCOMED
         self.phase = Phase.OPEN
         self.use = Use.READING
-        self.error: BowstringError | None = None
-        self.behind_end: BowstringError | None = None
+        self.error: BowstringError | None = None  # what ended the stream
+        self.behind_end: BowstringError | None = None  # an error of the server after it had sent everything
         self.charged = False
         self._limits = limits
         self._extended = extended
@@ -215,21 +173,11 @@ class ReaderProtocol:
         return Welcomed(welcome)
 
     def receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...] = ()) -> list[Event]:
-        """Take one message and return what follows from it.
+        """Take one message and return the events that follow from it.
 
-        Parameters
-        ----------
-        tag
-            ``None`` for an untagged message.
-        body
-            Bytes; for a body of type 0 whatever stands for the memory it landed in.
-        attachments
-            What travelled beside the message.
-
-        Raises
-        ------
-        ProtocolError, InvalidMetadata, LimitExceeded
-            The peer broke the protocol, its metadata, or a bound; or it did so before.
+        `tag` is ``None`` for an untagged message; `body` is bytes or, for a body of type 0, the memory it landed
+        in; `attachments` came beside the message. Raises `ProtocolError`, `InvalidMetadata` or `LimitExceeded` if
+        the peer broke the protocol, its metadata or a bound, now or before.
         """
         if self.phase is Phase.BROKEN:
             # With two connections the other one may go on: what it brings must not end the stream after all.
@@ -471,14 +419,8 @@ class ReaderProtocol:
     def deliver(self, cost: int, credit: int, *, until_delivered: bool) -> None:
         """Count a batch that the user has now.
 
-        Parameters
-        ----------
-        cost
-            What its packed body took of the credit.
-        credit
-            What the server charged for it.
-        until_delivered
-            Whether that is given back now, or when its lease ends.
+        `cost` is what its packed body took of the credit, `credit` what the server charged for it: given back now
+        with `until_delivered`, else when its lease ends.
         """
         self.account.give_back(cost)
         if self.partitions is not None:
@@ -558,17 +500,10 @@ class ReaderProtocol:
         return [Outgoing(Control.UNUSED, [])] if self._extended else []
 
     def lost(self, error: BowstringError, *, bodies: bool) -> bool:
-        """Take note that a connection brings nothing more; return whether that ends the stream.
+        """Take note that a connection ended, by `error`; return whether that ends the stream.
 
-        That of metadata may be closed when all of them have come. A server that knows only the specification may
-        close that of bodies, too, when all are sent, which may be before their metadata have come.
-
-        Parameters
-        ----------
-        error
-            What ended it.
-        bodies
-            Whether the bodies came over it.
+        The connection of metadata may be closed when all of them have come. A server that knows only the
+        specification may close that of `bodies` when all are sent, which may be before their metadata have come.
         """
         if type(error) is not BrokenError or self._needs(bodies=bodies):
             return True

@@ -34,13 +34,7 @@ _PARTS: Final = (MessageKind.SCHEMA, MessageKind.RECORD_BATCH, MessageKind.DICTI
 
 
 class MessageSequence:
-    """What came of one stream and is not complete yet.
-
-    Attributes
-    ----------
-    ended
-        Whether every part was given out, and the end came.
-    """
+    """The parts of one stream that came and are not complete yet."""
 
     def __init__(self, limits: Limits, account: Account, *, in_order: bool) -> None:
         self._limits = limits
@@ -54,7 +48,7 @@ class MessageSequence:
         # Messages without a byte that were given out before their empty body came, which may come yet.
         self._bodiless: dict[int, None] = {}
         self._end: int | None = None
-        self.ended = False
+        self.ended = False  # the end came, and all before it was returned
 
     def begin(self) -> None:
         """Take note that the schema was received and given out."""

@@ -1,15 +1,8 @@
 """Tags: the 64-bit numbers that say what a message is (specification: *Data Stream Sequence*).
 
-A body's tag holds its sequence number and its type::
-
-    63      56 55              32 31                    0
-    +---------+------------------+-----------------------+
-    |  type   |   reserved, 0    |    sequence number    |
-    +---------+------------------+-----------------------+
-
-Messages that the specification does not know carry the type byte 0xB0 (control, both ways) or are named by the
-URI (type byte 0xB1). The low half of each lies at the far end of the sequence numbers, so that a receiver that
-matches bodies by the low 32 bits alone does not take one for a body.
+A body's tag: type in bits 56 to 63, zeros, sequence number in bits 0 to 31. Messages that the specification does
+not know have the type byte 0xB0 (control, both ways) or 0xB1 (named by the URI). Their low halves are at the far
+end of the sequence numbers, for receivers that match bodies by the low 32 bits alone.
 """
 
 from __future__ import annotations
@@ -73,13 +66,7 @@ class Control(enum.IntEnum):
 
 
 def body_tag(sequence: int, body_type: int) -> int:
-    """Return the tag of a body.
-
-    Examples
-    --------
-    >>> hex(body_tag(7, POINTERS))
-    '0x100000000000007'
-    """
+    """Return the tag of a body."""
     return (body_type << _TYPE_SHIFT) | (sequence & SEQUENCE_MASK)
 
 
@@ -99,13 +86,7 @@ def is_packed(tag: int | None) -> bool:
 
 
 def split_body_tag(tag: int) -> tuple[int, int]:
-    """Return (sequence number, body type).
-
-    Raises
-    ------
-    ProtocolError
-        A reserved bit is set, or the type is unknown.
-    """
+    """Return (sequence number, body type); reserved bits must be 0."""
     body_type = tag >> _TYPE_SHIFT
     if tag & _RESERVED:
         raise ProtocolError(

@@ -46,45 +46,21 @@ class Outgoing:
 
 @dataclasses.dataclass(slots=True)
 class Hello:
-    """What a client says first: how it wants the data.
+    """What a client sends first: how it wants the data."""
 
-    Attributes
-    ----------
-    columns
-        Names of the columns it wants, in order, or ``None`` for all.
-    window
-        Credit in bytes.
-    pointers
-        Whether it can map the regions that bodies of type 1 point into.
-    token
-        The server's secret.
-    ipc
-        Where it can open memory by handles of a driver (:attr:`~bowstring.memory.handle.Process.place`): of
-        processes of that place.
-    tries
-        Whether it opens regions that are announced before the question about devices, and answers whether it could.
-    events
-        Whether streams of its own can wait for an event of the producer, so that the producer need not.
-    shard
-        Which of how many parts of the data set it wants, ``(i, n)`` with ``0 <= i < n``; ``None`` for all of it.
-    partitions
-        Of a list of partitions (:mod:`bowstring.dissociated.partitions`), how many may be under way that its user
-        has not taken; 0 where it asks for one data set.
-    looks
-        Whether it only looks, and is not counted as a reader: sent as LOOK after the hello. A producer that
-        does not know LOOK refuses it.
-    """
-
-    columns: tuple[str, ...] | None = None
-    window: int = 0
-    pointers: bool = False
-    token: str | None = None
+    columns: tuple[str, ...] | None = None  # names in the order wanted; None for all
+    window: int = 0  # credit in bytes
+    pointers: bool = False  # can map the regions that bodies of type 1 point into
+    token: str | None = None  # the server's secret
     version: int = VERSION
+    # place (:attr:`~bowstring.memory.handle.Process.place`) of processes whose driver handles it can open
     ipc: str | None = None
+    # opens announced regions before the question about devices, and answers whether it could
     tries: bool = False
-    events: bool = False
-    shard: tuple[int, int] | None = None
-    partitions: int = 0
+    events: bool = False  # its streams can wait for an event of the producer
+    shard: tuple[int, int] | None = None  # (i, n), 0 <= i < n: part i of n of the data set; None for all
+    partitions: int = 0  # how many partitions may be under way that its user has not taken; 0: one data set
+    # only looks, not counted as a reader: LOOK after the hello, refused by producers that do not know it
     looks: bool = False
 
     def pack(self) -> bytes:
@@ -105,31 +81,18 @@ class Hello:
 
 @dataclasses.dataclass(slots=True)
 class Welcome:
-    """How a server answers a hello and a ticket: what is to come.
+    """How a server answers a hello and a ticket: what is to come."""
 
-    Attributes
-    ----------
-    charged
-        Whether each batch costs credit until its lease ends (produced lazily) or is delivered (packed).
-    path
-        Which road the bodies take, and why, in words.
-    num_rows, num_batches, nbytes
-        Where known beforehand.
-    patience
-        After how many seconds without an answer the server gives a reader up, where it says so.
-    ticket
-        What stands for this version of the data set alone, where the server says so.
-    """
-
+    # each batch costs credit until its lease ends (produced lazily) or it is delivered (packed)
     charged: bool
-    path: str
+    path: str  # of the bodies; `why` says the reason in words
     why: str
-    num_rows: int | None = None
+    num_rows: int | None = None  # None where not known beforehand, as the next two
     num_batches: int | None = None
     nbytes: int | None = None
-    patience: float | None = None
+    patience: float | None = None  # seconds without an answer until the server drops the reader
     version: int = VERSION
-    ticket: str | None = None
+    ticket: str | None = None  # names this version of the data set
 
     def pack(self) -> bytes:
         """Return the JSON of the welcome."""

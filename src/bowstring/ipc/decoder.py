@@ -51,25 +51,16 @@ MOST_AHEAD: Final = 256
 
 
 class ReadAhead:
-    """Messages that were read together. A read that is interrupted loses none of their batches.
-
-    Attributes
-    ----------
-    heads
-        Where they lie.
-    batch
-        Returns the batch of the message of an index; None where it was decompressed, and given out before.
-    taken
-        How many of them a reader of a stream has given out.
-    """
+    """Messages that were read together. An interrupted read loses none of their batches."""
 
     __slots__ = ("batch", "heads", "taken")
 
     def __init__(
         self, heads: Sequence[Head] = (), batch: Callable[[int], Batch | None] = lambda _: None
     ) -> None:
+        # `batch(index)` returns None if it was decompressed and returned before
         self.heads, self.batch = heads, batch
-        self.taken = 0
+        self.taken = 0  # messages that the stream's reader has returned
 
 
 class Selection:
@@ -104,13 +95,7 @@ class Selection:
 
 
 class DeviceTarget:
-    """The device that a reader brings its batches to, and their dictionaries once.
-
-    Attributes
-    ----------
-    bodies
-        What compressed bodies are decompressed by.
-    """
+    """The device that a reader brings its batches to; it brings each dictionary once."""
 
     def __init__(self, device: Device, *, trusted: bool) -> None:
         self.bodies = DeviceBodies(device, trusted=trusted)
@@ -140,13 +125,7 @@ def _device_of(device: Any) -> Device | None:
 
 
 class Decoder:
-    """Makes batches of the messages of one stream or file.
-
-    Attributes
-    ----------
-    schema, layout
-        Of the batches: of the chosen columns only.
-    """
+    """Makes batches of the messages of one stream or file."""
 
     def __init__(
         self,
@@ -162,6 +141,7 @@ class Decoder:
             raise Unsupported("batches in a foreign byte order", hint="Leave ensure_native_endian=True.")
         whole = decoded.layout
         self._selection = Selection(whole, options.included_fields) if options.included_fields else None
+        # of the chosen columns, as `schema`
         self.layout = whole if self._selection is None else self._selection.layout
         # Schemas that are equal to pyarrow may differ, so it is the one that came.
         of_all = whole.schema if self._is_big_endian else decoded.schema

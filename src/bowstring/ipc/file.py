@@ -400,13 +400,7 @@ def _lies_over_another(block: Block, where: str) -> InvalidMetadata:
 
 
 def _footer_end(offset: Any, size: int) -> int:
-    """Return where a file ends within a source of some size; by default the source's end.
-
-    Raises
-    ------
-    UsageError
-        It is no number, or lies outside.
-    """
+    """Return where a file ends within a source of some size; by default at the end of the source."""
     if offset is None:
         return size
     if isinstance(offset, bool) or not hasattr(offset, "__index__"):

@@ -190,13 +190,7 @@ def _version(value: object) -> MetadataVersion:
 
 
 def check_reading(limits: Any, memory_pool: Any = None) -> None:
-    """Refuse bounds and pools that are none.
-
-    Raises
-    ------
-    UsageError
-        One of them is something else.
-    """
+    """Raise `UsageError` if the bounds or the memory pool have the wrong type."""
     if not isinstance(limits, Limits):
         raise UsageError("not limits", expected="a bowstring.Limits", found=repr(limits)[:80])
     if memory_pool is not None and not isinstance(memory_pool, pa.MemoryPool):

@@ -25,34 +25,18 @@ class _Home(Protocol):
 
 
 class Draft:
-    """A fresh allocation that may be written through Bowstring until it is frozen.
-
-    Attributes
-    ----------
-    offset, nbytes
-        Where in its region.
-    frozen
-        Whether it can be written no more.
-    writers
-        The objects that the writable arrays of it keep alive.
-    """
+    """A fresh allocation that may be written through Bowstring until it is frozen."""
 
     __slots__ = ("__weakref__", "frozen", "nbytes", "offset", "writers")
 
     def __init__(self, offset: int, nbytes: int) -> None:
-        self.offset = offset
+        self.offset = offset  # in its region
         self.nbytes = nbytes
         self.frozen = False
-        self.writers: list[weakref.ref[Any]] = []
+        self.writers: list[weakref.ref[Any]] = []  # kept alive by the writable arrays
 
     def freeze(self) -> None:
-        """End all writing.
-
-        Raises
-        ------
-        ViewsAlive
-            A writable array is still alive.
-        """
+        """End all writing; raise `ViewsAlive` if a writable array is still alive."""
         if self.writers and any(writer() is not None for writer in self.writers):
             raise ViewsAlive(
                 "a writable view of the memory is alive",
@@ -192,15 +176,7 @@ def foreign_region(address: int, nbytes: int, owner: object, device: Device | No
 
 
 def private_region(nbytes: int) -> Region:
-    """Return fresh host memory that is never shared, so that views of it may be written.
-
-    Pages come as they are written; the length alone takes none.
-
-    Raises
-    ------
-    OutOfBudget
-        The system refuses that much memory.
-    """
+    """Return fresh host memory that is never shared, so that views of it may be written; pages come on writing."""
     try:
         memory = np.empty(nbytes, np.uint8)
     except MemoryError as error:
@@ -277,25 +253,7 @@ def owned_regions(
 ) -> tuple[list[Region], npt.NDArray[np.int64]]:
     """Find the regions made by this process that pieces of host memory lie in.
 
-    Parameters
-    ----------
-    addresses, sizes
-        Shape ``(n,)``, in bytes.
-
-    Returns
-    -------
-    regions
-        Those that were found, each once, in the order of their first piece.
-    index : ndarray of int64, shape (n,)
-        Index of the region that each piece lies in, or -1.
-
-    Examples
-    --------
-    >>> from bowstring.memory import Pool
-    >>> buffer = Pool(budget=1 << 20).allocate(100)
-    >>> found, index = owned_regions(np.array([buffer.address + 50, 64]), np.array([50, 8]))
-    >>> found == [buffer.region], index.tolist()
-    (True, [0, -1])
+    Returns these, in the order of their first piece, and int64, shape ``(n,)``: the index for each piece, or -1.
     """
     starts = _lists[0]
     regions: dict[int, Region] = {}

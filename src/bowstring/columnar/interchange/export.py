@@ -208,13 +208,7 @@ def _capsule(
 
 
 def check_depth(layout: Layout) -> None:
-    """Refuse a batch that is nested more deeply than Arrow C++ takes by the C data interface.
-
-    Raises
-    ------
-    NotExportable
-        It has more than 64 levels, which only raised limits let in.
-    """
+    """Refuse a batch of more than 64 levels: Arrow C++ does not import it by the C data interface."""
     if layout.depth > MOST_LEVELS:
         raise NotExportable(
             "the batch is nested too deeply for the C data interface",
@@ -225,26 +219,14 @@ def check_depth(layout: Layout) -> None:
 
 
 def to_pyarrow_batch(batch: Batch) -> pa.RecordBatch:
-    """Return a batch on the host as pyarrow's, over the same memory.
-
-    Raises
-    ------
-    NotExportable
-        It is nested too deeply.
-    """
+    """Return a batch on the host as pyarrow's, over the same memory."""
     check_depth(batch.layout)
     schema = batch.schema  # before the structs are made, which an interrupt must not leave without a taker
     return pa.RecordBatch._import_from_c(_Block(batch, batch.layout.num_nodes).root, schema)
 
 
 def to_pyarrow_array(column: Batch) -> pa.Array:
-    """Return the only column of a batch on the host as a pyarrow array of its storage type.
-
-    Raises
-    ------
-    Unsupported
-        pyarrow has no class for it: intervals of months, and of days.
-    """
+    """Return the only column of a batch on the host as a pyarrow array of its storage type."""
     type_ = storage_type(column.schema.field(0).type)
     try:
         return pa.Array._import_from_c(_Block(column, 0).root, type_)

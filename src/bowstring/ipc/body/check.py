@@ -1,12 +1,9 @@
-"""Whether the header of one record batch fits its schema and its body: plain integers, which cannot overflow.
+"""Whether the header of one record batch fits its schema and its body, in Python's integers: none overflows.
 
-Structure only, in O(columns): counts, where buffers lie, how long they are, and the first and last of offsets. Full
-validation looks at what is in between. The kernels of :mod:`bowstring.kernels.ipc.read` have the same rules; this
-form is for what they do not know, runs where no library of kernels is, and names what is wrong.
-
-Two rules are stricter than Arrow C++'s reader. A validity bitmap that is there must be long enough even where the
-null count is 0, since some readers look at it. Nodes that have no bitmap, unions and runs, have a null count of 0;
-a stream's reader sets it, for writers that count the nulls of children there.
+O(columns): counts, spans, and the first and last of offsets; full validation reads what is in between. The kernels
+of :mod:`bowstring.kernels.ipc.read` have the same rules. This form covers what they lack, and names the error.
+Stricter than Arrow C++: a validity bitmap must be long enough even where the null count is 0, and unions and
+run-end encoded nodes have a null count of 0 (a stream's reader sets it).
 """
 
 from __future__ import annotations
@@ -262,8 +259,8 @@ def leave_out_unused_bitmaps(
 ) -> None:
     """Empty the validity bitmaps of nodes with a null count of 0.
 
-    A writer may send such a bitmap with anything in it, and Arrow's readers do not look at it. It is left out of
-    the batch, since a slice would count its bits, and a kernel or another library would believe them.
+    Their bits may be anything: Arrow's readers skip them, but slices, kernels and other libraries would count
+    them.
     """
     at = layout.fixed_buffers(variadic_counts)[layout.validity_buffers]
     spans[at[nodes[layout.validity_nodes, 1] == 0], 2] = 0

@@ -48,26 +48,13 @@ Head = tuple[int, int, int, int, int, int]
 
 
 class Decoded(NamedTuple):
-    """Messages that are right, from one call.
+    """Valid messages, decoded by one call of a kernel."""
 
-    Attributes
-    ----------
-    codec
-        Of the bodies: ``"lz4"``, ``"zstd"``, or none.
-    heads
-        Of each message its rows, and what is named above; the tables may have room for more.
-    nodes : ndarray of int64, shape (messages, nodes, 2)
-    counts
-        Variadic counts of each message.
-    spans : ndarray of int64, shape (spans, 3)
-        Of compressed bodies the first number is the claim of a buffer.
-    """
-
-    codec: str | None
-    heads: list[Head]
-    nodes: Table
-    counts: list[tuple[int, ...]]
-    spans: Table
+    codec: str | None  # of the bodies: "lz4", "zstd" or None
+    heads: list[Head]  # one per message; the tables may be longer
+    nodes: Table  # int64, shape (messages, nodes, 2)
+    counts: list[tuple[int, ...]]  # variadic counts of each message
+    spans: Table  # int64, shape (spans, 3); of a compressed body the first number is the claimed length
 
     def batch(
         self,

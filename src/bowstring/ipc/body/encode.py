@@ -44,17 +44,7 @@ class Encoded(NamedTuple):
 
 
 class BatchEncoder:
-    """Makes the messages of the batches of one layout, one at a time.
-
-    Parameters
-    ----------
-    template
-        Of a layout with a plan.
-    call
-        The kernel, bound.
-    codec, use_threads
-        What compresses the buffers, and whether by several threads.
-    """
+    """Makes the messages of the batches of one layout, one at a time, by a kernel."""
 
     def __init__(
         self, template: Template, call: Callable[..., None], codec: pa.Codec | None, *, use_threads: bool

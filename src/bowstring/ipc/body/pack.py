@@ -42,24 +42,12 @@ Table = npt.NDArray[np.int64]
 
 
 class Packed(NamedTuple):
-    """Where the buffers of a batch are in its packed body, and the body in pieces.
+    """Where the buffers of a batch are in its packed body, and the body in pieces."""
 
-    Attributes
-    ----------
-    nodes : ndarray of int64, shape (nodes, 2)
-        Length and null count.
-    buffers : ndarray of int64, shape (buffers, 2)
-        Offset in the body, a multiple of 64, and length.
-    body_length : int
-        A multiple of 64.
-    pieces : list
-        Bytes-like: the buffers themselves, where they are on the host, and the zeros between them.
-    """
-
-    nodes: npt.NDArray[np.int64]
-    buffers: npt.NDArray[np.int64]
-    body_length: int
-    pieces: list[Any]
+    nodes: npt.NDArray[np.int64]  # shape (nodes, 2): length and null count
+    buffers: npt.NDArray[np.int64]  # shape (buffers, 2): offset in the body, a multiple of 64, and length
+    body_length: int  # a multiple of 64
+    pieces: list[Any]  # bytes-like: the buffers themselves if on the host, and padding
 
 
 def laid_out(batch: Batch) -> Packed:

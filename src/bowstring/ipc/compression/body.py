@@ -1,11 +1,9 @@
-"""Compressed bodies: what they claim to hold is bounded before anything is allocated for it, then decompressed.
+"""Compressed bodies: what they claim to hold is bounded before memory is allocated for it, then decompressed.
 
-A frame of 2 kB can claim gigabytes, and ZSTD makes them true. Three bounds hold: the claims of a message together,
-absolutely and in proportion to its body (:class:`~bowstring.limits.Limits`); and each claim by what its node needs,
-where the layout fixes that: only text, binary and the data of views may be of any length.
-
-Messages that a kernel has read, claims and all, are decompressed many at a time; any other one by itself, in plain
-integers, which name what is wrong.
+A ZSTD frame of 2 kB can unfold to gigabytes. The claims of a message are bounded together, absolutely and in
+proportion to its body (:class:`~bowstring.limits.Limits`), and each claim by what its node needs where the layout
+fixes that: only text, binary and the data of views may be of any length. Messages that a kernel has read are
+decompressed many at a time, any other one alone, in Python's integers, for errors that name the place.
 """
 
 from __future__ import annotations
@@ -59,22 +57,12 @@ _SIZE: Final = operator.attrgetter("size")
 
 
 class Claims(NamedTuple):
-    """The lengths of the buffers of a batch, decompressed.
+    """The lengths of the buffers of a batch, decompressed."""
 
-    Attributes
-    ----------
-    lengths
-        Bytes of each buffer.
-    framed, stored
-        Which buffers are frames, and which are there as they are, behind their prefix.
-    total
-        Bytes of all.
-    """
-
-    lengths: list[int]
-    framed: list[int]
-    stored: list[int]
-    total: int
+    lengths: list[int]  # bytes of each buffer
+    framed: list[int]  # indices of the buffers that are frames
+    stored: list[int]  # indices of those that are plain bytes behind their prefix
+    total: int  # bytes of all
 
 
 def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits: Limits) -> Claims:
@@ -215,8 +203,8 @@ def decompressed_body(
 ) -> tuple[Table, list[Region]]:
     """Check the header of a batch against its compressed body, and decompress it.
 
-    On the host, buffers that the writer did not compress stay where they are in the body. For any other device
-    there is one upload, of what the device decompresses itself, and of what the host has decompressed.
+    On the host, buffers that are not compressed stay in the body; to a device there is one upload, of the frames
+    that it decompresses and of what the host has decompressed.
     """
     on_host = body if body.device.is_host else wrap(body.to_host())
     whole = on_host.to_arrow()

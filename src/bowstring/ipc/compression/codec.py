@@ -1,12 +1,9 @@
 """Compressed buffers: pyarrow's reader decompresses them, several at once, and its codecs compress them.
 
-Each buffer of a compressed body is its length as an int64, little-endian whatever the stream is, and one LZ4 or
-ZSTD frame; or the length -1 and the bytes as they are (Message.fbs, BodyCompression). An empty buffer may be
-nothing at all.
-
-pyarrow's codecs alone do not say when an LZ4 frame holds less than was asked for; the rest of what they return is
-whatever lay in that memory. Its reader does say so, and it decompresses without a copy. So buffers are shown to it
-as the data buffers of one column of binary views without rows: any number of them, of any length.
+A compressed buffer is its length (int64, always little-endian) and one LZ4 or ZSTD frame, or -1 and plain bytes
+(Message.fbs, BodyCompression); an empty one may have no bytes. pyarrow's codecs accept an LZ4 frame that is too
+short and return uninitialised memory for the rest; its reader refuses it, and copies nothing. So the buffers of a
+body go to the reader as the data buffers of one column of binary views without rows.
 """
 
 from __future__ import annotations
@@ -50,18 +47,10 @@ _PLACE_BYTES = 16
 
 
 class DecompressOptions(NamedTuple):
-    """How buffers are decompressed on the host.
-
-    Attributes
-    ----------
-    use_threads
-        Whether pyarrow's threads share the work.
-    memory_pool
-        Where their memory comes from; by default from pyarrow's default pool.
-    """
+    """How buffers are decompressed on the host."""
 
     use_threads: bool = True
-    memory_pool: pa.MemoryPool | None = None
+    memory_pool: pa.MemoryPool | None = None  # None for pyarrow's default pool; it must outlive the buffers
 
     def for_bytes(self, nbytes: int) -> DecompressOptions:
         """Return the same without threads where waking them costs more than they take over."""
@@ -121,35 +110,10 @@ def _file(head: bytes, body: pa.Buffer) -> pa.PythonFile:
 def decompressed(
     body: pa.Buffer, places: bytes, codec: str, decompression: DecompressOptions = DEFAULT_DECOMPRESSION
 ) -> list[pa.Buffer]:
-    """Decompress some buffers of a body, each into memory of its own, aligned to 64 bytes.
+    """Decompress buffers of a body on the host, each into memory of its own, aligned to 64 bytes.
 
-    Nothing here bounds what is allocated: see :mod:`bowstring.ipc.compression.body`.
-
-    Parameters
-    ----------
-    body
-        On the host.
-    places
-        Offset in the body, a multiple of 8, and length of each buffer with its prefix, as pairs of little-endian
-        int64; within the body.
-    codec
-        ``"lz4"`` or ``"zstd"``.
-    decompression
-        Threads and memory pool. The pool must live as long as the buffers.
-
-    Raises
-    ------
-    InvalidBody
-        A frame is none, or does not hold as many bytes as its prefix says.
-    LimitExceeded
-        There is no memory for them.
-
-    Examples
-    --------
-    >>> body = pa.py_buffer(b"".join(compressed(b"abc" * 100, pa.Codec("lz4"))))
-    >>> [buffer] = decompressed(body, struct.pack("<qq", 0, body.size), "lz4")
-    >>> buffer.size, buffer[:4].to_pybytes()
-    (300, b'abca')
+    `places` is pairs of little-endian int64: offset in the body (a multiple of 8) and length with prefix. What is
+    allocated is not bounded here: see :mod:`bowstring.ipc.compression.body`.
     """
     before, between, after = _message_around(len(places) // _PLACE_BYTES, codec)
     message = b"".join((before, _INT64.pack(body.size), between, places, after))
@@ -164,24 +128,12 @@ def decompressed(
 
 
 def pays_for_threads(nbytes: int) -> bool:
-    """Whether waking other threads costs less than what they take over of so many decompressed bytes.
-
-    Examples
-    --------
-    >>> pays_for_threads(1000)
-    False
-    """
+    """Whether waking other threads costs less than what they take over of so many decompressed bytes."""
     return nbytes >= _WORTH_THREADS and thread_count() > 1
 
 
 def with_older_compression(header: RecordBatchHeader, message: Message) -> RecordBatchHeader:
-    """Return the header of a message with the codec that Arrow 0.17 named beside it, if it did.
-
-    Raises
-    ------
-    Unsupported
-        It names another codec.
-    """
+    """Return the header of a message with the codec that Arrow 0.17 named beside it, if it did."""
     if message.version is not MetadataVersion.V4 or not message.custom_metadata:
         return header
     name = message.custom_metadata.get(_OLDER_KEY)
@@ -194,18 +146,7 @@ def with_older_compression(header: RecordBatchHeader, message: Message) -> Recor
 
 
 def codec_of(compression: str | pa.Codec | None) -> pa.Codec | None:
-    """Return the codec that compresses bodies.
-
-    Raises
-    ------
-    UsageError
-        Bodies cannot be compressed so.
-
-    Examples
-    --------
-    >>> codec_of("lz4").name, codec_of(pa.Codec("zstd", 9)).compression_level
-    ('lz4', 9)
-    """
+    """Return the codec that compresses bodies, of a name or a ``pyarrow.Codec``."""
     if compression is None:
         return None
     name = compression if isinstance(compression, str) else compression.name
@@ -215,23 +156,7 @@ def codec_of(compression: str | pa.Codec | None) -> pa.Codec | None:
 
 
 def compressed(buffer: Any, codec: pa.Codec) -> tuple[bytes, Any]:
-    r"""Return a buffer as it stands in a compressed body: its prefix, and a frame or, if that is shorter, itself.
-
-    Parameters
-    ----------
-    buffer
-        Anything with the buffer protocol, not empty.
-    codec
-        From :func:`codec_of`.
-
-    Examples
-    --------
-    >>> prefix, frame = compressed(bytes(1000), pa.Codec("zstd"))
-    >>> prefix, frame.size < 100
-    (b'\xe8\x03\x00\x00\x00\x00\x00\x00', True)
-    >>> compressed(b"abc", pa.Codec("zstd"))
-    (b'\xff\xff\xff\xff\xff\xff\xff\xff', b'abc')
-    """
+    """Return a buffer as it stands in a compressed body: its prefix, and a frame or, if that is shorter, itself."""
     nbytes = memoryview(buffer).nbytes
     smaller = codec.compress(buffer)
     if smaller.size < nbytes:
@@ -242,12 +167,6 @@ def compressed(buffer: Any, codec: pa.Codec) -> tuple[bytes, Any]:
 def all_compressed(
     buffers: Sequence[Any], codec: pa.Codec, *, use_threads: bool = True
 ) -> list[tuple[bytes, Any]]:
-    """Return :func:`compressed` of each buffer, several at once.
-
-    Examples
-    --------
-    >>> [prefix[0] for prefix, _ in all_compressed([bytes(100), bytes(200)], pa.Codec("lz4"))]
-    [100, 200]
-    """
+    """Return :func:`compressed` of each buffer, several at once."""
     function = functools.partial(compressed, codec=codec)
     return in_threads(function, buffers) if use_threads else [function(buffer) for buffer in buffers]

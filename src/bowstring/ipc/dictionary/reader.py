@@ -203,15 +203,10 @@ def _nothing(layout: Layout) -> Batch:
 
 
 class GrowingValues:
-    """The values of one dictionary, and those that deltas append to them.
+    """The values of one dictionary, and those that deltas append to them, on one device.
 
-    Numbers, times, text and bytes are appended in place. Values of other types are joined by pyarrow, once for all
-    deltas that came between two batches; those that use dictionaries themselves anew when one of these changes.
-
-    Parameters
-    ----------
-    first
-        A batch of one column; deltas are joined with it on its device.
+    Numbers, times, text and bytes grow in place. pyarrow joins other types once for all deltas between two
+    batches, and again when a dictionary that the values use changes.
     """
 
     def __init__(self, first: Batch) -> None:
@@ -233,20 +228,7 @@ class GrowingValues:
         self._deltas.append(delta.to_device(self._first.device))
 
     def batch(self, dictionaries: Mapping[int, Dictionary] | None = None) -> Batch:
-        """Return all values: the same object for as long as nothing changes.
-
-        Parameters
-        ----------
-        dictionaries
-            Those that the values use themselves.
-
-        Raises
-        ------
-        Unsupported
-            pyarrow cannot join values of this type.
-        InvalidBody
-            The values are too many bytes for their offsets, or malformed where pyarrow would have to join them.
-        """
+        """Return all values: the same object for as long as nothing changes."""
         if dictionaries:
             return self._bound(dictionaries)
         if self._deltas or self._batch is None:

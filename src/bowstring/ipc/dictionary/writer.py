@@ -28,12 +28,7 @@ class Change(NamedTuple):
 class WrittenDictionaries:
     """Remembers what was written of each dictionary.
 
-    Parameters
-    ----------
-    layout
-        Of the batches to be written.
-    deltas
-        Whether of a dictionary that only grew just the new values are written.
+    With `deltas`, only the new values of a dictionary that grew are written.
     """
 
     def __init__(self, layout: Layout, *, deltas: bool) -> None:

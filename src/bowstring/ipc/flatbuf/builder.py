@@ -64,14 +64,9 @@ Field = Scalar | Reference | Struct | None
 
 
 class Builder:
-    """Builds one flatbuffer.
+    """Builds one flatbuffer, from its end: `tail` is bytes that are aligned already, a multiple of 8.
 
-    A position is counted from the end of what will be the flatbuffer, so it stays true while more is put before.
-
-    Parameters
-    ----------
-    tail
-        What stands at the end: bytes that are aligned already, a multiple of 8.
+    Positions count from the end of the flatbuffer, so they stay valid while more is put before.
     """
 
     def __init__(self, tail: bytes = b"") -> None:
@@ -130,13 +125,7 @@ class Builder:
         return self._counted(len(positions), b"")
 
     def table(self, fields: Iterable[Field]) -> int:
-        """Write a table whose fields are given in the order in which the schema declares them.
-
-        Parameters
-        ----------
-        fields
-            None where one is absent.
-        """
+        """Write a table: its fields in the order of the schema, None where one is absent."""
         end = len(self._backwards)
         places = {}
         for slot, field in _laid_out(fields):

@@ -42,59 +42,25 @@ _BLOCK = np.dtype(
 
 
 class Block(NamedTuple):
-    """Where a message is in a file.
+    """Where a message is in a file."""
 
-    Attributes
-    ----------
-    offset : int
-        Of its prefix, from the start of the file.
-    metadata_length : int
-        Bytes of its prefix, metadata and padding.
-    body_length : int
-        Bytes of the body behind them.
-    """
-
-    offset: int
-    metadata_length: int
+    offset: int  # of its prefix, from the start of the file
+    metadata_length: int  # bytes of prefix, metadata and padding
     body_length: int
 
 
 class Footer(NamedTuple):
-    """What a footer says; whether its blocks are true shows only where they are read.
-
-    Attributes
-    ----------
-    schema : DecodedSchema
-        What a schema message says, too.
-    dictionaries, batches : ndarray, shape (blocks,)
-        Fields ``offset``, ``metadata_length`` and ``body_length``.
-    metadata : KeyValueMetadata or None
-        The file's own key-value pairs.
-    start : int
-        Where the footer begins in the file: messages end before.
-    """
+    """The content of a footer; its blocks are checked when they are read."""
 
     schema: DecodedSchema
-    dictionaries: npt.NDArray[np.void]
-    batches: npt.NDArray[np.void]
+    dictionaries: npt.NDArray[np.void]  # shape (blocks,), with the fields of `Block`
+    batches: npt.NDArray[np.void]  # likewise
     metadata: KeyValueMetadata | None
-    start: int
+    start: int  # of the footer in the file: messages end before
 
 
 def read_footer(source: Source, end: int, limits: Limits) -> Footer:
-    """Read the footer of the file whose last byte stands before ``end``.
-
-    Raises
-    ------
-    InvalidMetadata
-        The file does not begin or end as a file does, or the footer is malformed.
-    Truncated
-        The footer says that it is longer than the file.
-    LimitExceeded
-        It is larger than ``limits.metadata_bytes``.
-    Unsupported
-        Its metadata version is V6 or later.
-    """
+    """Read the footer of the file whose last byte stands before ``end``."""
     tail = _LENGTH.size + len(FILE_MAGIC)
     if end < len(FILE_START) + tail:
         raise InvalidMetadata("this is too short for an Arrow file", found=f"{end} bytes")
@@ -162,11 +128,10 @@ def _blocks(tables: Tables, root: int, slot: int, where: str) -> npt.NDArray[np.
 
 
 def overlapping(blocks: npt.NDArray[np.void], end: int) -> npt.NDArray[np.bool_]:
-    """Return which blocks lie over one that begins before, or that is listed before.
+    """Return which blocks overlap one that begins before, or that is listed before.
 
-    Without such blocks, reading everything costs no more than the file is large; with them, a footer of a few
-    kilobytes could ask for the same bytes over and over. Blocks that do not lie before ``end`` do not count: they
-    are refused when they are read.
+    They are what lets a small footer ask for the same bytes again and again. Blocks that do not lie before ``end``
+    are not counted: reading them fails.
     """
     starts, metadata, bodies = (blocks[name] for name in _BLOCK.names or ())
     # Each number by itself first, so that the sums cannot overflow.
@@ -187,19 +152,7 @@ def encode_footer(
     metadata: Mapping[bytes, bytes] | None = None,
     version: MetadataVersion = MetadataVersion.V5,
 ) -> bytes:
-    """Encode a footer, without its length and the magic behind it.
-
-    Parameters
-    ----------
-    schema
-        The schema message, without prefix.
-    dictionaries, batches
-        Where their messages are, in the order in which they were written.
-    metadata
-        Key-value pairs of the file.
-    version
-        Of all its messages.
-    """
+    """Encode a footer, without its length and the magic behind it."""
     tail = schema + bytes(-len(schema) % 8)
     builder = Builder(tail)
     pairs = Reference(builder.key_values(metadata)) if metadata else None

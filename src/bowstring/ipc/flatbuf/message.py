@@ -51,55 +51,25 @@ class MetadataVersion(enum.IntEnum):
 
 
 class Message(NamedTuple):
-    """The envelope of one message.
-
-    Attributes
-    ----------
-    kind, version
-        What the message is.
-    body_length : int
-        Bytes of the body that belongs to it.
-    custom_metadata : KeyValueMetadata or None
-        The message's own key-value pairs: a dict, which keeps repeated keys, too.
-    data : bytes
-        The whole flatbuffer.
-    header : int
-        Where the header's table is in ``data``.
-    record_batch : RecordBatchHeader or None
-        The header, where it was decoded with the envelope.
-    """
+    """The envelope of one message."""
 
     kind: MessageKind
     version: MetadataVersion
     body_length: int
-    custom_metadata: KeyValueMetadata | None
-    data: bytes
-    header: int
-    record_batch: RecordBatchHeader | None = None
+    custom_metadata: KeyValueMetadata | None  # keeps repeated keys
+    data: bytes  # the whole flatbuffer
+    header: int  # position of the header's table in `data`
+    record_batch: RecordBatchHeader | None = None  # if it was decoded with the envelope
 
 
 class RecordBatchHeader(NamedTuple):
-    """``RecordBatch`` of Message.fbs.
+    """``RecordBatch`` of Message.fbs."""
 
-    Attributes
-    ----------
-    length : int
-        Rows.
-    nodes : ndarray of int64, shape (nodes, 2)
-        Length and null count of each node.
-    buffers : ndarray of int64, shape (buffers, 2)
-        Offset in the body and length of each buffer.
-    variadic_counts : tuple of int
-        Number of variadic buffers of each view node.
-    compression : str or None
-        ``"lz4"``, ``"zstd"``, or nothing.
-    """
-
-    length: int
-    nodes: Table64
-    buffers: Table64
-    variadic_counts: tuple[int, ...] = ()
-    compression: str | None = None
+    length: int  # rows
+    nodes: Table64  # shape (nodes, 2): length and null count
+    buffers: Table64  # shape (buffers, 2): offset in the body and length
+    variadic_counts: tuple[int, ...] = ()  # variadic buffers of each view node
+    compression: str | None = None  # "lz4", "zstd" or None
 
 
 class DictionaryHeader(NamedTuple):

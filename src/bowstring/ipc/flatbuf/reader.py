@@ -56,12 +56,7 @@ _SCALARS = {code: struct.Struct(f"<{code}") for code in "bBHhiIqQ"}
 def slots_of(data: bytes, size: int, table: int, where: str) -> Slots:
     """Return the field offsets of the table at ``table``, relative to it, 0 where a field is absent.
 
-    Only the first ``MAX_SLOTS`` are returned, and always that many at least; the offsets are not yet checked.
-
-    Raises
-    ------
-    InvalidMetadata
-        The table or its vtable is out of bounds or misaligned.
+    At least and at most the first ``MAX_SLOTS``; the offsets themselves are not checked yet.
     """
     if table & 3 or table < 0 or table + 4 > size:
         raise InvalidMetadata("a table is out of bounds or misaligned", found=f"offset {table}", where=where)
@@ -80,13 +75,7 @@ def slots_of(data: bytes, size: int, table: int, where: str) -> Slots:
 
 
 def follow(data: bytes, size: int, position: int, where: str) -> int:
-    """Return what the unsigned offset stored at ``position`` points at; never backwards, never outside.
-
-    Raises
-    ------
-    InvalidMetadata
-        The offset is misaligned, zero, or points outside.
-    """
+    """Return the target of the unsigned offset at ``position``; it lies behind it and inside the flatbuffer."""
     if position & 3 or position + 4 > size:
         raise InvalidMetadata(
             "a reference is out of bounds or misaligned", found=f"offset {position}", where=where
@@ -100,13 +89,7 @@ def follow(data: bytes, size: int, position: int, where: str) -> int:
 
 
 def number(data: bytes, size: int, position: int, codec: struct.Struct, where: str) -> int:
-    """Return the number stored at ``position``, a multiple of its size.
-
-    Raises
-    ------
-    InvalidMetadata
-        It is out of bounds or misaligned.
-    """
+    """Return the number stored at ``position``, a multiple of its size."""
     width = codec.size
     if position + width > size or position & (width - 1):
         raise InvalidMetadata(
@@ -117,13 +100,7 @@ def number(data: bytes, size: int, position: int, codec: struct.Struct, where: s
 
 
 def vector(data: bytes, size: int, position: int, width: int, where: str) -> tuple[int, int]:
-    """Return where the first element is of the vector that the offset at ``position`` points at, and their number.
-
-    Raises
-    ------
-    InvalidMetadata
-        The vector is out of bounds, or its elements of ``width`` bytes are misaligned.
-    """
+    """Return where the first element is of the vector that the offset at ``position`` names, and its length."""
     start = follow(data, size, position, where)
     if start & 3 or start + 4 > size:
         raise InvalidMetadata("a vector is out of bounds or misaligned", found=f"offset {start}", where=where)
@@ -139,13 +116,8 @@ def vector(data: bytes, size: int, position: int, width: int, where: str) -> tup
 class Tables:
     """Walks the tables of one flatbuffer, for metadata that is read once per stream.
 
-    Parameters
-    ----------
-    data
-        The whole flatbuffer.
-    budget
-        How many bytes of strings and vectors may be read in all. References may share what they point at,
-        so without a bound a small flatbuffer could unfold to any size.
+    `budget` bounds the bytes of strings and vectors read: shared references could unfold a small flatbuffer to any
+    size.
     """
 
     def __init__(self, data: bytes, budget: int | None = None) -> None:

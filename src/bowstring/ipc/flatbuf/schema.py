@@ -41,38 +41,16 @@ _NESTED = frozenset((12, 13, _UNION, 16, 17, 21, 22, 25, 26))
 
 
 class DecodedSchema(NamedTuple):
-    """What a schema message says.
+    """The content of a schema message."""
 
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Of the byte order that it came in.
-    dictionary_ids : tuple of int
-        One per dictionary-encoded field, pre-order, as :meth:`Layout.of` takes them.
-    endianness : {"little", "big"}
-        Byte order of the bodies that follow; metadata are always little-endian.
-    layout : Layout
-        Of the schema in this machine's byte order, with these ids.
-    """
-
-    schema: pa.Schema
-    dictionary_ids: tuple[int, ...]
-    endianness: Literal["little", "big"]
-    layout: Layout
+    schema: pa.Schema  # in the byte order that it came in
+    dictionary_ids: tuple[int, ...]  # one per dictionary-encoded field, pre-order, as `Layout.of` takes them
+    endianness: Literal["little", "big"]  # of the bodies; metadata are always little-endian
+    layout: Layout  # in this machine's byte order, with these ids
 
 
 def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedSchema:
-    """Decode a schema message.
-
-    Raises
-    ------
-    InvalidMetadata
-        The message is not a schema, has a body, or is malformed.
-    LimitExceeded
-        The schema has more fields or levels than the limits allow.
-    Unsupported
-        pyarrow or Bowstring does not know a type.
-    """
+    """Decode a schema message."""
     if message.kind is not MessageKind.SCHEMA:
         raise InvalidMetadata(
             "another kind of message was expected", expected="SCHEMA", found=message.kind.name
@@ -101,22 +79,7 @@ def in_native_order(schema: pa.Schema) -> pa.Schema:
 
 
 def decode_schema_of_footer(data: bytes, table: int, limits: Limits = DEFAULT_LIMITS) -> DecodedSchema:
-    """Decode the schema inside the footer of a file.
-
-    Parameters
-    ----------
-    data
-        The footer's flatbuffer.
-    table
-        Where in it the table ``Schema`` is.
-    limits
-        Bounds on fields and levels.
-
-    Raises
-    ------
-    InvalidMetadata, LimitExceeded, Unsupported
-        As for :func:`decode_schema`; the whole footer is looked at.
-    """
+    """Decode the table ``Schema`` at `table` in the footer of a file; the whole footer is checked."""
     return _decode(data, table, limits, _read_footer)[0]
 
 
@@ -152,10 +115,10 @@ class _Walked(NamedTuple):
 
 
 def _weight_of(walked: _Walked, size: int) -> int:
-    """Return what a schema takes beside its message of so many bytes, as fields of one level.
+    """Return the cost of a schema beside its message of `size` bytes, as fields of one level.
 
-    pyarrow writes what a field holds once for each level around it. Where references share what they point at,
-    a schema may be much larger than its message: none of these is kept.
+    pyarrow repeats a field's content for each level around it, and shared references unfold: such a schema is too
+    heavy to cache.
     """
     if walked.nbytes > size or walked.num_fields > size >> 4:
         return TOO_HEAVY
@@ -194,23 +157,9 @@ def encode_schema(
     dictionary_ids: Sequence[int] | None = None,
     version: MetadataVersion = MetadataVersion.V5,
 ) -> bytes:
-    """Encode a schema as a message (little-endian), without length prefix.
+    """Encode a schema as a little-endian message, without length prefix.
 
-    Parameters
-    ----------
-    schema
-        Any Arrow schema.
-    dictionary_ids
-        One per dictionary-encoded field, pre-order; without it they count up from 0.
-    version
-        Of the metadata.
-
-    Raises
-    ------
-    Unsupported
-        pyarrow cannot write a type.
-    UsageError
-        There are too few or too many ids.
+    Without `dictionary_ids` (one per dictionary-encoded field, pre-order) they count up from 0.
     """
     try:
         framed = schema.serialize().to_pybytes()
@@ -226,12 +175,9 @@ def encode_schema(
 
 
 def check_dictionaries(layout: Layout) -> None:
-    """Refuse dictionaries of an extension type: a field has one place for both, and is read the other way round.
+    """Refuse dictionaries of an extension type.
 
-    Raises
-    ------
-    Unsupported
-        There is one.
+    A field's metadata has one place for the type of both, and readers take it the other way round.
     """
     for values in layout.dictionaries.values():
         type_ = values.schema.field(0).type

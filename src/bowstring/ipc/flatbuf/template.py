@@ -48,15 +48,7 @@ class _Shape(NamedTuple):
 
 
 class Template:
-    """The metadata of all batches of one layout.
-
-    Parameters
-    ----------
-    layout
-        Of the batches, or of a dictionary's values.
-    version
-        Of the metadata: in V4, unions and runs have one buffer more.
-    """
+    """The metadata of all batches of one layout: of record batches, or of a dictionary's values."""
 
     def __init__(self, layout: Layout, version: MetadataVersion = MetadataVersion.V5) -> None:
         self.layout = layout
@@ -81,37 +73,14 @@ class Template:
     def encode_batch(
         self,
         length: int,
-        nodes: npt.NDArray[np.int64],
-        buffers: npt.NDArray[np.int64],
-        body_length: int,
+        nodes: npt.NDArray[np.int64],  # shape (nodes, 2): length and null count
+        buffers: npt.NDArray[np.int64],  # shape (buffers, 2): offset in the body and length; all buffers
+        body_length: int,  # with padding
         variadic_counts: Sequence[int] = (),
         custom_metadata: Pairs | None = None,
-        compression: str | None = None,
+        compression: str | None = None,  # "lz4" or "zstd"
     ) -> bytes:
-        """Encode a record batch message, without length prefix.
-
-        Parameters
-        ----------
-        length
-            Rows.
-        nodes : ndarray of int64, shape (nodes, 2)
-            Length and null count of each node.
-        buffers : ndarray of int64, shape (buffers, 2)
-            Offset in the body and length of each buffer, variadic ones included.
-        body_length
-            Bytes of the body, padding included.
-        variadic_counts
-            Number of variadic buffers of each view node.
-        custom_metadata
-            Key-value pairs for the message.
-        compression
-            ``"lz4"`` or ``"zstd"``, where the buffers of the body are compressed.
-
-        Raises
-        ------
-        UsageError
-            The tables do not have the shape that the layout asks for.
-        """
+        """Encode a record batch message, without length prefix."""
         if (
             variadic_counts
             or custom_metadata
@@ -148,22 +117,7 @@ class Template:
         custom_metadata: Pairs | None = None,
         compression: str | None = None,
     ) -> bytes:
-        """Encode a dictionary message, without length prefix; the layout is that of the values.
-
-        Parameters
-        ----------
-        id_
-            The dictionary's id in the schema.
-        is_delta
-            Whether the values are appended to those sent before.
-        length, nodes, buffers, body_length, variadic_counts, custom_metadata, compression
-            As for :meth:`encode_batch`.
-
-        Raises
-        ------
-        UsageError
-            The tables do not have the shape that the layout asks for.
-        """
+        """Encode a dictionary message, without length prefix; the layout is that of the values."""
         numbers = body_length, id_, length
         return self._encode(numbers, nodes, buffers, variadic_counts, custom_metadata, compression, is_delta)
 

@@ -50,13 +50,7 @@ def on_host(array: Any) -> np.ndarray[Any, Any]:
 
 
 def host_array(array: Any) -> np.ndarray[Any, Any]:
-    """Return an array that is on the host.
-
-    Raises
-    ------
-    NotOnDevice
-        It is on another device, and no copy was asked for.
-    """
+    """Return an array that is on the host; a copy must be asked for."""
     if isinstance(array, np.ndarray):
         return array
     raise NotOnDevice(
@@ -85,17 +79,9 @@ def any_is_true(array: Any) -> bool:
 
 
 def body_of(arrays: Sequence[Any]) -> tuple[list[int], int, list[Any]]:
-    """Lay arrays out as the body of a message, each at a multiple of 8 bytes.
+    """Lay out contiguous arrays of one device as a body, each at a multiple of 8 bytes.
 
-    Parameters
-    ----------
-    arrays
-        Contiguous, all on one device; from a device other than the host they come by one copy of the whole body.
-
-    Returns
-    -------
-    starts, length, pieces
-        Where each array begins, the body's length, and what to write: on the host the arrays' own memory.
+    Return where each begins, the length, and bytes to write: host arrays' own memory, or one copy from the device.
     """
     device = device_of(arrays[0])
     with device.use():

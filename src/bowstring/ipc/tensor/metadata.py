@@ -26,13 +26,7 @@ DType = np.dtype[Any]
 
 
 def element_type(dtype: npt.DTypeLike) -> DType:
-    """Return the type in which elements are written: little-endian, and booleans as ``uint8``, as pyarrow has it.
-
-    Raises
-    ------
-    UsageError
-        Arrow has no tensors of this type.
-    """
+    """Return the type in which elements are written: little-endian, and booleans as ``uint8``, like pyarrow."""
     dtype = np.dtype(dtype)
     if dtype.kind == "b":
         return np.dtype(np.uint8)
@@ -45,13 +39,7 @@ def element_type(dtype: npt.DTypeLike) -> DType:
 
 
 def index_type(dtype: npt.DTypeLike) -> DType:
-    """Return the type in which indices are written.
-
-    Raises
-    ------
-    UsageError
-        They are no integers.
-    """
+    """Return the type in which indices are written."""
     dtype = np.dtype(dtype)
     if dtype.kind not in "iu":
         raise UsageError("indices must be integers", found=dtype)
@@ -72,15 +60,7 @@ def encode_integer(builder: Builder, dtype: DType) -> Reference:
 
 
 def decode_type(tables: Tables, table: int, kind_slot: int, slot: int, where: str) -> DType:
-    """Read the element type that the union in the slots `kind_slot` and `slot` of a table holds.
-
-    Raises
-    ------
-    InvalidMetadata
-        There is none, or its parameters are impossible.
-    Unsupported
-        It is neither an integer nor a float.
-    """
+    """Read the element type that the union in the slots `kind_slot` and `slot` of a table holds."""
     kind = tables.scalar(table, kind_slot, "B", 0, where)
     at = tables.reference(table, slot, where)
     if at < 0 or not kind:
@@ -98,13 +78,7 @@ def decode_type(tables: Tables, table: int, kind_slot: int, slot: int, where: st
 
 
 def decode_integer(tables: Tables, table: int, slot: int, where: str) -> DType:
-    """Read the integer type that a field refers to.
-
-    Raises
-    ------
-    InvalidMetadata
-        There is none, or its width is impossible.
-    """
+    """Read the integer type that a field refers to."""
     at = tables.reference(table, slot, where)
     if at < 0:
         raise InvalidMetadata("indices have no type", where=where)
@@ -130,25 +104,13 @@ _MOST_BYTES = 2**63 - 1
 
 
 class TensorHeader(NamedTuple):
-    """``Tensor`` of Tensor.fbs.
-
-    Attributes
-    ----------
-    dtype
-        Of the elements.
-    shape, strides
-        Extents in elements and steps in bytes, one of each per dimension.
-    dim_names
-        One per dimension, or none at all.
-    offset, nbytes
-        Where in the body the elements are.
-    """
+    """``Tensor`` of Tensor.fbs."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dim_names: tuple[str, ...]
-    offset: int
+    strides: tuple[int, ...]  # in bytes
+    dim_names: tuple[str, ...]  # one per dimension, or empty
+    offset: int  # of the elements in the body
     nbytes: int
 
 
@@ -160,15 +122,7 @@ def row_major(shape: Sequence[int], width: int) -> tuple[int, ...]:
 
 
 def decode_tensor(message: Message) -> TensorHeader:
-    """Decode the header of a tensor message; all that it says lies within the message's body.
-
-    Raises
-    ------
-    InvalidMetadata
-        The header is not a tensor's, or its numbers contradict each other or the body.
-    Unsupported
-        The elements are neither integers nor floats, or there are more than 64 dimensions.
-    """
+    """Decode the header of a tensor message; its elements lie within the message's body."""
     slots = header_slots(message, MessageKind.TENSOR)
     tables, table, where = Tables(message.data), message.header, "Tensor"
     dtype = decode_type(tables, table, slots[0], slots[1], "Tensor.type")
@@ -211,13 +165,7 @@ def encode_message(builder: Builder, kind: MessageKind, header: int, body_length
 
 
 def header_slots(message: Message, kind: MessageKind) -> Slots:
-    """Return the slots of a message's header.
-
-    Raises
-    ------
-    InvalidMetadata
-        It is of another kind.
-    """
+    """Return the slots of a message's header, which must be of `kind`."""
     if message.kind is not kind:
         names = {MessageKind.TENSOR: "read_tensor", MessageKind.SPARSE_TENSOR: "read_sparse_tensor"}
         reader = names.get(message.kind, "open_stream")
@@ -230,15 +178,7 @@ def header_slots(message: Message, kind: MessageKind) -> Slots:
 def decode_shape(
     tables: Tables, table: int, slot: int, where: str
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Read a vector of ``TensorDim``: extents, and names where any dimension has one.
-
-    Raises
-    ------
-    InvalidMetadata
-        It is not there at all: Tensor.fbs and SparseTensor.fbs require it, be it empty.
-    Unsupported
-        There are more dimensions than NumPy has.
-    """
+    """Read a vector of ``TensorDim``, which must be there: extents, and names where any dimension has one."""
     if not slot:
         raise InvalidMetadata("a tensor has no shape", expected="one, even without dimensions", where=where)
     _, count = tables.vector(table, slot, 4, where)
@@ -287,13 +227,7 @@ def within(offset: int, nbytes: int, body_length: int, where: str) -> None:
 def decode_strides(
     tables: Tables, table: int, slot: int, shape: tuple[int, ...], width: int
 ) -> tuple[int, ...]:
-    """Read the strides of a tensor of this shape; row by row where they are absent.
-
-    Raises
-    ------
-    InvalidMetadata
-        There are more or fewer than dimensions.
-    """
+    """Read the strides of a tensor of this shape; row-major where they are absent."""
     start, count = tables.vector(table, slot, 8, "strides")
     if not count:
         return row_major(shape, width)

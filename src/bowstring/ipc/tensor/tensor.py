@@ -351,13 +351,6 @@ def read_message(source: Any, limits: Limits, decode: Callable[[Message], Header
     """Read one message: its header by `decode`, and its body without a copy where that can be.
 
     A file is read up to the end of the message and not further; memory is read from its start.
-
-    Raises
-    ------
-    EndOfStream
-        The source has no more messages.
-    InvalidData
-        The bytes are not such a message, or end before it does (`Truncated`).
     """
     with contextlib.closing(open_source(source)) as opened:
         metadata = read_metadata(opened, limits)
@@ -371,15 +364,7 @@ def read_message(source: Any, limits: Limits, decode: Callable[[Message], Header
 def write_message(dest: Any, metadata: bytes, pieces: Iterable[Any]) -> int:
     """Write a message whose body begins at a multiple of 64 bytes of the sink; return how many bytes it took.
 
-    Parameters
-    ----------
-    dest
-        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``. A sink that cannot tell where it
-        is counts from here.
-    metadata
-        The flatbuffer.
-    pieces
-        The body, anything with the buffer protocol.
+    A sink that cannot tell its position counts from here.
     """
     with Target(dest) as file:
         first = frame(metadata, _position(file))

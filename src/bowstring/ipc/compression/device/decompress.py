@@ -38,71 +38,34 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclasses.dataclass(slots=True)
 class DecompressCounts:
-    """How many compressed buffers were decompressed, and where.
-
-    Attributes
-    ----------
-    on_device, on_host
-        Frames decompressed there, and here.
-    by
-        What decompresses on the device; empty where nothing did.
-    why
-        Why frames were last decompressed on the host.
-    """
+    """How many compressed buffers were decompressed, and where."""
 
     on_device: int = 0
     on_host: int = 0
-    by: str = ""
-    why: str = ""
+    by: str = ""  # the decompressor; empty if unused
+    why: str = ""  # why frames were last decompressed on the host
 
     def __str__(self) -> str:
-        """Return it in words; nothing where no frame came.
-
-        Examples
-        --------
-        >>> str(DecompressCounts(on_host=2, why="nvCOMP is not installed"))
-        '2 buffers on the host (nvCOMP is not installed)'
-        """
+        """Return it in words; empty where no frame came."""
         said = [f"{self.on_device} buffers by {self.by}"] * bool(self.on_device)
         said += [f"{self.on_host} buffers on the host ({self.why})"] * bool(self.on_host)
         return ", ".join(said)
 
 
 class Frames(NamedTuple):
-    """A compressed body on the host that was checked for what it claims.
-
-    Attributes
-    ----------
-    header, claims
-        Its header, and the lengths of its buffers.
-    body
-        All of it.
-    on_host
-        Decompresses some of its frames on the host, and judges them.
-    """
+    """A compressed body on the host whose claims were checked."""
 
     header: RecordBatchHeader
     claims: Claims
-    body: Bytes
+    body: Bytes  # all of it
+    # decompresses some of its frames on the host, and checks them
     on_host: Callable[[list[int]], list[pa.Buffer]]
 
 
 class DeviceBodies:
-    """Decompresses the bodies of one stream or file for a device.
+    """Decompresses the bodies of one stream or file for a device, by default into a pool of its own.
 
-    Parameters
-    ----------
-    device
-        Where they go.
-    allocator
-        Cuts their memory; by default from a pool of its own.
-    trusted
-        Whether frames may be given to what does not find out every damaged one.
-
-    Attributes
-    ----------
-    counts : DecompressCounts
-        What was done so far.
+    `trusted` says whether frames may be given to a decompressor that does not detect all damage.
     """
 
     def __init__(self, device: Device, allocator: Allocator | None = None, *, trusted: bool = False) -> None:
@@ -112,20 +75,7 @@ class DeviceBodies:
         self._trusted = trusted
 
     def decompressed(self, frames: Frames) -> tuple[Table, list[Region]]:
-        """Decompress a body.
-
-        Returns
-        -------
-        spans, regions
-            As of :func:`bowstring.ipc.compression.body.decompressed_body`.
-
-        Raises
-        ------
-        InvalidBody
-            The host says so.
-        OutOfBudget, DeviceError
-            The device has no room, or failed.
-        """
+        """Decompress a body; return what :func:`bowstring.ipc.compression.body.decompressed_body` does."""
         claims = frames.claims
         decompressor = self._decompressor(frames.header.compression or "")
         plans = {} if isinstance(decompressor, str) else self._plans(frames, decompressor)
@@ -251,27 +201,14 @@ class DeviceBodies:
 
 
 class _Staged:
-    """What is uploaded: the buffers that the host has, as they will lie, and behind them chunks.
-
-    Parameters
-    ----------
-    nbytes
-        How much room the buffers take.
-    pieces
-        The buffers, and where each goes.
-
-    Attributes
-    ----------
-    work : list of tuple
-        What is to be decompressed: place and bytes here, place and bytes in the target.
-    raw : list of tuple
-        What is only to be copied: place in the target, place here, bytes; neighbours together.
-    """
+    """The upload: buffers that the host has, at their final offsets, and behind these `nbytes` the chunks."""
 
     def __init__(self, nbytes: int, pieces: list[tuple[int, Bytes]]) -> None:
         self._end = nbytes
         self._pieces = pieces
+        # to decompress: offset and bytes here, offset and bytes in the target
         self.work: list[tuple[int, int, int, int]] = []
+        # to copy: offset in the target, offset here, bytes; neighbours are merged
         self.raw: list[tuple[int, int, int]] = []
 
     def add(self, base: int, chunks: list[Chunk], body: Bytes) -> None:

@@ -1,10 +1,8 @@
-"""Frames taken apart: the chunks of an LZ4 or ZSTD frame that a device can decompress, each by itself.
+"""The chunks of an LZ4 or ZSTD frame that a device can decompress independently.
 
-What is not surely right is not taken apart, and neither is what a device cannot do: blocks that need the ones
-before them, checksums, dictionaries. Whoever asks hands such a frame to the host, which judges it. So nothing here
-raises.
-
-The formats are those of ``lz4_Frame_format.md`` and of RFC 8878.
+A frame that is not certainly valid, or that a device cannot decompress (blocks that need the ones before them,
+checksums, dictionaries), is not split: the caller gives it to the host, which checks it. Nothing here raises. The
+formats are those of ``lz4_Frame_format.md`` and of RFC 8878.
 """
 
 from __future__ import annotations
@@ -37,45 +35,17 @@ _ZSTD_EXTRA: Final = 1 << 9
 
 
 class Chunk(NamedTuple):
-    """A part of a frame that becomes a part of its buffer.
+    """A part of a frame that becomes a part of its buffer."""
 
-    Attributes
-    ----------
-    start, nbytes
-        Where it lies in the frame.
-    target, size
-        Where it goes in the buffer, and how many bytes it becomes there.
-    raw
-        Whether its bytes are there as they are.
-    """
-
-    start: int
+    start: int  # in the frame, with `nbytes`
     nbytes: int
-    target: int
+    target: int  # in the buffer, with `size`
     size: int
-    raw: bool = False
+    raw: bool = False  # stored, not compressed
 
 
 def chunks_of(frame: memoryview, claimed: int, codec: str) -> list[Chunk] | str:
-    """Return the chunks of a frame, or why it is nothing for a device.
-
-    Parameters
-    ----------
-    frame
-        All of its bytes, contiguous.
-    claimed
-        How many bytes it is said to hold.
-    codec
-        ``"lz4"`` or ``"zstd"``.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> chunks_of(memoryview(pa.Codec("lz4").compress(bytes(1000))), 1000, "lz4")
-    [Chunk(start=11, nbytes=14, target=0, size=1000, raw=False)]
-    >>> chunks_of(memoryview(pa.Codec("lz4").compress(bytes(100_000))), 100_000, "lz4")
-    'blocks that need those before them'
-    """
+    """Return the chunks of a whole frame that claims to hold `claimed` bytes, or why a device cannot take it."""
     if not claimed:
         return "a frame of nothing"
     try:

@@ -51,34 +51,18 @@ class _Alignments(ctypes.Structure):
 
 
 class Work(NamedTuple):
-    """Chunks on a device, and where they go.
+    """Chunks on a device, and where they go."""
 
-    Attributes
-    ----------
-    codec
-        ``"lz4"`` or ``"zstd"``.
-    source, target
-        Addresses on the device that places count from.
-    places : ndarray of int64, shape (chunks, 4)
-        Place and bytes in the source, place and bytes in the target.
-    """
-
-    codec: str
-    source: int
+    codec: str  # "lz4" or "zstd"
+    source: int  # address on the device, as `target`
     target: int
-    places: _Table
+    places: _Table  # int64, shape (chunks, 4): offset and bytes in the source, then in the target
 
 
 class Decompressor:
-    """What decompresses on devices of one kind.
+    """Decompresses on devices of one kind."""
 
-    Attributes
-    ----------
-    name
-        For people, with the version.
-    """
-
-    name: str
+    name: str  # for messages, with the version
 
     def is_careful(self, codec: str) -> bool:
         """Whether damaged and hostile chunks are found out, whatever they hold."""
@@ -91,26 +75,13 @@ class Decompressor:
     def run(self, device: Device, work: Work) -> npt.NDArray[np.bool_]:
         """Decompress, wait, and return which chunks became exactly as many bytes as they should.
 
-        Raises
-        ------
-        DeviceError
-            The work cannot be begun. What is in the target then means nothing.
-        MemoryError
-            The device has no room to work in.
+        After an error (`DeviceError`, or `MemoryError` without room to work in) the target has no meaning.
         """
         raise NotImplementedError
 
 
 class NvComp(Decompressor):
-    """nvCOMP on CUDA cores.
-
-    Parameters
-    ----------
-    library
-        The C functions.
-    stream
-        Returns the handle of the stream that work is queued on, in whose context it runs.
-    """
+    """nvCOMP on CUDA cores; `stream` returns the handle of the stream that work is queued on, in its context."""
 
     def __init__(self, library: Any, stream: Callable[[], int]) -> None:
         self._library = library
@@ -192,13 +163,7 @@ def _check(name: str, status: int) -> None:
 
 
 def _library() -> Any:
-    """Return the library of the wheel, or of the system.
-
-    Raises
-    ------
-    OSError
-        There is none.
-    """
+    """Return the library of the wheel, or of the system."""
     try:
         found = importlib.import_module(_WHEEL).load_library()
     except ImportError:
@@ -236,13 +201,6 @@ def register_decompressor(arrow_device_type: int, find: Callable[[], Decompresso
 
 
 def decompressor_of(device: Device) -> Decompressor | str:
-    """Return what decompresses on a device, or why nothing does.
-
-    Examples
-    --------
-    >>> from bowstring.testing import fake_device
-    >>> decompressor_of(fake_device())
-    'nothing decompresses on fake:0'
-    """
+    """Return what decompresses on a device, or why nothing does."""
     find = _KINDS.get(device.arrow_device_type)
     return f"nothing decompresses on {device.name}" if find is None else find()

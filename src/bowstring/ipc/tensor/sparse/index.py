@@ -30,13 +30,7 @@ def value_array(data: Any) -> Any:
 
 
 def index_array(source: Any, ndim: int = 1) -> Any:
-    """Return an array of indices.
-
-    Raises
-    ------
-    UsageError
-        They are no integers, or have another number of dimensions.
-    """
+    """Return an array of indices, or raise `UsageError`."""
     array = as_array(source)
     if array.ndim != ndim:
         raise UsageError("indices of another dimension", expected=ndim, found=array.ndim)
@@ -68,29 +62,19 @@ _LEAST_LEVELS = 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CooIndex:
-    """Coordinates (``SparseTensorIndexCOO``).
-
-    Attributes
-    ----------
-    coords
-        One array of positions per dimension.
-    is_canonical
-        Whether they are sorted, the last dimension fastest, and none is there twice.
-    matrix
-        The contiguous matrix of one row per value whose columns `coords` are, where they are.
-    """
+    """Coordinates (``SparseTensorIndexCOO``)."""
 
     format: ClassVar[str] = "coo"
-    coords: tuple[Array, ...]
-    is_canonical: bool
+    coords: tuple[Array, ...]  # positions, one array per dimension
+    is_canonical: bool  # sorted, the last dimension fastest, and unique
+    # the contiguous (values, dimensions) matrix that `coords` are columns of, if any
     matrix: Array | None = None
 
     @property
     def parts(self) -> list[Array]:
         """What is written: a matrix of one row per value.
 
-        The format has strides for it, so columns could go out as they are; but Arrow C++ reads the rows of any
-        matrix as if they were contiguous when it fills in the zeros (tried with 26.0.1).
+        The format has strides, but Arrow C++ ignores them when it makes a dense tensor (tried with 26.0.1).
         """
         if self.matrix is not None:
             return [self.matrix]
@@ -118,21 +102,11 @@ class CooIndex:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CsxIndex:
-    """A matrix by rows or by columns (``SparseMatrixIndexCSX``).
+    """A matrix by rows or by columns (``SparseMatrixIndexCSX``)."""
 
-    Attributes
-    ----------
-    axis
-        0 where rows are compressed (CSR), 1 where columns are (CSC).
-    indptr
-        Where the values of each row (column) begin, and behind them where the last end.
-    indices
-        The column (row) of each value.
-    """
-
-    axis: int
-    indptr: Array
-    indices: Array
+    axis: int  # 0: rows are compressed (CSR); 1: columns (CSC)
+    indptr: Array  # where each row (column) begins, and the last end
+    indices: Array  # the column (row) of each value
 
     @property
     def format(self) -> str:
@@ -162,22 +136,12 @@ class CsxIndex:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CsfIndex:
-    """A tree of prefixes, one level per dimension (``SparseTensorIndexCSF``).
-
-    Attributes
-    ----------
-    axis_order
-        The dimension of each level.
-    indptr
-        For each level but the last, where the children of each node begin in the next, and where the last end.
-    indices
-        The positions of each level's nodes.
-    """
+    """A tree of prefixes, one level per dimension (``SparseTensorIndexCSF``)."""
 
     format: ClassVar[str] = "csf"
-    axis_order: tuple[int, ...]
-    indptr: tuple[Array, ...]
-    indices: tuple[Array, ...]
+    axis_order: tuple[int, ...]  # the dimension of each level
+    indptr: tuple[Array, ...]  # for each level but the last: first child of each node, and the last end
+    indices: tuple[Array, ...]  # the positions of each level's nodes
 
     @property
     def parts(self) -> list[Array]:

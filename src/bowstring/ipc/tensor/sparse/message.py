@@ -62,47 +62,22 @@ class Part(NamedTuple):
 
 
 class SparseHeader(NamedTuple):
-    """``SparseTensor`` of SparseTensor.fbs.
+    """``SparseTensor`` of SparseTensor.fbs."""
 
-    Attributes
-    ----------
-    format
-        ``"coo"``, ``"csr"``, ``"csc"`` or ``"csf"``.
-    shape, dim_names
-        Extents; one name per dimension, or none at all.
-    data
-        The values.
-    parts
-        The index: coordinates, or indptr and indices, or indptr of each level and then indices of each level.
-    strides
-        Of coordinates, in bytes: from one value to the next, and from one dimension to the next; ``None`` for one
-        row per value, one behind the other (always so where Bowstring writes them).
-    is_canonical
-        Of coordinates: sorted and unique.
-    axis_order
-        Of fibers.
-    """
-
-    format: str
+    format: str  # "coo", "csr", "csc" or "csf"
     shape: tuple[int, ...]
-    dim_names: tuple[str, ...]
-    data: Part
+    dim_names: tuple[str, ...]  # one per dimension, or empty
+    data: Part  # the values
+    # coordinates; or indptr and indices; or indptr of each level, then indices of each level
     parts: tuple[Part, ...]
+    # of coordinates, in bytes: to the next value, to the next dimension; None if row-major
     strides: tuple[int, int] | None = None
-    is_canonical: bool = False
-    axis_order: tuple[int, ...] = ()
+    is_canonical: bool = False  # of coordinates: sorted and unique
+    axis_order: tuple[int, ...] = ()  # of CSF
 
 
 def decode_sparse(message: Message) -> SparseHeader:
-    """Decode the header of a sparse tensor message; all buffers that it names lie within the message's body.
-
-    Raises
-    ------
-    InvalidMetadata
-        The header is not a sparse tensor's, or its numbers contradict each other or the body.
-    Unsupported
-        The values are neither integers nor floats, or there are more than 64 dimensions.
-    """
+    """Decode the header of a sparse tensor message; all buffers that it names lie within the message's body."""
     slots = header_slots(message, MessageKind.SPARSE_TENSOR)
     index = _Index(message)
     tables, table = index.tables, message.header
@@ -246,12 +221,9 @@ def _same(steps: tuple[int, ...], expected: tuple[int, ...], shape: tuple[int, .
 
 
 def _useful(steps: tuple[int, ...], shape: tuple[int, int], width: int, where: str) -> tuple[int, int]:
-    """Return strides that lead from one element of a buffer to another; along one element alone they lead nowhere.
+    """Return strides that lead from one element of a buffer to another, or raise `InvalidMetadata`.
 
-    Raises
-    ------
-    InvalidMetadata
-        They go back, lead between elements, or to one place for all values.
+    Along a dimension of one element the stride is 0.
     """
     to_value, to_dimension = (step if size > 1 else width for step, size in zip(steps, shape, strict=True))
     if to_value <= 0 or to_dimension < 0 or to_value % width or to_dimension % width:
