@@ -19,6 +19,8 @@ _MOST: Final = 1 << 20
 _TAIL: Final = 4096
 _TICK: Final = 0.05
 _GRACE: Final = 1.0
+# Of one that was killed: on a busy machine it takes its time to end.
+_REAPING: Final = 10.0
 
 
 class ChildFault(BrokenError):
@@ -139,7 +141,7 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GRACE)
+            self._process.wait(_REAPING)
         self._selector.close()
         self._out.close()
         self._err.close()
