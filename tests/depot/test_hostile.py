@@ -254,8 +254,8 @@ def raw(folder: str) -> Channel:
 def test_descriptors_are_not_taken(well: bow.depot.Depot, folder: str) -> None:
     """Whoever hands descriptors to the depot is sent away, and they are closed."""
     before = len(os.listdir(f"/proc/{well.status().pid}/fd"))
-    with raw(folder) as channel:
-        channel.send([Message(Verb.STATUS, [b"{}"], (0,) * 50)], WAIT)
+    with open(os.devnull, "rb") as file, raw(folder) as channel:
+        channel.send([Message(Verb.STATUS, [b"{}"], (file.fileno(),) * 50)], WAIT)
         received = channel.receive(WAIT)
         assert received is None or received.tag == Verb.FAILED
     descriptors = f"/proc/{well.status().pid}/fd"
