@@ -46,6 +46,7 @@ from bowstring.kernels.ipc.batch import (
     span_at,
     times,
 )
+from bowstring.kernels.ipc.flatbuffer import NOWHERE, followed, half_at, vtable_of, word_at
 from bowstring.kernels.types import f64, i64, u64
 from bowstring.kernels.words import load_word
 
@@ -84,7 +85,6 @@ SLACK: Final = i64(1 << 16)
 """Bytes that a buffer may be longer than twice what its node needs: some writers send all that they allocated."""
 MOST_EXACT: Final = i64(1 << 53)
 
-NOWHERE: Final = i64(-1)
 NO_CODEC: Final = i64(-1)
 BAD_CODEC: Final = i64(-2)
 CONTINUATION = u64(0xFFFFFFFF)
@@ -106,16 +106,6 @@ PAIR: Final = i64(16)
 START: Final = i64(0)
 
 
-def half_at(memory: Any, at: Any) -> Any:
-    """Return 16 bits as a number."""
-    return u64(memory[at]) | u64(memory[at + 1]) << 8
-
-
-def word_at(memory: Any, at: Any) -> Any:
-    """Return 32 bits as a number."""
-    return u64(memory[at]) | u64(memory[at + 1]) << 8 | u64(memory[at + 2]) << 16 | u64(memory[at + 3]) << 24
-
-
 def integer_at(memory: Any, at: Any, bits: Any) -> Any:
     """Return the signed integer of 16, 32 or 64 bits at an address."""
     number = i64(0)
@@ -126,30 +116,6 @@ def integer_at(memory: Any, at: Any, bits: Any) -> Any:
     elif bits == 16:
         number = i64(half_at(memory, at) << 48) >> 48
     return number
-
-
-def followed(memory: Any, begin: Any, size: Any, position: Any) -> Any:
-    """Return where a reference leads; NOWHERE outside of the metadata."""
-    where = NOWHERE
-    if position >= 0 and position & 3 == 0 and position <= size - 4:
-        distance = i64(word_at(memory, begin + u64(position)))
-        if distance >= 4 and distance < size - position:
-            where = position + distance
-    return where
-
-
-def vtable_of(memory: Any, begin: Any, size: Any, table: Any) -> Any:
-    """Return where the vtable of a table is, and its bytes; 0 of them where it is broken."""
-    vtable = i64(0)
-    nbytes = i64(0)
-    if table >= 0 and table & 3 == 0 and table <= size - 4:
-        at = table - (i64(word_at(memory, begin + u64(table)) << 32) >> 32)
-        if at >= 0 and at & 1 == 0 and at <= size - 4:
-            vtable = at
-            nbytes = i64(half_at(memory, begin + u64(at)))
-            if nbytes & 1 != 0 or nbytes < 4 or nbytes > size - at:
-                nbytes = i64(0)
-    return vtable, nbytes
 
 
 def field_at(

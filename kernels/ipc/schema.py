@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bowstring.kernels.ipc.flatbuffer import followed, half_at, vtable_of, word_at
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation.text import is_text
 from bowstring.kernels.words import load_word
@@ -43,60 +44,31 @@ FIELD_METADATA = i64(6)
 SIZE = i64(0)
 MORE = i64(1)
 
-
-def half_at(data: Any, at: Any) -> Any:
-    """Return the unsigned integer of 16 bits at a place."""
-    return i64(data[u64(at)]) | i64(data[u64(at + 1)]) << 8
-
-
-def number_at(data: Any, at: Any) -> Any:
-    """Return the unsigned integer of 32 bits at a place."""
-    return half_at(data, at) | half_at(data, at + 2) << 16
+BEGIN = u64(0)
 
 
 def vtable_at(data: Any, table: Any) -> Any:
     """Return where the vtable of a table is; -1 where either is out of bounds or misaligned."""
-    size = i64(len(data))
-    vtable = i64(-1)
-    if table & 3 == 0 and table >= 0 and table + 4 <= size:
-        distance = number_at(data, table)
-        if distance >= i64(2**31):
-            distance -= i64(2**32)
-        vtable = table - distance
-        if vtable & 1 != 0 or vtable < 0 or vtable + 4 > size:
-            vtable = i64(-1)
-        else:
-            length = half_at(data, vtable)
-            if length & 1 != 0 or length < 4 or vtable + length > size:
-                vtable = i64(-1)
+    vtable, nbytes = vtable_of(data, BEGIN, i64(len(data)), table)
+    if nbytes == 0:
+        vtable = i64(-1)
     return vtable
 
 
 def slot_of(data: Any, vtable: Any, index: Any) -> Any:
     """Return where in its table a field is, 0 where it is absent."""
     slot = i64(0)
-    if 4 + 2 * index + 2 <= half_at(data, vtable):
-        slot = half_at(data, vtable + 4 + 2 * index)
+    if 4 + 2 * index + 2 <= i64(half_at(data, u64(vtable))):
+        slot = i64(half_at(data, u64(vtable + 4 + 2 * index)))
     return slot
-
-
-def followed(data: Any, at: Any) -> Any:
-    """Return what the reference at a place points at; -1 where that is outside, or it is misaligned."""
-    size = i64(len(data))
-    to = i64(-1)
-    if at & 3 == 0 and at + 4 <= size:
-        distance = number_at(data, at)
-        if distance >= 4 and distance < size - at:
-            to = at + distance
-    return to
 
 
 def vector_at(data: Any, at: Any, width: Any) -> Any:
     """Return the first element and the count of the vector referred to at a place: -1 where it is malformed."""
-    start = followed(data, at)
+    start = followed(data, BEGIN, i64(len(data)), at)
     count = i64(-1)
     if start >= 0 and start & 3 == 0 and start + 4 <= i64(len(data)):
-        count = number_at(data, start)
+        count = i64(word_at(data, u64(start)))
         start += 4
         if start + count * width > i64(len(data)):
             count = i64(-1)
@@ -125,7 +97,7 @@ def metadata_nbytes(data: Any, at: Any) -> Any:
     start, count = vector_at(data, at, i64(4))
     total = 4 * count
     while count > 0 and total >= 0:
-        pair = followed(data, start)
+        pair = followed(data, BEGIN, size, start)
         start += 4
         count -= 1
         vtable = i64(-1)
@@ -151,7 +123,7 @@ def type_nbytes(data: Any, kind: Any, at: Any) -> Any:
     """Return how many bytes the table of a type refers to: -1 where it is malformed, or has a negative size."""
     total = i64(0)
     if (WITH_MORE >> kind) & 1 != 0:
-        table = followed(data, at)
+        table = followed(data, BEGIN, i64(len(data)), at)
         vtable = i64(-1)
         if table >= 0:
             vtable = vtable_at(data, table)
@@ -167,14 +139,18 @@ def type_nbytes(data: Any, kind: Any, at: Any) -> Any:
                 total = 4 * count
             elif size > 0 and kind > UNION:
                 place = table + size
-                if place & 3 != 0 or place + 4 > i64(len(data)) or number_at(data, place) >= i64(2**31):
+                if (
+                    place & 3 != 0
+                    or place + 4 > i64(len(data))
+                    or i64(word_at(data, u64(place))) >= i64(2**31)
+                ):
                     total = i64(-1)
     return total
 
 
 def dictionary_at(data: Any, at: Any) -> Any:
     """Return the id in the encoding that is referred to at a place, and whether it is well-formed."""
-    table = followed(data, at)
+    table = followed(data, BEGIN, i64(len(data)), at)
     vtable = i64(-1)
     if table >= 0:
         vtable = vtable_at(data, table)
@@ -217,7 +193,7 @@ def walk_schema(
             if place & 1 != 0 or place + 2 > size:
                 why = OTHER
             else:
-                order = half_at(data, place)
+                order = i64(half_at(data, u64(place)))
                 if order > 1:
                     why = OTHER
         slot = slot_of(data, vtable, SCHEMA_METADATA)
@@ -243,7 +219,7 @@ def walk_schema(
         if room[frame + 1] <= 0:
             level -= 1
         else:
-            at = followed(data, room[frame])
+            at = followed(data, BEGIN, size, room[frame])
             room[frame] += 4
             room[frame + 1] -= 1
             depth = room[frame + 2]

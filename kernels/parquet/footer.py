@@ -24,11 +24,10 @@ from bowstring.kernels.parquet.thrift import (
     OK,
     STRUCT,
     UUID,
-    element_of,
-    field_at,
     keep,
     kept,
     level_at,
+    next_value,
     scalar_at,
     signed,
 )
@@ -207,15 +206,7 @@ def read_footer(
     last = i64(2)
     going = True
     while going:
-        # The next value: its type and, of a struct, its number.
-        kind = i64(0)
-        number = i64(0)
-        if left == FIELDS:
-            status, kind, number, at = field_at(data, at, role, last)
-            last = number
-        elif left > 0:
-            left -= 1
-            status, kind, kinds = element_of(kinds)
+        status, kind, number, at, left, kinds, last = next_value(data, at, role, left, kinds, last)
         if status != OK:
             going = False
         elif kind == 0:

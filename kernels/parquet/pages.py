@@ -23,11 +23,10 @@ from bowstring.kernels.parquet.thrift import (
     OK,
     TRUNCATED,
     UUID,
-    element_of,
-    field_at,
     keep,
     kept,
     level_at,
+    next_value,
     scalar_at,
     signed,
 )
@@ -178,14 +177,7 @@ def read_pages(
             is_open = True
             status = OK
             while is_open:
-                kind = i64(0)
-                number = i64(0)
-                if left == FIELDS:
-                    status, kind, number, at = field_at(data, at, role, last)
-                    last = number
-                elif left > 0:
-                    left -= 1
-                    status, kind, kinds = element_of(kinds)
+                status, kind, number, at, left, kinds, last = next_value(data, at, role, left, kinds, last)
                 if status != OK:
                     is_open = False
                 elif kind == 0:

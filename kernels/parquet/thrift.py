@@ -99,6 +99,23 @@ def element_of(kinds: Any) -> Any:
     return status, kind, kinds >> 4 | (kinds & 15) << 4
 
 
+def next_value(data: Any, at: Any, role: Any, left: Any, kinds: Any, last: Any) -> Any:
+    """Return the status, the type and the number of the next value, its place, and what is open then.
+
+    The type is 0 where what is open ends; elements have no number.
+    """
+    status = OK
+    kind = i64(0)
+    number = i64(0)
+    if left == FIELDS:
+        status, kind, number, at = field_at(data, at, role, last)
+        last = number
+    elif left > 0:
+        left -= 1
+        status, kind, kinds = element_of(kinds)
+    return status, kind, number, at, left, kinds, last
+
+
 def level_at(data: Any, at: Any, kind: Any) -> Any:
     """Return the status of the head of a struct, a list, a set or a map, its size, its types, and its end.
 

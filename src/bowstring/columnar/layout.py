@@ -322,13 +322,12 @@ _MADE_BY: Final[dict[str, Callable[[Layout], None]]] = {
         ),
         (
             Layout._tabulate_buffers,
-            "num_buffers longest _widest _first_buffers _positions buffer_kinds buffer_nodes buffer_bits",
+            (
+                "num_buffers longest _widest _first_buffers _positions"
+                " buffer_kinds buffer_nodes buffer_bits buffer_end_bits"
+            ),
         ),
-        (Layout._tabulate_buffers, "buffer_end_bits"),
-        (
-            Layout._tabulate_validity,
-            "validity_buffers validity_nodes absent_length",
-        ),
+        (Layout._tabulate_validity, "validity_buffers validity_nodes absent_length"),
         (Layout._tabulate_offsets, "offsets"),
         (
             Layout._tabulate_children,

@@ -141,6 +141,11 @@ class Spans(Sequence["Buffer | None"]):
         return f"<Spans of {len(self)} buffers, {self.nbytes} bytes in {len(self.regions)} regions>"
 
 
+def region_table(regions: Sequence[Region]) -> Table:
+    """Return address and bytes of each region for kernels; an address of 0 where the host must not look."""
+    return np.array([(each.address if each.device.is_host else 0, each.nbytes) for each in regions], np.int64)
+
+
 def fetch(
     device: Device, spans: Spans, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]
 ) -> list[int]:

@@ -15,7 +15,6 @@ _MOST_FIELDS: Final = 32
 _U64: Final = 1 << 64
 _SCHEME: Final = re.compile("[A-Za-z0-9+]*[A-Za-z0-9][A-Za-z0-9+]*")
 _DIGITS: Final = re.compile("[0-9]{1,20}")
-_MOST_ENCODED: Final = 3
 _KNOWN: Final = frozenset(
     {
         "want_data",
@@ -161,16 +160,3 @@ def with_token(uri: str, token: str | None) -> str:
     if token is not None:
         parts.append(urllib.parse.urlencode({"token": token}))
     return f"{head}?{'&'.join(parts)}" if parts else head
-
-
-def without_token(uri: str) -> str:
-    """Return a URI whose token cannot be read, for logs."""
-    shown, others = (re.sub(r"(?<=[?&])token=[^&]*", new, uri) for new in ("token=…", ""))
-    return without_secrets(uri) if _may_have_token(others) else shown
-
-
-def _may_have_token(uri: str) -> bool:
-    """Whether a token may be in a URI, whose marks may be encoded: it may be a part of another."""
-    for _ in range(_MOST_ENCODED):
-        uri = urllib.parse.unquote(uri)
-    return "token" in uri or "%" in uri

@@ -219,10 +219,6 @@ class Decoder:
         """How compressed buffers came to a device, in words."""
         return "" if self._target is None else str(self._target.bodies.counts)
 
-    def dictionaries(self) -> dict[int, Dictionary] | None:
-        """Return the dictionaries that all batches use now; None where some have not come yet."""
-        return self._memo.all(self.layout)
-
     def parts_of_body(self, message: Message) -> npt.NDArray[np.int64] | None:
         """Return which parts of its body the batch of a message needs (offsets and lengths); None for all."""
         if self._selection is None:

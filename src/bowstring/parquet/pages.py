@@ -80,7 +80,7 @@ class PageReader:
             first = int(facts[place, kernel.AT])
             count = int(np.searchsorted(ends, first + self._span, "right")) - place
             if count > 0:
-                data = self._load(int(ends[place + count - 1]) - first, first)
+                data = self._bytes(int(ends[place + count - 1]) - first, first, keep=True)
                 some = facts[place : place + count].reshape(-1)
                 launch(kernel.read_pages, count, data, first, *self._bounds, 0, some, room)
             place += max(count, 1)
@@ -96,20 +96,15 @@ class PageReader:
                     self._check_deltas(page, codec, levels[chunk].tolist(), facts[chunk])
         return facts
 
-    def _load(self, size: int, at: int) -> Any:
-        """Return bytes of the file, which are kept."""
+    def _bytes(self, size: int, at: int, *, keep: bool = False) -> Any:
+        """Return bytes of the file: of those that are kept, or read, and kept if so asked."""
         begin = at - self._begin
-        if begin < 0 or begin + size > len(self._data):
-            self._data = np.frombuffer(self._source.read_at(size, at), np.uint8)
-            self._begin, begin = at, 0
-        return self._data[begin : begin + size]
-
-    def _bytes(self, size: int, at: int) -> Any:
-        """Return bytes of the file, of which others are kept."""
-        begin = at - self._begin
-        if begin < 0 or begin + size > len(self._data):
-            return np.frombuffer(self._source.read_at(size, at), np.uint8)
-        return self._data[begin : begin + size]
+        if 0 <= begin <= len(self._data) - size:
+            return self._data[begin : begin + size]
+        data = np.frombuffer(self._source.read_at(size, at), np.uint8)
+        if keep:
+            self._data, self._begin = data, at
+        return data
 
     def _tables(self, facts: Any) -> Iterator[Any]:
         """Read a chunk page by page, on from where its facts are; yield what the headers of data pages say."""
@@ -121,7 +116,7 @@ class PageReader:
         while facts[kernel.STATUS] == kernel.MORE:
             at = int(facts[kernel.AT])
             most = min(size, int(facts[kernel.END]) + int(kernel.SLACK) - at)
-            data = self._load(most, at)
+            data = self._bytes(most, at, keep=True)
             known[kernel.PAGES] = 0
             launch(kernel.read_pages, 1, data, at, *self._bounds, _PAGES, known, room)
             facts[: int(kernel.DELTA_BYTES)] = known[: int(kernel.DELTA_BYTES)]
@@ -182,12 +177,12 @@ class PageReader:
         -1 where they cannot be read, or where pyarrow would not read all pages, as the footer claims fewer values.
         """
         found, values, claimed = 0, 0, int(chunk[footer.VALUES])
-        zeros = np.ones(1, np.int64)
+        of_rows = np.ones(1, np.int64)  # the level 0 begins a row, all others do not
         for page in self._pages(chunk, begin, wanted):
             count = page[kernel.COUNT]
             data = self._repetition(page, int(chunk[footer.CODEC])) if count and values < claimed else None
             if data is not None:
-                found += _weight(data, level.bit_length(), count, zeros)
+                found += _weight(data, level.bit_length(), count, of_rows)
             elif count:
                 return -1
             values += count

@@ -175,8 +175,7 @@ def joined(outgoing: Sequence[Outgoing]) -> Run:
     parts: list[Any] = []
     for each in outgoing:
         nbytes = sum(map(len, each.pieces))
-        kind = _UNTAGGED if each.tag is None else _TAGGED
-        parts += (_HEADER.pack(_MAGIC, _VERSION, kind, 0, 0, each.tag or 0, nbytes), *each.pieces)
+        parts += (pack_header(each.tag, 0, nbytes), *each.pieces)
     data = b"".join(parts)
     return Run([data], len(data))
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bowstring.columnar.nodes import Kind
-from bowstring.columnar.spans import offset_bounds
+from bowstring.columnar.spans import offset_bounds, region_table
 from bowstring.errors import InvalidBody, InvalidMetadata
 from bowstring.kernels.host import ALL_MEMORY, bound
 from bowstring.kernels.ipc import batch, read
@@ -232,7 +232,7 @@ def offsets_are_right(batch: Batch, *, drops: bool = False) -> bool:
         return False
     if not (table.flags.c_contiguous and nodes.flags.c_contiguous):
         return False
-    regions = np.array([(each.address, each.nbytes) for each in spans.regions], np.int64)
+    regions = region_table(spans.regions)
     counts = np.array(batch.variadic_counts, np.int64)
     state = np.empty(1, np.int64)
     call(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.spans import region_table
 from bowstring.ipc.flatbuf.message import CODECS
 from bowstring.kernels.host import ALL_MEMORY, bound
 from bowstring.kernels.ipc import batch
@@ -144,7 +145,7 @@ class BatchDecoder:
         places = self._places(messages, count)
         places[:, 3] = bodies.offset + body * np.arange(count)
         places[:, 4] = body
-        regions = _table_of((bodies.region,))
+        regions = region_table((bodies.region,))
         words = address_of(regions), regions.size, address_of(places), places.size
         return self._read(words, _PACKED, 0, count)
 
@@ -154,7 +155,7 @@ class BatchDecoder:
         """Read messages whose buffers lie anywhere."""
         places = self._places(messages, len(messages))
         places[:, 4] = spans.shape[1]
-        table = _table_of(regions)
+        table = region_table(regions)
         words = address_of(table), table.size, address_of(places), places.size
         return self._read(words, _POINTED, 0, len(messages), spans.reshape(-1, _SPAN))
 
@@ -222,8 +223,3 @@ class BatchDecoder:
                 # The batches would keep all of a table that is mostly empty.
                 nodes, spans = nodes[:done].copy(), spans[:used].copy()
         return Decoded(None if codec < 0 else CODECS[codec], heads, nodes, variadic, spans)
-
-
-def _table_of(regions: Sequence[Region]) -> Table:
-    """Return address and bytes of each region; an address of 0 where the host must not look."""
-    return np.array([(each.address if each.device.is_host else 0, each.nbytes) for each in regions], np.int64)

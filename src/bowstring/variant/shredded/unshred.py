@@ -10,7 +10,6 @@ import pyarrow as pa
 from bowstring.columnar.marks import marked_field
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.one_column import one_column
-from bowstring.columnar.slots import Slots
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.kernels.variant import shredded as codes
@@ -164,9 +163,3 @@ def with_values(shredded: Shredded, offsets: Any, data: Any) -> Column:
     [node] = part_of(column).nodes[:1]
     made = holding(field, node, [column._buffer(Kind.VALIDITY)], [metadata, value])
     return batch_of([made], shredded.opened)[0]
-
-
-def slots_from(encoded: Encoded) -> Slots:
-    """Return values as slots."""
-    empty = encoded.data[:0]
-    return Slots(encoded.offsets[:-1], encoded.offsets[1:], encoded.data, empty, shared=False)
