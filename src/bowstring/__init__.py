@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bowstring import vortex as vortex
     from bowstring.client import connect, list_datasets
     from bowstring.client.async_stream import AsyncStream, connect_async
+    from bowstring.client.scan import scan_polars
     from bowstring.client.stream import Stream, StreamStatistics
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.column import Column
@@ -77,6 +78,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "parquet",
     "put",
     "release",
+    "scan_polars",
     "spark",
     "torch",
     "variant",
@@ -109,6 +111,7 @@ _HOMES = {
     "get": "bowstring.local_server",
     "put": "bowstring.local_server",
     "release": "bowstring.local_server",
+    "scan_polars": "bowstring.client.scan",
 }
 _MODULES = frozenset(
     {

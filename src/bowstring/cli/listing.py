@@ -54,6 +54,7 @@ def _facts(info: DatasetInfo) -> dict[str, Any]:
         "rows": info.rows,
         "bytes": info.nbytes,
         "readers": info.readers,
+        "readers_left": info.readers_left,
         "published_at": None if (time := _time(info)) is None else time.isoformat(),
         "schema": [
             {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in info.schema

@@ -287,7 +287,7 @@ def list_flights(
 
 def _listed(info: Any) -> DatasetInfo:
     facts = _facts(info.app_metadata)
-    published, readers = facts.get("published_at"), facts.get("readers")
+    published, readers, left = (facts.get(key) for key in ("published_at", "readers", "readers_left"))
     return DatasetInfo(
         _name(info),
         info.schema,
@@ -296,6 +296,7 @@ def _listed(info: Any) -> DatasetInfo:
         readers if isinstance(readers, int) else 0,
         published if isinstance(published, float) else None,
         _only_ticket(info),
+        left if isinstance(left, int) else None,
     )
 
 

@@ -250,7 +250,7 @@ def open_stream(
         return _decoded(opened, chosen, limits)
     part = None if shard is None else _shard(shard)
     count = _connections(connections)
-    source = _source(source, _ticket(name, ticket), token, token_hosts, limits, tls)
+    source = source_of(source, ticket_of(name, ticket), token, token_hosts, limits, tls)
     if transport is not None:
         source = _over(transport, source)
     target = None if device is None else device_named(device)
@@ -387,7 +387,7 @@ def _chosen(columns: Any) -> tuple[str, ...]:
     return chosen
 
 
-def _source(
+def source_of(
     source: Any,
     ticket: bytes | None,
     token: str | None,
@@ -451,7 +451,7 @@ def _connections(count: Any) -> int:
     return count
 
 
-def _ticket(name: Any, ticket: Any) -> bytes | None:
+def ticket_of(name: Any, ticket: Any) -> bytes | None:
     """Return what names a data set, as bytes."""
     if name is not None and ticket is not None:
         raise UsageError("name and ticket are the same", found=f"name={name!r}, ticket={ticket!r}"[:200])

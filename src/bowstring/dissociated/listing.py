@@ -43,6 +43,8 @@ class DatasetInfo:
         How many rows, and bytes in all columns, where that is known: not for what is produced as it is read.
     readers
         How many readers read it now.
+    readers_left
+        How many more readers it takes (``publish(readers=…)``); ``None`` for any number.
     published_at
         When it was published, in seconds since the beginning of 1970; ``None`` where a Flight server does not say.
     ticket
@@ -65,6 +67,7 @@ class DatasetInfo:
     readers: int
     published_at: float | None
     ticket: bytes = dataclasses.field(repr=False)
+    readers_left: int | None = None
 
     def __repr__(self) -> str:
         rows = "" if self.rows is None else f"{self.rows:,} rows × "
@@ -81,6 +84,7 @@ class DatasetInfo:
             "readers": self.readers,
             "published_at": self.published_at,
             "ticket": base64.b64encode(self.ticket).decode(),
+            "readers_left": self.readers_left,
         }
         return json.dumps(fields).encode()
 
@@ -96,8 +100,10 @@ class DatasetInfo:
             raise ProtocolError("a listing has no schema or ticket", found=str(error)[:200]) from error
         if name is None or not isinstance(published, int | float) or isinstance(published, bool):
             raise ProtocolError("a listing has no name or time", found=str(sorted(fields))[:200])
-        rows, nbytes, readers = (_count(fields.get(key)) for key in ("rows", "nbytes", "readers"))
-        return cls(name, schema, rows, nbytes, readers or 0, float(published), ticket)
+        rows, nbytes, readers, readers_left = (
+            _count(fields.get(key)) for key in ("rows", "nbytes", "readers", "readers_left")
+        )
+        return cls(name, schema, rows, nbytes, readers or 0, float(published), ticket, readers_left)
 
 
 def _count(value: Any) -> int | None:

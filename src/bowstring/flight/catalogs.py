@@ -46,6 +46,7 @@ class Offered:
     ordered: bool = False  # whether they are in the order of the data
     readers: int = 0
     published_at: float | None = None
+    readers_left: int | None = None
     # Unix time when it is withdrawn, if known.
     expires_at: float | None = None
 
@@ -212,6 +213,7 @@ def _offered(publication: Publication, endpoint: Endpoint) -> Offered:
         (Place(endpoint),),
         readers=info.readers,
         published_at=info.published_at,
+        readers_left=info.readers_left,
         expires_at=publication.expires_at,
     )
 

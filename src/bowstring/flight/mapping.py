@@ -30,6 +30,7 @@ def flight_info(offered: Offered, where: str | None) -> Any:
         "name": offered.name,
         "readers": offered.readers,
         "published_at": offered.published_at,
+        "readers_left": offered.readers_left,
     }
     return flight.FlightInfo(
         offered.schema,

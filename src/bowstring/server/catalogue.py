@@ -305,6 +305,7 @@ class Publication:
             self.active,
             self.published,
             self.ticket,
+            None if self.readers is None else math.floor(max(0, self.readers - self._taken)),
         )
 
     def enter(self, shards: int = 1) -> None:
