@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.docs.prepared import PREPARED, STANDS_FOR  # noqa: E402  found by the line above
+from tests.docs.prepared import PREPARED  # noqa: E402  found by the line above
 
 _BLOCK = re.compile(
     r"^(?:<!-- needs: (?P<need>[\w.]+) -->\n)?```python.*?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -91,8 +91,6 @@ def _run(page: str, block: Block, names: dict[str, Any]) -> None:
     code = block.code.replace('"cuda:0"', "device") if block.need == "gpu" else block.code
     for port, free in zip(_PORTS, os.environ[_FREE].split(), strict=True):
         code = code.replace(port, free)
-    for host, here in STANDS_FOR.get(page, {}).items():
-        code = code.replace(host, here)
     exec(compile("\n" * (block.line - 1) + code, page, "exec"), names)
 
 

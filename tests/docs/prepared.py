@@ -1,7 +1,6 @@
 """What a page of the documentation takes for granted before its first block of Python code.
 
-``PREPARED`` is code for each page; the names that it makes are those of the page's blocks. ``STANDS_FOR`` replaces
-names of hosts that are not there.
+``PREPARED`` is code for each page; the names that it makes are those of the page's blocks.
 """
 
 from __future__ import annotations
@@ -13,19 +12,6 @@ import pyarrow as pa
 import bowstring as bow
 
 table = pa.table({"city": ["Lima", "Bern"] * 500, "fare": [7.5, 12.0] * 500})
-"""
-
-_CERTIFICATES: Final = """
-import os, secrets, trustme
-
-if not os.path.exists("ca.pem"):  # the process that serves beside this one has them then
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost", "127.0.0.1")
-    certificate.private_key_pem.write_to_path("server.key")
-    certificate.cert_chain_pems[0].write_to_path("server.pem")
-    authority.cert_pem.write_to_path("ca.pem")
-secrets.token_urlsafe = lambda: "the token of this test, of both processes"
-token = secrets.token_urlsafe()
 """
 
 _SIMULATED_GPU: Final = """
@@ -105,7 +91,6 @@ def finish():
 
 PREPARED: Final[dict[str, str]] = {
     "README.md": _TRIPS + "trips = table",
-    "docs/flight.md": _TRIPS,
     "docs/geo.md": _TRIPS + _PLACES,
     "docs/guides/gpu.md": _TRIPS + _SIMULATED_GPU + _CUDF,
     "docs/parquet.md": _TRIPS + _EVENTS,
@@ -115,11 +100,7 @@ PREPARED: Final[dict[str, str]] = {
     "docs/spark/publishing.md": _SPARK + _STREAM + _SPARK_ENDS,
     "docs/spark/reading.md": _SPARK + _SPARK_ENDS,
     "docs/spark/training.md": _SPARK + _FLIGHTS + _SPARK_ENDS,
-    "docs/tls.md": _TRIPS + _CERTIFICATES,
     "docs/ucx.md": _TRIPS,
     "docs/variant.md": _TRIPS + _EVENTS,
     "docs/vortex.md": _TRIPS + _SIMULATED_GPU + _VORTEX,
-}
-STANDS_FOR: Final[dict[str, dict[str, str]]] = {
-    "docs/tls.md": {"0.0.0.0": "127.0.0.1", "tables.example.org": "localhost"},
 }
