@@ -29,35 +29,6 @@ with bow.connect(server.publish("on the host", table.drop(["city"])), device=dev
     frame = next(stream).to_cudf()
 """
 
-_VORTEX: Final = """
-import numpy as np
-
-count = 65_536
-table = pa.table({"city": ["Lima", "Bern"] * (count // 2), "fare": np.arange(count) % 1000 / 10})
-schema = table.schema
-with bow.vortex.new_stream("trips.vortex", schema, compress=True) as writer:
-    writer.write(table)
-endpoint = server.publish("again", lambda: bow.vortex.to_messages(bow.vortex.open_stream("trips.vortex")))
-"""
-
-_EVENTS: Final = """
-from pathlib import Path
-
-Path("events.jsonl").write_text('{"id": 7, "items": [{"price": 5}, {"price": 7}]}\\n' * 100)
-events = bow.variant.from_python([{"price": 1.5}, {"price": 150.0}] * 500, name="event")
-stream_or_table = pa.table({"id": range(1000), "event": events.to_arrow()})
-bow.parquet.write(stream_or_table, "events.parquet", shred="infer")
-"""
-
-_PLACES: Final = """
-import shapely
-
-wkb = pa.array(shapely.to_wkb(shapely.points([[7.4, 46.9], [-77.0, -12.0], [8.5, 47.4]])))
-field = bow.geo.field("where", crs="EPSG:4326", crs_type="authority_code")
-named = pa.table([wkb, ["Bern", "Lima", "Zürich"]], schema=pa.schema([field, ("name", pa.string())]))
-bow.parquet.write(named, "places.parquet")
-"""
-
 _SPARK: Final = """
 import bowstring as bow
 
@@ -91,16 +62,11 @@ def finish():
 
 PREPARED: Final[dict[str, str]] = {
     "README.md": _TRIPS + "trips = table",
-    "docs/geo.md": _TRIPS + _PLACES,
     "docs/guides/gpu.md": _TRIPS + _SIMULATED_GPU + _CUDF,
-    "docs/parquet.md": _TRIPS + _EVENTS,
     "docs/spark/clusters.md": _SPARK + _SPARK_ENDS,
     "docs/spark/index.md": _THIS_PYTHON + _SPARK_ENDS,
     "docs/spark/notebooks.md": _SPARK + _SPARK_ENDS,
     "docs/spark/publishing.md": _SPARK + _STREAM + _SPARK_ENDS,
     "docs/spark/reading.md": _SPARK + _SPARK_ENDS,
     "docs/spark/training.md": _SPARK + _FLIGHTS + _SPARK_ENDS,
-    "docs/ucx.md": _TRIPS,
-    "docs/variant.md": _TRIPS + _EVENTS,
-    "docs/vortex.md": _TRIPS + _SIMULATED_GPU + _VORTEX,
 }
