@@ -22,18 +22,29 @@ README_PAIR = ("producer.py", "consumer.py")  # run by tests/test_readme.py
 NOTEBOOK = FOLDER / "tour.ipynb"
 SCRIPTS = sorted(script for script in FOLDER.glob("*.py") if script.name not in README_PAIR)
 WITHOUT_SPARK = {
+    "asyncio_readers.py": r"100 tables, 4,950,000 in all; the slow one has come: False\nthe slow one: 30\n",
+    "duckdb_result.py": r"\[\(1000,\)\]\n\[\('city 104', 6005\), \('city 111', 6005\)\]\n",
+    "lazy_polars.py": r"\['trip', 'miles', 'fare', 'notes'\]\n\(90000, 145.0\)\n\[0, 1, 2\]\n",
     "live_table.py": r"versions came in order: True; the first one is kept: True\nthe last version is 20\n",
     "many_readers.py": r"8 readers of 4,000,000 rows, then 8 shards of \d{3},\d{3} rows; total 99,000,000.0\n"
     r"the table has 64,000,000 bytes, and all of them together used 6\d,\d{3},\d{3} bytes of shared memory\n",
     "over_tcp.py": r"trips: 1,000,000 rows, columns \['trip', 'fare'\]\ntotal 24,750,000.0 over tcp: packed\n"
     r"without the token: the token is wrong\n",
     "pandas_to_polars.py": r"\[\('Bern', 10.0\), \('Lima', 11.0\), \('Oslo', 12.0\)\]\n",
+    "pool_results.py": r"8,000,000 rows, 192,000,000 bytes; seeds \[0, 1, 2, 3, 4, 5, 6, 7\]\n",
     "torch_dataloader.py": r"2,000,000 rows in 20 rounds; y = 3.0 \(x - 0.5\) \+ 1.0\n",
     "variant_events.py": r"kinds: \[\('error', 100000\), \('login', 100000\), \('order', 100000\)\]\n"
     r"sum of the last prices: 700000\nevents with a user's name: 100000\n"
     r"schema of the first hundred: struct<code: string, items: .*>\nerrors in the file: 100000\n",
+    "web_workers.py": r"40 answers, all right: True\n"
+    r"a table of 128,000,000 bytes; each worker, modules included, grew by less than a fifth: True\n",
 }
-NEEDS = {"pandas_to_polars.py": ("pandas", "polars"), "torch_dataloader.py": ("torch",)}
+NEEDS = {
+    "duckdb_result.py": ("duckdb",),
+    "lazy_polars.py": ("polars",),
+    "pandas_to_polars.py": ("pandas", "polars"),
+    "torch_dataloader.py": ("torch",),
+}
 SAYS = {
     "spark_to_pandas.py": "1,000,000 trips of ",
     "spark_pipeline.py": "the totals are those of Spark",
