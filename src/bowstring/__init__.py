@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bowstring import variant as variant
     from bowstring import vortex as vortex
     from bowstring.client import connect, list_datasets
-    from bowstring.client.async_stream import AsyncStream, connect_async
+    from bowstring.client.async_stream import AsyncStream, connect_async, list_datasets_async
     from bowstring.client.scan import scan_polars
     from bowstring.client.stream import Stream, StreamStatistics
     from bowstring.columnar.batch import Batch
@@ -75,6 +75,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "get",
     "ipc",
     "list_datasets",
+    "list_datasets_async",
     "parquet",
     "put",
     "release",
@@ -107,6 +108,7 @@ _HOMES = {
     "connect": "bowstring.client",
     "connect_async": "bowstring.client.async_stream",
     "list_datasets": "bowstring.client",
+    "list_datasets_async": "bowstring.client.async_stream",
     "cpu": "bowstring.memory",
     "get": "bowstring.local_server",
     "put": "bowstring.local_server",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeVar
 
 import pyarrow as pa
 
-from bowstring.client.opening import open_stream
+from bowstring.client.names import list_datasets
+from bowstring.client.opening import Source, open_stream
 from bowstring.client.poller import Job, Readiness, poller
 from bowstring.client.preview import stream_html
 from bowstring.client.stream import Stream, StreamStatistics, copy_borrowed
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.validation import Validated
     from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.dissociated.listing import DatasetInfo
     from bowstring.limits import Limits
     from bowstring.memory import Device, Pool
     from bowstring.transport import Channel
@@ -39,7 +41,7 @@ _Result = TypeVar("_Result")
 
 
 def connect_async(
-    source: Endpoint | Dataset | str,
+    source: Source,
     name: str | bytes | None = None,
     *,
     ticket: str | bytes | None = None,
@@ -340,6 +342,18 @@ class AsyncStream(AsyncIterator["Batch"]):
         """
         return await in_thread(_Table(await self.read_all()).to_pylist)
 
+    async def to_pydict(self) -> dict[str, list[Any]]:
+        """Return the columns of all batches that are left as lists of Python objects, by name.
+
+        Raises
+        ------
+        BowstringError
+            As `read_next_batch`.
+        UsageError
+            The stream was read to its end already.
+        """
+        return await in_thread((await self.read_all()).to_pydict)
+
     async def aclose(self) -> None:
         """Ask for nothing more. Batches stay true. Idempotent; it waits for nothing."""
         self._stream.close()
@@ -438,6 +452,32 @@ class _Table(Converting):
 
     def _as_pyarrow(self) -> pa.Table:
         return self._table
+
+
+async def list_datasets_async(
+    address: str,
+    *,
+    token: str | None = None,
+    tls: TlsConfig | ssl.SSLContext | None = None,
+    limits: Limits | None = None,
+) -> list[DatasetInfo]:
+    """Return what a server offers now, by name, as :func:`bowstring.list_datasets` does, for a program on asyncio.
+
+    Parameters
+    ----------
+    address, token, tls, limits
+        As in :func:`bowstring.list_datasets`, which says what is raised, too.
+
+    Examples
+    --------
+    >>> import asyncio, bowstring as bow
+    >>> with bow.Server() as server:
+    ...     endpoint = server.publish("trips", {"id": [1, 2, 3]})
+    ...     found = asyncio.run(bow.list_datasets_async(server.address))
+    >>> found
+    [<DatasetInfo 'trips' 3 rows × 1 columns, 24 bytes, 0 readers>]
+    """
+    return await in_thread(functools.partial(list_datasets, address, token=token, tls=tls, limits=limits))
 
 
 def _table(batches: list[Batch], schema: pa.Schema) -> pa.Table:

@@ -143,7 +143,7 @@ def depot_dataset(address: str, name: str | None = None) -> Dataset:
             raise UnknownTicket(
                 "which data set of the depot?",
                 expected="a name: depot:NAME",
-                found=_shown([each.name for each in depot.list_datasets()]) or "no names",
+                found=shown_names([each.name for each in depot.list_datasets()]) or "no names",
             )
         found: Dataset = depot.lookup(named)
         return found
@@ -188,13 +188,14 @@ def named_endpoint(
             raise UnknownTicket(
                 "the server offers no data set" if not found else "the server offers several data sets",
                 expected="a name: connect(address, name)" if found else None,
-                found=_shown(found) or None,
+                found=shown_names(found) or None,
                 where=location.address,
             )
         name = found[0].encode()
     return Endpoint(str(location), name)
 
 
-def _shown(names: list[str]) -> str:
+def shown_names(names: list[str]) -> str:
+    """Return names for an error, the first of them where there are many."""
     more = ", …" if len(names) > _MOST_SHOWN else ""
     return ", ".join(map(repr, names[:_MOST_SHOWN])) + more

@@ -5,25 +5,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+import os
 from collections.abc import Iterable, KeysView, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from bowstring.client.connection import Connection
 from bowstring.client.dataset import DatasetStream
 from bowstring.client.endpoint_stream import EndpointStream, Incoming, PartitionsStream
 from bowstring.client.grouping import UNDER_WAY, Unit
-from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint
+from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint, shown_names
 from bowstring.client.stream import Stream, device_named
 from bowstring.columnar.validation import checked_choice
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.wire import Hello
-from bowstring.errors import UsageError
+from bowstring.errors import UnknownTicket, UsageError, did_you_mean
 from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import Device, Pool, default_pool, named_streams
 from bowstring.memory.buffer import PrivateMemory
-from bowstring.transport import check_scheme, path_hint
+from bowstring.transport import check_scheme, path_hint, unix_address
 
 if TYPE_CHECKING:
     import ssl
@@ -38,8 +39,19 @@ _MOST_SHOWN: Final = 200  # of a URI in an error
 _MOST_CONNECTIONS: Final = 64
 
 
+class Serving(Protocol):
+    """A server of this process, such as :class:`bowstring.Server`."""
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """What it offers, by name."""
+
+
+Source: TypeAlias = Endpoint | Dataset | Serving | str | os.PathLike[str]
+
+
 def connect(
-    source: Endpoint | Dataset | str,
+    source: Source,
     name: str | bytes | None = None,
     *,
     ticket: str | bytes | None = None,
@@ -67,7 +79,8 @@ def connect(
     source
         The address of a server (``"unix:/run/app/tables.sock"``, ``"tcp://host:port"``), an endpoint, the URI that
         one prints, a data set of many endpoints, or ``"grpc://host:port/name"`` of any server of Arrow Flight;
-        ``"depot:trips"`` is what Spark published as ``trips`` on this host.
+        ``"depot:trips"`` is what Spark published as ``trips`` on this host. A ``pathlib.Path`` is that of the
+        socket of a server, and a `Server` of this process stands for itself.
     name
         The name of the data set, with an address; without it, the only one there. Over ``tcp:`` a server answers to
         names only if it has a token.
@@ -186,7 +199,7 @@ def connect(
 
 
 def open_stream(
-    source: Endpoint | Dataset | str,
+    source: Source,
     name: str | bytes | None = None,
     *,
     ticket: str | bytes | None = None,
@@ -402,6 +415,11 @@ def source_of(
         if is_address(source):
             return named_endpoint(source, ticket, token, limits, tls, token_hosts)
         source = endpoint_of(source, ticket)
+    elif isinstance(source, os.PathLike):
+        address = unix_address(source)
+        return named_endpoint(address, ticket, token, limits, tls, token_hosts)
+    elif isinstance(getattr(source, "endpoints", None), dict):
+        return _endpoint_of_server(source.endpoints, ticket)
     elif ticket is not None and isinstance(source, Endpoint):
         source = dataclasses.replace(source, ticket=ticket)
     elif ticket is not None and isinstance(source, Dataset):
@@ -412,6 +430,23 @@ def source_of(
         endpoints = tuple(each.with_token(token) for each in source.endpoints)
         return dataclasses.replace(source, endpoints=endpoints)
     return source.with_token(token)
+
+
+def _endpoint_of_server(endpoints: dict[str, Endpoint], name: bytes | None) -> Endpoint:
+    """Return the endpoint of a name, or the only one, of a server in this process."""
+    if name is not None:
+        wanted = name.decode(errors="replace")
+        if wanted in endpoints:
+            return endpoints[wanted]
+        hint = did_you_mean(wanted, endpoints)
+        raise UnknownTicket("no data set of that name is offered", found=repr(wanted[:80]), hint=hint)
+    if len(endpoints) == 1:
+        return next(iter(endpoints.values()))
+    raise UnknownTicket(
+        "the server offers several data sets" if endpoints else "the server offers no data set",
+        expected="a name: connect(server, name)" if endpoints else None,
+        found=shown_names([*endpoints]) or None,
+    )
 
 
 def _over(transport: Any, source: Endpoint | Dataset) -> Endpoint | Dataset:

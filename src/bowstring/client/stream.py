@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import threading
 import weakref
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 
@@ -192,8 +192,21 @@ class Stream(Closing, Converting):
         return pa.Table.from_batches([batch.to_arrow() for batch in taken], schema=self.schema)
 
     def to_arrow(self) -> pa.Table:
-        """Return what :meth:`read_all` returns; ``to_pandas``, ``to_polars`` and ``to_pylist`` convert it."""
+        """Return what :meth:`read_all` returns; `to_pandas`, `to_polars`, `to_pylist`, `to_pydict` convert it."""
         return self.read_all()
+
+    def to_pydict(self) -> dict[str, list[Any]]:
+        """Return the columns of all batches that are left as lists of Python objects, by name.
+
+        Examples
+        --------
+        >>> import bowstring as bow
+        >>> with bow.Server() as server, bow.connect(server.publish("t", {"a": [1, 2]})) as stream:
+        ...     stream.to_pydict()
+        {'a': [1, 2]}
+        """
+        columns: dict[str, list[Any]] = self.read_all().to_pydict()
+        return columns
 
     def _as_pyarrow(self) -> pa.Table:
         return self.read_all()

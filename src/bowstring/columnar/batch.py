@@ -237,6 +237,21 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
             return self.select(key)
         return Column(self, column_index(self.schema, key))
 
+    def column(self, key: str | SupportsIndex) -> Column:
+        """Return the column of a name or a position, as ``batch[key]``.
+
+        Raises
+        ------
+        UnknownColumn
+            There is none, or several have the name.
+
+        Examples
+        --------
+        >>> Batch.from_arrow({"a": [1, 2]}).column("a").to_pylist()
+        [1, 2]
+        """
+        return Column(self, column_index(self.schema, key))
+
     __iter__ = None  # len() counts rows: `for column in batch.columns` is clear
 
     def __len__(self) -> int:

@@ -286,8 +286,12 @@ def path_hint(address: object) -> str | None:
     is_path = "/" in path or path.endswith(".sock") or isinstance(address, os.PathLike)
     if not is_path or ":" in path.partition("/")[0]:
         return None
-    quoted = urllib.parse.quote(os.fsencode(path))
-    return f"The address of a Unix socket begins with unix:, as in {f'unix:{quoted}'!r}."
+    return f"The address of a Unix socket begins with unix:, as in {unix_address(path)!r}."
+
+
+def unix_address(path: str | os.PathLike[str]) -> str:
+    """Return the address of the socket whose file is at a path."""
+    return f"unix:{urllib.parse.quote(os.fsencode(path))}"
 
 
 def _encrypts(transport: Transport) -> bool:
