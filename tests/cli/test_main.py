@@ -37,7 +37,7 @@ def test_help_imports_nothing_heavy() -> None:
         ["nonsense"],
         ["fetch"],
         ["fetch", "x", "--limit", "-1"],
-        ["serve"],
+        ["serve", "--query"],
         ["serve", "f", "--readers", "0"],
     ],
 )

@@ -204,7 +204,7 @@ def made(tmp_path: Path, name: str, content: bytes) -> str:
     ("name", "content", "code", "words"),
     [
         ("empty.parquet", b"", 2, "empty"),
-        ("text.csv", b"a,b\n1,2\n", 2, "none of the formats"),
+        ("text.txt", b"a,b\n1,2\n", 2, "none of the formats"),
         ("cut.parquet", b"PAR1 and then nothing", 2, "begins like Parquet"),
         ("cut.arrow", b"ARROW1\0\0 and then nothing", 2, "begins like Arrow IPC file"),
         ("old.feather", b"FEA1\0\0\0\0", 1, "Feather version 1"),
@@ -228,6 +228,59 @@ def test_files_that_are_none(
     assert words in said.err
     assert name in said.err
     assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("trips.csv", b"city,fare\nBern,1\nLima,2.5\n"),
+        ("trips.jsonl", b'{"city": "Bern", "fare": 1}\n{"city": "Lima", "fare": 2.5}\n'),
+        ("TRIPS.NDJSON", b'{"city": "Bern", "fare": 1}\n{"city": "Lima", "fare": 2.5}\n'),
+    ],
+)
+def test_files_of_text_are_tables(name: str, content: bytes, tmp_path: Path, start: Any) -> None:
+    """CSV and JSON lines are served as columns of the types that all of their rows have."""
+    server = start("serve", made(tmp_path, name, content), "--readers", "1")
+    assert bow.connect(server.line()).read_all().to_pydict() == {"city": ["Bern", "Lima"], "fare": [1.0, 2.5]}
+    assert server.end()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("bad.jsonl", b'{"a": 1}\n{"a": "x"}\n'), ("bad.csv", b"a,b\n1\n")]
+)
+def test_files_of_text_that_are_no_table(
+    name: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows that do not fit together are refused by name."""
+    assert main(["serve", made(tmp_path, name, content)]) == 1
+    assert name in capsys.readouterr().err
+
+
+def test_queries_are_served(tmp_path: Path, start: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """What DuckDB answers is a data set beside the files; what it does not is a wrong call, as is nothing."""
+    pytest.importorskip("duckdb")
+    path = made(tmp_path, "trips.csv", b"city,fare\nBern,1\nLima,2\n")
+    server = start(
+        "serve", path, "--query", f"SELECT sum(fare)::INT AS total FROM '{path}'", "--readers", "1"
+    )
+    trips, query = server.line(), server.line()
+    assert bow.connect(query).read_all().to_pydict() == {"total": [3]}
+    assert bow.connect(trips).read_all().num_rows == 2
+    assert server.end()[0] == 0
+    assert main(["serve", "--query", "SELECT nothing"]) == 2
+    assert "nothing" in capsys.readouterr().err
+    assert main(["serve"]) == 2
+    assert "expected files, or --query SQL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("extra", [(), ("--json",), ("--limit", "10")])
+def test_a_data_set_is_written_to_a_pipe(extra: tuple[str, ...], table: pa.Table, start: Any) -> None:
+    """``--to -`` writes an Arrow stream to the standard output, and nothing else."""
+    with bow.Server() as server:
+        fetch = start("fetch", str(server.publish("trips", table)), "--to", "-", *extra)
+        out, _ = fetch.process.communicate(timeout=60)
+    assert fetch.process.returncode == 0
+    assert pa.ipc.open_stream(out).read_all().equals(table.slice(0, 10) if "--limit" in extra else table)
 
 
 def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The command line: ``bowstring demo | serve | list | fetch | inspect | doctor | depot | bench``.
+"""The command line: ``bowstring demo | serve | list | fetch | inspect | doctor | depot | completion | bench``.
 
 A command's module is imported when the command runs, so that ``bowstring --help`` is quick.
 """
@@ -25,6 +25,7 @@ __all__ = ["main"]
 _PROGRAMS = ("bowstring.benchmarks", "bowstring.demo")
 _COMMANDS = {
     "bench": "bowstring.benchmarks",
+    "completion": "bowstring.cli.completion",
     "demo": "bowstring.demo",
     "depot": "bowstring.cli.depot",
     "serve": "bowstring.cli.serve",

@@ -51,6 +51,10 @@ def parser() -> argparse.ArgumentParser:
     _inspect(commands)
     _doctor(commands)
     _depot(commands)
+    completion = commands.add_parser(
+        "completion", help="print what a shell needs to complete this command line"
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
     commands.add_parser("bench", help="run the benchmarks (`bowstring bench --help`)", add_help=False)
     return root
 
@@ -89,8 +93,20 @@ def _demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    serve = _command(commands, "serve", "publish Parquet, Arrow or Feather files until Ctrl-C")
-    serve.add_argument("files", nargs="+", metavar="FILE", help="each file is a data set")
+    serve = _command(commands, "serve", "publish files, or rows of a query, until Ctrl-C")
+    serve.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="each is a data set: Parquet, Arrow, Feather, Vortex (a stream), .csv, .jsonl or .ndjson",
+    )
+    serve.add_argument(
+        "--query",
+        action="append",
+        default=[],
+        metavar="SQL",
+        help="publish what DuckDB answers, under the name query (or --name)",
+    )
     serve.add_argument(
         "--address", default="unix:", help="unix:[PATH] (the default), tls://HOST:PORT or tcp://HOST:PORT"
     )
@@ -117,7 +133,10 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     _token_file(secret, "the secret, then not printed, is in this file (or in BOWSTRING_TOKEN)")
     serve.add_argument(
-        "--name", action="append", default=[], help="what to call the data set, once for each file in order"
+        "--name",
+        action="append",
+        default=[],
+        help="what to call the data set, for each file and query in order",
     )
     serve.add_argument(
         "--readers", type=positive, metavar="N", help="end after N readers read each file to its end"
@@ -154,7 +173,9 @@ def _fetch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     _token_file(fetch, _OF_READERS)
     _tls_of_reader(fetch)
     fetch.add_argument(
-        "--to", metavar="FILE", help=".parquet, .arrow, .feather, .arrows, .vortex (a stream) or .csv"
+        "--to",
+        metavar="FILE",
+        help=".parquet, .arrow, .feather, .arrows, .vortex (a stream) or .csv; - for a stream on standard output",
     )
     fetch.add_argument(
         "--columns", type=names, action="extend", metavar="A,B", help="which columns, in order (default: all)"

@@ -50,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
                 taken = _read(stream, arguments.limit, lambda batch: write(written(batch)))
         stats, seconds = stream.stats, time.monotonic() - began
     if arguments.json:
-        print(json.dumps(_facts(arguments, stream.schema, preview, taken, stats, seconds)))
+        facts = _facts(arguments, stream.schema, preview, taken, stats, seconds)
+        print(json.dumps(facts), file=sys.stderr if arguments.to == "-" else sys.stdout)
         return 0
     if arguments.to is None:
         preview.print(taken.rows)

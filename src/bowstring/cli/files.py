@@ -7,13 +7,22 @@ import dataclasses
 import enum
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from bowstring import ipc, parquet
-from bowstring.errors import InvalidData, LimitExceeded, MissingFile, Unsupported, UsageError, first_line
+from bowstring.errors import (
+    InvalidData,
+    LimitExceeded,
+    MissingDependency,
+    MissingFile,
+    Unsupported,
+    UsageError,
+    first_line,
+)
 from bowstring.files import Target
 from bowstring.parquet.file import OpenFile
 
@@ -32,20 +41,26 @@ class Format(enum.Enum):
     ARROW_FILE = "Arrow IPC file"
     ARROW_STREAM = "Arrow IPC stream"
     VORTEX_STREAM = "Vortex IPC stream"
+    CSV = "CSV"
+    JSON_LINES = "JSON lines"
+    QUERY = "DuckDB query"
 
 
 @dataclasses.dataclass(frozen=True)
 class DataFile:
     """A file whose batches can be read any number of times, one reader after the other or side by side."""
 
-    path: str
+    path: str  # or the text of a query
     format: Format
     schema: pa.Schema
     num_rows: int | None  # if the file gives it without being read
     nbytes: int  # approximate size in memory
+    table: pa.Table | None = None  # what was read already
 
     def reader(self) -> pa.RecordBatchReader:
         """Open the file, and return its batches one by one: views of a memory map but for Parquet."""
+        if self.table is not None:
+            return self.table.to_reader()
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -53,6 +68,66 @@ class DataFile:
             yield from _READERS[self.format](self.path)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreadable(self.path, self.format.value, error) from error
+
+
+def read_text(path: str) -> DataFile | None:
+    """Return the rows of a file of text, by its extension; ``None`` where that is no text.
+
+    It is read whole: what a column is, its last row may decide.
+    """
+    extension = os.path.splitext(path)[1].lower()
+    if extension not in _TEXTS:
+        return None
+    format_, read = _TEXTS[extension]
+    _, nbytes = _beginning(path)
+    try:
+        table = read(path, nbytes)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        hint = (
+            "bow.variant.from_json(path=…) reads rows that differ." if format_ is Format.JSON_LINES else None
+        )
+        raise _unreadable(path, format_.value, error, hint) from error
+    return DataFile(path, format_, table.schema, table.num_rows, table.nbytes, table)
+
+
+def _csv(path: str, _: int) -> pa.Table:
+    import pyarrow.csv
+
+    return pyarrow.csv.read_csv(path)
+
+
+def _json_lines(path: str, nbytes: int) -> pa.Table:
+    import pyarrow.json
+
+    # A row must fit into two blocks.
+    block = min(max(nbytes, _JSON_BLOCK), _MOST_JSON_BLOCK)
+    return pyarrow.json.read_json(path, pyarrow.json.ReadOptions(block_size=block))
+
+
+_JSON_BLOCK = 16 << 20
+_MOST_JSON_BLOCK = 256 << 20
+_TEXTS: dict[str, tuple[Format, Callable[[str, int], pa.Table]]] = {
+    ".csv": (Format.CSV, _csv),
+    ".jsonl": (Format.JSON_LINES, _json_lines),
+    ".ndjson": (Format.JSON_LINES, _json_lines),
+}
+
+
+def query(text: str) -> DataFile:
+    """Return the rows of a query that DuckDB answers, over files and whatever else it reads."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingDependency("a query needs DuckDB", hint="pip install duckdb") from error
+    try:
+        table = pa.table(duckdb.sql(text))
+    except duckdb.Error as error:
+        raise UsageError(
+            "DuckDB does not answer the query", found=first_line(error), where=text[:200]
+        ) from error
+    except TypeError as error:  # it has no result
+        raise UsageError("a query has rows", found=text[:200]) from error
+    return DataFile(text, Format.QUERY, table.schema, table.num_rows, table.nbytes, table)
 
 
 def recognise(path: str) -> DataFile:
@@ -169,8 +244,8 @@ _READERS: dict[Format, Callable[[str], Iterator[pa.RecordBatch]]] = {
 }
 
 
-def _unreadable(path: str, format_: str, error: BaseException) -> InvalidData:
-    return InvalidData(f"the {format_} cannot be read", found=first_line(error), where=path)
+def _unreadable(path: str, format_: str, error: BaseException, hint: str | None = None) -> InvalidData:
+    return InvalidData(f"the {format_} cannot be read", found=first_line(error), where=path, hint=hint)
 
 
 Write = Callable[[pa.RecordBatch], None]
@@ -222,7 +297,9 @@ EXTENSIONS = tuple(_WRITERS)
 
 
 def check_extension(path: str) -> str:
-    """Return the extension that says how `path` is written."""
+    """Return the extension that says how `path` is written; ``-`` is the standard output, for a stream."""
+    if path == "-":
+        return ".arrows"
     extension = os.path.splitext(path)[1].lower()
     if extension not in _WRITERS:
         raise UsageError(
@@ -247,6 +324,10 @@ def check_compress(path: str | None) -> None:
 def file_sink(path: str, schema: pa.Schema, *, compress: bool = False) -> Iterator[Write]:
     """Write batches to a file that replaces what the path names when the ``with`` block ends well."""
     make = _compressed_vortex_writer if compress else _WRITERS[check_extension(path)]
+    if path == "-":
+        with _translated(path), make(sys.stdout.buffer, schema) as writer:
+            yield _writing(writer, path)
+        return
     with Target(path) as file, _translated(path), make(file, schema) as writer:
         yield _writing(writer, path)
 

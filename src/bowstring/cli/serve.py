@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bowstring.cli.arguments import VARIABLE, tls_config, token_apart
-from bowstring.cli.files import DataFile, recognise
+from bowstring.cli.files import DataFile, Format, query, read_text, recognise
 from bowstring.cli.terminal import number, progress, shown, size
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import DeadlineExceeded, UsageError
@@ -31,8 +31,11 @@ _LOOK = 0.5
 
 def run(arguments: argparse.Namespace) -> int:
     """Publish each file as a data set, print its URI, and serve until Ctrl-C or the last of the readers."""
-    files = [recognise(path) for path in arguments.files]
-    called = _names(arguments.files, arguments.name)
+    if not (arguments.files or arguments.query):
+        raise UsageError("nothing to serve", expected="files, or --query SQL")
+    called = _names([*arguments.files, *("query" for _ in arguments.query)], arguments.name)
+    files = [read_text(path) or recognise(path) for path in arguments.files]
+    files += [query(text) for text in arguments.query]
     token, way = _token(arguments)
     with contextlib.ExitStack() as servers:
         server, flights = _started(arguments, token, servers)
@@ -88,6 +91,8 @@ def _publish(server: Server, name: str, file: DataFile, lazy: bool, *, readers: 
 
 
 def _read(file: DataFile) -> pa.Table:
+    if file.table is not None:
+        return file.table
     batches = []
     with progress(f"read {shown(os.path.basename(file.path))}", file.num_rows) as advance:
         for batch in file.reader():
@@ -111,7 +116,7 @@ def _print_one(
         facts = {
             "name": name,
             "uri": str(endpoint),
-            "path": os.path.abspath(file.path),
+            "path": None if file.format is Format.QUERY else os.path.abspath(file.path),
             "format": file.format.value,
             "rows": file.num_rows,
             "bytes_about": file.nbytes,
@@ -121,7 +126,7 @@ def _print_one(
             facts["flight"] = by_flight
         print(json.dumps(facts), flush=True)
         return
-    how = "read as readers ask" if lazy else "in shared memory"
+    how = "read as readers ask" if lazy and file.table is None else "in shared memory"
     rows = "" if file.num_rows is None else f"{number(file.num_rows)} rows, "
     said = f"{shown(name)}: {file.format.value}, {rows}about {size(file.nbytes)}, {how}"
     print(f"{said}\n  bowstring fetch {shlex.quote(str(endpoint))}{way}", file=sys.stderr)
