@@ -25,6 +25,22 @@ LINE = re.compile(
 SECONDS = 240.0
 
 
+def test_pictures_are_those_that_the_script_draws(tmp_path: Path) -> None:
+    """The pictures of the pages were drawn by the script that is there, and each is on a page."""
+    program = (
+        "import sys, pathlib, runpy; drawn = runpy.run_path(sys.argv[1]);"
+        "drawn['main'].__globals__['FOLDER'] = pathlib.Path(sys.argv[2]); drawn['main']()"
+    )
+    script = ROOT / "scripts" / "docs" / "pictures.py"
+    subprocess.run([sys.executable, "-c", program, str(script), str(tmp_path)], check=True, timeout=SECONDS)
+    images = ROOT / "docs" / "images"
+    assert {each.name for each in tmp_path.iterdir()} == {each.name for each in images.glob("*.svg")}
+    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
+    for drawn in tmp_path.iterdir():
+        assert drawn.read_text("utf-8") == (images / drawn.name).read_text("utf-8")
+        assert f"images/{drawn.name})" in pages
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a site that was built by the command of ``make docs``; broken links are errors."""

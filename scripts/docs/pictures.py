@@ -1,0 +1,145 @@
+"""Draws the pictures of the documentation as SVG, for light and dark pages: ``python scripts/docs/pictures.py``."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).parents[2] / "docs" / "images"
+_STYLE: Final = """\
+  <style>
+    text { font: 14px system-ui, "DejaVu Sans", sans-serif; fill: #1f2328 }
+    .title { font-weight: 600 }
+    .small { font-size: 12px; fill: #59636e }
+    .on { fill: #ffffff }
+    .memory { fill: #0a7d6c }
+    .process { fill: #3a6ea5 }
+    .box { fill: none; stroke: #8c959f; stroke-width: 1.5 }
+    .line { stroke: #8c959f; stroke-width: 1.5; fill: none }
+    .bytes { stroke: #0a7d6c; stroke-width: 6; fill: none }
+    .event { stroke: #d1242f; stroke-width: 1.5; stroke-dasharray: 4 3 }
+    @media (prefers-color-scheme: dark) {
+      text { fill: #e6edf3 }
+      .small { fill: #9198a1 }
+      .on { fill: #ffffff }
+      .box, .line { stroke: #6e7681 }
+      .event { stroke: #ff7b72 }
+    }
+  </style>"""
+
+
+class Picture:
+    """Shapes on a page of some size, in pixels."""
+
+    def __init__(self, width: int, height: int, description: str) -> None:
+        self._size = width, height
+        self._description = description
+        self._shapes: list[str] = []
+
+    def text(self, x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> None:
+        """Write a line of text; `y` is that of its foot."""
+        marks = f' class="{kind}"' if kind else ""
+        self._shapes.append(f'<text x="{x}" y="{y}" text-anchor="{anchor}"{marks}>{escape(words)}</text>')
+
+    def bar(self, x: float, y: float, width: float, words: str, kind: str) -> None:
+        """Draw a filled bar with words on it."""
+        self._shapes.append(f'<rect x="{x}" y="{y}" width="{width}" height="30" rx="4" class="{kind}"/>')
+        self.text(x + 10, y + 20, words, "on")
+
+    def box(self, x: float, y: float, width: float, height: float) -> None:
+        """Draw a frame."""
+        self._shapes.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6" class="box"/>')
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
+        """Draw a line; one of bytes, or of messages, has a head at its end."""
+        self._shapes.append(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{kind}"/>')
+        if kind != "event":
+            half = 7 if kind == "bytes" else 4
+            fill = "memory" if kind == "bytes" else "line"
+            head = f"{x2},{y2 - half} {x2 + 2 * half},{y2} {x2},{y2 + half}"
+            self._shapes.append(f'<polygon points="{head}" class="{fill}"/>')
+
+    def __str__(self) -> str:
+        width, height = self._size
+        shapes = "\n".join(f"  {each}" for each in self._shapes)
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"'
+        return f"{head}>\n  <title>{escape(self._description)}</title>\n{_STYLE}\n{shapes}\n</svg>\n"
+
+
+def lifetime() -> Picture:
+    """Who holds the memory of a table, from publish to the end of the last view."""
+    picture = Picture(860, 300, "Who holds the memory of a published table, and when it is freed")
+    events = [
+        (150, "publish"),
+        (290, "connect"),
+        (430, "producer ends"),
+        (590, "stream closed"),
+        (750, "last view gone"),
+    ]
+    for x, words in events:
+        picture.line(x, 40, x, 244, "event")
+        picture.text(x, 28, words, "small", "middle")
+    rows = [
+        ("producer", [(150, 430, "Server", "process")]),
+        ("shared memory", [(150, 750, "the bytes of the table, copied once by publish", "memory")]),
+        ("reader", [(290, 590, "Stream", "process")]),
+        ("", [(330, 750, "Batch, NumPy array, pyarrow table: views", "process")]),
+        ("late reader", []),
+    ]
+    for number, (name, bars) in enumerate(rows):
+        y = 54 + 50 * number
+        picture.text(10, y + 20, name, "title")
+        for begin, end, words, kind in bars:
+            picture.bar(begin, y, end - begin, words, kind)
+    picture.text(440, 274, "connect() fails: the name ended with its producer", "small")
+    picture.text(760, 120, "freed", "small")
+    return picture
+
+
+def travels() -> Picture:
+    """What crosses between producer and reader on each transport."""
+    picture = Picture(860, 430, "What travels between a producer and a reader on each transport")
+    rows = [
+        ("unix:", "one machine, one user", "schema, lengths, a descriptor", "both map the same memory"),
+        ("tcp:  tls:", "other users and machines", "schema, lengths", "bytes, once, straight into place"),
+        (
+            "ucx:",
+            "RDMA, NVLink, TCP",
+            "schema, lengths, maybe addresses and keys",
+            "sent, or read by the reader",
+        ),
+        (
+            "grpc: (Flight)",
+            "any Arrow client",
+            "list, schema, locations",
+            "DoGet, or one of the ways above",
+        ),
+    ]
+    for number, (scheme, place, metadata, body) in enumerate(rows):
+        y = 14 + 104 * number
+        picture.box(200, y, 120, 84)
+        picture.text(260, y + 48, "producer", "", "middle")
+        picture.box(730, y, 120, 84)
+        picture.text(790, y + 48, "reader", "", "middle")
+        picture.text(10, y + 38, scheme, "title")
+        picture.text(10, y + 58, place, "small")
+        picture.line(320, y + 24, 718, y + 24, "line")
+        picture.text(525, y + 18, metadata, "small", "middle")
+        if scheme == "unix:":
+            picture.bar(330, y + 44, 390, "", "memory")
+            picture.text(525, y + 64, body, "on", "middle")
+        else:
+            picture.line(320, y + 60, 714, y + 60, "bytes")
+            picture.text(525, y + 50, body, "small", "middle")
+    return picture
+
+
+def main() -> None:
+    """Draw all pictures."""
+    for name, picture in {"lifetime": lifetime(), "travels": travels()}.items():
+        (FOLDER / f"{name}.svg").write_text(str(picture), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
