@@ -73,6 +73,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("public")
 
 
+_STANDARD_INPUT = os.fstat(0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Fail the test that closes descriptor 0: what is opened next would get the number of standard input."""
+    yield
+    try:
+        stays = os.path.samestat(os.fstat(0), _STANDARD_INPUT)
+    except OSError:
+        stays = False
+    if not stays:
+        if null := os.open(os.devnull, os.O_RDONLY):
+            os.dup2(null, 0)
+            os.close(null)
+        pytest.fail("descriptor 0 was closed")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def quick_collections() -> None:
     """Keep what is there already out of every garbage collection to come: the watches over leaks make thousands,

@@ -60,6 +60,17 @@ def test_a_driver_that_takes_processes_down() -> None:
     assert "crashed with signal 11" in found["fake:0: mapped"].in_the_way[0].what
 
 
+def test_a_driver_that_maps_nothing_read_only() -> None:
+    """Where readers are given write access, since the driver gives no less, what maps works and says so."""
+    programs = Programs(preload=("bowstring.testing", "tests.cli.unguarded"))
+    found = by_name(try_paths(READY, Seen((), ("fake:0",), None), programs))
+    assert found["fake:0: mapped"].works
+    assert "maps nothing read-only" in found["fake:0: mapped"].took
+    assert (
+        "read-only" not in by_name(try_paths(READY, Seen((), ("fake:0",), None), FAKE))["fake:0: mapped"].took
+    )
+
+
 def outcomes(monkeypatch: pytest.MonkeyPatch, found: Outcome) -> None:
     """Let all roads have one outcome, without any process."""
     monkeypatch.setattr(paths, "run_trials", lambda _device, trials, *_rest: [found] * len(trials))

@@ -35,6 +35,7 @@ from bowstring.ipc.compression import body as compressed_body
 from bowstring.ipc.compression.codec import DecompressOptions, decompressed
 from bowstring.limits import Limits
 from bowstring.testing.strategies import record_batches, schemas
+from tests.faults.interrupting import interrupted
 from tests.ipc.forms import needs_library, without_library
 
 SCHEMA = pa.schema(
@@ -243,32 +244,6 @@ def numbered(codec: str | None, new: Callable[..., Any]) -> bytes:
 
 def number_of(batch: Batch) -> int:
     return int(batch.to_arrow().column(0)[0].as_py())
-
-
-class Interrupted(BaseException):
-    """What a handler of signals may raise."""
-
-
-def interrupted(call: Callable[[], Batch], line: int) -> tuple[Batch | None, int]:
-    """End a call before one of the lines of ours that it runs; return its batch, and how many lines it has run."""
-    seen = 0
-
-    def on_line(_: FrameType, event: str, __: Any) -> Any:
-        nonlocal seen
-        seen += event == "line"
-        if seen > line:
-            sys.settrace(None)
-            raise Interrupted
-        return on_line
-
-    before = sys.gettrace()
-    sys.settrace(lambda frame, *_: on_line if frame.f_code.co_filename.startswith(_OURS) else None)
-    try:
-        return call(), seen
-    except Interrupted:
-        return None, seen
-    finally:
-        sys.settrace(before)
 
 
 def some_lines(call: Callable[[], Batch]) -> list[int]:

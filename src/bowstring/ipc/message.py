@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
-from bowstring.errors import EndOfStream, InvalidMetadata, UsageError
+from bowstring.errors import BowstringError, EndOfStream, InvalidMetadata, UsageError
 from bowstring.ipc.decoder import Decoder
 from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.flatbuf import message as wire
@@ -151,12 +151,20 @@ class MessageReader:
         InvalidData
             The next message is malformed, or cut off (`Truncated`).
         """
-        metadata = None if self._ended else read_metadata(self._source, self._limits)
-        if metadata is None:
-            self._ended = True
-            raise EndOfStream("the stream has no more messages")
-        envelope = wire.decode_message(metadata, self._limits)
-        return Message(envelope, self._source.body(envelope.body_length))
+        source = self._source
+        start = source.position
+        try:
+            metadata = None if self._ended else read_metadata(source, self._limits)
+            if metadata is not None:
+                envelope = wire.decode_message(metadata, self._limits)
+                return Message(envelope, source.body(envelope.body_length))
+        except BowstringError:
+            raise
+        except BaseException:  # an interrupt, or an error of the file
+            source.give_up(start)
+            raise
+        self._ended = True
+        raise EndOfStream("the stream has no more messages")
 
     def __iter__(self) -> Iterator[Message]:
         return self

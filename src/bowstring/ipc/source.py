@@ -55,6 +55,10 @@ class Source(ABC):
         return None
 
     @abstractmethod
+    def give_up(self, start: int) -> None:
+        """Read the message that begins at ``start`` again, or nothing: an interrupt has left it half read."""
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of the source. Buffers made from it live on."""
 
@@ -118,6 +122,9 @@ class BufferSource(Source):
     def memory(self) -> Buffer | None:
         return self._buffer
 
+    def give_up(self, start: int) -> None:
+        self.seek(start)
+
     def close(self) -> None:
         self._bytes = memoryview(b"")
         self._buffer = self._buffer.slice(0, 0)
@@ -137,6 +144,8 @@ class _FileSource(Source):
         missing = nbytes
         while missing > 0:
             part = self._file.read(missing)
+            if part is None:
+                raise self._without_data()
             if not part:
                 break
             parts.append(_bytes_of(part, self._file))
@@ -196,10 +205,28 @@ class _FileSource(Source):
 
     def _fill(self, into: memoryview) -> int:
         if hasattr(self._file, "readinto"):
-            return self._file.readinto(into) or 0
-        part = self._file.read(len(into))
-        into[: len(part)] = part
-        return len(part)
+            count = self._file.readinto(into)
+        else:
+            part = self._file.read(len(into))
+            count = None if part is None else len(part)
+            into[:count] = part or b""
+        if count is None:
+            raise self._without_data()
+        return int(count)
+
+    def _without_data(self) -> UsageError:
+        self.give_up(self.position)
+        return UsageError(
+            "the file does not wait for its data",
+            expected="a blocking file",
+            found="read() returned None",
+            hint="os.set_blocking(file.fileno(), True) makes it one.",
+        )
+
+    def give_up(self, start: int) -> None:  # noqa: ARG002  what lies before is not there any more
+        # What a file has read of a message is lost with the interrupt.
+        self.close()
+        self._file = _GivenUp()
 
     def close(self) -> None:
         if self._owned:
@@ -252,6 +279,19 @@ class _Nothing:
 
     def read(self, _nbytes: int) -> bytes:
         return b""
+
+
+class _GivenUp:
+    """A file that nobody knows the place of."""
+
+    def read(self, _nbytes: int) -> bytes:
+        raise ClosedError(
+            "an earlier read ended inside a message, and where the next one begins is not known",
+            hint="Open the source again.",
+        )
+
+    def close(self) -> None:
+        """There is nothing left to close."""
 
 
 def _open_path(path: str, memory_pool: pa.MemoryPool | None) -> Source:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bowstring.columnar.validation import check_once, checked_choice
-from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
+from bowstring.errors import BowstringError, ClosedError, EndOfStream, InvalidMetadata, Truncated
 from bowstring.ipc.body.decode import END
 from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget, ReadAhead
 from bowstring.ipc.flatbuf.message import Message, MessageKind, decode_message
@@ -205,21 +205,33 @@ class RecordBatchStreamReader(SequentialReader):
 
     def _next_batch(self) -> Batch:
         """Read the next batch by itself, and the dictionaries before it."""
-        decoder = self._decoder
-        while (message := self._next_message()) is not None:
-            source = self._open()
-            if message.kind is MessageKind.RECORD_BATCH:
-                parts = decoder.parts_of_body(message)
-                batch = decoder.batch(message, source.body(message.body_length, parts))
-                self._counts.batches += 1
-                return batch
-            if message.kind is not MessageKind.DICTIONARY_BATCH:
-                raise InvalidMetadata(
-                    "a stream holds record batches and dictionaries only", found=message.kind.name
-                )
-            body = source.body(message.body_length)
-            if decoder.needs_dictionary(message):
-                self._counts.dictionary(decoder.take_dictionary(message, body))
+        decoder, source, counts = self._decoder, self._open(), self._counts
+        start, messages, is_taken = source.position, counts.messages, True
+        try:
+            while (message := self._next_message()) is not None:
+                if message.kind is MessageKind.RECORD_BATCH:
+                    parts = decoder.parts_of_body(message)
+                    batch = decoder.batch(message, source.body(message.body_length, parts))
+                    counts.batches += 1
+                    return batch
+                if message.kind is not MessageKind.DICTIONARY_BATCH:
+                    raise InvalidMetadata(
+                        "a stream holds record batches and dictionaries only", found=message.kind.name
+                    )
+                body = source.body(message.body_length)
+                is_taken = False
+                if decoder.needs_dictionary(message):
+                    counts.dictionary(decoder.take_dictionary(message, body))
+                start, messages, is_taken = source.position, counts.messages, True
+        except BowstringError:
+            raise
+        except BaseException:  # an interrupt, or an error of the file
+            counts.messages = messages
+            if is_taken:
+                source.give_up(start)
+            else:  # a delta that is taken twice would change values
+                self.close()
+            raise
         self._ended = True
         if not self._counts.batches:
             decoder.expect_all_dictionaries_or_none()

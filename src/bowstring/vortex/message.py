@@ -158,6 +158,15 @@ class MessageReader:
             )
         return message, source.body(message.body_size)
 
+    @property
+    def position(self) -> int:
+        """Where the next message begins."""
+        return self._source.position
+
+    def give_up(self, start: int) -> None:
+        """Read the message that begins at ``start`` again, or nothing: an interrupt has left it half read."""
+        self._source.give_up(start)
+
     def close(self) -> None:
         """Let go of the source; bodies that were read live on."""
         self._source.close()

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bowstring.closing import Closing
 from bowstring.columnar.validation import checked_choice
-from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
+from bowstring.errors import BowstringError, ClosedError, EndOfStream, InvalidMetadata, Truncated
 from bowstring.limits import Limits, limits_or_default
 from bowstring.vortex.batch import EncodedBatch
 from bowstring.vortex.dtype import DType, to_schema
@@ -130,15 +130,20 @@ class VortexStream(Closing):
             The stream was closed.
         """
         self._check_open()
-        while not self._ended:
-            assert self._reader is not None
-            found = self._reader.read()
-            if found is None:
-                break
-            message, body = found
-            if message.kind is MessageKind.ARRAY:
-                return EncodedBatch(message, body, self.dtype, self.schema, self._limits, self._validate)
-            self._check_other(message, body)
+        reader = self._reader
+        assert reader is not None
+        start = reader.position
+        try:
+            while not self._ended and (found := reader.read()) is not None:
+                message, body = found
+                if message.kind is MessageKind.ARRAY:
+                    return EncodedBatch(message, body, self.dtype, self.schema, self._limits, self._validate)
+                self._check_other(message, body)
+        except BowstringError:
+            raise
+        except BaseException:  # an interrupt, or an error of the file
+            reader.give_up(start)
+            raise
         self._ended = True
         raise EndOfStream("the stream has no more batches")
 

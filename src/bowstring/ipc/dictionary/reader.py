@@ -232,8 +232,12 @@ class GrowingValues:
         if dictionaries:
             return self._bound(dictionaries)
         if self._deltas or self._batch is None:
-            deltas, self._deltas = self._deltas, []
-            self._batch = self._first = self._joined(deltas)
+            try:
+                whole = self._joined(self._deltas)
+                self._batch, self._first, self._deltas = whole, whole, []
+            except BaseException:
+                self._flat = None  # which has a part of them, maybe
+                raise
         return self._batch
 
     def _bound(self, dictionaries: Mapping[int, Dictionary]) -> Batch:
