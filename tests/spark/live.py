@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import bowstring as bow
 
-__all__ = ["MARKS", "batches_of", "live_session"]
+__all__ = ["MARKS", "batches_of", "live_session", "patient"]
 
 MARKS = [
     pytest.mark.slow,
@@ -21,6 +22,11 @@ MARKS = [
     pytest.mark.filterwarnings(r"ignore:unclosed .*raddr=.*/\.[0-9a-f-]{36}\.sock>:ResourceWarning"),
 ]
 """Of each module whose tests use a live session in this process."""
+
+
+def patient(seconds: float) -> float:
+    """Return a deadline in seconds for a machine as busy as this one is now; `seconds` is that of an idle one."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.spark.live import patient
 from tests.spark.publishing import (
     apart,
     batches,
@@ -28,7 +29,8 @@ from tests.spark.publishing import (
 
 pytestmark = pytest.mark.peers
 
-_SECONDS = 540.0
+# Of a scenario, on an idle machine; the slowest module, with its start, takes a fifth of it.
+_SECONDS = 120.0
 MODULES = {
     "local": local, "data": data, "cluster": cluster, "standalone": standalone, "speculation": speculation,
     "hosts": hosts, "large": large, "daily": daily, "connect": connect, "streams": streams,
@@ -58,7 +60,7 @@ def outcomes(module: str) -> dict[str, str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=_SECONDS,
+        timeout=patient(_SECONDS * (1 + len(MODULES[module].SCENARIOS))),
     )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     found = {line["name"]: line["error"] for line in lines}

@@ -20,7 +20,7 @@ import pytest
 import bowstring as bow
 from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import Unsupported
-from tests.spark.live import MARKS, live_session
+from tests.spark.live import MARKS, live_session, patient
 
 pytestmark = MARKS
 PROGRAMS = Path(__file__).parent / "programs"
@@ -84,7 +84,7 @@ def test_a_schema_chooses_columns(tmp_path: Path) -> None:
         )
         stream = session.readStream.format("bowstring").schema("S string").load(text)
         writing = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "at"))
-        assert writing.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(90)
+        assert writing.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(patient(90))
         assert session.read.parquet(str(tmp_path / "out")).exceptAll(frame.select("S")).count() == 0
         for wrong in ("s int", "nope string"):
             with pytest.raises(Exception, match="another schema"):
@@ -195,7 +195,7 @@ def test_a_stream_takes_each_endpoint_once(tmp_path: Path) -> None:
             .trigger(availableNow=True)
             .start(str(tmp_path / "out"))
         )
-        assert query.awaitTermination(90)
+        assert query.awaitTermination(patient(90))
         return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
 
     with bow.Server() as server:

@@ -74,6 +74,64 @@ def test_a_loader(published: bow.Endpoint, workers: int, shuffle: int) -> None:
         assert sorted(found[:ROWS]) == list(range(ROWS))
 
 
+def values(*columns: str) -> list[tuple[Any, ...]]:
+    """Return rows of an image, a text with nulls, and a number."""
+    rows = [(bytes([n % 251, n // 251]), None if n % 7 == 0 else f"text {n}", n) for n in range(ROWS)]
+    return [
+        tuple(dict(zip(("image", "text", "n"), row, strict=True))[name] for name in columns) for row in rows
+    ]
+
+
+def pixels(images: list[bytes]) -> Any:
+    """Decode some images; it pickles."""
+    return torch.tensor([list(image) for image in images], dtype=torch.uint8)
+
+
+@pytest.fixture(
+    scope="module", params=[pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(2)], ids=str
+)
+def images(request: pytest.FixtureRequest) -> Iterator[bow.Endpoint]:
+    """Return images, texts and numbers as one endpoint, in batches of 300."""
+    image, text, n = zip(*values("image", "text", "n"), strict=True)
+    made = pa.table({"image": pa.array(image, request.param), "text": pa.array(text), "n": pa.array(n)})
+    with bow.Server() as server:
+        yield server.publish("t", pa.Table.from_batches(made.to_batches(max_chunksize=300)))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("shuffle", [0, 500])
+def test_columns_are_decoded_batch_by_batch(images: bow.Endpoint, workers: int, shuffle: int) -> None:
+    """A function gets the values of each batch, nulls as None, beside tensors of the same rows."""
+    dataset = bow.torch.IterableDataset(
+        images,
+        columns=["text", "n", "image"],
+        batch_size=128,
+        shuffle_buffer=shuffle,
+        decode={"image": pixels, "text": tuple},
+    )
+    found = []
+    for batch in DataLoader(
+        dataset, batch_size=None, num_workers=workers, multiprocessing_context="fork" if workers else None
+    ):
+        assert list(batch) == ["text", "n", "image"]
+        assert batch["image"].shape == (len(batch["n"]), 2)
+        found += zip(map(bytes, batch["image"].tolist()), batch["text"], batch["n"].tolist(), strict=True)
+    assert sorted(found, key=lambda row: row[2]) == values("image", "text", "n")
+    if shuffle or not workers:
+        assert (found == values("image", "text", "n")) is not bool(shuffle)
+
+
+def test_what_cannot_be_decoded_is_refused(images: bow.Endpoint) -> None:
+    """Functions for other columns, no functions, and memory of a GPU are refused; text alone names decode=."""
+    for decode in ({"other": list}, {"text": 3}):
+        with pytest.raises(bow.UsageError, match="decode has a function"):
+            bow.torch.IterableDataset(images, columns=["text"], decode=decode)  # type: ignore[arg-type]
+    with pytest.raises(bow.UsageError, match="decode and device='cuda:0'"):
+        bow.torch.IterableDataset(images, columns=["text"], decode={"text": list}, device="cuda:0")
+    with pytest.raises(bow.Unsupported, match="decode="):
+        list(bow.torch.IterableDataset(images, columns=["text"]))
+
+
 def test_epochs_and_seeds(published: bow.Endpoint) -> None:
     """The order depends on the seed and on set_epoch, and on nothing else."""
 

@@ -1,7 +1,10 @@
 """The depot: a small process that owns shared memory, for writers that come and go.
 
-Whoever makes tables in short-lived processes (Spark's Python workers, say) cannot own what others read afterwards.
-They borrow memory from the depot of their host and user, write into it, and hand it back; the depot serves it::
+- ``publish`` copies a table into it under a name, ``get`` returns it in any process, ``drop`` frees it.
+- ``connect`` returns a ``Depot``, whose ``status`` says what it holds; ``Options`` are its budgets.
+
+Processes that end before others read what they made, such as Spark's Python workers, borrow memory from the depot
+of their host and user, write into it, and hand it back; the depot serves it::
 
     with bow.depot.connect() as depot:
         with depot.begin(application="app-1", dataset="app-1/trips", partition=0, attempt=0) as attempt:
@@ -24,9 +27,21 @@ if TYPE_CHECKING:
     from bowstring.depot.client import Depot
     from bowstring.depot.launch import connect
     from bowstring.depot.options import DataSetStatus, DepotStatus, Options
+    from bowstring.depot.publishing import drop, get, publish
     from bowstring.depot.writing import Attempt, Committed
 
-__all__ = ["Attempt", "Committed", "DataSetStatus", "Depot", "DepotStatus", "Options", "connect"]
+__all__ = [
+    "Attempt",
+    "Committed",
+    "DataSetStatus",
+    "Depot",
+    "DepotStatus",
+    "Options",
+    "connect",
+    "drop",
+    "get",
+    "publish",
+]
 
 
 def __dir__() -> list[str]:
@@ -41,6 +56,9 @@ _HOMES = {
     "DepotStatus": "bowstring.depot.options",
     "Options": "bowstring.depot.options",
     "connect": "bowstring.depot.launch",
+    "drop": "bowstring.depot.publishing",
+    "get": "bowstring.depot.publishing",
+    "publish": "bowstring.depot.publishing",
 }
 
 

@@ -344,12 +344,14 @@ def _hold(session: Session, fields: Fields) -> Answer:
         raise UsageError("a process on another host cannot be watched", found=f"watch_pid={pid}")
     if pid is not None and fields.maybe_number("pid_namespace") not in (None, this_process().namespace):
         return _NONE  # here that number is somebody else's, or nobody's
-    if pid is None and session.holder is None:
-        session.holder = Holder()
-    holder = session.holder if pid is None else Holder(pid)
-    assert holder is not None
+    if pid is not None:
+        holder: Holder | None = Holder(pid)
+    elif fields.flag("unattended"):
+        holder = None
+    else:
+        holder = session.holder = session.holder or Holder()
     session.depot.registry.hold(fields.text("application"), seconds, holder)
-    return _NONE
+    return {"watched": pid is not None}, ()
 
 
 def _answer_settle(session: Session, fields: Fields) -> Answer:

@@ -49,12 +49,14 @@ class Registry:
             found.renew()
             return found
 
-    def hold(self, name: str, lease_seconds: float | None, holder: Holder) -> None:
-        """Keep an application for as long as somebody lives, and then for the time of the lease."""
+    def hold(self, name: str, lease_seconds: float | None, holder: Holder | None) -> None:
+        """Keep an application for as long as its holder lives, and then for the time of the lease."""
         with self._lock:
             application = self.application(name)
             if lease_seconds is not None:
                 application.lease_seconds = lease_seconds
+            if holder is None:
+                return
             gone = {each for each in application.holders if not each.alive()}
             # Somebody who says it again is the same one.
             again = {

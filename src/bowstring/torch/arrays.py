@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -34,20 +34,32 @@ def check_type(name: str, type_: pa.DataType, decimals: str | None) -> None:
     elif any(is_one(type_) for is_one in _NUMBERS) and not any(is_one(type_) for is_one in _NO_NUMBERS):
         return
     elif pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_dictionary(type_):
-        hint = "Let Spark make numbers of it, as StringIndexer, dense_rank() or hash() do."
+        hint = "Say decode={name: function}, or let Spark make numbers of it, as StringIndexer or hash() do."
     else:
-        hint = "Leave it out of columns=…, or take its fields as columns."
+        hint = "Say decode={name: function}, leave it out of columns=…, or take its fields as columns."
     raise Unsupported(
         "a column of this type makes no tensor", found=str(type_), where=f"column {name!r}", hint=hint
     )
 
 
-def arrays_of(batch: Batch, columns: Sequence[str], decimals: str | None) -> Arrays:
-    """Return some columns of a batch as arrays of numbers, equally long.
+def arrays_of(
+    batch: Batch, columns: Sequence[str], decimals: str | None, objects: Collection[str] = ()
+) -> Arrays:
+    """Return some columns of a batch as arrays of numbers, equally long; those of `objects` as Python's values.
 
     Times and dates are integers of their unit. Lists must be equally long in a batch and have two dimensions.
     """
-    return {name: _array(name, batch[name], decimals) for name in columns}
+    return {
+        name: _objects(batch[name]) if name in objects else _array(name, batch[name], decimals)
+        for name in columns
+    }
+
+
+def _objects(column: Column) -> Any:
+    found = np.empty(len(column), object)
+    for row, value in enumerate(column.to_arrow().to_pylist()):
+        found[row] = value
+    return found
 
 
 def _array(name: str, column: Column, decimals: str | None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,17 +16,16 @@ from bowstring.client import connect
 from bowstring.client.names import depot_dataset, is_depot
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import UsageError
-from bowstring.torch.arrays import check_type
-from bowstring.torch.batching import Arrays
 from bowstring.torch.reading import Reading
 
 
 class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # torch need not be installed
     """A data set for ``torch.utils.data.DataLoader``: each rank and each of its workers reads its share.
 
-    Each item is a batch: a dict of tensors by the names of the columns. Give the loader ``batch_size=None``, which
-    hands items on as they are. On the host, tensors are views of the memory that the producer wrote where a batch
-    lies within one of the producer's and nothing is shuffled; they may be written, and nobody else sees that.
+    Each item is a batch: a dict by the names of the columns, of tensors and of what `decode` makes. Give the loader
+    ``batch_size=None``, which hands items on as they are. On the host, tensors are views of the memory that the
+    producer wrote where a batch lies within one of the producer's and nothing is shuffled; they may be written, and
+    nobody else sees that.
 
     Booleans, integers and floating-point numbers keep their types. Dates, times and timestamps are integers of
     their unit. Lists that are equally long (Spark's ``array<float>``) are tensors of two dimensions.
@@ -57,6 +56,12 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
         Whether all ranks get equally many batches, as ``DistributedDataParallel`` needs: rows at the end, fewer
         than there are readers, are left out. ``False``: each row comes exactly once in each epoch, over all ranks
         and workers. It needs `batch_size`.
+    decode
+        For columns of any other type, such as binary and text: functions by the names of the columns, in the order
+        in which they are called. Each gets a list of the values of one batch (bytes, text, whatever
+        ``to_pylist()`` gives; ``None`` for a null), and what it returns is the batch's value. It is called in the
+        process that reads, when rows are shuffled and batches have their size; processes that are spawned need
+        functions that pickle. Only for memory of the host.
     decimals
         What decimals become: ``"float64"``, or ``"unscaled"`` for integers of the last digit (64 bits). An error by
         default.
@@ -69,7 +74,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
     UsageError
         An argument is wrong, or a column unknown.
     Unsupported
-        A column makes no tensor: text, structs, or decimals without `decimals`.
+        A column makes no tensor and is not in `decode`: text, structs, or decimals without `decimals`.
 
     Notes
     -----
@@ -85,6 +90,17 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
     ...     batches = [batch["x"].tolist() for batch in DataLoader(dataset, batch_size=None)]
     >>> batches
     [[1.0, 2.0], [3.0]]
+
+    Images and text, by functions of a batch's values:
+
+    >>> import torch
+    >>> with bow.Server() as server:
+    ...     endpoint = server.publish("t", pa.table({"image": [b"ab", b"cd"], "text": ["one", "two"]}))
+    ...     decode = {"image": lambda images: torch.tensor([list(each) for each in images]), "text": list}
+    ...     [batch] = bow.torch.IterableDataset(endpoint, columns=["image", "text"], decode=decode)
+    >>> batch
+    {'image': tensor([[ 97,  98],
+            [ 99, 100]]), 'text': ['one', 'two']}
     """
 
     def __init__(
@@ -99,6 +115,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
         epochs: int = 1,
         drop_last: bool = False,
         even: bool = False,
+        decode: Mapping[str, Callable[[list[Any]], Any]] | None = None,
         decimals: Literal["float64", "unscaled"] | None = None,
         device: Any = None,
     ) -> None:
@@ -118,10 +135,17 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
             )
         shuffle_buffer = _number("shuffle_buffer", shuffle_buffer, 0)
         where = None if device is None else str(device)
-        if shuffle_buffer:
+        self._decode = dict(decode or {})
+        wrong = [
+            name for name, function in self._decode.items() if name not in columns or not callable(function)
+        ]
+        if wrong:
+            raise UsageError("decode has a function for each of some columns", found=repr(wrong[0])[:80])
+        if shuffle_buffer or self._decode:
             if where not in (None, "cpu"):
+                what = "shuffle_buffer" if shuffle_buffer else "decode"
                 raise UsageError(
-                    "rows are shuffled on the host", found=f"shuffle_buffer and device={where!r}"
+                    "rows are shuffled and decoded on the host", found=f"{what} and device={where!r}"
                 )
             where = "cpu"
         found = _found(dataset)
@@ -135,6 +159,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
             even,
             decimals,
             where,
+            frozenset(self._decode),
         )
         self._check_columns(found)
 
@@ -147,7 +172,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
                 raise UsageError(
                     "the data set has no such column", expected=", ".join(schema.names), found=repr(name)
                 )
-            check_type(name, schema.field(name).type, self._reading.decimals)
+        self._reading.check_types(schema)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration begins with: rows are shuffled in another order in each.
@@ -156,7 +181,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
         """
         self._epoch = _number("epoch", epoch, 0)
 
-    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = torch.utils.data.get_worker_info()
         if worker is not None and self._reading.device not in (None, "cpu"):
             raise UsageError(
@@ -168,15 +193,14 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for epoch in range(self._epoch, self._epoch + self._epochs):
             for arrays in self._reading.batches(rank * workers + number, ranks * workers, epoch):
-                yield _tensors(arrays)
+                tensors = {name: _tensor(each) for name, each in arrays.items() if name not in self._decode}
+                decoded = {name: each(list(arrays[name])) for name, each in self._decode.items()}
+                yield {name: (decoded if name in decoded else tensors)[name] for name in arrays}
 
 
-def _tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
+def _tensor(array: Any) -> torch.Tensor:
     # NumPy's arrays can be written here: the stream has private pages, and what is gathered or shuffled is a copy.
-    return {
-        name: torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
-        for name, array in arrays.items()
-    }
+    return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
 
 
 def _of_rank() -> tuple[int, int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from bowstring.client import connect
 from bowstring.dissociated.endpoint import Dataset
@@ -29,6 +30,7 @@ class Reading:
     even: bool = False
     decimals: str | None = None
     device: Any = None
+    decoded: frozenset[str] = frozenset()
 
     def batches(self, index: int, count: int, epoch: int) -> Iterator[Arrays]:
         """Yield the rows of one epoch that one of several readers takes.
@@ -70,7 +72,7 @@ class Reading:
                     low, high = max(part.first - seen, 0), min(part.last - seen, batch.num_rows)
                     seen += batch.num_rows
                     if low < high:
-                        arrays = arrays_of(batch, self.columns, self.decimals)
+                        arrays = arrays_of(batch, self.columns, self.decimals, self.decoded)
                         yield {name: array[low:high] for name, array in arrays.items()}
 
     def _cut_by_producers(self, index: int, count: int, random: np.random.Generator) -> Iterator[Arrays]:
@@ -82,7 +84,7 @@ class Reading:
         with self._connected(order, (index, count) if count > 1 else None) as stream:
             for batch in stream:
                 if batch.num_rows:
-                    yield arrays_of(batch, self.columns, self.decimals)
+                    yield arrays_of(batch, self.columns, self.decimals, self.decoded)
 
     def _connected(self, endpoints: list[int], shard: tuple[int, int] | None) -> Any:
         """Return a stream of some endpoints, in their order; its batches can be written without harm to others."""
@@ -95,6 +97,11 @@ class Reading:
             device=self.device,
             writable=self.device in (None, "cpu"),
         )
-        for name in self.columns:
-            check_type(name, stream.schema.field(name).type, self.decimals)
+        self.check_types(stream.schema)
         return stream
+
+    def check_types(self, schema: pa.Schema) -> None:
+        """Raise `Unsupported` for a column that makes no tensor and is not decoded."""
+        for name in self.columns:
+            if name not in self.decoded:
+                check_type(name, schema.field(name).type, self.decimals)

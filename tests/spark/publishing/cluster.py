@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from tests.spark.live import patient
 from tests.spark.publishing.local import ROWS, SUM, held, numbers, streams, total, wait_for
 
 _SCRIPT = """#!/bin/sh
@@ -122,7 +123,7 @@ def an_executor_that_is_killed(session: Any) -> None:
     thread.start()
     wait_for(lambda: streams("killed") > 0, 60.0)
     os.kill(executors()[0], signal.SIGKILL)
-    thread.join(120.0)
+    thread.join(patient(120.0))
     assert total(results[0]) == (ROWS, SUM)
     wait_for(lambda: streams("killed") == 4)
     results[0].release()  # type: ignore[attr-defined]
@@ -148,7 +149,7 @@ def readers_elsewhere(session: Any) -> None:
         [sys.executable, "-c", program],
         input=pickle.dumps(published),
         capture_output=True,
-        timeout=60,
+        timeout=patient(60.0),
         env={**os.environ, "BOWSTRING_HOST": "another"},
     )
     assert done.stdout.decode().strip() == f"{SUM} tcp: packed", done.stderr.decode()

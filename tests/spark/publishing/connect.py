@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import bowstring as bow
+from tests.spark.live import patient
 from tests.spark.publishing import standalone
 from tests.spark.publishing.daily import a_cell_that_is_run_again
 from tests.spark.publishing.local import ROWS, SUM, held, numbers, streams, total, wait_for
@@ -188,7 +189,11 @@ def a_server_in_the_client(session: Any) -> None:
             depot = str(Path(folder, str(number)))
             environment = {**os.environ, "PYSPARK_PYTHON": command, "BOWSTRING_DEPOT": depot}
             done = subprocess.run(
-                [sys.executable, "-c", LOCAL], env=environment, capture_output=True, text=True, timeout=200
+                [sys.executable, "-c", LOCAL],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=patient(300.0),
             )
             assert done.returncode == 0, done.stderr[-3000:]
             said.append(done.stdout.strip().splitlines()[-1])

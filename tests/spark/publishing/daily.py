@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import bowstring as bow
+from tests.spark.live import patient
 from tests.spark.publishing.local import MIB, held, numbers, streams, wait_for
 from tests.ucx import NO_UCX
 
@@ -354,7 +355,7 @@ def an_ordinary_run_is_quiet(session: Any) -> None:
             env={**kept, "PATH": f"{os.path.dirname(sys.executable)}:{programs}"},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=patient(300.0),
         )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Traceback" not in done.stderr, done.stderr
@@ -391,7 +392,7 @@ def a_limit_of_workers_is_not_the_depot_s(session: Any) -> None:
                 env={**os.environ, "BOWSTRING_DEPOT": folder},
                 capture_output=True,
                 text=True,
-                timeout=200,
+                timeout=patient(300.0),
             )
             assert done.returncode == 0, done.stderr[-3000:]
             [line] = [each for each in done.stdout.splitlines() if each.startswith("Max address space")]
@@ -423,7 +424,7 @@ def a_depot_that_is_reached_by_ucx(session: Any) -> None:
                     env=environment,
                     capture_output=True,
                     text=True,
-                    timeout=200,
+                    timeout=patient(300.0),
                 )
             finally:
                 depot.terminate()
@@ -463,7 +464,7 @@ def workers_without_bowstring(session: Any) -> None:
             env={**os.environ, "PYSPARK_PYTHON": str(python)},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=patient(300.0),
         )
     assert "the Python of Spark's workers has no bowstring" in done.stdout, done.stdout + done.stderr[-3000:]
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bowstring as bow
+from tests.spark.live import patient
 from tests.spark.publishing.local import ROWS, SUM, held, numbers, streams, total, wait_for
 from tests.spark.test_live_types import EVERY
 
@@ -184,7 +185,7 @@ def output_that_is_complete(session: Any) -> None:
                 .trigger(availableNow=True)
                 .start()
             )
-            assert query.awaitTermination(90)
+            assert query.awaitTermination(patient(90))
             found = bow.spark.dataset("counts")
             with bow.connect(found) as stream:
                 table = stream.read_all()
@@ -207,7 +208,7 @@ def queries_with_one_name(session: Any) -> None:
                 .trigger(availableNow=True)
                 .start()
             )
-            assert query.awaitTermination(90)
+            assert query.awaitTermination(patient(90))
             assert total(bow.spark.dataset("both")) == (100 * times, 4950 * times)
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from tests.spark.live import patient
 
 ROWS = 200_000
 SUM = ROWS * (ROWS - 1) // 2
@@ -58,7 +59,7 @@ def streams(name: str) -> int:
 
 def wait_for(wanted: Callable[[], bool], seconds: float = 20.0) -> None:
     """Wait until something is so."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patient(seconds)
     while not wanted():
         assert time.monotonic() < end, held()
         time.sleep(0.05)
@@ -87,7 +88,10 @@ def another_process_reads_it(session: Any) -> None:
         "    print(sum(int(batch['id'].values.sum()) for batch in stream), 'pyspark' in sys.modules)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], input=pickle.dumps(published), capture_output=True, timeout=60
+        [sys.executable, "-c", program],
+        input=pickle.dumps(published),
+        capture_output=True,
+        timeout=patient(60.0),
     )
     assert done.stdout.split() == [str(SUM).encode(), b"False"], done.stderr.decode()
     published.release()
@@ -219,7 +223,7 @@ def a_cancelled_job(session: Any) -> None:
     thread.start()
     wait_for(lambda: streams("cancelled") > 0, 60.0)
     session.sparkContext.cancelJobGroup("cancelled")
-    thread.join(60.0)
+    thread.join(patient(60.0))
     assert errors
     wait_for(lambda: streams("cancelled") == 0 and held().memory_in_use + held().disk_in_use == 0)
 
@@ -312,7 +316,7 @@ def micro_batches(session: Any) -> None:
                 .trigger(availableNow=True)
                 .start()
             )
-            assert query.awaitTermination(90)
+            assert query.awaitTermination(patient(90))
             assert query.exception() is None
 
         add(0)

@@ -15,6 +15,7 @@ from typing import Any
 
 import bowstring as bow
 from bowstring.spark.java import find_java
+from tests.spark.live import patient
 from tests.spark.publishing.cluster import addresses, an_executor_that_is_killed, discovery, readers_elsewhere
 from tests.spark.publishing.local import ROWS, SUM, numbers, total
 
@@ -140,7 +141,7 @@ def _free_port(host: str) -> int:
 
 
 def _wait_for_port(host: str, port: int) -> None:
-    end = time.monotonic() + _SECONDS
+    end = time.monotonic() + patient(_SECONDS)
     while time.monotonic() < end:
         with socket.socket() as probe:
             if probe.connect_ex((host, port)) == 0:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import bowstring as bow
+from tests.spark.live import patient
 from tests.spark.publishing.local import wait_for
 
 REPLACED = "it was replaced.*onReplace"
@@ -59,7 +60,7 @@ class Query:
         before = len(self.rows())
         query = self.start(availableNow=True)
         try:
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(patient(120))
         finally:
             query.stop()
         return self.rows()[before:]
@@ -146,7 +147,7 @@ def each_complete_batch(session: Any) -> None:
             arriving = session.readStream.schema("id bigint").parquet(str(source)).groupBy("id").count()
             writing = arriving.writeStream.format("bowstring").option("name", "totals").outputMode("complete")
             done = writing.option("checkpointLocation", f"{folder}/at").trigger(availableNow=True).start()
-            assert done.awaitTermination(120)
+            assert done.awaitTermination(patient(120))
             assert query.look() == list(range(10, 10 * count + 10))
 
 
