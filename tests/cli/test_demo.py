@@ -9,16 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.cli import main
-from bowstring.demo.flights import report as expected_report
-from bowstring.demo.reader import report
-from bowstring.testing import fake_device
+from bowstring.demo.flights import report
 
 NULLS = {
     "dep_time": 8255,
@@ -29,13 +24,9 @@ NULLS = {
     "tailnum": 2512,
 }
 
-flight = st.tuples(
-    st.sampled_from(["UA", "WN", None]), st.none() | st.integers(0, 2400), st.none() | st.integers(-60, 2000)
-)
-
 
 def table_of(flights: list[tuple[Any, ...]]) -> pa.Table:
-    carriers, times, delays = zip(*flights, strict=True) if flights else ((), (), ())
+    carriers, times, delays = zip(*flights, strict=True)
     return pa.table(
         {
             "carrier": pa.array(carriers, pa.string()).dictionary_encode(),
@@ -43,16 +34,6 @@ def table_of(flights: list[tuple[Any, ...]]) -> pa.Table:
             "dep_delay": pa.array(delays, pa.int64()),
         }
     )
-
-
-@given(st.lists(flight, max_size=40), st.integers(0, 10))
-def test_the_report_is_what_pyarrow_computes(flights: list[tuple[Any, ...]], start: int) -> None:
-    """Counts and sums from views respect nulls, slices and dictionaries, as pyarrow's do."""
-    table = table_of(flights).slice(start)
-    lines = report(bow.Batch.from_arrow(batch) for batch in table.to_batches())
-    known = table.filter(pc.is_valid(table["carrier"]))
-    expected = expected_report(known.unify_dictionaries()).to_pylist()
-    assert [{**row, "delay_minutes": row["delay_minutes"] or 0} for row in expected] == lines
 
 
 def test_without_the_data(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +68,7 @@ def test_the_whole_demo(transport: str, needs_data: None, start: Any) -> None:
     assert sum(each["flights"] - each["departed"] for each in facts["carriers"]) == NULLS["dep_time"]
     assert facts["device"] == "cpu"
     assert facts["path"] == {"unix": "unix: mapped", "tcp": "tcp: packed"}[transport]
-    assert facts["seconds"]["views"]["median"] > 0
+    assert facts["seconds"]["views"][0] > 0
     assert not os.path.exists(f"/proc/{facts['process_a']['pid']}")
 
 
@@ -114,7 +95,7 @@ def test_a_report_that_differs_is_no_success(needs_data: None, start: Any) -> No
         table = table_of([("UA", 5, 1)])
         uri = str(server.publish("flights", table))
         server.publish("airlines", pa.table({"carrier": ["UA"], "name": ["United"]}))
-        wrong = expected_report(table).set_column(1, "flights", pa.array([2]))
+        wrong = report(table).set_column(1, "flights", pa.array([2]))
         server.publish("expected", wrong)
         code, out, _ = start("demo", "--read", uri, "--rounds", "1").end()
     assert code == 1
@@ -152,9 +133,3 @@ def wait_for(ready: Any) -> None:
     while not ready():
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-def test_the_report_on_a_device() -> None:
-    """The report uses nothing that only the host has: it runs on the fake device."""
-    batch = bow.Batch.from_arrow(table_of([("UA", 5, 2), ("WN", None, None), ("UA", 6, 4)]))
-    assert report([batch.to_device(fake_device())]) == report([batch])

@@ -10,9 +10,10 @@ import pytest
 from bowstring.cli import doctor, main
 from bowstring.cli.doctor import paths
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.gpus import Look
+from bowstring.cli.doctor.gpus import Seen, look_at_gpus
+from bowstring.cli.doctor.paths import default_path, try_paths
 from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
-from bowstring.cli.doctor.trials import CONSUMER, PRODUCER, REAL, Outcome, Programs, Trial
+from bowstring.cli.doctor.trials import CONSUMER, PRODUCER, REAL, Outcome, Programs
 from tests.ucx import NO_UCX
 
 # Looks for GPUs, and sees that there is no driver.
@@ -100,13 +101,13 @@ def test_doctor_names_what_is_in_the_way(
     assert "The default path (unix: mapped) does NOT work here" in said
 
 
-def test_bytes_that_are_sent_instead() -> None:
-    """A road that works, but not as it should, is in the way of itself, and says which road was taken."""
+def test_bytes_that_are_sent_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path that works, but not as it should, is in the way of itself, and says which path was taken."""
+    outcome = Outcome(first_view=0.1, path="unix: packed", took="unix: packed: no")
+    monkeypatch.setattr(paths, "run_trials", lambda _device, trials, *_rest: [outcome] * len(trials))
     checks = [Check("sealed memfd", State.BROKEN, "forbidden", "allow it")]
-    trial = Trial("unix: mapped", "unix")
-    causes = paths._causes({each.name: each for each in checks}, ["sealed memfd"])
-    found = paths._path(trial, "", Outcome(first_view=0.1, path="unix: packed", why="no"), causes)
-    assert [each.what for each in found.in_the_way] == [
+    mapped = default_path(try_paths(checks, Seen(()), REAL))
+    assert [obstacle.what for obstacle in mapped.in_the_way] == [
         "the bytes came otherwise: unix: packed: no",
         "sealed memfd: forbidden",
     ]
@@ -129,14 +130,14 @@ def test_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("import os; os.abort()", "crashed with signal 6 (SIGABRT)"),
         ("import time; time.sleep(600)", "did not answer within 1 s"),
-        ("print('[]', flush=True)", "talks nonsense"),
-        ('print(\'{"state": "ok"}\', flush=True)', "talks nonsense"),
+        ("print('[]', flush=True)", "printed nonsense"),
+        ('print(\'{"state": "ok"}\', flush=True)', "printed nonsense"),
     ],
 )
 def test_a_driver_that_crashes_or_hangs(code: str, said: str) -> None:
     """A driver that takes its process down, or never answers, is broken, and nothing is known of GPUs."""
-    with Look.begin(code) as look:
-        seen = look.end(1.0 if "within" in said else 30.0)
+    with look_at_gpus(code) as what_was_seen:
+        seen = what_was_seen(1.0 if "within" in said else 30.0)
     assert (seen.checks[0].name, seen.checks[0].state) == ("CUDA driver", State.BROKEN)
     assert said in seen.checks[0].detail
     assert (seen.devices, seen.topology) == ((), None)

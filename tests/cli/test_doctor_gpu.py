@@ -9,7 +9,7 @@ import pytest
 from bowstring.cli import doctor, main
 from bowstring.cli.doctor import paths
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.gpus import Seen, _described
+from bowstring.cli.doctor.gpus import VISIBLE, Seen, describe
 from bowstring.cli.doctor.packages import BINDINGS, CUPY
 from bowstring.cli.doctor.paths import Path, try_paths
 from bowstring.cli.doctor.topology import Topology
@@ -44,7 +44,8 @@ def test_every_road_of_a_device() -> None:
 def test_what_was_asked_in_place_and_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory in place was asked for, and a copy came, the path does not work, and the stream says why."""
     outcomes(
-        monkeypatch, Outcome(first_view=0.1, path="unix: mapped", why="x; copied were 8 bytes", copied="y")
+        monkeypatch,
+        Outcome(first_view=0.1, path="unix: mapped", took="unix: mapped: x; copied were 8 bytes; y"),
     )
     found = by_name(try_paths(READY, Seen((), ("cuda:0", "cuda:1"), None), REAL))
     [obstacle] = found["cuda:0: in place"].in_the_way
@@ -79,7 +80,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch, found: Outcome) -> None:
 @pytest.mark.parametrize("check", ["CUDA driver", CUPY, BINDINGS])
 def test_no_road_without_its_software(monkeypatch: pytest.MonkeyPatch, check: str) -> None:
     """What is missing for a GPU is in the way of its roads, with what installs it, and nothing is tried."""
-    outcomes(monkeypatch, Outcome(first_view=0.1, path="unix: mapped", why="x"))
+    outcomes(monkeypatch, Outcome(first_view=0.1, path="unix: mapped", took="unix: mapped: x"))
     checks = [each for each in READY if each.name != check] + [Check(check, State.ABSENT, "gone", "get it")]
     found = by_name(try_paths(checks, Seen((), ("cuda:0",), None), REAL))
     for name in ("unix: mapped CUDA memory", "unix: CUDA memory in place", "GPU to GPU"):
@@ -89,9 +90,9 @@ def test_no_road_without_its_software(monkeypatch: pytest.MonkeyPatch, check: st
 
 def test_no_visible_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a variable hides every GPU, it is what is in the way."""
-    outcomes(monkeypatch, Outcome(first_view=0.1, path="unix: mapped", why="x"))
-    topology = topology_read(two_linked(), {"CUDA_VISIBLE_DEVICES": ""})
-    checks = [*READY, *_described(topology)]
+    outcomes(monkeypatch, Outcome(first_view=0.1, path="unix: mapped", took="unix: mapped: x"))
+    topology = topology_read(two_linked(), "", [])
+    checks = [*READY, *describe(topology)]
     [hidden] = by_name(try_paths(checks, Seen((), (), topology), REAL))["GPU to GPU"].in_the_way
     assert "CUDA_VISIBLE_DEVICES: ''; 0 of 2 devices are visible" in hidden.what
     assert hidden.hint is not None
@@ -116,21 +117,21 @@ def causes(monkeypatch: pytest.MonkeyPatch, topology: Topology, *more: Check) ->
 
 def test_gpus_without_peer_access(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the chipset forbids peer access, it is in the way between two GPUs, not within one."""
-    found = causes(monkeypatch, topology_read(NoPeers(gpu(0), gpu(1)), {}))
+    found = causes(monkeypatch, topology_read(NoPeers(gpu(0), gpu(1))))
     assert "peer access of GPU 0 and GPU 1: chipset not supported" in found["cuda:0 → cuda:1"]
     assert "peer access" not in found["cuda:0: mapped"]
 
 
 def test_numbers_are_matched_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA's numbers are those that CUDA_VISIBLE_DEVICES makes, NVML's are the machine's."""
+    """CUDA numbers the devices that a process sees, NVML those of the machine."""
     nvml = NoPeers(gpu(0), gpu(1), gpu(2))
-    found = causes(monkeypatch, topology_read(nvml, {"CUDA_VISIBLE_DEVICES": "2,1"}))
+    found = causes(monkeypatch, topology_read(nvml, "2,1", [nvml.gpus[2]["uuid"], nvml.gpus[1]["uuid"]]))
     assert "peer access of GPU 2 and GPU 1" in found["cuda:0 → cuda:1"]
 
 
 def test_divided_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a MIG instance, handles in place meet the boundary of GPU instances."""
-    found = causes(monkeypatch, topology_read(divided(), {}))
+    found = causes(monkeypatch, topology_read(divided()))
     assert "GPU 0 is divided (MIG)" in found["cuda:0: in place"]
     assert "divided" not in found["cuda:0: mapped"]
 
@@ -139,44 +140,38 @@ def test_settings_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits and namespaces that were found before are named where a road fails."""
     address = Check("address space", State.ABSENT, "1 GiB", "ulimit -v unlimited")
     pids = Check("pid namespace", State.ABSENT, "its own", "--pid")
-    found = causes(monkeypatch, topology_read(two_linked(), {}), address, pids)
+    found = causes(monkeypatch, topology_read(two_linked()), address, pids)
     assert "address space: 1 GiB" in found["cuda:0: mapped"]
     assert "pid namespace" not in found["cuda:0: mapped"]
     assert "pid namespace: its own" in found["cuda:0: in place"]
 
 
 @pytest.mark.parametrize(
-    ("machine", "environment", "name", "state", "said"),
+    ("machine", "value", "shown", "name", "state", "detail"),
     [
-        (two_linked(), {}, "CUDA_VISIBLE_DEVICES", State.OK, "not set; 2 of 2"),
-        (two_linked(), {"CUDA_VISIBLE_DEVICES": "1"}, "CUDA_VISIBLE_DEVICES", State.ABSENT, "1 of 2"),
-        (
-            two_linked(),
-            {"CUDA_VISIBLE_DEVICES": "4"},
-            "CUDA_VISIBLE_DEVICES",
-            State.BROKEN,
-            "there is no GPU 4",
-        ),
-        (divided(), {}, "GPU 0", State.OK, "MIG, 2 instances"),
-        (FakeNvml(gpu(0, mig=True)), {}, "GPU 0", State.ABSENT, "MIG, 0 instances"),
-        (FakeNvml(gpu(0, lost=True)), {}, "NVML", State.OK, "0 GPUs"),
+        (two_linked(), None, None, VISIBLE, State.OK, "not set; 2 of 2"),
+        (two_linked(), "1", [gpu(1)["uuid"]], VISIBLE, State.ABSENT, "'1'; 1 of 2"),
+        (two_linked(), "4", [], VISIBLE, State.ABSENT, "'4'; 0 of 2"),
+        (divided(), None, None, "GPU 0", State.OK, "MIG, 2 instances"),
+        (FakeNvml(gpu(0, mig=True)), None, [], "GPU 0", State.ABSENT, "MIG, 0 instances"),
+        (FakeNvml(gpu(0, lost=True)), None, [], "NVML", State.OK, "0 GPUs"),
     ],
 )
-def test_what_is_said_of_gpus(
-    machine: FakeNvml, environment: dict[str, str], name: str, state: State, said: str
+def test_each_gpu_and_what_is_visible_is_a_line(
+    machine: FakeNvml, value: str | None, shown: list[str] | None, name: str, state: State, detail: str
 ) -> None:
     """Each GPU, and what this process may use, is one line; what keeps it from being used has a hint."""
-    found = {check.name: check for check in _described(topology_read(machine, environment))}[name]
-    assert (found.state, said in found.detail) == (state, True), found
+    found = {check.name: check for check in describe(topology_read(machine, value, shown))}[name]
+    assert (found.state, detail in found.detail) == (state, True), found
     assert found.hint or found.state is State.OK
 
 
 def test_modes_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that only one process may use, or whose memory fails, has a hint."""
-    whole = topology_read(two_linked(), {})
+    whole = topology_read(two_linked())
     first = dataclasses.replace(whole.gpus[0], compute_mode="exclusive process")
     second = dataclasses.replace(whole.gpus[1], ecc_errors=3)
-    checks = {each.name: each for each in _described(dataclasses.replace(whole, gpus=(first, second)))}
+    checks = {each.name: each for each in describe(dataclasses.replace(whole, gpus=(first, second)))}
     assert checks["GPU 0"].hint == "nvidia-smi -i 0 -c DEFAULT, so that two processes may use it"
     assert "3 ECC errors" in checks["GPU 1"].detail
 
@@ -189,7 +184,7 @@ from bowstring.cli.doctor.gpus import say_what_is_there
 from tests.memory.fake_nvml import {machine}, topology_read
 _, say = be_a_child()
 driver = Check("", State.OK, "CUDA 13.0: Fake 0; Fake 1")
-say_what_is_there(say, driver, {devices}, topology_read({machine}(), {{}}))
+say_what_is_there(say, driver, {devices}, topology_read({machine}()))
 """
 
 
@@ -197,7 +192,7 @@ say_what_is_there(say, driver, {devices}, topology_read({machine}(), {{}}))
 def test_a_whole_report(
     machine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The report of a machine with GPUs has them, the roads between them, and fits into 100 columns."""
+    """The report of a machine with GPUs has them, where their links are shown, and fits into 100 columns."""
     monkeypatch.setattr("bowstring.cli.doctor.find_gpu_software", lambda _cuda: READY[:2])
     look = LOOK.format(machine=machine, devices=[])
     monkeypatch.setattr(doctor, "LOOK", look)
@@ -205,10 +200,10 @@ def test_a_whole_report(
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100, max(lines, key=len)
     assert any("NVIDIA H200" in line and "GPU-00000000-1111" in line for line in lines)
-    links = "2 NVLinks" if machine == "two_linked" else "no NVLink"
-    assert any(
-        line.startswith("    0 ← 1") and links in line and "across NUMA nodes" in line for line in lines
-    )
+    assert "500.0 MiB of 141.0 GiB in use" in " ".join(" ".join(lines).split())
+    assert "Links between the GPUs: nvidia-smi topo -m" in lines
+    refused = any("nvmlDeviceGetMigMode: NVMLError_NotSupported" in line for line in lines)
+    assert refused == (machine == "two_linked")
 
 
 def test_a_report_for_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

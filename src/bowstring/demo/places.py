@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 import bowstring as bow
 from bowstring import variant
-from bowstring.demo.reader import moved
+from bowstring.demo.flights import moved
 
 
 class Fact(NamedTuple):
@@ -47,7 +47,7 @@ class Consumer:
     def __init__(self, device: str | None = None) -> None:
         self._device = device
         self._batches: list[bow.Batch] = []
-        self._found: list[pa.RecordBatch] = []
+        self._typed: list[pa.RecordBatch] = []
         self._server: bow.Server | None = None
 
     def warm(self) -> None:
@@ -77,55 +77,41 @@ class Consumer:
         began = time.perf_counter()
         extracted = [extract(batch["place"]) for batch in self._batches]
         seconds = time.perf_counter() - began
-        for batch, found in zip(self._batches, extracted, strict=True):
-            beside = batch.select(["country", "km"]).to_device("cpu").to_arrow()
-            columns = [*found.columns, *beside.columns]
-            self._found.append(pa.RecordBatch.from_arrays(columns, [*FACTS, "country", "km"]))
+        for batch, columns in zip(self._batches, extracted, strict=True):
+            country = batch.select(["country"]).to_device("cpu").to_arrow()["country"]
+            self._typed.append(columns.append_column("country", country))
         return seconds
 
     def report(self) -> list[dict[str, Any]]:
         """Return the lines of :func:`countries`."""
-        return countries(pa.Table.from_batches(self._found))
+        return countries(pa.Table.from_batches(self._typed))
 
     def offer(self) -> str:
         """Publish the typed columns; return the URI."""
         self._server = bow.Server("unix:")
-        return str(self._server.publish("typed", pa.Table.from_batches(self._found).select(list(FACTS))))
+        return str(self._server.publish("typed", pa.Table.from_batches(self._typed).select(list(FACTS))))
 
     def close(self) -> None:
         """Release the data and end the server."""
         self._batches.clear()
-        self._found.clear()
+        self._typed.clear()
         if self._server is not None:
             self._server.close()
 
 
 def countries(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a line for each country, those with the most people first.
-
-    ``near`` counts the people with an airport near by that has flights from New York.
-    """
-    people = pc.fill_null(table["population"], 0)
-    places = pa.table(
-        {
-            "country": pc.fill_null(table["country"].cast(pa.string()), "?"),
-            "largest": table["name"],
-            "people": people,
-            "near": pc.if_else(pc.is_valid(table["km"]), people, 0),
-            "names": pc.fill_null(pc.list_value_length(table["names"]), 0),
-        }
-    ).sort_by([("people", "descending"), ("largest", "ascending")])
-    by_country = places.group_by("country", use_threads=False)
-    heads = {
-        "places": ("largest", "count"),
-        "people": ("people", "sum"),
-        "largest": ("largest", "first"),
-        "largest_people": ("people", "max"),
-        "names": ("names", "sum"),
-        "near": ("near", "sum"),
-    }
-    summed = by_country.aggregate(list(heads.values())).rename_columns(["country", *heads])
+    """Return places, people and spellings of their names for each country, those with the most people first."""
+    country = table["country"].cast(pa.string())
+    names = pc.list_value_length(table["names"])
+    places = pa.table({"country": country, "people": table["population"], "names": names})
+    sums = [("people", "count", pc.CountOptions(mode="all")), ("people", "sum"), ("names", "sum")]
+    summed = (
+        places.group_by("country").aggregate(sums).rename_columns(["country", "places", "people", "names"])
+    )
     lines: list[dict[str, Any]] = summed.sort_by(
         [("people", "descending"), ("country", "ascending")]
     ).to_pylist()
-    return lines
+    return [
+        {name: value or 0 if name != "country" else value or "?" for name, value in line.items()}
+        for line in lines
+    ]

@@ -11,24 +11,25 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring import __version__
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.environment import find_gpu_files, find_limits, find_namespaces
-from bowstring.cli.doctor.gpus import LOOK, Look, Seen
+from bowstring.cli.doctor.gpus import LOOK, look_at_gpus
 from bowstring.cli.doctor.packages import find_gpu_software, find_packages
 from bowstring.cli.doctor.paths import Path, default_path, try_paths
 from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
-from bowstring.cli.doctor.topology import Gpu, Topology
+from bowstring.cli.doctor.topology import Topology
 from bowstring.cli.doctor.trials import REAL
-from bowstring.cli.terminal import clipped, duration, shown, size
+from bowstring.cli.terminal import duration, shown
 
 if TYPE_CHECKING:
     import argparse
-
-__all__ = ["VERSION", "Report", "as_json", "examine", "print_json", "print_text", "run"]
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Try everything once; 0 where the default path works."""
     report = examine()
-    (print_json if arguments.json else print_text)(report)
+    if arguments.json:
+        print(json.dumps(as_json(report)))
+    else:
+        print_text(report)
     return 0 if report.default.works else 1
 
 
@@ -52,7 +53,7 @@ class Report:
 
 def examine() -> Report:
     """Look at everything, and try every path."""
-    with Look.begin(LOOK) as look:
+    with look_at_gpus(LOOK) as what_was_seen:
         groups = {
             "Packages": find_packages(),
             "Namespaces": find_namespaces(),
@@ -60,7 +61,7 @@ def examine() -> Report:
             "Shared memory": try_shared_memory(),
             "Connections": try_connections(),
         }
-        seen: Seen = look.end(_LOOK_SECONDS)
+        seen = what_was_seen(_LOOK_SECONDS)
     cuda = None if seen.topology is None else seen.topology.cuda
     groups["GPUs"] = [*seen.checks, *find_gpu_files(), *find_gpu_software(cuda)]
     checks = [check for group in groups.values() for check in group]
@@ -75,18 +76,18 @@ def print_text(report: Report) -> None:
     """Print the report; the last line says whether the default path works."""
     for title, checks in report.groups.items():
         _print_lines(title, _checks(checks))
-    if report.topology is not None and report.topology.gpus:
-        _print_lines("GPUs of this machine, as NVML numbers them", _gpus(report.topology.gpus))
-        _print_lines("Between them (reads; links; what they share)", _matrix(report.topology))
-        _print_lines("Not told by NVML", (f"  {each}" for each in report.topology.untold))
+    if report.topology is not None:
+        if len(report.topology.gpus) > 1:
+            print("Links between the GPUs: nvidia-smi topo -m\n")
+        _print_lines("Unknown to NVML", (f"  {refusal}" for refusal in report.topology.untold))
     _print_lines("Paths (tried between two processes; time from connect to the first view)", _paths(report))
     print("\n".join(textwrap.wrap(_verdict(report.default), _WIDTH)))
 
 
 def _print_lines(title: str, lines: Iterator[str]) -> None:
-    found = list(lines)
-    if found:
-        print(title, *(shown(line) for line in found), "", sep="\n")
+    below = [shown(line) for line in lines]
+    if below:
+        print(title, *below, "", sep="\n")
 
 
 def _verdict(default: Path) -> str:
@@ -114,7 +115,7 @@ def _checks(checks: Sequence[Check]) -> Iterator[str]:
 
 def _paths(report: Report) -> Iterator[str]:
     width = max(len(path.name) for path in report.paths)
-    said = {check.hint for checks in report.groups.values() for check in checks}
+    hints = {check.hint for checks in report.groups.values() for check in checks}
     for path in report.paths:
         mark = _MARKS[State.OK if path.works else State.ABSENT]
         took = "" if path.first_view is None else f"{duration(path.first_view)}; "
@@ -123,40 +124,11 @@ def _paths(report: Report) -> Iterator[str]:
             yield from _hanging(f"    {' ' * width}  ", path.took)
         for obstacle in path.in_the_way:
             yield from _hanging(f"    {' ' * width}  → in the way: ", obstacle.what)
-            if obstacle.hint and obstacle.hint not in said:  # those of checks stand with them
+            if obstacle.hint and obstacle.hint not in hints:  # those of checks stand with them
                 yield from _hanging(f"    {' ' * width}    ", obstacle.hint)
 
 
-def _gpus(gpus: Sequence[Gpu]) -> Iterator[str]:
-    for gpu in gpus:
-        name = clipped(gpu.name or "?", 28)
-        yield f"  {gpu.index:<3} {name:<28} {gpu.uuid or 'UUID not told':<42} {gpu.bus_id or ''}".rstrip()
-        if gpu.memory_total is None or gpu.memory_used is None:
-            memory = "memory not told"
-        else:
-            memory = f"{size(gpu.memory_used)} of {size(gpu.memory_total)} in use"
-        persistence = {None: "not told", True: "on", False: "off"}[gpu.persistence]
-        links = f"{len(gpu.links)} NVLinks" if gpu.links else "no NVLink"
-        yield f"      {memory}, persistence {persistence}, {links}"
-        for each in gpu.mig_instances:
-            where = f"GPU instance {each.gpu_instance}, compute instance {each.compute_instance}"
-            yield f"      {each.uuid or 'UUID not told'}  {where}"
-
-
-def _matrix(topology: Topology) -> Iterator[str]:
-    for gpu in topology.gpus:
-        for other in topology.gpus:
-            pair = topology.pair(gpu.index, other.index)
-            if pair is None:
-                continue
-            links = "no NVLink" if pair.nvlink not in ("ok", None) else f"{pair.links or '?'} NVLinks"
-            if pair.nvlink is None:
-                links = "NVLink not told"
-            parts = (pair.read or "not told", links, pair.ancestor or "not told")
-            yield from _hanging(f"  {gpu.index:>3} ← {other.index:<3} ", "; ".join(parts))
-
-
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -173,8 +145,3 @@ def as_json(report: Report) -> dict[str, Any]:
         "topology": None if report.topology is None else dataclasses.asdict(report.topology),
         "paths": [{**dataclasses.asdict(path), "works": path.works} for path in report.paths],
     }
-
-
-def print_json(report: Report) -> None:
-    """Print the report in one line."""
-    print(json.dumps(as_json(report)))

@@ -26,10 +26,9 @@ class Check:
     hint: str | None = None  # which setting to change if it failed
 
 
-def attempt(name: str, try_it: Callable[[], str], hint: str, *, needed: bool = True) -> Check:
+def attempt(name: str, try_it: Callable[[], str], hint: str) -> Check:
     """Try something; whatever it raises is the detail of the check."""
     try:
         return Check(name, State.OK, try_it(), hint)
     except Exception as error:  # noqa: BLE001  whatever is wrong with this machine is what is wanted
-        state = State.BROKEN if needed else State.ABSENT
-        return Check(name, state, f"{type(error).__name__}: {' '.join(str(error).split())}", hint)
+        return Check(name, State.BROKEN, f"{type(error).__name__}: {' '.join(str(error).split())}", hint)

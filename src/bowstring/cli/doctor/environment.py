@@ -1,10 +1,11 @@
-"""The surroundings of this process: namespaces, container, limits, and what the kernel shows of GPUs."""
+"""The surroundings of this process: namespaces, limits, and what the kernel shows of GPUs."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.terminal import number, size
 from bowstring.memory import default_budget
 
-# Where `/proc`, `/sys` and `/dev` are, and the files of container engines.
+# Where `/proc`, `/sys` and `/dev` are.
 _ROOT: Final = Path("/")
 _ENOUGH_FILES: Final = 256
 _ENOUGH_SHARED: Final = 1 << 30
@@ -26,17 +27,26 @@ def find_limits() -> list[Check]:
         _control_group(),
         _shared_folder(),
         _open_files(),
-        _locked(),
-        _address_space(),
+        _bytes_limited(
+            "locked memory",
+            resource.RLIMIT_MEMLOCK,
+            "of concern to RDMA alone",
+            "ulimit -l unlimited; docker run --ulimit memlock=-1",
+        ),
+        _bytes_limited(
+            "address space",
+            resource.RLIMIT_AS,
+            "CUDA reserves more than that, and cannot start",
+            "ulimit -v unlimited; in Spark, leave spark.executor.pyspark.memory unset, which sets this limit",
+        ),
         _huge_pages(),
     ]
 
 
 def _control_group() -> Check:
-    found = _group_limit()
-    if found is None:
-        return Check("control group", State.OK, "no limit of memory")
-    return Check("control group", State.OK, f"at most {size(found)} of memory; shared pages count, too")
+    limit = _group_limit()
+    detail = "no limit of memory" if limit is None else f"at most {size(limit)} of memory; shared pages count"
+    return Check("control group", State.OK, detail)
 
 
 def _group_limit() -> int | None:
@@ -55,73 +65,50 @@ def _group_limit() -> int | None:
     return min(limits, default=None)
 
 
-def _limits_above(folder: Path, path: str, name: str) -> list[int]:
-    """Return the limits of a group and of those that it lies in."""
-    found: list[int] = []
+def _limits_above(folder: Path, path: str, name: str) -> Iterator[int]:
+    """Yield the limits of a group and of those that it lies in."""
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for count in range(len(parts) + 1):
         with contextlib.suppress(OSError, ValueError):
             limit = int(folder.joinpath(*parts[:count], name).read_text())
             if limit < _UNLIMITED_GROUP:
-                found.append(limit)
-    return found
+                yield limit
 
 
 def _shared_folder() -> Check:
-    hint = "docker run --shm-size 8g. Bowstring's memory is no file there, but that of other libraries is."
+    hint = "docker run --shm-size 8g. Other libraries have files there; Bowstring's memory does not need it."
     name, folder = "shared memory files", _ROOT.joinpath("dev", "shm")
     try:
-        found = os.statvfs(folder)
+        status = os.statvfs(folder)
     except OSError as error:
         return Check(name, State.ABSENT, f"{folder} cannot be used: {error.strerror}", hint)
-    total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+    total, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
     state = State.OK if total >= _ENOUGH_SHARED else State.ABSENT
     return Check(name, state, f"{folder}: {size(free)} of {size(total)} are free", hint)
 
 
-def _limit(which: int) -> tuple[int | None, str]:
-    """Return a limit, and how it and the most that it can be raised to are written."""
-    soft, hard = resource.getrlimit(which)
-    texts = ["no limit" if each == resource.RLIM_INFINITY else number(each) for each in (soft, hard)]
-    return None if soft == resource.RLIM_INFINITY else soft, f"{texts[0]} (at most {texts[1]})"
-
-
 def _open_files() -> Check:
-    soft, text = _limit(resource.RLIMIT_NOFILE)
-    low = soft is not None and soft < _ENOUGH_FILES
-    seen = f"{text}; each region and connection takes one"
-    return Check("open files", State.BROKEN if low else State.OK, seen, f"ulimit -n {_ENOUGH_FILES * 4}")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    low = soft != resource.RLIM_INFINITY and soft < _ENOUGH_FILES
+    most = "no limit" if hard == resource.RLIM_INFINITY else number(hard)
+    limit = "no limit" if soft == resource.RLIM_INFINITY else f"{number(soft)} (at most {most})"
+    detail = f"{limit}; each region and connection takes one"
+    return Check("open files", State.BROKEN if low else State.OK, detail, f"ulimit -n {_ENOUGH_FILES * 4}")
 
 
-def _locked() -> Check:
-    soft, text = _limit(resource.RLIMIT_MEMLOCK)
-    if soft is None:
-        return Check("locked memory", State.OK, "no limit")
-    return Check(
-        "locked memory",
-        State.ABSENT,
-        f"{text} bytes; of concern to RDMA alone",
-        "ulimit -l unlimited; docker run --ulimit memlock=-1",
-    )
-
-
-def _address_space() -> Check:
-    soft, text = _limit(resource.RLIMIT_AS)
-    if soft is None:
-        return Check("address space", State.OK, "no limit")
-    return Check(
-        "address space",
-        State.ABSENT,
-        f"{text} bytes; CUDA reserves more than that, and cannot start",
-        "ulimit -v unlimited; in Spark, leave spark.executor.pyspark.memory unset, which sets this limit",
-    )
+def _bytes_limited(name: str, which: int, what: str, hint: str) -> Check:
+    """Return a check of a limit that something beside Bowstring may exceed."""
+    soft, _ = resource.getrlimit(which)
+    if soft == resource.RLIM_INFINITY:
+        return Check(name, State.OK, "no limit")
+    return Check(name, State.ABSENT, f"{size(soft)}; {what}", hint)
 
 
 def _huge_pages() -> Check:
     try:
         text = (_ROOT / "sys/kernel/mm/transparent_hugepage/shmem_enabled").read_text()
     except OSError:
-        return Check("huge pages", State.ABSENT, "not told")
+        return Check("huge pages", State.ABSENT, "unknown")
     chosen = text.partition("[")[2].partition("]")[0]
     on = chosen in ("always", "within_size", "force")
     return Check(
@@ -142,66 +129,29 @@ _HINTS: Final = {
     "net": "Loopback is its own: tcp:// works between containers that share it (--network container:NAME).",
     "mnt": "A reader must see the socket: mount one folder into both containers (-v run:/run/bowstring).",
 }
-_MARKS: Final = {
-    "docker": "Docker",
-    "kubepods": "Kubernetes",
-    "libpod": "Podman",
-    "containerd": "containerd",
-    "lxc": "LXC",
-}
 
 
 def find_namespaces() -> list[Check]:
-    """Return the kind of container, and one check for each namespace that a hand-over may cross."""
-    kind = _container()
-    container = Check("container", State.OK, kind or "none that shows")
-    return [container, *(_namespace(name, hint) for name, hint in _HINTS.items())]
-
-
-def _container() -> str | None:
-    if (_ROOT / ".dockerenv").exists():
-        return "Docker (/.dockerenv)"
-    if (_ROOT / "run/.containerenv").exists():
-        return "Podman (/run/.containerenv)"
-    for variable in ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
-        if variable in os.environ:
-            return f"Apptainer ({variable})"
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        return "Kubernetes (KUBERNETES_SERVICE_HOST)"
-    if os.environ.get("container"):  # noqa: SIM112  systemd and Podman write it so
-        return f"{os.environ['container']} (the variable `container`)"  # noqa: SIM112
-    groups = _text(_ROOT / "proc/1/cgroup")
-    for mark, name in _MARKS.items():
-        if mark in groups:
-            return f"{name} (/proc/1/cgroup)"
-    for line in _text(_ROOT / "proc/self/mountinfo").splitlines():
-        fields = line.split()
-        if len(fields) > 4 and fields[4] == "/" and " - overlay " in line:
-            return "of an unknown kind (the root is an overlay)"
-    return None
-
-
-def _text(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        return path.read_text(errors="replace")
-    return ""
+    """Return one check for each namespace that a hand-over may cross."""
+    return [_namespace(name, hint) for name, hint in _HINTS.items()]
 
 
 def _namespace(name: str, hint: str) -> Check:
     title = f"{name} namespace"
     own = _number(_ROOT / f"proc/self/ns/{name}")
     if own is None:
-        return Check(title, State.ABSENT, "not told (/proc is not mounted?)", hint)
-    if own == _FIRST.get(name):
-        return Check(title, State.OK, f"{own}, the host's")
-    first = _number(_ROOT / f"proc/1/ns/{name}")
+        return Check(title, State.ABSENT, "unknown (/proc is not mounted?)", hint)
     if name in _FIRST:
-        return Check(title, State.ABSENT, f"{own}, not the host's", hint)
+        host = own == _FIRST[name]
+        return Check(
+            title, State.OK if host else State.ABSENT, f"{own}, {'' if host else 'not '}the host's", hint
+        )
+    first = _number(_ROOT / f"proc/1/ns/{name}")
     if first is None:
         return Check(title, State.OK, f"{own}", hint)
     same = first == own
-    seen = f"{own}, {'the same as' if same else 'not that of'} process 1"
-    return Check(title, State.OK if same else State.ABSENT, seen, hint)
+    detail = f"{own}, {'the same as' if same else 'not that of'} process 1"
+    return Check(title, State.OK if same else State.ABSENT, detail, hint)
 
 
 def _number(link: Path) -> int | None:
@@ -216,37 +166,28 @@ _GIVE: Final = "Start the container with its GPUs: docker run --gpus all"
 
 
 def find_gpu_files() -> list[Check]:
-    """Return one check for each; where nothing of a GPU is there, that is the one check."""
+    """Return checks of the device files and modules of the driver; where there are none of a GPU, one check."""
     gpus = sorted((_ROOT / "dev").glob("nvidia[0-9]*"), key=lambda path: (len(path.name), path.name))
-    module = _read(_ROOT / "proc/driver/nvidia/version")
-    if not gpus and module is None:
+    module = _ROOT / "proc/driver/nvidia/version"
+    if not gpus and not module.exists():
         return [Check(_NODES, State.ABSENT, "none (/dev/nvidia0), and no driver in the kernel", _GIVE)]
+    loaded = (_ROOT / "sys/module/nvidia_peermem").exists()
     return [
         _nodes(gpus),
-        Check("kernel's driver", *_told(module)),
-        _capabilities(),
-        _channels(),
-        _peer_memory(),
+        Check(
+            "nvidia-peermem",
+            State.OK if loaded else State.ABSENT,
+            "loaded" if loaded else "not loaded; for RDMA of a GPU's memory",
+            "modprobe nvidia-peermem",
+        ),
     ]
-
-
-def _told(text: str | None) -> tuple[State, str]:
-    return (State.ABSENT, "not told") if text is None else (State.OK, text)
-
-
-def _read(path: Path) -> str | None:
-    with contextlib.suppress(OSError):
-        lines = path.read_text(errors="replace").splitlines()
-        return " ".join(lines[0].removeprefix("NVRM version:").split()) if lines else None
-    return None
 
 
 def _nodes(gpus: list[Path]) -> Check:
     needed = [_ROOT / "dev" / name for name in ("nvidiactl", "nvidia-uvm")]
+    present = [path for path in (*gpus, *needed) if path.exists()]
+    forbidden = [path.name for path in present if not os.access(path, os.R_OK | os.W_OK)]
     missing = [path.name for path in needed if not path.exists()]
-    forbidden = [
-        path.name for path in (*gpus, *needed) if path.exists() and not os.access(path, os.R_OK | os.W_OK)
-    ]
     if not gpus:
         return Check(_NODES, State.ABSENT, "the kernel has a driver, but /dev has no GPU", _GIVE)
     if forbidden:
@@ -256,29 +197,3 @@ def _nodes(gpus: list[Path]) -> Check:
         hint = f"{_GIVE}; on the host: nvidia-modprobe -u -c=0"
         return Check(_NODES, State.BROKEN, f"/dev lacks {', '.join(missing)}", hint)
     return Check(_NODES, State.OK, ", ".join(path.name for path in gpus))
-
-
-def _capabilities() -> Check:
-    found = sorted((_ROOT / "dev/nvidia-caps").glob("nvidia-cap*"))
-    readable = [path.name for path in found if os.access(path, os.R_OK)]
-    name, hint = "MIG capabilities", "Needed for MIG alone; a container gets those of its instances."
-    if not found:
-        return Check(name, State.ABSENT, "/dev/nvidia-caps is not there", hint)
-    return Check(name, State.OK, f"{len(readable)} of {len(found)} in /dev/nvidia-caps may be read")
-
-
-def _channels() -> Check:
-    found = sorted((_ROOT / "dev/nvidia-caps-imex-channels").glob("channel*"))
-    usable = [path.name for path in found if os.access(path, os.R_OK)]
-    name = "IMEX channels"
-    if usable:
-        return Check(name, State.OK, ", ".join(usable))
-    seen = "there, but may not be read" if found else "none"
-    return Check(name, State.ABSENT, f"{seen}; fabric handles need one, Bowstring does not", None)
-
-
-def _peer_memory() -> Check:
-    name = "nvidia-peermem"
-    if (_ROOT / "sys/module/nvidia_peermem").exists():
-        return Check(name, State.OK, "loaded")
-    return Check(name, State.ABSENT, "not loaded; for RDMA of a GPU's memory", "modprobe nvidia-peermem")

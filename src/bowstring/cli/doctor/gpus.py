@@ -7,20 +7,20 @@ import ctypes
 import dataclasses
 import importlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import Child, ChildFault, be_a_child
 from bowstring.cli.doctor.topology import (
     Gpu,
-    Link,
     MigInstance,
     Pair,
     Topology,
     Visibility,
     topology_of,
-    visible_devices,
+    visibility,
 )
 from bowstring.cli.terminal import size
 from bowstring.errors import InvalidData
@@ -28,6 +28,7 @@ from bowstring.memory.cuda.driver import why_no_start
 
 CUDA: Final = "CUDA driver"
 NVML: Final = "NVML"
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 LOOK: Final = "from bowstring.cli.doctor.gpus import look; look()"
 _BROKEN: Final = "Run nvidia-smi; if it does not answer either, reload the driver or reboot."
 _ATTRIBUTES: Final = {"VMM": 102, "POSIX descriptors": 103, "GPUDirect RDMA": 110}
@@ -42,46 +43,39 @@ class Seen:
     topology: Topology | None = None  # from NVML; ``None`` where the look failed
 
 
-class Look:
-    """A look that is under way, so that it takes no time of its own."""
-
-    def __init__(self, child: Child) -> None:
-        self._child = child
-
-    @classmethod
-    @contextlib.contextmanager
-    def begin(cls, program: str) -> Iterator[Look]:
-        """Start to look."""
-        with Child(program, {}) as child:
-            yield cls(child)
-
-    def end(self, seconds: float) -> Seen:
-        """Return what was seen; a child that fails is a driver that does."""
-        try:
-            facts = self._child.line(seconds)
-        except ChildFault as fault:
-            return Seen((Check(CUDA, State.BROKEN, f"whoever asks the driver {fault}", _BROKEN),))
-        try:
-            driver = Check(CUDA, State(facts["state"]), str(facts["detail"]), facts["hint"])
-            topology = topology_of(facts["topology"])
-            devices = tuple(map(str, facts["devices"]))
-        except (InvalidData, TypeError, KeyError, ValueError):
-            return Seen(
-                (Check(CUDA, State.BROKEN, f"whoever asks it talks nonsense: {facts!r:.60}", _BROKEN),)
-            )
-        return Seen((driver, *_described(topology)), devices, topology)
+@contextlib.contextmanager
+def look_at_gpus(program: str) -> Iterator[Callable[[float], Seen]]:
+    """Start to look; yield a function that returns what was seen, waiting for it at most so many seconds."""
+    with Child(program, {}) as child:
+        yield lambda seconds: _seen(child, seconds)
 
 
-def _described(topology: Topology) -> Iterator[Check]:
+def _seen(child: Child, seconds: float) -> Seen:
+    """Return the child's answer; a child that fails is a driver that does."""
+    try:
+        facts = child.line(seconds)
+    except ChildFault as fault:
+        return Seen((Check(CUDA, State.BROKEN, f"the process that asks it {fault}", _BROKEN),))
+    try:
+        driver = Check(CUDA, State(facts["state"]), str(facts["detail"]), facts["hint"])
+        topology = topology_of(facts["topology"])
+        devices = tuple(map(str, facts["devices"]))
+    except (InvalidData, TypeError, KeyError, ValueError):
+        detail = f"the process that asks it printed nonsense: {facts!r:.60}"
+        return Seen((Check(CUDA, State.BROKEN, detail, _BROKEN),))
+    return Seen((driver, *describe(topology)), devices, topology)
+
+
+def describe(topology: Topology) -> Iterator[Check]:
+    """Yield the checks of NVML, of each GPU, and of what this process may use."""
     if topology.why_not is not None:
         missing = "not installed" in topology.why_not
         hint = "pip install nvidia-ml-py" if missing else "NVML comes with NVIDIA's driver."
         yield Check(NVML, State.ABSENT, f"{topology.why_not}; for facts about GPUs", hint)
         return
-    seen = f"driver {topology.driver or '?'}, CUDA {topology.cuda or '?'}, {len(topology.gpus)} GPUs"
-    yield Check(NVML, State.OK, seen)
-    for gpu in topology.gpus:
-        yield _gpu(gpu)
+    versions = f"driver {topology.driver or '?'}, CUDA {topology.cuda or '?'}, {len(topology.gpus)} GPUs"
+    yield Check(NVML, State.OK, versions)
+    yield from map(_gpu, topology.gpus)
     if topology.visible is not None:
         yield _visible(topology.visible)
 
@@ -94,10 +88,12 @@ def _gpu(gpu: Gpu) -> Check:
         hint = "Memory has failed: nvidia-smi -q -d ECC"
     elif gpu.mig and not gpu.mig_instances:
         hint = f"nvidia-smi mig -i {gpu.index} -cgi … -C makes instances; without one nobody can use it"
+    memory = [None if nbytes is None else size(nbytes) for nbytes in (gpu.memory_used, gpu.memory_total)]
     parts = [
-        gpu.name or "name not told",
-        "memory not told" if gpu.memory_total is None else f"{size(gpu.memory_total)}",
-        f"compute mode {gpu.compute_mode or 'not told'}",
+        gpu.name or "name unknown",
+        gpu.uuid or "UUID unknown",
+        "memory unknown" if None in memory else f"{memory[0]} of {memory[1]} in use",
+        f"compute mode {gpu.compute_mode or 'unknown'}",
     ]
     if gpu.mig:
         parts.append(f"MIG, {len(gpu.mig_instances)} instances")
@@ -107,35 +103,33 @@ def _gpu(gpu: Gpu) -> Check:
 
 
 def _visible(visible: Visibility) -> Check:
-    name = "CUDA_VISIBLE_DEVICES"
-    set_to = "not set" if visible.value is None else repr(visible.value)
-    count = f"{len(visible.shown)} of {len(visible.shown) + len(visible.hidden)} devices are visible"
-    seen = "; ".join((set_to, count, *visible.wrong, *visible.notes))
-    hint = "Both processes must see the GPU: unset it, or name the same one, best by its UUID."
-    state = State.BROKEN if visible.wrong else State.ABSENT if visible.hidden else State.OK
-    return Check(name, state, seen, hint)
-
-
-def look() -> None:
-    """Be the child: look, and say what is there."""
-    _, say = be_a_child()
-    say_what_is_there(say, *_driver(), read_topology())
-
-
-def say_what_is_there(say: Any, driver: Check, devices: list[str], topology: Topology) -> None:
-    """Print what :meth:`Look.end` reads."""
-    say(
-        {
-            "state": driver.state.value,
-            "detail": driver.detail,
-            "hint": driver.hint,
-            "devices": devices,
-            "topology": dataclasses.asdict(topology),
-        }
+    value = "not set" if visible.value is None else repr(visible.value)
+    count = len(visible.shown) + len(visible.hidden)
+    return Check(
+        VISIBLE,
+        State.ABSENT if visible.hidden else State.OK,
+        f"{value}; {len(visible.shown)} of {count} devices are visible",
+        "CUDA reads the list up to the first value that names no device, and shows one MIG instance at most. "
+        "Both processes must see the GPU: unset it, or name the same one, best by its UUID.",
     )
 
 
+def look() -> None:
+    """Be the child: look, and print what is there."""
+    _, say = be_a_child()
+    driver, uuids = _driver()
+    devices = [f"cuda:{index}" for index in range(len(uuids))]
+    say_what_is_there(say, driver, devices, read_topology(uuids))
+
+
+def say_what_is_there(say: Any, driver: Check, devices: list[str], topology: Topology) -> None:
+    """Print what :func:`look_at_gpus` reads."""
+    facts = {"state": driver.state.value, "detail": driver.detail, "hint": driver.hint}
+    say(facts | {"devices": devices, "topology": dataclasses.asdict(topology)})
+
+
 def _driver() -> tuple[Check, list[str]]:
+    """Return what CUDA's driver says, and the UUIDs of its devices, in its order."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -149,22 +143,28 @@ def _driver() -> tuple[Check, list[str]]:
     version, count = ctypes.c_int(), ctypes.c_int()
     library.cuDriverGetVersion(ctypes.byref(version))
     library.cuDeviceGetCount(ctypes.byref(count))
-    found = f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
-    names = [_device(library, index) for index in range(count.value)]
-    check = Check(CUDA, State.OK if names else State.ABSENT, f"{found}: {'; '.join(names) or 'no device'}")
-    return check, [f"cuda:{index}" for index in range(count.value)]
+    devices = [_device(library, index) for index in range(count.value)]
+    names = "; ".join(name for name, _ in devices) or "no device"
+    state = State.OK if devices else State.ABSENT
+    return Check(CUDA, state, f"CUDA {_cuda_version(version)}: {names}"), [uuid for _, uuid in devices]
 
 
-def _device(library: ctypes.CDLL, index: int) -> str:
-    device, name, value = ctypes.c_int(), ctypes.create_string_buffer(128), ctypes.c_int()
+def _device(library: ctypes.CDLL, index: int) -> tuple[str, str]:
+    """Return the name of a device, with what it lacks, and its UUID."""
+    device, value = ctypes.c_int(), ctypes.c_int()
+    name, identity = ctypes.create_string_buffer(128), ctypes.create_string_buffer(16)
     library.cuDeviceGet(ctypes.byref(device), index)
     library.cuDeviceGetName(name, len(name), device)
+    # The second version, of CUDA 11.4, tells MIG instances apart.
+    get_uuid = getattr(library, "cuDeviceGetUuid_v2", None) or library.cuDeviceGetUuid
+    get_uuid(identity, device)
     lacks: list[str] = []
     for what, attribute in _ATTRIBUTES.items():
         code = library.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
         if code or not value.value:
             lacks.append(what)
-    return name.value.decode(errors="replace") + (f" (without {', '.join(lacks)})" if lacks else "")
+    described = name.value.decode(errors="replace") + (f" (without {', '.join(lacks)})" if lacks else "")
+    return described, str(uuid.UUID(bytes=identity.raw))
 
 
 _T = TypeVar("_T")
@@ -189,33 +189,31 @@ _ANCESTORS: Final = {
     50: "across NUMA nodes",
 }
 _MODES: Final = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
-_ENDS: Final = {0: "gpu", 1: "cpu", 2: "switch", 255: "unknown"}
-_MOST_LINKS: Final = 18
 _MOST_INSTANCES: Final = 64
 _UNCORRECTED, _SINCE_LOADED = 1, 0
 
 
-def read_topology() -> Topology:
-    """Ask NVML for the GPUs of this machine. Never raises: what cannot be known is ``None``, and in `untold`.
+def read_topology(uuids: Sequence[str] = ()) -> Topology:
+    """Ask NVML for the GPUs of this machine, and find those that CUDA shows by their UUIDs.
 
-    A broken driver may hang or crash the process that asks: ask in a child where that must not be.
+    Never raises: what cannot be known is ``None``, and in `untold`. A broken driver may hang or crash the process.
     """
     try:
-        # nvidia-ml-py tells nothing but how to install it where there is no driver: `nvmlInit` says so.
+        # Without a driver nvidia-ml-py can be imported, and `nvmlInit` fails.
         module = importlib.import_module("pynvml")
         module.nvmlInit()
     except ImportError:
         return Topology("nvidia-ml-py is not installed")
     except Exception as error:  # noqa: BLE001  NVML's errors have no root that is there without NVML
-        return Topology(f"NVML cannot be used: {_said(error)}")
-    asked = _Asked(module)
+        return Topology(f"NVML cannot be used: {_text_of(error)}")
+    nvml = _Nvml(module)
     try:
-        return asked.topology(os.environ)
+        return nvml.topology(uuids)
     finally:
-        asked.ask("nvmlShutdown", read=_anything)
+        nvml.ask("nvmlShutdown", read=_anything)
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -233,7 +231,7 @@ def _anything(value: Any) -> Any:
     return value
 
 
-class _Asked:
+class _Nvml:
     """NVML, and the questions that it did not answer."""
 
     def __init__(self, module: Any) -> None:
@@ -246,23 +244,18 @@ class _Asked:
             return read(getattr(self._module, call)(*arguments))
         except Exception as error:  # noqa: BLE001  as above; and an answer may be of an unknown form
             if not quiet:
-                self._untold.setdefault(f"{call}: {_said(error)}")
+                self._untold.setdefault(f"{call}: {_text_of(error)}")
             return None
 
-    def topology(self, environment: Mapping[str, str]) -> Topology:
+    def topology(self, uuids: Sequence[str]) -> Topology:
         """Ask everything."""
         count = self.ask("nvmlDeviceGetCount", read=_number) or 0
-        handles = {
-            index: self.ask("nvmlDeviceGetHandleByIndex", index, read=_anything) for index in range(count)
-        }
+        handles = [self.ask("nvmlDeviceGetHandleByIndex", index, read=_anything) for index in range(count)]
         # One GPU that was lost, or that is not for us, does not hide the others.
-        known = {index: handle for index, handle in handles.items() if handle is not None}
+        known = {index: handle for index, handle in enumerate(handles) if handle is not None}
         gpus = tuple(self._gpu(index, handle) for index, handle in known.items())
         pairs = tuple(
-            self._pair(first, second, known)
-            for first in gpus
-            for second in gpus
-            if first.index != second.index
+            self._pair(first, second, known) for first in known for second in known if first != second
         )
         return Topology(
             None,
@@ -270,93 +263,59 @@ class _Asked:
             self.ask("nvmlSystemGetCudaDriverVersion", read=_cuda_version),
             gpus,
             pairs,
-            visible_devices(gpus, environment),
+            visibility(gpus, os.environ.get(VISIBLE), uuids),
             tuple(self._untold),
         )
 
     def _gpu(self, index: int, handle: Any) -> Gpu:
-        memory = self.ask("nvmlDeviceGetMemoryInfo", handle, read=_total_and_used)
+        memory = self.ask(
+            "nvmlDeviceGetMemoryInfo", handle, read=lambda info: (_number(info.total), _number(info.used))
+        )
         mig = self.ask("nvmlDeviceGetMigMode", handle, read=lambda modes: bool(_number(modes[0])))
         return Gpu(
             index,
             self.ask("nvmlDeviceGetName", handle, read=_text),
             self.ask("nvmlDeviceGetUUID", handle, read=_text),
-            self._bus("nvmlDeviceGetPciInfo", handle),
+            self.ask("nvmlDeviceGetPciInfo", handle, read=lambda info: _text(info.busId).upper()),
             None if memory is None else memory[0],
             None if memory is None else memory[1],
-            self.ask("nvmlDeviceGetComputeMode", handle, read=lambda found: _MODES.get(_number(found))),
-            self.ask("nvmlDeviceGetPersistenceMode", handle, read=lambda found: bool(_number(found))),
+            self.ask("nvmlDeviceGetComputeMode", handle, read=lambda mode: _MODES.get(_number(mode))),
+            self.ask("nvmlDeviceGetPersistenceMode", handle, read=lambda mode: bool(_number(mode))),
             mig,
             tuple(self._instances(handle)) if mig else (),
-            tuple(self._links(handle)),
             self.ask("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _SINCE_LOADED, read=_number),
         )
 
-    def _bus(self, call: str, *arguments: Any) -> str | None:
-        return self.ask(call, *arguments, read=lambda found: _text(found.busId).upper())
-
-    def _instances(self, handle: Any) -> list[MigInstance]:
+    def _instances(self, handle: Any) -> Iterator[MigInstance]:
         most = self.ask("nvmlDeviceGetMaxMigDeviceCount", handle, read=_number) or 0
-        found: list[MigInstance] = []
         for slot in range(min(most, _MOST_INSTANCES)):
-            # An empty slot is an error to NVML, and none to us.
-            each = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, slot, read=_anything, quiet=True)
-            if each is None:
+            # NVML reports an empty slot as an error.
+            part = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, slot, read=_anything, quiet=True)
+            if part is None:
                 continue
-            found.append(
-                MigInstance(
-                    slot,
-                    self.ask("nvmlDeviceGetUUID", each, read=_text),
-                    self.ask("nvmlDeviceGetGpuInstanceId", each, read=_number),
-                    self.ask("nvmlDeviceGetComputeInstanceId", each, read=_number),
-                    self.ask("nvmlDeviceGetMemoryInfo", each, read=lambda memory: _number(memory.total)),
-                )
+            yield MigInstance(
+                slot,
+                self.ask("nvmlDeviceGetUUID", part, read=_text),
+                self.ask("nvmlDeviceGetGpuInstanceId", part, read=_number),
+                self.ask("nvmlDeviceGetComputeInstanceId", part, read=_number),
+                self.ask("nvmlDeviceGetMemoryInfo", part, read=lambda memory: _number(memory.total)),
             )
-        return found
 
-    def _links(self, handle: Any) -> list[Link]:
-        found: list[Link] = []
-        for number in range(_MOST_LINKS):
-            # A GPU without NVLink, and the first number that it does not have, are errors to NVML.
-            active = self.ask("nvmlDeviceGetNvLinkState", handle, number, read=_number, quiet=True)
-            if active is None:
-                break
-            if active:
-                kind = self.ask(
-                    "nvmlDeviceGetNvLinkRemoteDeviceType",
-                    handle,
-                    number,
-                    read=lambda found: _ENDS.get(_number(found), "unknown"),
-                )
-                remote = self._bus("nvmlDeviceGetNvLinkRemotePciInfo", handle, number)
-                found.append(Link(number, remote, kind))
-        return found
-
-    def _pair(self, first: Gpu, second: Gpu, handles: Mapping[int, Any]) -> Pair:
-        both = handles[first.index], handles[second.index]
+    def _pair(self, first: int, second: int, handles: dict[int, Any]) -> Pair:
+        both = handles[first], handles[second]
         status = {
-            name: self.ask("nvmlDeviceGetP2PStatus", *both, number, read=_status)
+            name: self.ask(
+                "nvmlDeviceGetP2PStatus",
+                *both,
+                number,
+                read=lambda code: _STATUS.get(_number(code), "unknown"),
+            )
             for name, number in _CAPABILITIES.items()
         }
-        return Pair(
-            first.index,
-            second.index,
-            **status,
-            ancestor=self.ask(
-                "nvmlDeviceGetTopologyCommonAncestor",
-                *both,
-                read=lambda found: _ANCESTORS.get(_number(found)),
-            ),
-            links=sum(link.remote is not None and link.remote == second.bus_id for link in first.links),
+        ancestor = self.ask(
+            "nvmlDeviceGetTopologyCommonAncestor", *both, read=lambda code: _ANCESTORS.get(_number(code))
         )
-
-
-def _status(value: Any) -> str:
-    return _STATUS.get(_number(value), "unknown")
-
-
-def _total_and_used(memory: Any) -> tuple[int, int]:
-    return _number(memory.total), _number(memory.used)
+        return Pair(first, second, **status, ancestor=ancestor)
 
 
 def _cuda_version(value: Any) -> str:

@@ -7,12 +7,14 @@ import ctypes.util
 import hashlib
 import importlib.metadata
 import importlib.util
+import itertools
 import os
 import platform
 import shlex
 import shutil
 import ssl
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -34,41 +36,32 @@ _OPTIONAL = {
 
 def find_packages() -> list[Check]:
     """Return Python, the packages that Bowstring needs, and those that it can use."""
-    found = [
+    cores = len(os.sched_getaffinity(0))
+    checks = [
         Check("Python", State.OK, f"{platform.python_version()} ({platform.python_implementation()})"),
-        Check("Linux", State.OK, f"{platform.release()} ({platform.machine()}), {_cores()} cores"),
+        Check("Linux", State.OK, f"{platform.release()} ({platform.machine()}), {cores} cores"),
         Check("bowstring", State.OK, __version__),
     ]
-    found += [Check(name, State.OK, version_of(name) or "?") for name in ("numpy", "pyarrow")]
+    checks += [Check(name, State.OK, version_of(name) or "?") for name in ("numpy", "pyarrow")]
     for name, (use, extra) in _OPTIONAL.items():
         version = version_of(name)
         hint = f"pip install 'bowstring[{extra}]'"
         state = State.OK if version else State.ABSENT
-        found.append(Check(name, state, version or f"not installed; for {use}", hint))
-    found += [_kernels(), _flight(), _tls()]
-    found.append(Check("Java", State.OK, "not needed, but for Spark"))
-    return found
+        checks.append(Check(name, state, version or f"not installed; for {use}", hint))
+    return [*checks, _kernels(), _flight(), _tls()]
 
 
 def _flight() -> Check:
     if importlib.util.find_spec("pyarrow._flight") is None:
-        return Check(
-            "Arrow Flight",
-            State.ABSENT,
-            "this pyarrow came without it",
-            "pip install pyarrow, whose wheels have it",
-        )
+        hint = "pip install pyarrow, whose wheels have it"
+        return Check("Arrow Flight", State.ABSENT, "this pyarrow came without it", hint)
     return Check("Arrow Flight", State.OK, "pyarrow's, for `grpc:` addresses and bow.flight.serve")
 
 
 def _tls() -> Check:
     if not ssl.HAS_TLSv1_3:
-        return Check(
-            "TLS",
-            State.ABSENT,
-            f"no TLS 1.3 in {ssl.OPENSSL_VERSION}",
-            "use a Python with OpenSSL 1.1.1 or later",
-        )
+        hint = "use a Python with OpenSSL 1.1.1 or later"
+        return Check("TLS", State.ABSENT, f"no TLS 1.3 in {ssl.OPENSSL_VERSION}", hint)
     return Check("TLS", State.OK, f"1.3, by {ssl.OPENSSL_VERSION}")
 
 
@@ -110,10 +103,6 @@ def compile_hint(extra: str = "kernels", package: str = "numba") -> str:
     return command
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 CUPY: Final = "CuPy"
 BINDINGS: Final = "cuda.bindings"
 GPU_KERNELS: Final = "GPU kernels"
@@ -138,16 +127,18 @@ def find_gpu_software(driver_cuda: str | None = None) -> list[Check]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found: list[int] = []
-    for part in version.split("."):
-        if not part.isdecimal():
-            break
-        found.append(int(part))
-    return tuple(found)
+    parts = itertools.takewhile(str.isdecimal, version.split("."))
+    return tuple(map(int, parts))
 
 
 def _too_old(driver_cuda: str | None, wanted: int) -> bool:
     return driver_cuda is not None and _numbers(driver_cuda)[:1] < (wanted,)
+
+
+def _installed(wheels: Iterable[str]) -> tuple[dict[str, str], str]:
+    """Return the versions of those that are installed, and a text that names them."""
+    versions = {wheel: version for wheel in wheels if (version := version_of(wheel))}
+    return versions, ", ".join(f"{wheel} {version}" for wheel, version in versions.items())
 
 
 def cuda_extra(extra: str, driver_cuda: str | None) -> str:
@@ -159,27 +150,26 @@ def cuda_extra(extra: str, driver_cuda: str | None) -> str:
 
 
 def _cupy(driver_cuda: str | None) -> Check:
-    found = {wheel: version for wheel in _WHEELS if (version := version_of(wheel))}
-    if not found:
-        return Check(CUPY, State.ABSENT, "not installed; for data on GPUs", cuda_extra("cuda", driver_cuda))
-    seen = ", ".join(f"{wheel} {version}" for wheel, version in found.items())
-    if len(found) > 1:
-        hint = f"pip uninstall {' '.join(found)}, then {cuda_extra('cuda', driver_cuda)}"
-        return Check(CUPY, State.BROKEN, f"{seen}: they overwrite each other", hint)
-    wanted = _WHEELS[next(iter(found))]
+    wheels, named = _installed(_WHEELS)
+    install = cuda_extra("cuda", driver_cuda)
+    if not wheels:
+        return Check(CUPY, State.ABSENT, "not installed; for data on GPUs", install)
+    if len(wheels) > 1:
+        hint = f"pip uninstall {' '.join(wheels)}, then {install}"
+        return Check(CUPY, State.BROKEN, f"{named}: they overwrite each other", hint)
+    wanted = _WHEELS[next(iter(wheels))]
     if wanted is not None and _too_old(driver_cuda, wanted):
         hint = f"pip install 'bowstring[cuda{wanted - 1}]', or a newer driver"
-        return Check(CUPY, State.BROKEN, f"{seen} needs CUDA {wanted}, the driver knows {driver_cuda}", hint)
-    return Check(CUPY, State.OK, seen)
+        return Check(CUPY, State.BROKEN, f"{named} needs CUDA {wanted}, the driver knows {driver_cuda}", hint)
+    return Check(CUPY, State.OK, named)
 
 
 def _bindings(driver_cuda: str | None) -> Check:
     version = version_of("cuda-bindings")
     if version is None:
-        return Check(
-            BINDINGS, State.ABSENT, "not installed; for memory of GPUs", cuda_extra("cuda", driver_cuda)
-        )
-    wanted = _numbers(version)[0] if _numbers(version) else 0
+        hint = cuda_extra("cuda", driver_cuda)
+        return Check(BINDINGS, State.ABSENT, "not installed; for memory of GPUs", hint)
+    wanted = next(iter(_numbers(version)), 0)
     if _too_old(driver_cuda, wanted):
         hint = f"pip install 'cuda-bindings<{wanted}'"
         return Check(BINDINGS, State.ABSENT, f"{version} is newer than the driver's CUDA {driver_cuda}", hint)
@@ -215,10 +205,9 @@ def _gpu_kernels(driver_cuda: str | None) -> Check:
 
 
 def _one_of(name: str, wheels: tuple[str, ...], use: str, driver_cuda: str | None) -> Check:
-    for wheel in wheels:
-        version = version_of(wheel)
-        if version:
-            return Check(name, State.OK, f"{wheel} {version}")
+    _, named = _installed(wheels)
+    if named:
+        return Check(name, State.OK, named)
     known = _numbers(driver_cuda or "")[:1]
     fitting = [each for each in wheels if each.endswith(str(known[0]))] if known else []
     hint = f"pip install {fitting[0] if fitting else ' or '.join(wheels)}"
@@ -226,25 +215,25 @@ def _one_of(name: str, wheels: tuple[str, ...], use: str, driver_cuda: str | Non
 
 
 def _ucx() -> Check:
-    found = {wheel: version for wheel in _UCX_WHEELS if (version := version_of(wheel))}
-    seen = ", ".join(f"{wheel} {version}" for wheel, version in found.items())
-    again = f"pip uninstall {' '.join(found)}, then pip install 'bowstring[ucx-cu13]' (or ucx-cu12)"
-    if len(found) > 1:
-        return Check(UCX, State.BROKEN, f"{seen}: they overwrite each other", again)
-    if found and (changed := _changed_files(next(iter(found)))):
-        return Check(UCX, State.BROKEN, f"{seen}: {changed} is not the file of this wheel", again)
-    if not found and (system := ctypes.util.find_library("ucp")):
-        seen = f"{system} of the system"
-    if not seen:
-        hint = "pip install 'bowstring[ucx-cu13]' (or ucx-cu12)"
-        return Check(UCX, State.ABSENT, "not installed; for ucx:, RDMA and NVLink", hint)
-    numbers = _numbers(next(iter(found.values()), ""))
-    if numbers and numbers < _OLDEST_UCX:
-        return Check(UCX, State.BROKEN, f"{seen}: ucx: needs 1.22 or later", again)
-    return Check(UCX, State.OK, seen)
+    wheels, named = _installed(_UCX_WHEELS)
+    install = "pip install 'bowstring[ucx-cu13]' (or ucx-cu12)"
+    if not wheels:
+        if system := ctypes.util.find_library("ucp"):
+            return Check(UCX, State.OK, f"{system} of the system")
+        return Check(UCX, State.ABSENT, "not installed; for ucx:, RDMA and NVLink", install)
+    [wheel, version], *more = wheels.items()
+    if more:
+        fault = "they overwrite each other"
+    elif changed := _changed_file(wheel):
+        fault = f"{changed} is not the file of this wheel"
+    elif _numbers(version) and _numbers(version) < _OLDEST_UCX:
+        fault = "ucx: needs 1.22 or later"
+    else:
+        return Check(UCX, State.OK, named)
+    return Check(UCX, State.BROKEN, f"{named}: {fault}", f"pip uninstall {' '.join(wheels)}, then {install}")
 
 
-def _changed_files(wheel: str) -> str:
+def _changed_file(wheel: str) -> str:
     """Return a library of UCX that is not the one that the wheel brought: another wheel has the same folder."""
     try:
         files = importlib.metadata.files(wheel) or ()

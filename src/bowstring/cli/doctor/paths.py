@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.gpus import CUDA, Seen
+from bowstring.cli.doctor.gpus import CUDA, VISIBLE, Seen
 from bowstring.cli.doctor.packages import BINDINGS, CUPY, GPU_KERNELS, UCX
-from bowstring.cli.doctor.topology import Gpu, Topology
+from bowstring.cli.doctor.topology import Topology
 from bowstring.cli.doctor.trials import IN_PLACE, Outcome, Programs, Trial, run_trials
 
 _MAPPED: Final = Trial("unix: mapped", "unix")
@@ -40,7 +40,7 @@ _GPU_CHECKS: Final = (
     GPU_KERNELS,
     "address space",
     "GPU device nodes",
-    "CUDA_VISIBLE_DEVICES",
+    VISIBLE,
 )
 _IN_PLACE_CHECKS: Final = (*_GPU_CHECKS, "pid namespace", "ipc namespace")
 _UNEXPLAINED: Final = "Nothing that was looked at explains it: try `bowstring demo`, and dmesg after a crash."
@@ -73,7 +73,7 @@ class Path:
     @property
     def works(self) -> bool:
         """Whether it can be taken here."""
-        return not self.in_the_way
+        return self.tried and not self.in_the_way
 
 
 def default_path(found: Sequence[Path]) -> Path:
@@ -97,21 +97,21 @@ def try_paths(checks: Iterable[Check], seen: Seen, programs: Programs) -> list[P
             found += _from_gpu(device, seen, by_name, programs)
     else:
         found += _no_gpu(missing or _causes(by_name, _GPU_CHECKS) or (Obstacle("no GPU is visible"),))
-    return found if _UCX in host else [*found, _no_ucx(by_name)]
+    if _UCX not in host:
+        trial, meaning = _UCX
+        found.append(Path(trial.name, meaning, tried=False, in_the_way=_causes(by_name, (UCX,))))
+    return found
 
 
 def _path(trial: Trial, meaning: str, outcome: Outcome, causes: tuple[Obstacle, ...]) -> Path:
-    took = None if outcome.path is None else f"{outcome.path}: {outcome.why}"
-    if took and outcome.copied:
-        took = f"{took}; {outcome.copied}"
     obstacles: tuple[Obstacle, ...] = ()
     if outcome.failure is not None:
         hint = outcome.hint or (None if causes else _UNEXPLAINED)
         obstacles = (Obstacle(outcome.failure, hint), *causes)
     elif trial.mode == "map" and trial.device is None and _WORDS[trial.way] not in str(outcome.path):
-        obstacles = (Obstacle(f"the bytes came otherwise: {took}"), *causes)
+        obstacles = (Obstacle(f"the bytes came otherwise: {outcome.took}"), *causes)
     tried = outcome.failure is None or not outcome.failure.startswith("not tried")
-    return Path(trial.name, meaning, tried, outcome.first_view, took, obstacles)
+    return Path(trial.name, meaning, tried, outcome.first_view, outcome.took, obstacles)
 
 
 def _causes(by_name: dict[str, Check], names: Iterable[str]) -> tuple[Obstacle, ...]:
@@ -129,12 +129,6 @@ def _no_gpu(causes: tuple[Obstacle, ...]) -> list[Path]:
         "GPU to GPU": "copied to another GPU, by a peer copy or through the host",
     }
     return [Path(name, meaning, tried=False, in_the_way=causes) for name, meaning in meanings.items()]
-
-
-def _no_ucx(by_name: dict[str, Check]) -> Path:
-    trial, meaning = _UCX
-    causes = _causes(by_name, (UCX,)) or (Obstacle("UCX was not looked for"),)
-    return Path(trial.name, meaning, tried=False, in_the_way=causes)
 
 
 def _from_gpu(device: str, seen: Seen, by_name: dict[str, Check], programs: Programs) -> list[Path]:
@@ -165,31 +159,22 @@ def _from_gpu(device: str, seen: Seen, by_name: dict[str, Check], programs: Prog
     return found
 
 
-def _gpu_of(device: str, topology: Topology | None) -> Gpu | None:
-    """Return the GPU of one of CUDA's numbers, as far as NVML's topology tells it."""
-    number = int(device.partition(":")[2])
-    if topology is None or topology.visible is None or number >= len(topology.visible.shown):
-        return None
-    uuid = topology.visible.shown[number]
-    for gpu in topology.gpus:
-        if uuid == gpu.uuid or any(uuid == each.uuid for each in gpu.mig_instances):
-            return gpu
-    return None
-
-
 def _between(first: str, second: str, topology: Topology | None) -> tuple[Obstacle, ...]:
-    here, there = _gpu_of(first, topology), _gpu_of(second, topology)
-    if topology is None or here is None or there is None:
+    if topology is None:
         return ()
-    pair = topology.pair(here.index, there.index)
-    if pair is None or pair.read in (None, "ok"):
+    here, there = topology.gpu_of(first), topology.gpu_of(second)
+    if here is None or there is None:
+        return ()
+    numbers = here.index, there.index
+    read = next((pair.read for pair in topology.pairs if (pair.first, pair.second) == numbers), None)
+    if read in (None, "ok"):
         return ()
     hint = "Switch off the IOMMU's and PCIe's access control (ACS) for them; else it goes through the host."
-    return (Obstacle(f"peer access of GPU {here.index} and GPU {there.index}: {pair.read}", hint),)
+    return (Obstacle(f"peer access of GPU {here.index} and GPU {there.index}: {read}", hint),)
 
 
 def _divided(device: str, topology: Topology | None) -> tuple[Obstacle, ...]:
-    gpu = _gpu_of(device, topology)
+    gpu = None if topology is None else topology.gpu_of(device)
     if gpu is None or not gpu.mig:
         return ()
     hint = "Let both processes use compute instances of one GPU instance, or do not share in place."

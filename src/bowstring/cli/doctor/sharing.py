@@ -23,20 +23,14 @@ _NOEXEC = "/proc/sys/vm/memfd_noexec"
 
 def try_shared_memory() -> list[Check]:
     """Return what came of making, sealing, opening again and mapping a region."""
+    seccomp = f"A seccomp filter may forbid memfd_create; {_NOEXEC} must not be 2 (it is {_read(_NOEXEC)})."
+    mount = "Mount /proc: memory is handed over read-only by opening /proc/self/fd again."
+    apart = "The kernel or its sandbox does not keep descriptors apart."
     return [
-        attempt(
-            "sealed memfd",
-            _sealed,
-            f"A seccomp filter may forbid memfd_create; {_NOEXEC} must not be 2 (it is {_read(_NOEXEC)}).",
-        ),
-        attempt(
-            "/proc", _proc, "Mount /proc: memory is handed over read-only by opening /proc/self/fd again."
-        ),
-        attempt(
-            "read-only for readers", _read_only, "The kernel or its sandbox does not keep descriptors apart."
-        ),
+        attempt("sealed memfd", _sealed, seccomp),
+        attempt("/proc", _proc, mount),
+        attempt("read-only for readers", _read_only, apart),
         _forks_by_c_code(),
-        _peer_descriptors(),
     ]
 
 
@@ -88,47 +82,21 @@ def _forks_by_c_code() -> Check:
     )
 
 
-def _peer_descriptors() -> Check:
-    """Say what Yama allows: some libraries fetch descriptors out of other processes, we send them."""
-    scope = _read("/proc/sys/kernel/yama/ptrace_scope")
-    known = {"not there": "no Yama", "0": "any process of this user"}
-    seen = known.get(scope, f"restricted (ptrace_scope {scope})")
-    return Check(
-        "pidfd_getfd",
-        State.OK if scope in ("0", "not there") else State.ABSENT,
-        f"{seen}; UCX takes descriptors by it, Bowstring sends them",
-        "sysctl kernel.yama.ptrace_scope=0, for UCX alone",
-    )
-
-
 _SECONDS = 5.0
-_SO_PEERPIDFD = 77  # <asm-generic/socket.h>
 
 
 def try_connections() -> list[Check]:
     """Return what came of binding and connecting sockets."""
+    folder = "Set XDG_RUNTIME_DIR to a folder of yours, or name a socket: unix:/path."
+    sandbox = "The folder's file system, or a sandbox, does not allow sockets."
+    unknown = "A sandbox hides who a peer is: others cannot be refused."
+    loopback = "Bring up the loopback interface: ip link set lo up"
     return [
         _runtime_folder(),
-        attempt(
-            "folder for sockets",
-            _folder,
-            "Set XDG_RUNTIME_DIR to a folder of yours, or name a socket: unix:/path.",
-        ),
-        attempt("Unix socket", _unix, "The folder's file system, or a sandbox, does not allow sockets."),
-        attempt("SO_PEERCRED", _peer_user, "A sandbox hides who a peer is: others cannot be refused."),
-        attempt(
-            "pidfd_open",
-            _pidfd_open,
-            "Linux 5.3; a seccomp filter may forbid it. Without it a peer's death is seen by its socket alone.",
-            needed=False,
-        ),
-        attempt(
-            "SO_PEERPIDFD",
-            _peer_pidfd,
-            "Linux 6.5; without it pidfd_open is used, where both processes are in one pid namespace.",
-            needed=False,
-        ),
-        attempt("TCP loopback", _tcp, "Bring up the loopback interface: ip link set lo up"),
+        attempt("folder for sockets", _folder, folder),
+        attempt("Unix socket", _unix, sandbox),
+        attempt("SO_PEERCRED", _peer_user, unknown),
+        attempt("TCP loopback", _tcp, loopback),
     ]
 
 
@@ -163,7 +131,7 @@ def _unix() -> str:
     with listen("unix:") as listener, dial(listener.uri, deadline=_SECONDS) as here:
         there = listener.accept(_SECONDS)
         if there is None:
-            raise BrokenError("nobody was let in")
+            raise BrokenError("no connection was accepted")
         with there:
             return f"connected; the peer is seen as {here.peer.description}"
 
@@ -176,18 +144,6 @@ def _peer_user() -> str:
         if peer.uid != os.geteuid():
             raise BrokenError("a peer of the same user is seen as another one", found=peer.description)
     return "a peer's user is known"
-
-
-def _pidfd_open() -> str:
-    os.close(os.pidfd_open(os.getpid()))
-    return "a process that ends is seen at once"
-
-
-def _peer_pidfd() -> str:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        os.close(ours.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD))
-    return "also across pid namespaces"
 
 
 def _tcp() -> str:

@@ -1,22 +1,12 @@
-"""The GPUs of this machine, the links between them, and which of them a process sees; ``None`` is unknown."""
+"""The GPUs of this machine as NVML describes them, and those that a process can use; ``None`` is unknown."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from bowstring.errors import InvalidData
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Link:
-    """One active NVLink of a GPU."""
-
-    number: int
-    remote: str | None  # PCI address of what is at the other end
-    remote_kind: str | None  # ``"gpu"``, ``"switch"``, ``"cpu"`` or ``"unknown"``
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,8 +35,13 @@ class Gpu:
     persistence: bool | None  # whether the driver stays loaded when no process uses the GPU
     mig: bool | None
     mig_instances: tuple[MigInstance, ...]
-    links: tuple[Link, ...]
     ecc_errors: int | None  # uncorrected ones since the driver was loaded
+
+    def uuids(self) -> Iterator[str]:
+        """Yield the UUIDs of the devices that it is to CUDA: its own, or those of its instances."""
+        for device in self.mig_instances if self.mig else (self,):
+            if device.uuid is not None:
+                yield device.uuid
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,23 +55,20 @@ class Pair:
     nvlink: str | None
     atomics: str | None
     ancestor: str | None  # nearest common one, such as ``"same PCIe switch"``
-    links: int  # NVLinks of the first that end at the second; unknown behind a switch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Visibility:
-    """What ``CUDA_VISIBLE_DEVICES`` shows to this process."""
+    """What CUDA shows to this process."""
 
-    value: str | None
-    shown: tuple[str, ...]  # UUIDs of the devices, in CUDA's order as far as it can be known
+    value: str | None  # of ``CUDA_VISIBLE_DEVICES``
+    shown: tuple[str, ...]  # UUIDs of the devices, in CUDA's order
     hidden: tuple[str, ...]  # UUIDs of those that this process cannot use
-    wrong: tuple[str, ...]  # values that name nothing, each with the reason
-    notes: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Topology:
-    """GPUs and the links between them."""
+    """GPUs, and what they can do with each other's memory."""
 
     why_not: str | None  # ``None`` if NVML answers
     driver: str | None = None  # version, as `cuda`, the newest that it supports
@@ -86,132 +78,35 @@ class Topology:
     visible: Visibility | None = None
     untold: tuple[str, ...] = ()  # questions that NVML did not answer, each with its error
 
-    def pair(self, first: int, second: int) -> Pair | None:
-        """Return what is known of one GPU's way to the memory of another."""
-        return next((each for each in self.pairs if (each.first, each.second) == (first, second)), None)
+    def gpu_of(self, device: str) -> Gpu | None:
+        """Return the GPU that has one of CUDA's numbers, such as ``"cuda:0"``."""
+        number = int(device.partition(":")[2])
+        if self.visible is None or number >= len(self.visible.shown):
+            return None
+        uuid = self.visible.shown[number]
+        return next((gpu for gpu in self.gpus if uuid in gpu.uuids()), None)
 
 
 def topology_of(facts: Any) -> Topology:
     """Return the topology that ``dataclasses.asdict`` made plain, such as for JSON."""
     try:
         gpus = tuple(
-            Gpu(
-                **gpu
-                | {
-                    "mig_instances": _all(MigInstance, gpu["mig_instances"]),
-                    "links": _all(Link, gpu["links"]),
-                }
-            )
+            Gpu(**gpu | {"mig_instances": tuple(MigInstance(**each) for each in gpu["mig_instances"])})
             for gpu in facts["gpus"]
         )
-        visible = None if facts["visible"] is None else _visibility(facts["visible"])
-        pairs = _all(Pair, facts["pairs"])
-        return Topology(
-            **facts | {"gpus": gpus, "pairs": pairs, "visible": visible, "untold": tuple(facts["untold"])}
-        )
+        pairs = tuple(Pair(**pair) for pair in facts["pairs"])
+        visible = facts["visible"]
+        if visible is not None:
+            shown, hidden = tuple(visible["shown"]), tuple(visible["hidden"])
+            visible = Visibility(visible["value"], shown, hidden)
+        plain = {"gpus": gpus, "pairs": pairs, "visible": visible, "untold": tuple(facts["untold"])}
+        return Topology(**facts | plain)
     except (TypeError, KeyError, AttributeError) as error:
-        raise InvalidData("this is no topology", found=repr(facts)[:80]) from error
+        raise InvalidData("not a topology", found=repr(facts)[:80]) from error
 
 
-def _all(kind: Any, facts: list[dict[str, Any]]) -> tuple[Any, ...]:
-    return tuple(kind(**each) for each in facts)
-
-
-def _visibility(facts: dict[str, Any]) -> Visibility:
-    parts = {name: tuple(facts[name]) for name in ("shown", "hidden", "wrong", "notes")}
-    return Visibility(facts["value"], **parts)
-
-
-VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
-ORDER: Final = "CUDA_DEVICE_ORDER"
-_BY_ADDRESS: Final = "PCI_BUS_ID"
-
-
-def visible_devices(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> Visibility:
-    """Return what a process with this environment sees.
-
-    CUDA reads a list up to the first value that names nothing, and shows a process one MIG instance at most.
-    """
-    value = environment.get(VISIBLE)
-    notes: list[str] = []
-    wrong: list[str] = []
-    if value is None:
-        shown = [device for gpu in gpus for device in _of_gpu(gpu)]
-    else:
-        shown = _named(value, gpus, wrong)
-        if not value.strip():
-            notes.append(f"{VISIBLE} is empty: no GPU is visible")
-        elif any(part.strip().isdecimal() for part in value.split(",")) and _ambiguous(gpus, environment):
-            notes.append(f"the GPUs differ and {ORDER} is not {_BY_ADDRESS}: CUDA may number them otherwise")
-    if wrong:
-        notes.append("what stands behind a wrong value is not visible")
-    instances = [device for device in shown if device.startswith("MIG-")]
-    if instances:
-        # Whole GPUs beside an instance are not enumerated, and no second instance.
-        if len(shown) > 1:
-            notes.append("a process sees one MIG instance at most")
-        shown = instances[:1]
-    everything = [device for gpu in gpus for device in _all_of(gpu)]
-    hidden = tuple(device for device in everything if device not in shown)
-    return Visibility(value, tuple(shown), hidden, tuple(wrong), tuple(notes))
-
-
-def _named(value: str, gpus: Sequence[Gpu], wrong: list[str]) -> list[str]:
-    shown: list[str] = []
-    for part in value.split(",") if value.strip() else ():
-        found = _one(part.strip(), gpus)
-        if not isinstance(found, str) and found and found[0] not in shown:
-            shown += found[:1]
-            continue
-        wrong.append(f"{part.strip()!r}: {found if isinstance(found, str) else 'named twice'}")
-        break
-    return shown
-
-
-def _one(name: str, gpus: Sequence[Gpu]) -> list[str] | str:
-    """Return the devices that one value names, or why it names none."""
-    if re.fullmatch(r"[+-]?[0-9]+", name):
-        known = {str(gpu.index): gpu for gpu in gpus}
-        digits = name.lstrip("+0") or "0"
-        return _of_gpu(known[digits]) if digits in known else f"there is no GPU {name}"
-    if name.startswith("MIG-GPU-"):
-        return _old_name(name, gpus)
-    if not name.startswith(("GPU-", "MIG-")):
-        return "neither a number nor a UUID (GPU-…, MIG-…)"
-    found = [
-        (gpu, device)
-        for gpu in gpus
-        for device in ((gpu.uuid,) if name.startswith("GPU-") else _instances(gpu))
-        if device is not None and device.startswith(name)
-    ]
-    if len(found) != 1:
-        return "several devices begin so" if found else "no device of this machine has this UUID"
-    gpu, device = found[0]
-    return _of_gpu(gpu) if device == gpu.uuid else [device]
-
-
-def _old_name(name: str, gpus: Sequence[Gpu]) -> list[str] | str:
-    """Find ``MIG-GPU-<uuid>/<GPU instance>/<compute instance>``, as drivers before 470 name instances."""
-    uuid, *numbers = name.removeprefix("MIG-").split("/")
-    for gpu in gpus:
-        for each in gpu.mig_instances if gpu.uuid == uuid else ():
-            if [str(each.gpu_instance), str(each.compute_instance)] == numbers and each.uuid is not None:
-                return [each.uuid]
-    return "no MIG instance of this machine has this name"
-
-
-def _instances(gpu: Gpu) -> list[str]:
-    return [each.uuid for each in gpu.mig_instances if each.uuid is not None]
-
-
-def _of_gpu(gpu: Gpu) -> list[str]:
-    """Return what a process sees of a GPU: the GPU, or where it is divided, its first instance."""
-    return _instances(gpu)[:1] if gpu.mig else [gpu.uuid or f"GPU {gpu.index}"]
-
-
-def _all_of(gpu: Gpu) -> list[str]:
-    return _instances(gpu) if gpu.mig else [gpu.uuid or f"GPU {gpu.index}"]
-
-
-def _ambiguous(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> bool:
-    return environment.get(ORDER) != _BY_ADDRESS and len({gpu.name for gpu in gpus}) > 1
+def visibility(gpus: Sequence[Gpu], value: str | None, devices: Sequence[str]) -> Visibility:
+    """Return which GPUs this process can use, from the UUIDs of CUDA's devices, which have no prefix."""
+    known = {uuid.partition("-")[2]: uuid for gpu in gpus for uuid in gpu.uuids()}
+    shown = tuple(known.get(device, f"GPU-{device}") for device in devices)
+    return Visibility(value, shown, tuple(uuid for uuid in known.values() if uuid not in shown))

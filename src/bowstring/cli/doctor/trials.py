@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import inspect
 import os
 import secrets
 import sys
@@ -20,7 +19,7 @@ from bowstring.cli.doctor.child import Child, ChildFault, be_a_child
 from bowstring.cli.terminal import as_json
 from bowstring.client import connect
 from bowstring.columnar.batch import Batch
-from bowstring.errors import BowstringError, InvalidData, Unsupported
+from bowstring.errors import BowstringError, InvalidData
 from bowstring.memory import Pool, device_by_name
 from bowstring.server import Server
 from bowstring.transport.socket_file import address_of, runtime_folder
@@ -72,14 +71,11 @@ def _offer(way: str, address: str, device: Device, servers: contextlib.ExitStack
     if way != IN_PLACE:
         batch = Batch.from_arrow(sample().combine_chunks()).to_device(device, server.pool)
         return str(server.publish("doctor", batch))
-    if "share" not in inspect.signature(server.publish).parameters:
-        raise Unsupported("this version of Bowstring hands over no memory in place")
     # Arrays as a user has them, not one of our regions.
     columns = {
         name: device.from_host(sample().column(name).combine_chunks().to_numpy()) for name in ("n", "f")
     }
-    in_place: dict[str, Any] = {"share": "in_place"}
-    return str(server.publish("doctor", columns, **in_place))
+    return str(server.publish("doctor", columns, share="in_place"))
 
 
 def consume() -> None:
@@ -105,22 +101,14 @@ def _take(uri: str | None, mode: Any, device: str | None, own: str) -> dict[str,
         batches = [next(iter(stream))]
         first_view = time.perf_counter() - started
         batches += stream
-        found = pa.Table.from_batches([batch.to_arrow() for batch in batches], schema=stream.schema)
-        if not found.num_columns or not found.equals(sample().select(found.column_names)):
+        table = pa.Table.from_batches([batch.to_arrow() for batch in batches], schema=stream.schema)
+        if not table.num_columns or not table.equals(sample().select(table.column_names)):
             raise InvalidData("other bytes came than were sent")
-        stats = stream.stats
-        return {
-            "first_view": first_view,
-            "nbytes": stats.nbytes,
-            "device": batches[0].device.name,
-            "path": stats.path,
-            "why": stats.why
-            + _WRITABLE * any(_maps_writable(name) for name in {own, batches[0].device.name}),
-            # How it was copied, where the stream tells.
-            "copied": ": ".join(
-                filter(None, (getattr(stats, name, "") for name in ("copied", "copied_why")))
-            ),
-        }
+        stats, devices = stream.stats, {own, batches[0].device.name}
+        copied = f"; {stats.copied}: {stats.copied_why}" if stats.copied else ""
+        writable = _WRITABLE if any(map(_maps_writable, devices)) else ""
+        took = f"{stats.path}: {stats.why}{writable}{copied}"
+        return {"first_view": first_view, "nbytes": stats.nbytes, "path": stats.path, "took": took}
 
 
 _WRITABLE: Final = "; the driver maps nothing read-only: a kernel can write memory of another process"
@@ -133,7 +121,6 @@ def _maps_writable(name: str) -> bool:
 
 
 _MOMENT: Final = 0.2
-_WAYS: Final = ("unix", "tcp", "ucx", IN_PLACE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,10 +143,8 @@ class Outcome:
     hint: str | None = None
     first_view: float | None = None  # seconds from `connect` to the first batch
     nbytes: int | None = None
-    device: str | None = None
     path: str | None = None
-    why: str | None = None
-    copied: str | None = None
+    took: str | None = None  # `path`, and why
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -179,12 +164,11 @@ def run_trials(
 ) -> list[Outcome]:
     """Return what came of each trial from one device. All processes have ended then, and no socket is left."""
     outcomes: list[Outcome] = []
-    end: float | None = None
+    end = time.monotonic() + 3 * seconds
     while len(outcomes) < len(trials):
-        if end is not None and time.monotonic() > end:
+        if time.monotonic() > end:
             why = Outcome("not tried: the paths before it took too long")
             return outcomes + [why] * (len(trials) - len(outcomes))
-        end = end or time.monotonic() + 3 * seconds
         outcomes += _round(device, trials[len(outcomes) :], seconds, programs)
     return outcomes
 
@@ -230,15 +214,14 @@ def _round(device: str, trials: Sequence[Trial], seconds: float, programs: Progr
 @contextlib.contextmanager
 def _addresses(trials: Sequence[Trial]) -> Iterator[dict[str, str]]:
     """Choose where to offer; no socket file is left, even where its maker was killed."""
-    ways = [way for way in _WAYS if any(trial.way == way for trial in trials)]
     paths: list[str] = []
     addresses: dict[str, str] = {}
-    for way in ways:
+    for way in dict.fromkeys(trial.way for trial in trials):
         if way in ("tcp", "ucx"):
             addresses[way] = f"{way}://127.0.0.1:0"
-            continue
-        paths.append(os.path.join(runtime_folder(), f"{os.getpid()}-{secrets.token_hex(6)}.sock"))
-        addresses[way] = address_of(paths[-1])
+        elif way != "inproc":
+            paths.append(os.path.join(runtime_folder(), f"{os.getpid()}-{secrets.token_hex(6)}.sock"))
+            addresses[way] = address_of(paths[-1])
     try:
         yield addresses
     finally:
