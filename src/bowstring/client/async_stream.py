@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from bowstring.client.names import list_datasets
 from bowstring.client.opening import Source, open_stream
-from bowstring.client.poller import Job, Readiness, poller
 from bowstring.client.preview import stream_html
-from bowstring.client.stream import Stream, StreamStatistics, copy_borrowed
+from bowstring.client.stream import Readiness, Stream, StreamStatistics, copy_borrowed
 from bowstring.columnar.interchange.conversions import Converting, needed
 from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved, UsageError, without_frames
 from bowstring.memory.device import with_current_streams
+from bowstring.transport.loop import Job, do_in_loop
 
 if TYPE_CHECKING:
     import ssl
@@ -487,7 +487,7 @@ def _table(batches: list[Batch], schema: pa.Schema) -> pa.Table:
 def in_thread(
     function: Callable[[], _Result], *, drop: Callable[[_Result], object] | None = None
 ) -> asyncio.Future[_Result]:
-    """Call a function in a thread of the poller, on the streams that are current here.
+    """Call a function in a worker of the loop, on the streams that are current here.
 
     `drop` takes a result that is not waited for any more.
     """
@@ -517,5 +517,5 @@ def in_thread(
             if drop is not None and outcome:
                 drop(outcome.pop())
 
-    poller(Job(call, "bowstring-client-work"))
+    do_in_loop(Job(call, "bowstring-client-work"))
     return future

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bowstring.client.endpoint_stream import EndpointStream, PartitionsStream
 from bowstring.client.grouping import Unit, apart, grouped
-from bowstring.client.poller import Readiness
-from bowstring.client.stream import Stream, StreamStatistics, chosen_columns
+from bowstring.client.stream import Readiness, Stream, StreamStatistics, chosen_columns
 from bowstring.errors import (
     AccessDenied,
     BowstringError,

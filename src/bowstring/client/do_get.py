@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from bowstring.client.connection.wire import first_that_opens
 from bowstring.client.flight import FlightClient
-from bowstring.client.poller import Readiness, WakingCondition
-from bowstring.client.stream import Counters
+from bowstring.client.stream import Counters, Readiness, WakingCondition
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.endpoint import of_offers
 from bowstring.dissociated.location import token_of

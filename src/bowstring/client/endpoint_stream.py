@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import pyarrow as pa
 
 from bowstring.client.pinned import Pinned
-from bowstring.client.poller import Readiness
-from bowstring.client.stream import Counters, Stream, StreamStatistics, chosen_columns
+from bowstring.client.stream import Counters, Readiness, Stream, StreamStatistics, chosen_columns
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.columnar.validation import check_once

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import enum
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 
-from bowstring.client.poller import Readiness
 from bowstring.closing import Closing
 from bowstring.columnar.interchange.conversions import Converting
 from bowstring.columnar.lookup import column_positions
@@ -25,6 +25,35 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.dissociated.endpoint import Dataset, Endpoint
+
+
+class Readiness(enum.Enum):
+    """What asking a stream for its next batch would do."""
+
+    NOT_YET = "wait for the producer"
+    READY = "return it, or raise what is wrong, at once"
+    SLOW = "return it after work that takes a while, such as a copy"
+    ENDED = "say that there are no more"
+
+
+class WakingCondition(threading.Condition):
+    """A condition that calls functions, once, when its waiters are notified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[Callable[[], object]] = []
+
+    def call_once(self, call: Callable[[], object]) -> None:
+        """Have `call` called at the next `notify_all`; the lock is held, here and there."""
+        if call not in self._calls:
+            self._calls.append(call)
+
+    def notify_all(self) -> None:
+        super().notify_all()
+        if self._calls:
+            calls, self._calls = self._calls, []
+            for call in calls:
+                call()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], 
         stretches = functools.partial(_stretches, source, pieces, regions)
         return carry(stretches, source, target, regions, seconds)
     if device.is_host:
-        _fill_on_host(target.address, pieces)
+        fill_on_host(target.address, pieces)
     else:
         # Not `writable()`, which knows of every view: what a compiler leaves to the collector may hold one.
         array = target.region.array(target.offset, target.nbytes, writable=True)
@@ -70,7 +70,8 @@ def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], 
     return Road("none", f"the data are on {device.name}")
 
 
-def _fill_on_host(target: int, pieces: Pieces) -> None:
+def fill_on_host(target: int, pieces: Pieces) -> None:
+    """Copy pieces of the host's memory to an address, with zeros between them."""
     # By address: an array for each piece would cost as much as a copy of some kilobytes.
     for address, size, start, end in np.stack(pieces, axis=1).tolist():
         copy = ctypes.memmove if size < _SEVERAL * _PIECE else _copy_in_pieces

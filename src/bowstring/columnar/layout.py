@@ -105,10 +105,9 @@ class Layout:
         ids = None if dictionary_ids is None else tuple(dictionary_ids)
         if weight is not None and weight > _MOST_WEIGHT:
             return cls._derive(schema, ids, limits)
-        key = _key_of(schema)
-        layout = _recent_layout(key, schema, ids)
+        layout = _recent_layout(schema, ids)
         if layout is None:
-            layout = cls._derive(schema, ids, limits)
+            key, layout = _key_of(schema), cls._derive(schema, ids, limits)
             num_nodes = layout.num_nodes + sum([each.num_nodes for each in layout.dictionaries.values()])
             _recent.keep(key, layout, weight or num_nodes * max(layout.depth - 1, 1))
         elif layout.depth > limits.depth or layout.num_nodes > limits.columns:
@@ -123,11 +122,10 @@ class Layout:
         """
         if weight > _MOST_WEIGHT:
             return cls(schema)
-        key = _key_of(schema)
-        layout = _recent_layout(key, schema, ())
+        layout = _recent_layout(schema, ())
         if layout is None:
             layout = cls(schema)
-            _recent.keep(key, layout, weight)
+            _recent.keep(_key_of(schema), layout, weight)
         return layout
 
     @classmethod
@@ -344,24 +342,24 @@ class Recent(Generic[_T]):
     def __init__(self, most: int, most_weight: int) -> None:
         self._most = most
         self._most_weight = most_weight
-        self._kept: list[tuple[Any, _T, int]] = []
+        self.kept: list[tuple[Any, _T, int]] = []  # keys, values and weights, the last one first
 
     def of(self, key: Any) -> list[_T]:
         """Return the values under a key, the last one first."""
-        return [value for known, value, _ in self._kept if known == key]
+        return [value for known, value, _ in self.kept if known == key]
 
     def keep(self, key: Any, value: _T, weight: int) -> None:
         """Keep a value, unless it weighs more than all may, and drop the oldest that are too many with it."""
         if weight > self._most_weight:
             return
         count, total = 1, weight
-        for *_, other in self._kept[: self._most - 1]:
+        for *_, other in self.kept[: self._most - 1]:
             total += other
             if total > self._most_weight:
                 break
             count += 1
-        self._kept.insert(0, (key, value, weight))
-        del self._kept[count:]
+        self.kept.insert(0, (key, value, weight))
+        del self.kept[count:]
 
 
 TOO_HEAVY: Final = 1 << 62
@@ -377,15 +375,14 @@ def _key_of(schema: pa.Schema) -> tuple[int, str]:
     return count, schema.field(count - 1).name if count else ""
 
 
-def _recent_layout(key: tuple[int, str], schema: pa.Schema, ids: tuple[int, ...] | None) -> Layout | None:
-    for layout in _recent.of(key):
-        if layout.schema.equals(schema, check_metadata=True):
+def _recent_layout(schema: pa.Schema, ids: tuple[int, ...] | None) -> Layout | None:
+    key = _key_of(schema)
+    for known, layout, _ in _recent.kept:
+        if known == key and layout.schema.equals(schema, check_metadata=True):
             known_ids = layout.dictionary_ids
             wanted = tuple(range(len(known_ids))) if ids is None else ids
-            if known_ids == wanted and _really_equal(layout, schema):
+            if known_ids == wanted and (
+                not layout.has_vague_types or layout.schema.serialize().equals(schema.serialize())
+            ):
                 return layout
     return None
-
-
-def _really_equal(layout: Layout, schema: pa.Schema) -> bool:
-    return not layout.has_vague_types or bool(layout.schema.serialize().equals(schema.serialize()))

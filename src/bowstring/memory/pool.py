@@ -97,11 +97,6 @@ def _taken(queue: collections.deque[_Item]) -> Iterator[_Item]:
             yield queue.popleft()
 
 
-def _copy_of(slabs: list[Slab]) -> list[Slab]:
-    """Return a copy of a list that a finalizer may change; a slice is not safe from that in Python 3.11."""
-    return list(slabs)
-
-
 def _bytes_of(budget: Any) -> int:
     is_number = isinstance(budget, Real) and not isinstance(budget, bool)
     if not is_number or not 1 <= budget < math.inf:
@@ -164,7 +159,8 @@ class Pool:
         self._retired = 0
         self._closed = False
         self._held_for_fork = False
-        self._forks = fork_sentinel().noticed()
+        self._sentinel = fork_sentinel()
+        self._forks = self._sentinel.noticed()
         self._allocator = Allocator(self)
         watch_forks(self)
 
@@ -180,13 +176,15 @@ class Pool:
         """
         return self._allocator.allocate(nbytes)
 
-    def region(self, nbytes: int, *, prepare: bool = True) -> Region:
+    def region(self, nbytes: int, *, least: int | None = None, prepare: bool = True) -> Region:
         """Return a region of at least `nbytes` bytes that holds nothing else, warm if there is one.
 
         Parameters
         ----------
         nbytes
             Size in bytes.
+        least
+            Size of a warm region that is enough, too; by default none smaller is.
         prepare
             Whether its memory is taken at once, in large pages if the kernel has some. Otherwise a fresh region
             takes memory as bytes are written, and the writer calls `Region.prepare`: for lengths that peers claim.
@@ -198,15 +196,11 @@ class Pool:
         """
         if nbytes < 0:
             raise UsageError("a region cannot have a negative size", found=nbytes)
-        return self._region(nbytes, nbytes, prepare=prepare)
-
-    def _region(self, nbytes: int, least: int, *, prepare: bool) -> Region:
-        """Return a region of at least `nbytes` bytes, or a warm one of at least `least`."""
         size = size_class(nbytes, self.device.smallest_region)
         self._check()
         with self._lock:
             dropped = self._collect()
-            slab = self._warm(size, least)
+            slab = self._warm(size, nbytes if least is None else least)
             if slab is None:
                 dropped += self._make_room(size)
             else:
@@ -214,7 +208,7 @@ class Pool:
         try:
             if dropped:
                 let_go(dropped)
-            if slab is not None and not self._may_be_written(slab, size):
+            if slab is not None and not (slab.device.is_host or self._may_be_written(slab, size)):
                 slab = None
             if slab is None:
                 slab = self.device.make_slab(size)
@@ -227,7 +221,8 @@ class Pool:
             raise
         with self._lock:
             self._used.add(slab)
-        region = Region.of_slab(slab, self._returned)
+        home = self._returned
+        region = Region(slab.device, slab.address, slab.nbytes, slab=slab, home=home, private=slab.private)
         register_region(region)
         return region
 
@@ -268,7 +263,8 @@ class Pool:
         return Allocator(self, expected, prepare=prepare)
 
     def _check(self) -> None:
-        self._check_process()
+        if self._pid != os.getpid():
+            self._check_process()
         if self._closed:
             raise ClosedError("the pool is closed")
 
@@ -280,12 +276,15 @@ class Pool:
             )
 
     def _warm(self, size: int, least: int) -> Slab | None:
-        if not self._idle:
+        best: tuple[bool, int] | None = None
+        slab = None
+        # A copy, since a finalizer may change the list; a slice is not safe from that in Python 3.11.
+        for each in list(self._idle):
+            rank = each.nbytes < size, abs(each.nbytes - size)
+            if least <= each.nbytes <= 2 * size and (best is None or rank < best):
+                best, slab = rank, each
+        if slab is None:
             return None
-        fitting = [slab for slab in _copy_of(self._idle) if least <= slab.nbytes <= 2 * size]
-        if not fitting:
-            return None
-        slab = min(fitting, key=lambda each: (each.nbytes < size, abs(each.nbytes - size)))
         try:
             self._idle.remove(slab)
         except ValueError:  # a finalizer that ran just now took it
@@ -296,7 +295,7 @@ class Pool:
     def _held(self) -> tuple[int, int]:
         """Return how many bytes are in use and how many are idle, both at one moment."""
         while True:
-            in_use, slabs = self._in_use, _copy_of(self._idle)
+            in_use, slabs = self._in_use, list(self._idle)  # no slice, as in `_warm`
             idle = sum(slab.nbytes for slab in slabs)
             if in_use == self._in_use and slabs == self._idle:
                 return in_use, idle
@@ -323,12 +322,14 @@ class Pool:
     def _collect(self) -> list[Slab]:
         """Take back the slabs of ended regions; return those to unmap, which the caller drops after unlocking."""
         dropped: list[Slab] = []
-        if not (self._returned.gone or self._returned.slabs):
-            return dropped
-        for nbytes in _taken(self._returned.gone):
-            self._in_use -= nbytes
-        if self._returned.slabs:
-            self._notice_forks()
+        if self._returned.gone:
+            for nbytes in _taken(self._returned.gone):
+                self._in_use -= nbytes
+        if self._returned.slabs and (forks := self._sentinel.noticed()) != self._forks:
+            # It was not announced: a child may read what was in use.
+            self._forks = forks
+            for slab in snapshot(self._used):
+                slab.retired = True
         for slab in _taken(self._returned.slabs):
             self._used.discard(slab)
             self._in_use -= slab.nbytes
@@ -385,14 +386,6 @@ class Pool:
         self._held_for_fork = self._pid == os.getpid() and self._lock.acquire(timeout=_FORK_SECONDS)
         for slab in snapshot(self._used):
             slab.retired = True
-
-    def _notice_forks(self) -> None:
-        """Do the same later for forks that were not announced: a child may read what was in use."""
-        forks = fork_sentinel().noticed()
-        if forks != self._forks:
-            self._forks = forks
-            for slab in snapshot(self._used):
-                slab.retired = True
 
     def after_fork(self) -> None:
         """Go on after a fork, in the parent."""
@@ -452,7 +445,7 @@ class Allocator:
                 self._region = None  # it comes back before more is taken
                 # Smaller ones that lie warm come before a fresh one, or they would never be used again.
                 least = max(nbytes, self._least or min(self._size, _GROWN))
-                self._region = self._pool._region(max(nbytes, self._size), least, prepare=self._prepare)
+                self._region = self._pool.region(max(nbytes, self._size), least=least, prepare=self._prepare)
                 self._next = self._least = 0
                 # Regions grow with what is in use, as each costs a descriptor; but a small buffer that is kept
                 # holds a whole one, small ones stay in the processor's cache, and several must fit into the budget.

@@ -51,8 +51,9 @@ class Catalogue:
             before = self._find(publication.name)
             if before is not None and not replace:
                 raise _taken(publication.name)
-            self.forget()
-            self.enter(publication)
+            if len(self._publications) > self._most:
+                self.forget()
+            self._publications[publication.ticket] = self._newest[publication.name] = publication
             if before is not None:
                 before.replace()
             verb = "published" if before is None else "replaced"
@@ -277,12 +278,8 @@ class Publication:
         self.replaced = False
         self.withdrawn = False
         self.released = False
+        self.offered = True  # its name stands for it
         self._changed = changed
-
-    @property
-    def offered(self) -> bool:
-        """Whether its name stands for it."""
-        return not (self.replaced or self.withdrawn or self.released)
 
     def renew(self) -> None:
         """Withdraw it no sooner than `ttl` from now on."""
@@ -380,6 +377,7 @@ class Publication:
             self.released = True
             _log.info("released %r", self.name)
             self.source.release()
+        self.offered = not (self.replaced or self.withdrawn or self.released)
 
     def __repr__(self) -> str:
         states = {

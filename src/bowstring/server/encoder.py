@@ -2,28 +2,106 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
+from bowstring.columnar.copy_pieces import Pieces, fill_on_host
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import column_positions
 from bowstring.dissociated.items import IpcMessage
+from bowstring.ipc.body.encode import BatchEncoder
 from bowstring.ipc.body.pack import laid_out, pack
 from bowstring.ipc.dictionary.writer import has_grown, same_values
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.ipc.flatbuf.template import Template
+from bowstring.memory import owned_regions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
+    from bowstring.memory import Pool
+
+
+class _Known:
+    """What the streams of one layout have in common, made when it is first asked for."""
+
+    def __init__(self, layout: Layout) -> None:
+        ids = layout.dictionary_ids
+        # Mostly they are those that the schema gets anyway.
+        given = None if ids == tuple(range(len(ids))) else ids
+        self.schema = IpcMessage(encode_schema(layout.schema, given))
+        self._layout = weakref.ref(layout)
+
+    @functools.cached_property
+    def encoder(self) -> BatchEncoder | None:
+        """What encodes batches that a kernel can, without dictionaries."""
+        layout = self._layout()
+        return None if layout is None or layout.dictionaries else BatchEncoder.of(Template(layout))
+
 
 # Tables of one schema are published one after the other; layouts are kept as long as few others follow.
-_encoded: weakref.WeakKeyDictionary[Layout, bytes] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Layout, _Known] = weakref.WeakKeyDictionary()
+
+
+def _known_of(layout: Layout) -> _Known:
+    known = _known.get(layout)
+    if known is None:
+        known = _known[layout] = _Known(layout)
+    return known
+
+
+def place_and_encode(batches: Sequence[Batch], pool: Pool) -> tuple[list[Batch], list[IpcMessage]] | None:
+    """Copy batches of one schema, compacted, into one region of a pool of the host; return them and their items.
+
+    ``None`` where no kernel can encode them, some lie in regions already, or there are none.
+    """
+    if not batches or not pool.device.is_host:
+        return None
+    layout = batches[0].layout
+    known = _known_of(layout)
+    encoder = known.encoder
+    laid, addresses_of, sizes_of = [], [], []
+    for batch in batches:
+        ordinary = encoder is not None and batch.layout is layout and not batch.custom_metadata
+        found = encoder.lay_out(batch) if ordinary and encoder is not None else None
+        if found is None:
+            return None
+        laid.append(found)
+        addresses_of.append(found.addresses)
+        sizes_of.append(found.sizes)
+    addresses, sizes = np.concatenate(addresses_of), np.concatenate(sizes_of)
+    present = sizes > 0
+    if owned_regions(addresses[present], sizes[present])[0]:
+        return None
+    alignment = pool.device.alignment
+    padded = -(-sizes // alignment) * alignment
+    ends = np.cumsum(padded)
+    starts = ends - padded
+    regions = []
+    if present.any():
+        regions = [pool.region(int(ends[-1]))]
+        pieces = Pieces(addresses[present], sizes[present], starts[present], ends[present])
+        fill_on_host(regions[0].address, pieces)
+    spans = np.stack((np.zeros_like(sizes), starts * present, sizes), axis=1)
+    placed, items, at = [], [known.schema], 0
+    for batch, each in zip(batches, laid, strict=True):
+        own = spans[at : at + len(each.sizes)]
+        at += len(own)
+        made = Batch.from_parts(
+            layout, batch.num_rows, each.nodes, spans=own, regions=regions, device=pool.device
+        )
+        made.validated = batch.validated
+        placed.append(made)
+        items.append(IpcMessage(each.metadata, own, regions, nbytes=int(each.sizes.sum())))
+    return placed, items
 
 
 class Encoder:
@@ -46,13 +124,7 @@ class Encoder:
 
     def schema(self) -> IpcMessage:
         """Return the first item of the stream."""
-        known = _encoded.get(self._layout)
-        if known is None:
-            ids = self._layout.dictionary_ids
-            # Mostly they are those that the schema gets anyway.
-            given = None if ids == tuple(range(len(ids))) else ids
-            known = _encoded[self._layout] = encode_schema(self._layout.schema, given)
-        return IpcMessage(known)
+        return _known_of(self._layout).schema
 
     def encode(self, batch: Batch) -> Iterator[IpcMessage]:
         """Return the items of one batch: dictionaries that changed, inner ones first, and the batch."""

@@ -14,7 +14,7 @@ from bowstring.errors import UnknownTicket, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pending, cpu, default_pool, settle_devices
 from bowstring.memory.cuda.driver_device import DriverDevice
-from bowstring.server.encoder import Encoder
+from bowstring.server.encoder import Encoder, place_and_encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,7 +54,18 @@ class MaterializedSource:
         waits: bool = True,
     ) -> None:
         self.schema = schema
-        compact = [compacted(batch) for batch in (_ready(source, seconds) if waits else source)]
+        ready = []
+        for batch in source:
+            if waits and not batch.device.is_host:  # it is read on another stream, maybe
+                settle_devices((batch.device,), seconds)
+            ready.append(batch)
+        made = None if in_place else place_and_encode(ready, pool)
+        if made is not None:
+            placed, items = made
+            self._hold(placed, on_host=True, pool=pool)
+            self._items[None, True] = items
+            return
+        compact = [compacted(batch) for batch in ready]
         lender = Lender() if in_place else None
         if lender is not None:
             compact = [lender.lent(batch) for batch in compact]
@@ -125,7 +136,7 @@ class MaterializedSource:
         rows = nbytes = 0
         for batch in self._batches:
             rows += batch.num_rows
-            nbytes += batch.nbytes
+            nbytes += int(batch.spans.table[:, 2].sum())
         self.num_rows: int | None = rows
         self.num_batches: int | None = len(self._batches)
         self.nbytes: int | None = nbytes
@@ -159,7 +170,7 @@ class MaterializedSource:
 
     def prepare(self, *, pointers: bool) -> None:
         """Encode what most readers will ask for."""
-        if pointers or self._on_host:
+        if (None, pointers) not in self._items and (pointers or self._on_host):
             self._encoded(None, pointers=pointers)
 
     def shard(self, index: int, count: int) -> MaterializedSource:
@@ -263,14 +274,6 @@ def _pending(devices: Iterable[Device]) -> Pending | None:
     [device] = used if len(used) == 1 else [None]
     shares = isinstance(device, DriverDevice) and device.driver.has_shared_events(device.ordinal)
     return Pending(cast("DriverDevice", device)) if shares else None
-
-
-def _ready(source: Iterable[Batch], seconds: float) -> Iterator[Batch]:
-    """Yield batches when what was queued on them is done: they are read on another stream, maybe."""
-    for batch in source:
-        if not batch.device.is_host:
-            settle_devices((batch.device,), seconds)
-        yield batch
 
 
 def _room(batches: list[Batch], device: Device) -> int:

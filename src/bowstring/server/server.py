@@ -216,13 +216,13 @@ class Server(Closing):
         self._check()
         if share not in ("copy", "in_place"):
             raise UsageError("no such way to share", expected="'copy' or 'in_place'", found=repr(share))
-        streams = named_streams(cuda_stream)
+        streams = () if cuda_stream is None else named_streams(cuda_stream)
         check_offer(name, schema, readers)
         ttl = None if ttl is None else check_seconds(ttl, "ttl")
         if not replace:
             self._catalogue.check_free(name)
         seconds, in_place = self.limits.device_timeout, share == "in_place"
-        with on_streams(self.pool.device, streams):
+        with on_streams(self.pool.device, streams) if streams else contextlib.nullcontext():
             waits = not (in_place and streams)
             source, readers = source_of(
                 data, schema, self.pool, readers, seconds, in_place=in_place, streams=streams, waits=waits
@@ -242,11 +242,6 @@ class Server(Closing):
         by_name = self._names_open and not separate
         ticket = name.encode() if by_name else publication.ticket
         return self._endpoint(ticket, separate=separate)
-
-    @property
-    def _names_open(self) -> bool:
-        """Whether every reader of this server may ask by name."""
-        return self._token is not None or self._all_known
 
     def offer(self, name: str, source: Source, readers: int | None = None) -> tuple[Publication, Endpoint]:
         """Offer a source that was prepared already; the caller ensures that `name` is new.
@@ -292,7 +287,8 @@ class Server(Closing):
         listened = self._acceptor.listen(address, tls)
         self._reached[listened] = reached_at(listened, host)
         self._passes_memory = self._acceptor.channels[0].passes_memory is not None
-        self._all_known = self._acceptor.all_known
+        # Whether every reader of this server may ask by name.
+        self._names_open = self._token is not None or self._acceptor.all_known
         return listened
 
     def _endpoint(self, ticket: bytes, *, separate: bool) -> Endpoint:
@@ -308,7 +304,7 @@ class Server(Closing):
         return dataclasses.replace(endpoint, elsewhere=more[0], host=this_host(), others=others)
 
     def _location(self, want: Want, address: str | None = None) -> str:
-        at = self.address if address is None else address
+        at = next(iter(self._reached)) if address is None else address
         said = self._locations.get((want, at))
         if said is None:
             location = Location(
@@ -479,7 +475,8 @@ class Server(Closing):
     # Life.
 
     def _check(self) -> None:
-        self._check_process()
+        if self._pid != os.getpid():
+            self._check_process()
         if self._closed:
             raise ClosedError("the server is closed")
 

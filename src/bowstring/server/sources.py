@@ -9,8 +9,9 @@ import weakref
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from bowstring.columnar.batch import batches
-from bowstring.columnar.interchange.source import gives_batches
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.interchange.foreign import Importer
+from bowstring.columnar.interchange.source import gives_batches, open_batches
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import placed
 from bowstring.errors import EndOfStream, InvalidData, OutOfBudget, ProducerFailed, UnknownTicket, UsageError
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.materialize import Lending
     from bowstring.dissociated.items import IpcMessage
@@ -111,7 +111,7 @@ def source_of(
         pending = [(first_schema, first)]
 
         def produce() -> tuple[pa.Schema, Iterable[Batch]]:
-            return pending.pop() if pending else batches(data(), schema)
+            return pending.pop() if pending else open_batches(data(), schema, Importer(Batch))
 
         on = _on(pool, streams, seconds)
         return StreamingSource(first_schema, produce, pool, seconds, on=on), readers
@@ -169,8 +169,10 @@ def _wait(device: DriverDevice, stream: int, seconds: float) -> None:
 
 def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Batch]]:
     """Return a schema that can be sent, and its batches."""
-    found = batches(data, schema)
-    check_dictionaries(Layout.of(found[0]))
+    found = open_batches(data, schema, Importer(Batch))
+    layout = Layout.of(found[0])
+    if layout.dictionaries:
+        check_dictionaries(layout)
     return found
 
 

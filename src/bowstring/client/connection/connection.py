@@ -1,6 +1,6 @@
 """One stream as it comes in, with a thread for each channel that reads, and one that sends control messages.
 
-Streams of `connect_async` share threads instead (:mod:`bowstring.client.poller`). The threads keep nothing of the
+Streams of `connect_async` share threads instead (:mod:`bowstring.transport.loop`). The threads keep nothing of the
 user's alive. They go on after the stream was closed, for as long as batches of it are alive, because a lease ends
 with its last view and not before.
 """
@@ -22,8 +22,7 @@ from bowstring.client.connection.receive_loop import is_urgent, listen, take_fir
 from bowstring.client.connection.remote import RemoteMemory, cuda_token
 from bowstring.client.connection.timeouts import check_silence, watch_end
 from bowstring.client.connection.wire import Wire, note_turned_away, open_wires
-from bowstring.client.poller import Job, Poller, Readiness, RingingQueue, WakingCondition, poller
-from bowstring.client.stream import Counters
+from bowstring.client.stream import Counters, Readiness, WakingCondition
 from bowstring.dissociated.events import (
     Announced,
     Asked,
@@ -51,6 +50,7 @@ from bowstring.memory import Pool, mappings, watch_forks
 from bowstring.memory.buffer import PrivateMemory
 from bowstring.memory.device import device_by_name
 from bowstring.transport.descriptors import close_all
+from bowstring.transport.loop import Job, Loop, RingingQueue, do_in_loop
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Connection:
         sending = Job(self._send_once, "bowstring-client-sender")
         self._sender.silence.begin()
         try:
-            shared = poller(sending)
+            shared = do_in_loop(sending)
             for wire in self._wires:
                 if _can_be_watched(wire.channel):
                     reading = Job(_nothing_left, "bowstring-client-reader")
@@ -194,7 +194,7 @@ class Connection:
     def _send_once(self) -> float | None:
         return self._sender.silence.wait if self._sender.turn(self, 0.0) else None
 
-    def _read_once(self, wire: Wire, shared: Poller, job: Job) -> float | None:
+    def _read_once(self, wire: Wire, shared: Loop, job: Job) -> float | None:
         while listen(self, wire, waits=False):
             try:
                 shared.watch(job, wire.channel)

@@ -164,6 +164,8 @@ def _open(source: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]] 
         source = source.as_batch()
     if isinstance(source, importer.batch_type):
         return source.schema, iter((source,))
+    if isinstance(source, pa.Table):
+        return source.schema, map(importer.batch, _unified(source).to_batches())
     if gives_batches(source):
         return source.schema, iter(source)
     if hasattr(source, "__arrow_c_device_stream__"):
@@ -174,11 +176,9 @@ def _open(source: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]] 
     whole = _whole(source)
     if whole is None:
         return None
-    if isinstance(whole, pa.RecordBatch):
-        return whole.schema, (importer.batch(each) for each in (whole,))
     if isinstance(whole, pa.Table):
-        return whole.schema, (importer.batch(each) for each in _unified(whole).to_batches())
-    return whole.schema, (importer.batch(each) for each in whole)
+        return whole.schema, map(importer.batch, _unified(whole).to_batches())
+    return whole.schema, map(importer.batch, (whole,) if isinstance(whole, pa.RecordBatch) else whole)
 
 
 def _on_its_device(source: Any, importer: Importer) -> Batch | None:

@@ -43,6 +43,16 @@ class Encoded(NamedTuple):
     body: int
 
 
+class LaidOut(NamedTuple):
+    """A message without its body, and where the buffers lie of which that consists: no more than it needs."""
+
+    metadata: bytes  # without a prefix
+    nodes: npt.NDArray[np.int64]  # shape (nodes, 2): length and null count
+    addresses: npt.NDArray[np.int64]  # of the buffers
+    sizes: npt.NDArray[np.int64]  # their bytes; where there are none, the address means nothing
+    owner: object  # holds what had to be made anew; the batch holds the rest
+
+
 class BatchEncoder:
     """Makes the messages of the batches of one layout, one at a time, by a kernel."""
 
@@ -55,10 +65,13 @@ class BatchEncoder:
         self._call = call
         self._codec = codec
         self._use_threads = use_threads
+        prefix = len(frame(b"", alignment=8))
         self._head = np.frombuffer(frame(metadata), np.uint8)
-        self._places = np.array(places, np.int64) + len(frame(b"", alignment=8))
+        self._places = np.array(places, np.int64) + prefix
         tables = layout.plan, self._head, self._places
         self._plan, self._template, self._places_at = [(address_of(each), each.size) for each in tables]
+        self._metadata = slice(prefix, prefix + len(metadata))
+        self._nodes_at, self._num_nodes = places[-1], layout.num_nodes
         self._sizes = int(kernel.ROOM) * layout.num_nodes, int(kernel.SPAN) * layout.num_buffers
         joined = max(SMALL_BODY, min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED))
         self._size = len(self._head) + joined
@@ -77,11 +90,48 @@ class BatchEncoder:
 
     def encode(self, batch: Batch) -> Encoded | None:
         """Return the message of a batch of the layout; None where it must go the general way."""
+        written = self._write(batch, self._most)
+        if written is None:
+            return None
+        out, spans, _, (_, body, begins, size) = written
+        head = self._head.size
+        if self._codec is not None:
+            return self._compressed(batch, out, spans)
+        if 2 * size < out.size:
+            # Sinks may keep what they are given: copies of little, so that the room can be used again.
+            self._kept.append(out)
+            out = np.frombuffer(out[:size].tobytes(), np.uint8)
+        if begins >= 0:
+            pieces = [out[:size].data] if begins == head else [out[:head].data, out[begins:size].data]
+            return Encoded(pieces, head, body)
+        pieces = host_pieces(_regions_of(batch, out), spans)
+        return Encoded([out[:head].data, *pieces], head, body)
+
+    def lay_out(self, batch: Batch) -> LaidOut | None:
+        """Return the message of a batch whose body does not follow it; None where it must go the general way."""
+        written = self._write(batch, -1)
+        if written is None:
+            return None
+        out, spans, regions, (*_, size) = written
+        metadata = out[self._metadata].tobytes()
+        nodes = np.frombuffer(metadata, np.int64, 2 * self._num_nodes, self._nodes_at).reshape(-1, 2)
+        bases = np.append(regions[:, 0], address_of(out))
+        addresses = spans[:, 1] + bases[spans[:, 0]]
+        if size == self._head.size:  # nothing of the body was made anew
+            self._kept.append(out)
+        return LaidOut(metadata, nodes, addresses, spans[:, 2], out)
+
+    def _write(
+        self, batch: Batch, most: int
+    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], list[int]] | None:
+        """Have the kernel write a message; return its memory, spans, regions, and the state of the kernel."""
         spans, nodes = batch.spans, batch.nodes
         table = spans.table
         if not (batch.device.is_host and nodes.flags.c_contiguous and table.flags.c_contiguous):
             return None
-        regions = np.array([(region.address, region.nbytes) for region in spans.regions], np.int64)
+        regions = np.empty((len(spans.regions), 2), np.int64)
+        for index, region in enumerate(spans.regions):
+            regions[index] = region.address, region.nbytes
         # Room of this call's own, since other threads may write, too.
         num_room, num_pieces = self._sizes
         room = np.empty(num_room + num_pieces + _STATE, np.int64)
@@ -104,7 +154,7 @@ class BatchEncoder:
                 table.size,
                 *self._template,
                 *self._places_at,
-                self._most,
+                most,
                 at,
                 num_room,
                 address_of(out),
@@ -114,24 +164,13 @@ class BatchEncoder:
                 pieces_at + 8 * num_pieces,
                 _STATE,
             )
-            status, body, begins, size = room[-_STATE:].tolist()
-            if status != _GROW:
+            state = room[-_STATE:].tolist()
+            if state[0] != _GROW:
                 break
-            out = np.empty(size, np.uint8)
-        if status != _DONE:
+            out = np.empty(state[-1], np.uint8)
+        if state[0] != _DONE:
             return None
-        head = self._head.size
-        if self._codec is not None:
-            return self._compressed(batch, out, room[num_room:-_STATE].reshape(-1, 3))
-        if 2 * size < out.size:
-            # Sinks may keep what they are given: copies of little, so that the room can be used again.
-            self._kept.append(out)
-            out = np.frombuffer(out[:size].tobytes(), np.uint8)
-        if begins >= 0:
-            pieces = [out[:size].data] if begins == head else [out[:head].data, out[begins:size].data]
-            return Encoded(pieces, head, body)
-        pieces = host_pieces(_regions_of(batch, out), room[num_room:-_STATE].reshape(-1, 3))
-        return Encoded([out[:head].data, *pieces], head, body)
+        return out, room[num_room:-_STATE].reshape(-1, 3), regions, state
 
     def _compressed(self, batch: Batch, out: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> Encoded:
         """Return the message in `out` with the buffers at these spans, each of them compressed."""

@@ -1,15 +1,14 @@
-"""One thread that waits for the connections of many streams, and a few that do what there is to do for them.
+"""The loop: one thread of a process that waits for descriptors, bells and times, and does what there is to do then.
 
-The streams of `connect_async` use it: thousands of them may wait, and no thread waits for each. One is taken for as
-long as messages of a stream come, or something is sent. Synchronous streams have threads of their own, which wake
-their reader sooner.
+Clients and servers give it jobs. What may wait for anything (a peer, memory, a device, code of the user) is done by
+a few workers, and not by the loop, which would keep all others waiting. It begins with the first job and ends with
+the last one; a forked child makes its own.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import enum
 import heapq
 import itertools
 import math
@@ -24,59 +23,35 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from bowstring.transport import Channel
+    from bowstring.transport.channel import Channel
 
-# So many threads work at a time; one more is added each time that none of them has ended for a while, because each
+# So many workers at a time; one more is added each time that none of them has ended for a while, because each
 # may wait for a peer that is stopped, or for memory that another one will let go.
-_THREADS: Final = 8
+_WORKERS: Final = 8
 _WHILE: Final = 0.05
-_WATCHED: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
-
-
-class Readiness(enum.Enum):
-    """What asking a stream for its next batch would do."""
-
-    NOT_YET = "wait for the producer"
-    READY = "return it, or raise what is wrong, at once"
-    SLOW = "return it after work that takes a while, such as a copy"
-    ENDED = "say that there are no more"
-
-
-class WakingCondition(threading.Condition):
-    """A condition that calls functions, once, when its waiters are notified."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._calls: list[Callable[[], object]] = []
-
-    def call_once(self, call: Callable[[], object]) -> None:
-        """Have `call` called at the next `notify_all`; the lock is held, here and there."""
-        if call not in self._calls:
-            self._calls.append(call)
-
-    def notify_all(self) -> None:
-        super().notify_all()
-        if self._calls:
-            calls, self._calls = self._calls, []
-            for call in calls:
-                call()
+_READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
+_WRITABLE: Final = select.EPOLLOUT | select.EPOLLONESHOT
 
 
 class Job:
-    """Something to do whenever its bell rings, never by two threads at the same time."""
+    """Something to do whenever its bell rings, never by two threads at the same time.
 
-    __slots__ = ("again", "due", "fds", "name", "running", "timed", "turn")
+    `turn` returns after how many seconds to do it again unprompted, `math.inf` for never, ``None`` if it is over.
+    One that `waits` for nothing is done by the loop's own thread.
+    """
 
-    def __init__(self, turn: Callable[[], float | None], name: str) -> None:
-        # Returns after how many seconds to run again unprompted, `math.inf` for never, `None` if the job is over.
+    __slots__ = ("again", "due", "fds", "name", "running", "timed", "turn", "waits")
+
+    def __init__(self, turn: Callable[[], float | None], name: str, *, waits: bool = True) -> None:
         self.turn = turn
         self.name = name
-        # Of the thread of the poller alone:
-        self.running = self.again = self.timed = False
-        self.due = 0.0
-        self.fds: Sequence[int] = ()
+        self.waits = waits
+        # Of the thread of the loop alone:
+        self.running = self.again = False
+        self.due = self.timed = math.inf  # when to do it again, and the first time that is kept for that
+        self.fds: set[int] = set()
 
 
 def _nothing() -> None:
@@ -94,8 +69,8 @@ class RingingQueue(queue.SimpleQueue[Any]):
             self.ring()
 
 
-class Poller:
-    """Waits for descriptors, bells and times of jobs, and has threads do the jobs; ends with the last job."""
+class Loop:
+    """Waits for descriptors, bells and times of jobs, and does the jobs; ends with the last job."""
 
     def __init__(self, first: Job) -> None:
         self._pid = os.getpid()
@@ -109,14 +84,15 @@ class Poller:
         self._news: queue.SimpleQueue[tuple[Job, float | None, bool]] = queue.SimpleQueue()
         self._watched: dict[int, Job] = {}
         self._jobs: set[Job] = set()
-        self._ready: collections.deque[Job] = collections.deque()
+        self._ready: collections.deque[Job] = collections.deque()  # for workers
+        self._quick: collections.deque[Job] = collections.deque()
         self._times: list[tuple[float, int, Job]] = []
         self._numbers = itertools.count()
         self._running = 0
         self._moved = 0.0
         self.add(first)
         try:
-            run_in_thread(self._run, name="bowstring-client-poller")
+            run_in_thread(self._run, name="bowstring-loop")
         except BaseException:
             self._close()
             raise
@@ -124,7 +100,7 @@ class Poller:
     # From any thread.
 
     def add(self, job: Job) -> bool:
-        """Do a job from now on, and at once for the first time; false if this poller has ended."""
+        """Do a job from now on, and at once for the first time; false if this loop has ended."""
         with self._lock:
             if self._over or self._pid != os.getpid():
                 return False
@@ -138,19 +114,25 @@ class Poller:
 
     def watch(self, job: Job, channel: Channel) -> bool:
         """Ring for a job once something can be received; false where the channel cannot be waited for."""
-        return channel.watch(lambda fds: self._watch(job, fds))
+        return channel.watch(lambda fds: self.wait_for(job, fds))
 
-    def _watch(self, job: Job, fds: Sequence[int]) -> None:
+    def wait_for(self, job: Job, fds: Iterable[int], *, writable: bool = False) -> None:
+        """Ring for a job, once, when one of some descriptors can be read, or written.
+
+        They are open until this returns; one that is closed later rings for nothing. For one descriptor only the
+        last call holds.
+        """
         with self._lock:
-            if self._over or self._pid != os.getpid():
+            if self._over or self._pid != os.getpid() or job not in self._jobs:
                 return
-            job.fds = fds
+            events = _WRITABLE if writable else _READABLE
             for fd in fds:
+                job.fds.add(fd)
                 self._watched[fd] = job
                 try:
-                    self._epoll.modify(fd, _WATCHED)
+                    self._epoll.modify(fd, events)
                 except FileNotFoundError:
-                    self._epoll.register(fd, _WATCHED)
+                    self._epoll.register(fd, events)
 
     def _tell(self, job: Job, due: float | None, *, done: bool) -> None:
         if self._pid != os.getpid():  # the lock may be held by a thread that is not here
@@ -181,12 +163,13 @@ class Poller:
             self._hear()
             now = time.monotonic()
             while self._times and self._times[0][0] <= now:
-                _, _, job = heapq.heappop(self._times)
-                job.timed = False
-                if job.due <= now:
-                    self._want(job)
-                else:
-                    self._time(job)
+                at, _, job = heapq.heappop(self._times)
+                if at == job.timed:
+                    job.timed = math.inf
+                    if job.due <= now:
+                        self._want(job)
+                    else:
+                        self._time(job)
             self._start(now)
 
     def _ended(self) -> bool:
@@ -210,7 +193,7 @@ class Poller:
             return
         job.again = True  # until it begins
         if not job.running:
-            self._ready.append(job)
+            self._line_up(job)
 
     def _hear(self) -> None:
         while True:
@@ -218,23 +201,29 @@ class Poller:
                 job, due, done = self._news.get_nowait()
             except queue.Empty:
                 return
-            if not done:
+            if done:
+                self._running -= 1
+                self._moved = time.monotonic()
+                self._end_turn(job, due)
+            else:
                 self._want(job)
-                continue
-            job.running = False
-            self._running -= 1
-            self._moved = time.monotonic()
-            if due is None:
-                self._forget(job)
-                continue
-            job.due = self._moved + due
-            self._time(job)
-            if job.again:
-                self._ready.append(job)
+
+    def _end_turn(self, job: Job, due: float | None) -> None:
+        job.running = False
+        if due is None:
+            self._forget(job)
+            return
+        job.due = time.monotonic() + due
+        self._time(job)
+        if job.again:
+            self._line_up(job)
+
+    def _line_up(self, job: Job) -> None:
+        (self._ready if job.waits else self._quick).append(job)
 
     def _time(self, job: Job) -> None:
-        if job in self._jobs and not job.timed and job.due < math.inf:
-            job.timed = True
+        if job in self._jobs and job.due < job.timed:
+            job.timed = job.due
             heapq.heappush(self._times, (job.due, next(self._numbers), job))
 
     def _forget(self, job: Job) -> None:
@@ -246,7 +235,11 @@ class Poller:
                     del self._watched[fd]
 
     def _start(self, now: float) -> None:
-        while self._ready and (self._running < _THREADS or now - self._moved >= _WHILE):
+        while self._quick:
+            job = self._quick.popleft()
+            job.again, job.running = False, True
+            self._end_turn(job, _turn_of(job))
+        while self._ready and (self._running < _WORKERS or now - self._moved >= _WHILE):
             job = self._ready.popleft()
             job.again, job.running = False, True
             self._running += 1
@@ -259,36 +252,48 @@ class Poller:
     def _do(self, job: Job) -> None:
         due = None
         try:
-            due = job.turn()
-        except Exception:  # noqa: BLE001  as of any thread, whoever watches those hears of it
-            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+            due = _turn_of(job)
         finally:
             self._tell(job, due, done=True)
 
 
-_poller: Poller | None = None
+def _turn_of(job: Job) -> float | None:
+    try:
+        return job.turn()
+    except Exception:  # noqa: BLE001  as of any thread, whoever watches those hears of it
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+        return None
+
+
+_loop: Loop | None = None
 _creating = threading.Lock()
 
 
-def poller(job: Job) -> Poller:
-    """Have the poller of this process do a job; start one if there is none."""
-    global _poller  # noqa: PLW0603  one for the process
+def do_in_loop(job: Job) -> Loop:
+    """Have the loop of this process do a job, at once for the first time; start one if there is none.
+
+    Raises
+    ------
+    LimitExceeded
+        No thread or descriptor is left for it.
+    """
+    global _loop  # noqa: PLW0603  one for the process
     with _creating:
-        if _poller is None or not _poller.add(job):
-            _poller = Poller(job)
-        return _poller
+        if _loop is None or not _loop.add(job):
+            _loop = Loop(job)
+        return _loop
 
 
 # What a child has of its parents' jobs stays, as what the threads of its parents had: it frees nothing of theirs.
-_parents: list[Poller] = []
+_parents: list[Loop] = []
 
 
 def _after_fork() -> None:
-    global _poller, _creating
-    if _poller is not None:
-        _poller.abandon()
-        _parents.append(_poller)
-    _poller, _creating = None, threading.Lock()
+    global _loop, _creating
+    if _loop is not None:
+        _loop.abandon()
+        _parents.append(_loop)
+    _loop, _creating = None, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

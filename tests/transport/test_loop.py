@@ -1,0 +1,158 @@
+"""One loop for a process: descriptors, bells and times of many jobs, and workers for those that wait."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from bowstring.transport.loop import Job, RingingQueue, do_in_loop
+
+WAIT: Final = 20.0
+NAME: Final = "bowstring-test"
+
+
+class Turns:
+    """A job that says when it is done, and what it shall return."""
+
+    def __init__(self, *answers: float | None, waits: bool = False) -> None:
+        self.done = threading.Semaphore(0)
+        self.threads: list[int] = []
+        self._answers = list(answers)
+        self.job = Job(self._turn, NAME, waits=waits)
+
+    def _turn(self) -> float | None:
+        self.threads.append(threading.get_ident())
+        answer = self._answers.pop(0) if self._answers else None
+        self.done.release()
+        return answer
+
+    def wait(self) -> None:
+        """Wait until it is done once more."""
+        assert self.done.acquire(timeout=WAIT)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_bell_a_time_and_a_descriptor_do_a_job(waits: bool) -> None:
+    """A job is done at first, when it is rung for, when its time has come, and when its descriptor is ready."""
+    turns = Turns(math.inf, 0.001, math.inf, math.inf, None, waits=waits)
+    loop = do_in_loop(turns.job)
+    turns.wait()
+    loop.ring(turns.job)
+    turns.wait()
+    turns.wait()
+    here, there = socket.socketpair()
+    with here, there:
+        loop.wait_for(turns.job, [here.fileno()])
+        there.send(b"x")
+        turns.wait()
+        loop.wait_for(turns.job, [here.fileno()], writable=True)
+        turns.wait()
+    loop.ring(turns.job)
+    assert len(turns.threads) == 5
+
+
+def test_an_earlier_time_counts() -> None:
+    """A job that wanted to be done late and is rung for may want to be done soon."""
+    turns = Turns(WAIT, 0.001, None)
+    loop = do_in_loop(turns.job)
+    turns.wait()
+    loop.ring(turns.job)
+    turns.wait()
+    turns.wait()
+
+
+def test_jobs_that_wait_for_nothing_share_the_thread() -> None:
+    """What waits is done by workers, and all else in one thread while they do."""
+    opened = threading.Event()
+    slow = [Job(lambda: opened.wait(WAIT) and None, NAME) for _ in range(20)]
+    quick = [Turns(None) for _ in range(20)]
+    for job in slow:
+        do_in_loop(job)
+    for turns in quick:
+        do_in_loop(turns.job)
+    for turns in quick:
+        turns.wait()
+    opened.set()
+    assert len({ident for turns in quick for ident in turns.threads}) == 1
+
+
+def test_more_workers_come_where_all_wait() -> None:
+    """Jobs of which each waits for the next ones all end, however many they are."""
+    barrier = threading.Barrier(24)
+    for _ in range(23):
+        do_in_loop(Job(lambda: barrier.wait(WAIT) and None, NAME))
+    barrier.wait(WAIT)
+
+
+def test_a_job_that_fails_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a job raises goes to `threading.excepthook`, and the others are done."""
+    seen: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: seen.append(args.exc_type))
+
+    def fail() -> float:
+        raise LookupError
+
+    after = Turns(math.inf, None)
+    do_in_loop(Job(fail, NAME, waits=False))
+    loop = do_in_loop(after.job)
+    after.wait()
+    loop.ring(after.job)
+    after.wait()
+    assert seen == [LookupError]
+
+
+def test_a_queue_rings() -> None:
+    """What is put in a ringing queue is found by its job, whoever puts it in."""
+    found = threading.Event()
+    notes = RingingQueue()
+    job = Job(lambda: math.inf if notes.empty() else found.set(), NAME, waits=False)
+    loop = do_in_loop(job)
+    notes.ring = lambda: loop.ring(job)
+    notes.put(1)
+    assert found.wait(WAIT)
+
+
+def test_a_child_has_a_loop_of_its_own(forked: Callable[[Callable[[], None]], None]) -> None:
+    """After a fork the jobs of the parent are not done in the child, which can give jobs of its own."""
+    parents = Turns(math.inf, math.inf, None)
+    loop = do_in_loop(parents.job)
+    parents.wait()
+    here, there = socket.socketpair()
+    loop.wait_for(parents.job, [here.fileno()])
+
+    def child() -> None:
+        own = Turns(None)
+        do_in_loop(own.job)
+        own.wait()
+        loop.ring(parents.job)
+        there.send(b"x")
+
+    with here, there:
+        forked(child)
+        parents.wait()
+    assert len(parents.threads) == 2
+    loop.ring(parents.job)
+
+
+@pytest.fixture
+def forked() -> Callable[[Callable[[], None]], None]:
+    """Return what runs a function in a forked child, which must end well."""
+
+    def run(function: Callable[[], None]) -> None:
+        pid = os.fork()
+        if not pid:
+            failed = 1
+            try:
+                function()
+                failed = 0
+            finally:
+                os._exit(failed)
+        assert os.waitpid(pid, 0)[1] == 0
+
+    return run
