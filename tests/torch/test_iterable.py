@@ -109,7 +109,7 @@ def test_columns_are_decoded_batch_by_batch(images: bow.Endpoint, workers: int, 
         shuffle_buffer=shuffle,
         decode={"image": pixels, "text": tuple},
     )
-    found = []
+    found: list[Any] = []
     for batch in DataLoader(
         dataset, batch_size=None, num_workers=workers, multiprocessing_context="fork" if workers else None
     ):
