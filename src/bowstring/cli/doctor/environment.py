@@ -13,7 +13,7 @@ from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.terminal import number, size
 from bowstring.memory import default_budget
 
-# Where `/proc`, `/sys` and `/dev` are.
+# The folder that holds proc, sys and dev.
 _ROOT: Final = Path("/")
 _ENOUGH_FILES: Final = 256
 _ENOUGH_SHARED: Final = 1 << 30
