@@ -127,7 +127,7 @@ def _check_chunks(chunks: Iterable[pa.Array]) -> None:
 
 
 def check_array(array: pa.Array, known: set[Any]) -> None:
-    """Check one array, and what it refers to, unless that is among the `known`."""
+    """Raise what pyarrow raises for one array, and for dictionaries of it that are not `known` yet."""
     type_ = array.type
     if isinstance(type_, pa.BaseExtensionType):
         check_array(array.storage, known)
