@@ -37,7 +37,6 @@ PUBLIC: Final = frozenset(
         "bowstring.parquet",
         "bowstring.spark",
         "bowstring.testing",
-        "bowstring.testing.strategies",
         "bowstring.testing.transport_kit",
         "bowstring.torch",
         "bowstring.transport",
@@ -67,7 +66,7 @@ CONTRACTS: Final = frozenset(
         "bowstring.columnar.layout",
         "bowstring.columnar.plan",
         # How tests compare arrays; what stands in for a GPU; what a transport must keep, as checks.
-        "bowstring.testing.arrays",
+        "tests.arrays",
         "bowstring.testing.fake_array",
         "bowstring.testing.fake_device",
         "bowstring.testing.fake_driver",

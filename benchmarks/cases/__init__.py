@@ -1,15 +1,17 @@
-"""The cases, one file each. A new one is a file in one of these folders, and a line in this list."""
+"""The cases, one file each. A new one is a file in one of these folders, and a line in this list.
+
+A wheel has those that a user would run (``pyproject.toml``), a checkout has all.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Final
 
 from bowstring.benchmarks.case import Case
 
-__all__ = ["GPU_CASES", "GROUPS", "case_named", "case_names"]
-
-_CASES: Final = {
+_ALL: Final = {
     "connect_views": "transport.connect_views",
     "connect_read": "transport.connect_read",
     "hand_over": "transport.hand_over",
@@ -44,6 +46,13 @@ _CASES: Final = {
     "gpu_kernels": "gpu.kernels",
     "gpu_validation": "gpu.validation",
     "gpu_variant": "gpu.variant",
+}
+
+_FOLDER: Final = os.path.dirname(__file__)
+_CASES: Final = {
+    name: module
+    for name, module in _ALL.items()
+    if os.path.exists(f"{os.path.join(_FOLDER, *module.split('.'))}.py")
 }
 
 GROUPS: Final = {

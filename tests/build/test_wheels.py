@@ -105,6 +105,37 @@ def test_the_wheel_works_without_numba(built: Path, tmp_path: Path) -> None:
     assert (printed, done.stderr) == (EXPECTED, "")
 
 
+USERS_CASES = {
+    "hand_over",
+    "connect_read",
+    "tcp",
+    "ipc_read",
+    "parquet",
+    "variant_get",
+    "spark_publish",
+    "gpu_handover",
+}
+
+
+def test_a_wheel_has_the_benchmarks_of_users(tmp_path: Path) -> None:
+    """An unpacked wheel lists the cases that a user would run, and runs one of them."""
+    hatch(tmp_path, "-t", "wheel", HATCH_BUILD_NO_HOOKS="true")
+    with zipfile.ZipFile(only(tmp_path, "*.whl")) as wheel:
+        wheel.extractall(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "BOWSTRING_KERNELS": "interpret"}
+
+    def bench(*arguments: str) -> str:
+        command = [sys.executable, "-m", "bowstring.benchmarks", *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert {line.split()[0] for line in bench("list").splitlines()} == USERS_CASES
+    assert "hand_over: " in bench("hand_over", "--sizes", "64KiB", "--repeat", "1")
+
+
 @has_compiler
 def test_the_source_archive_builds_the_same_wheel(built: Path, tmp_path: Path) -> None:
     """The source archive holds all that a build needs: its wheel has the files of the checkout's."""

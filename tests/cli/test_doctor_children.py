@@ -60,7 +60,7 @@ def children() -> set[str]:
 @pytest.fixture(autouse=True)
 def nothing_is_left(no_leaks: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No process, zombie, descriptor or socket is left behind a test; and nobody is waited for long."""
-    monkeypatch.setattr(child_module, "_GRACE", 0.2)
+    monkeypatch.setattr(child_module, "GRACE_SECONDS", 0.2)
     with tempfile.TemporaryDirectory() as folder:  # one of its own: the path of a socket must be short
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         before = children()

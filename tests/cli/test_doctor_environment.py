@@ -19,7 +19,7 @@ from bowstring.kernels import archive, library
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Let doctor look at a machine whose files a test writes."""
-    monkeypatch.setattr(environment, "_ROOT", tmp_path)
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
     return tmp_path
 
 

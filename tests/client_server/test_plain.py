@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.testing.strategies import LEAF_TYPES, data_types, record_batches
 from bowstring.transport import Message
 from tests.client_server.conftest import PATIENCE
 from tests.peer.plain import PlainClient, PlainServer, messages_of
+from tests.strategies import LEAF_TYPES, data_types, record_batches
 
 TABLE = pa.table(
     {

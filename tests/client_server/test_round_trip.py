@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.memory import Pool
 from bowstring.testing import fake_device
-from bowstring.testing.strategies import LEAF_TYPES, data_types, record_batches
+from tests.strategies import LEAF_TYPES, data_types, record_batches
 from tests.ucx import UCX
 
 # Arrow's format has no place for the extension type of a dictionary's values: pyarrow cannot read what it wrote.

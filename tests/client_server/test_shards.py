@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.testing.strategies import record_batches
 from tests.client_server.conftest import read
+from tests.strategies import record_batches
 
 TOKEN = "0123456789abcdef"
 ROWS = 2_003

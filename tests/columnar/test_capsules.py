@@ -22,7 +22,7 @@ from bowstring.columnar import Batch, Column, placed
 from bowstring.errors import NotOnDevice
 from bowstring.memory import Device, Pool, cpu
 from bowstring.testing import FakeDevice, fake_device
-from bowstring.testing.strategies import record_batches
+from tests.strategies import record_batches
 
 SOURCE = pa.record_batch(
     {

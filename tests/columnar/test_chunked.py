@@ -226,13 +226,13 @@ def test_a_dictionary_that_slices_share_is_looked_at_once(monkeypatch: pytest.Mo
     words = pa.array(["x", "y"] * 50)
     whole = pa.DictionaryArray.from_arrays(pa.array(range(100)), words)
     looked: list[pa.Array] = []
-    check = chunked._check_array
+    check = chunked.check_array
 
     def look(array: pa.Array, known: set[Any]) -> None:
         looked.append(array)
         check(array, known)
 
-    monkeypatch.setattr(chunked, "_check_array", look)
+    monkeypatch.setattr(chunked, "check_array", look)
     lists = pa.ListArray.from_arrays(list(range(0, 101, 10)), words)
     for column in (whole, lists):
         looked.clear()

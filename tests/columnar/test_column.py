@@ -17,7 +17,7 @@ from bowstring.errors import NotOnDevice, UnknownColumn, Unsupported, UsageError
 from bowstring.ipc import open_stream
 from bowstring.memory import Device, cpu
 from bowstring.testing import FakeArray, fake_device
-from bowstring.testing.arrays import array_of
+from tests.arrays import array_of
 from tests.ipc.null_counts import stream_without_nulls
 
 # type, dtype of `raw_values`, shape of one value

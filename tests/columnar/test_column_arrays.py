@@ -12,7 +12,7 @@ from bowstring.columnar import Batch, Column
 from bowstring.errors import NotExportable, NotOnDevice, Unsupported, UsageError
 from bowstring.memory import Device
 from bowstring.testing import FakeArray, fake_device
-from bowstring.testing.arrays import array_of
+from tests.arrays import array_of
 
 NUMBERS = [pa.from_numpy_dtype(np.dtype(code)) for code in "bhiqBHIQefd"]
 TEMPORAL = [

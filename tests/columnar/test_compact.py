@@ -13,7 +13,7 @@ from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody
 from bowstring.memory import Device, cpu
 from bowstring.testing import fake_device
-from bowstring.testing.strategies import record_batches
+from tests.strategies import record_batches
 
 ROWS = st.integers(0, 45)
 WILD = st.sampled_from([-(2**31), -5, -1, 0, 1, 2, 3, 6, 40, 1000, 2**31 - 1])

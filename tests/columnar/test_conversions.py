@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bowstring import Batch
 from bowstring.errors import UnknownColumn, UsageError
 from bowstring.testing import fake_device
-from bowstring.testing.strategies import record_batches
+from tests.strategies import record_batches
 
 TABLE = pa.record_batch(
     {

@@ -17,8 +17,9 @@ from hypothesis import given
 import bowstring as bow
 from bowstring.columnar.batch import Batch
 from bowstring.errors import NotOnDevice, Unsupported, UsageError
-from bowstring.testing import FakeDevice, fake_device, strategies
+from bowstring.testing import FakeDevice, fake_device
 from bowstring.testing.fake_array import ADDRESS_SHIFT
+from tests import strategies
 from tests.columnar.capsules import STRUCT_BYTES, address_in
 from tests.columnar.elsewhere import Elsewhere
 

@@ -12,7 +12,7 @@ import pytest
 import bowstring as bow
 from bowstring.memory import Pool
 from bowstring.testing import FakeDevice, fake_device
-from bowstring.testing.arrays import array_of
+from tests.arrays import array_of
 
 ROWS = 5_000
 MIB = 1 << 20

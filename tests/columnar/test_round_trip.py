@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from bowstring.columnar import Batch, Layout, compacted, is_compact, placed, placed_bytes
 from bowstring.memory import Device, Pool, cpu
 from bowstring.testing import FakeDevice, fake_device
-from bowstring.testing.arrays import array_of
-from bowstring.testing.strategies import LEAF_TYPES, record_batches
+from tests.arrays import array_of
+from tests.strategies import LEAF_TYPES, record_batches
 
 ROWS = st.integers(0, 45)
 NESTED_TYPES = [

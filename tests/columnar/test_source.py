@@ -17,7 +17,7 @@ from hypothesis import given
 
 from bowstring.columnar import Batch, batches
 from bowstring.errors import UsageError
-from bowstring.testing.strategies import schemas, tables
+from tests.strategies import schemas, tables
 
 NUMBERS = {"a": [1, 2, 3], "b": ["x", None, "z"]}
 TABLE = pa.table(NUMBERS)

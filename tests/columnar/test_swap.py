@@ -13,7 +13,8 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.interchange.swap import swapped
 from bowstring.columnar.layout import Layout
 from bowstring.memory import wrap
-from bowstring.testing import fake_device, strategies
+from bowstring.testing import fake_device
+from tests import strategies
 
 
 def _bytes(batch: Batch) -> list[bytes]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring import Batch
 from bowstring.errors import BowstringError, Unsupported, UsageError
-from bowstring.testing.strategies import LEAF_TYPES, arrays, data_types
+from tests.strategies import LEAF_TYPES, arrays, data_types
 
 ZONES = ("UTC", "+05:30", "-03:00", "+00:00", "+0545", "Z", "Europe/Zurich", "GMT+8", "Nowhere/At_All")
 LEAVES = (

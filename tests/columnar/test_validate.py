@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bowstring.columnar import Batch, Dictionary, compacted
 from bowstring.errors import InvalidBody
 from bowstring.memory import Device, Pool
-from bowstring.testing.strategies import record_batches
+from tests.strategies import record_batches
 
 SOURCE = pa.record_batch(
     {

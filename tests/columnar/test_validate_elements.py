@@ -16,7 +16,7 @@ from bowstring.columnar.validation.elements import check_elements
 from bowstring.errors import InvalidBody
 from bowstring.memory import Device, wrap
 from bowstring.testing import fake_device
-from bowstring.testing.strategies import record_batches
+from tests.strategies import record_batches
 
 pytest.importorskip("numba")
 

@@ -1,4 +1,4 @@
-"""Strategies for what ``bowstring.testing.strategies`` leaves out: deep nesting, all intervals, options."""
+"""Strategies for what ``tests.strategies`` leaves out: deep nesting, all intervals, options."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from bowstring.testing.arrays import array_of
-from bowstring.testing.strategies import LEAF_TYPES
+from tests.arrays import array_of
 from tests.conformance.intervals import DAY_TIME, MONTHS, retagged
+from tests.strategies import LEAF_TYPES
 
 __all__ = ["chains", "deep_tables", "interval_type", "message_metadata", "read_options", "write_options"]
 

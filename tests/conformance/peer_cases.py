@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.testing.arrays import array_of
-from bowstring.testing.strategies import LEAF_TYPES
+from tests.arrays import array_of
+from tests.strategies import LEAF_TYPES
 
 __all__ = ["CASES", "MESSAGE_METADATA", "OPTIONS", "STREAMS_ONLY"]
 

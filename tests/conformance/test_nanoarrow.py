@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.columnar import Batch
 from bowstring.memory import Device, cpu
-from bowstring.testing import fake_device, strategies
+from bowstring.testing import fake_device
+from tests import strategies
 from tests.conformance.arrow_types import deep_tables
 from tests.device_events import swept_events, wait_for_events
 

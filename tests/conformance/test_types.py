@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bowstring import ipc
 from bowstring.errors import BowstringError
-from bowstring.testing import strategies
+from tests import strategies
 from tests.conformance.arrow_types import deep_tables, message_metadata, read_options, write_options
 
 TABLES = st.one_of(deep_tables(), strategies.tables())

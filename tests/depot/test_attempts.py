@@ -20,8 +20,8 @@ from bowstring.depot.protocol import Connection
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, cpu
 from bowstring.server.encoder import Encoder
-from bowstring.testing.strategies import record_batches
 from tests.depot.conftest import APP, Connect, Task, commit, held, read, until, until_free
+from tests.strategies import record_batches
 
 TABLE = pa.table({"n": np.arange(1000), "s": [str(number) for number in range(1000)]})
 

@@ -82,7 +82,7 @@ def flight_requests(data: bytes) -> None:
 
 
 def _ends_pyarrow(data: bytes) -> bool:
-    """Whether a message that is put has no header: between dictionaries pyarrow 26 dies of it (decision 0094)."""
+    """Whether a message that is put has no header: between dictionaries pyarrow 26 dies of it (decision 70)."""
     put = bool(data) and _METHODS[data[0] % len(_METHODS)] == "DoPut"
     with contextlib.suppress(BowstringError, struct.error):
         for message in _messages(data[1:] if put else b""):

@@ -34,9 +34,9 @@ from bowstring.ipc.body.decode import BatchDecoder
 from bowstring.ipc.compression import body as compressed_body
 from bowstring.ipc.compression.codec import DecompressOptions, decompressed
 from bowstring.limits import Limits
-from bowstring.testing.strategies import record_batches, schemas
 from tests.faults.interrupting import interrupted
 from tests.ipc.forms import needs_library, without_library
+from tests.strategies import record_batches, schemas
 
 SCHEMA = pa.schema(
     [

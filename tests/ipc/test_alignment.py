@@ -19,7 +19,8 @@ from bowstring.errors import InvalidMetadata
 from bowstring.ipc.body.pack import aligned, needed_alignment, unpack
 from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.memory import Buffer, wrap
-from bowstring.testing import fake_device, strategies
+from bowstring.testing import fake_device
+from tests import strategies
 
 CODECS = (None, "lz4", "zstd")
 TABLE = pa.table(

@@ -18,7 +18,7 @@ from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.memory import wrap
-from bowstring.testing import strategies
+from tests import strategies
 from tests.ipc.forms import by_integers, by_kernel, needs_library
 
 HUGE = 2**63 - 1

@@ -23,7 +23,7 @@ from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Buffer, wrap
-from bowstring.testing import strategies
+from tests import strategies
 from tests.ipc.forms import by_kernel, needs_library, without_library
 
 _ODD = (

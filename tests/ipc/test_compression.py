@@ -24,7 +24,8 @@ from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
 from bowstring.memory import wrap
-from bowstring.testing import fake_device, strategies
+from bowstring.testing import fake_device
+from tests import strategies
 
 CODECS = ("lz4", "zstd")
 TABLE = pa.table(

@@ -26,8 +26,9 @@ from bowstring.ipc.compression.device.frames import _xxh32, chunks_of
 from bowstring.ipc.flatbuf.message import RecordBatchHeader
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Lease, wrap
-from bowstring.testing import OnlyCurrent, fake_device, strategies
+from bowstring.testing import OnlyCurrent, fake_device
 from bowstring.testing.fake_device import EXT_DEV
+from tests import strategies
 from tests.ipc.fake_nvcomp import FakeNvComp
 from tests.ipc.test_compression import CODECS, TABLE, written_by_pyarrow
 from tests.ipc.test_compression_hostile import NUMBERS, framed

@@ -14,8 +14,8 @@ from bowstring import ipc
 from bowstring.columnar import Batch
 from bowstring.memory import Device, cpu
 from bowstring.testing import fake_device
-from bowstring.testing.arrays import array_of
-from bowstring.testing.strategies import LEAF_TYPES, record_batches
+from tests.arrays import array_of
+from tests.strategies import LEAF_TYPES, record_batches
 
 
 @pytest.fixture(scope="session", params=["cpu", "fake"])

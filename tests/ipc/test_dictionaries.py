@@ -25,8 +25,9 @@ from bowstring.ipc.framing import frame
 from bowstring.ipc.source import open_source
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, cpu, wrap
-from bowstring.testing import fake_device, strategies
-from bowstring.testing.arrays import array_of
+from bowstring.testing import fake_device
+from tests import strategies
+from tests.arrays import array_of
 from tests.ipc.files import by_bowstring, by_pyarrow, growing, messages
 
 KINDS = ("stream", "file")

@@ -18,7 +18,8 @@ from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.compression.codec import codec_of, compressed
 from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.memory import wrap
-from bowstring.testing import fake_device, strategies
+from bowstring.testing import fake_device
+from tests import strategies
 from tests.ipc.big_endian import big_endian_file, big_endian_stream
 from tests.ipc.files import by_pyarrow
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.errors import ClosedError, UsageError
-from bowstring.testing import fake_device, strategies
+from bowstring.testing import fake_device
+from tests import strategies
 from tests.ipc.files import SAMPLE, by_bowstring, by_pyarrow
 
 WRITING = st.fixed_dictionaries(

@@ -13,7 +13,8 @@ from hypothesis import given
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.errors import EndOfStream, InvalidMetadata, Truncated, UsageError
-from bowstring.testing import fake_device, strategies
+from bowstring.testing import fake_device
+from tests import strategies
 from tests.ipc.files import SAMPLE, by_bowstring, by_pyarrow
 
 

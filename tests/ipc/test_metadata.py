@@ -25,7 +25,7 @@ from bowstring.ipc.flatbuf.schema import decode_schema, encode_schema
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.testing import strategies
+from tests import strategies
 
 
 def messages_of(table: pa.Table, **options: Any) -> list[pa.Message]:

@@ -15,7 +15,7 @@ from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.kernels.host import bound
 from bowstring.kernels.ipc.schema import walk_schema
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.testing import strategies
+from tests import strategies
 
 pytestmark = pytest.mark.skipif(bound(walk_schema) is None, reason="no library of kernels was built here")
 

@@ -16,7 +16,7 @@ from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidMetadata, Unsupported, UsageError
-from bowstring.testing import strategies
+from tests import strategies
 from tests.ipc.files import SAMPLE, by_bowstring, by_pyarrow, messages
 from tests.ipc.flatbuffers import record_batch_of
 

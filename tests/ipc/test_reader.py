@@ -14,7 +14,8 @@ from hypothesis import given
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.errors import ClosedError, EndOfStream, UsageError
-from bowstring.testing import fake_device, strategies
+from bowstring.testing import fake_device
+from tests import strategies
 
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
 ROWS = pa.record_batch({"a": [1, 2, 3], "b": ["x", None, "z"]}, schema=SCHEMA)

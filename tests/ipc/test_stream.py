@@ -24,7 +24,8 @@ from bowstring.errors import (
 )
 from bowstring.ipc.body.check import check_offsets
 from bowstring.ipc.dictionary.reader import GrowingValues
-from bowstring.testing import fake_device, strategies
+from bowstring.testing import fake_device
+from tests import strategies
 
 
 def written_by_pyarrow(table: pa.Table, **options: Any) -> bytes:

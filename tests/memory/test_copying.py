@@ -283,9 +283,9 @@ def test_pieces_from_anywhere(
     del dirty
     buffer = pool.allocate(int(stops[-1]))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(filling, "_LARGE_HERE", large)
-        patched.setattr(filling, "_LARGE_AWAY", large)
-        patched.setattr(filling, "_GATHERED", 4096)
+        patched.setattr(filling, "LARGE_HERE", large)
+        patched.setattr(filling, "LARGE_AWAY", large)
+        patched.setattr(filling, "GATHERED", 4096)
         patched.setattr("bowstring.memory.copying.CHUNK", 1500)
         with OnlyCurrent():
             fill(

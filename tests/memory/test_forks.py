@@ -118,8 +118,8 @@ class _Refusing:
 
 def test_a_system_that_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without System V shared memory the sentinel says so; once there is some, what was not watched counts."""
-    library = _Refusing(forks._libc())
-    monkeypatch.setattr(forks, "_libc", lambda: library)
+    library = _Refusing(forks.libc())
+    monkeypatch.setattr(forks, "libc", lambda: library)
     sentinel = ForkSentinel()
     before = sentinel.noticed()
     assert (sentinel.noticed(), sentinel.works) == (before, False)

@@ -65,7 +65,7 @@ class Calls:
     """The C library, with its answers to ``madvise`` noted, or refused."""
 
     def __init__(self, *, refuse: bool) -> None:
-        self._real = slabs._libc()
+        self._real = slabs.libc()
         self._refuse = refuse
         self.mmap = self._real.mmap
         self.asked: list[int] = []
@@ -80,7 +80,7 @@ class Calls:
 def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Return the calls of the C library from now on: as this system answers them, and all refused."""
     found = Calls(refuse=request.param)
-    monkeypatch.setattr(slabs, "_libc", lambda: found)
+    monkeypatch.setattr(slabs, "libc", lambda: found)
     return found
 
 
@@ -205,8 +205,8 @@ def test_a_pool_asks_once_for_what_is_needed(calls: Calls) -> None:
 def test_a_kernel_that_refuses_is_asked_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a refusal the rest of a slab is not asked for: it would be refused, too, and may take its time."""
     calls = Calls(refuse=True)
-    monkeypatch.setattr(slabs, "_libc", lambda: calls)
-    monkeypatch.setattr(slabs, "_AT_ONCE", LARGE_PAGE)
+    monkeypatch.setattr(slabs, "libc", lambda: calls)
+    monkeypatch.setattr(slabs, "COLLAPSED_AT_ONCE", LARGE_PAGE)
     pool = Pool(budget=64 << 20)
     kept = pool.region(8 << 20)
     assert calls.asked == [LARGE_PAGE]
@@ -216,9 +216,9 @@ def test_a_kernel_that_refuses_is_asked_no_further(monkeypatch: pytest.MonkeyPat
 def test_a_slow_kernel_is_asked_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where large pages take longer to find than small ones, the rest of a slab is left to those."""
     calls = Calls(refuse=False)
-    monkeypatch.setattr(slabs, "_libc", lambda: calls)
-    monkeypatch.setattr(slabs, "_AT_ONCE", LARGE_PAGE)
-    monkeypatch.setattr(slabs, "_SECONDS", -1.0)
+    monkeypatch.setattr(slabs, "libc", lambda: calls)
+    monkeypatch.setattr(slabs, "COLLAPSED_AT_ONCE", LARGE_PAGE)
+    monkeypatch.setattr(slabs, "COLLAPSE_SECONDS", -1.0)
     slab = host_slab(cpu(), 8 << 20)
     slab.prepare(8 << 20)
     assert calls.asked == [LARGE_PAGE]

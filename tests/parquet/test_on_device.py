@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring import variant
 from bowstring.errors import InvalidData, LimitExceeded, Unsupported
-from bowstring.testing import FakeDevice, OnlyCurrent, fake_device, strategies
+from bowstring.testing import FakeDevice, OnlyCurrent, fake_device
+from tests import strategies
 from tests.columnar import fake_rapids
 from tests.columnar.fake_rapids import ParquetReader
 from tests.parquet import test_page_headers as claims

@@ -29,7 +29,8 @@ from bowstring.errors import (
     Unsupported,
     UsageError,
 )
-from bowstring.testing import fake_device, strategies
+from bowstring.testing import fake_device
+from tests import strategies
 from tests.parquet.logical_types import described
 
 ROWS = 1000

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.errors import ClosedError, Unsupported, UsageError
 from bowstring.parquet import ParquetWriter
-from bowstring.testing import fake_device, strategies
+from bowstring.testing import fake_device
+from tests import strategies
 
 TABLE = pa.table({"id": np.arange(1000), "name": [f"row {number}" for number in range(1000)]})
 

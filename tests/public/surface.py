@@ -41,7 +41,6 @@ MODULES: Final = {
     "parquet": "bowstring.parquet",
     "vortex": "bowstring.vortex",
     "spark": "bowstring.spark",
-    "strategies": "bowstring.testing.strategies",
     "testing": "bowstring.testing",
     "transport": "bowstring.transport",
     "transport_kit": "bowstring.testing.transport_kit",

@@ -14,10 +14,10 @@ import bowstring as bow
 from bowstring.errors import Unsupported
 from bowstring.spark.batches import FromSpark, column_form, published_schema, to_spark_schema
 from bowstring.spark.types import task_schema
-from bowstring.testing.arrays import array_of
-from bowstring.testing.strategies import LEAF_TYPES
+from tests.arrays import array_of
 from tests.spark.live import MARKS, batches_of, live_session
 from tests.spark.values import normalise, plain
+from tests.strategies import LEAF_TYPES
 
 pytestmark = MARKS
 ROWS = 40

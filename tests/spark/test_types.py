@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from bowstring.errors import InvalidData, LimitExceeded, Unsupported
 from bowstring.spark.batches import Normaliser, column_form
-from bowstring.testing.arrays import array_of
-from bowstring.testing.strategies import record_batches
+from tests.arrays import array_of
 from tests.conformance.arrow_types import chains
 from tests.conformance.intervals import DAY_TIME, MONTHS
 from tests.spark.values import normalise, plain
+from tests.strategies import record_batches
 
 
 def column(type_: pa.DataType, values: list[Any]) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.testing import strategies
+from tests import strategies
 
 __all__ = ["ENCODED", "PLAIN", "named", "written"]
 

@@ -148,7 +148,7 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
                 ours = Way("bowstring transport", "subject", send, total, "ucx_perftest")
                 names = {"ucx_perftest": "sleep", "ucx_perftest, polling": "poll"}
                 ways = [ours, *(_bandwidth(name, tls, size, total, mode) for name, mode in names.items())]
-                # By shared memory ucx_perftest measures the processor's cache (decision 83).
+                # By shared memory ucx_perftest measures the processor's cache (decision 71).
                 targets = (Target(ours.name, "at least", 0.9, "ucx_perftest"),) if tls == "tcp" else ()
                 name = f"{tls}: {total >> 20} MiB in messages of {size >> 10} KiB"
                 yield LineUp(name, tuple(ways), scale.rounds(11, 3), targets, panel=tls, at={"bytes": size})

@@ -123,23 +123,24 @@ def _check_chunks(chunks: Iterable[pa.Array]) -> None:
     known: set[Any] = set()
     for chunk in chunks:
         chunk.validate()
-        _check_array(chunk, known)
+        check_array(chunk, known)
 
 
-def _check_array(array: pa.Array, known: set[Any]) -> None:
+def check_array(array: pa.Array, known: set[Any]) -> None:
+    """Raise what pyarrow raises for one array, and for dictionaries of it that are not `known` yet."""
     type_ = array.type
     if isinstance(type_, pa.BaseExtensionType):
-        _check_array(array.storage, known)
+        check_array(array.storage, known)
     elif type_.id == DICTIONARY:
         _check_encoded(array, known)
     elif type_.id in _LISTS:
         _check_lists(array, known)
     elif type_.id == pa.lib.Type_FIXED_SIZE_LIST:
         size = type_.list_size
-        _check_array(array.values.slice(array.offset * size, len(array) * size), known)
+        check_array(array.values.slice(array.offset * size, len(array) * size), known)
     elif type_.id == pa.lib.Type_STRUCT:
         for position in range(type_.num_fields):
-            _check_array(array.field(position), known)
+            check_array(array.field(position), known)
     elif type_.id in _BYTES:
         array.view(_BYTES[type_.id]).validate(full=True)
     elif not pa.types.is_primitive(type_) and not pa.types.is_decimal(type_):
@@ -152,7 +153,7 @@ def _check_encoded(array: pa.Array, known: set[Any]) -> None:
     place = _identity(words)
     if place not in known:
         known.add(place)
-        _check_array(words, known)
+        check_array(words, known)
 
 
 def _check_lists(array: pa.Array, known: set[Any]) -> None:
@@ -165,7 +166,7 @@ def _check_lists(array: pa.Array, known: set[Any]) -> None:
     )
     bare.validate(full=True)
     first, last = bare.offsets[0].as_py(), bare.offsets[-1].as_py()
-    _check_array(values.slice(first, last - first), known)
+    check_array(values.slice(first, last - first), known)
 
 
 def _inner_arrays(array: pa.Array) -> list[pa.Array]:

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 _MIB: Final = 1 << 20
 # To queue a copy takes some 10 µs, in which a GPU copies 10 to 20 MiB: from there on, pieces lose little by a copy
 # of their own, and the kernel, which looks up the piece of every word, is spared.
-_LARGE_HERE: Final = 16 * _MIB
+LARGE_HERE: Final = 16 * _MIB
 # Between devices, memory must go by copies in any case, and moves at a tenth of that rate; what is gathered first
 # is copied twice.
-_LARGE_AWAY: Final = 1 * _MIB
+LARGE_AWAY: Final = 1 * _MIB
 # The C library copies pieces that fit the second cache by another instruction, which reads no line of the target.
 _PIECE: Final = 384 << 10
 _END: Final = 64
 _SEVERAL: Final = 4
 # Memory on the source for what is gathered before it goes to another device.
-_GATHERED: Final = 16 * _MIB
+GATHERED: Final = 16 * _MIB
 
 
 class Pieces(NamedTuple):
@@ -93,7 +93,7 @@ def _copy_in_pieces(target: int, source: int, nbytes: int) -> None:
 
 
 def _fill_on_device(device: Device, array: Any, pieces: Pieces, owner: object) -> None:
-    large, small = _split(pieces, _LARGE_HERE)
+    large, small = _split(pieces, LARGE_HERE)
     for address, size, start, _ in zip(*(each.tolist() for each in large), strict=True):
         array[start : start + size] = device.array(address, size, owner)
     if len(small.starts):
@@ -135,7 +135,7 @@ def _stretches(source: Device, pieces: Pieces, regions: list[Region]) -> Iterato
         load: Callable[[int, int, int], None] = functools.partial(_assemble, pieces)
         yield Stretch(0, int(pieces.ends[-1]), 0, load)
         return
-    large, small = _split(pieces, _LARGE_AWAY)
+    large, small = _split(pieces, LARGE_AWAY)
     for address, size, start, _ in zip(*(each.tolist() for each in large), strict=True):
         yield Stretch(start, size, address)
     for group in _groups(small):
@@ -154,11 +154,7 @@ def _groups(pieces: Pieces) -> Iterator[Pieces]:
     starts = pieces.starts.tolist()
     first = 0
     for index in range(1, len(starts) + 1):
-        if (
-            index == len(starts)
-            or starts[index] != ends[index - 1]
-            or ends[index] - starts[first] > _GATHERED
-        ):
+        if index == len(starts) or starts[index] != ends[index - 1] or ends[index] - starts[first] > GATHERED:
             yield pieces.take(slice(first, index))
             first = index
 

@@ -52,16 +52,17 @@ class _Status(ctypes.Structure):
 
 
 @functools.cache
-def _libc() -> Any:
+def libc() -> Any:
+    """Return the C library, with the types of what is called here."""
     # With the interpreter's lock held: to let another thread have it takes longer than these calls.
-    libc = ctypes.PyDLL(None)
+    library = ctypes.PyDLL(None)
     number = ctypes.c_int
-    libc.shmget.argtypes = (number, ctypes.c_size_t, number)
-    libc.shmat.restype = ctypes.c_void_p
-    libc.shmat.argtypes = (number, ctypes.c_void_p, number)
-    libc.shmdt.argtypes = (ctypes.c_void_p,)
-    libc.shmctl.argtypes = (number, number, ctypes.POINTER(_Status))
-    return libc
+    library.shmget.argtypes = (number, ctypes.c_size_t, number)
+    library.shmat.restype = ctypes.c_void_p
+    library.shmat.argtypes = (number, ctypes.c_void_p, number)
+    library.shmdt.argtypes = (ctypes.c_void_p,)
+    library.shmctl.argtypes = (number, number, ctypes.POINTER(_Status))
+    return library
 
 
 class _Segment:
@@ -74,12 +75,11 @@ class _Segment:
     @classmethod
     def make(cls) -> _Segment | None:
         """Return a fresh segment, or ``None`` where the system gives none."""
-        libc = _libc()
-        number = libc.shmget(_PRIVATE, mmap.PAGESIZE, _CREATE)
+        number = libc().shmget(_PRIVATE, mmap.PAGESIZE, _CREATE)
         if number < 0:
             return None
-        address = libc.shmat(number, None, _READ_ONLY)
-        libc.shmctl(number, _REMOVE, None)  # takes effect with the last attachment
+        address = libc().shmat(number, None, _READ_ONLY)
+        libc().shmctl(number, _REMOVE, None)  # takes effect with the last attachment
         if address in (None, _FAILED):
             return None
         segment = cls(number, address)
@@ -92,13 +92,13 @@ class _Segment:
     def attached(self) -> int:
         """How many processes have it attached; -1 where that cannot be known any more."""
         status = _Status()
-        if _libc().shmctl(self.number, _STATUS, ctypes.byref(status)):
+        if libc().shmctl(self.number, _STATUS, ctypes.byref(status)):
             return -1
         return int(status.attached)
 
     def detach(self) -> None:
         """End this process's attachment."""
-        _libc().shmdt(self.address)
+        libc().shmdt(self.address)
 
 
 class ForkSentinel:

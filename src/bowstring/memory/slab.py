@@ -291,19 +291,20 @@ _NO_RESERVE: Final = 0x4000  # MAP_NORESERVE
 _FIXED: Final = 0x10  # MAP_FIXED
 _FAILED: Final = ctypes.c_void_p(-1).value
 # Bytes asked for at a time; no more are if that took longer than small pages take.
-_AT_ONCE: Final = 64 << 20
-_SECONDS: Final = 0.5
+COLLAPSED_AT_ONCE: Final = 64 << 20
+COLLAPSE_SECONDS: Final = 0.5
 
 
 @functools.cache
-def _libc() -> Any:
-    libc = ctypes.CDLL(None, use_errno=True)
+def libc() -> Any:
+    """Return the C library, with the types of what is called here."""
+    library = ctypes.CDLL(None, use_errno=True)
     size, number = ctypes.c_size_t, ctypes.c_int
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (ctypes.c_void_p, size, number, number, number, ctypes.c_long)
-    libc.madvise.argtypes = (ctypes.c_void_p, size, number)
-    libc.mincore.argtypes = (ctypes.c_void_p, size, ctypes.c_void_p)
-    return libc
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = (ctypes.c_void_p, size, number, number, number, ctypes.c_long)
+    library.madvise.argtypes = (ctypes.c_void_p, size, number)
+    library.mincore.argtypes = (ctypes.c_void_p, size, ctypes.c_void_p)
+    return library
 
 
 def mapped(
@@ -334,7 +335,7 @@ def mapped(
 
 
 def _map_over(address: int, nbytes: int, protection: int, flags: int, fd: int) -> None:
-    if _libc().mmap(address, nbytes, protection, flags | _FIXED, fd, 0) == _FAILED:
+    if libc().mmap(address, nbytes, protection, flags | _FIXED, fd, 0) == _FAILED:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
@@ -348,18 +349,18 @@ def ask_for_large_pages(address: int, nbytes: int) -> None:
 
     Contents stay; the rest is filled with zeros. Address and size are multiples of `LARGE_PAGE`.
     """
-    for start in range(address, address + nbytes, _AT_ONCE):
-        size = min(_AT_ONCE, address + nbytes - start)
+    for start in range(address, address + nbytes, COLLAPSED_AT_ONCE):
+        size = min(COLLAPSED_AT_ONCE, address + nbytes - start)
         begin = time.monotonic()
         # Without any page there is nothing to collapse, so the first small page of each is touched.
         firsts = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))[::LARGE_PAGE]
         firsts.max()
-        if _libc().madvise(start, size, _MADV_COLLAPSE) or time.monotonic() > begin + _SECONDS:
+        if libc().madvise(start, size, _MADV_COLLAPSE) or time.monotonic() > begin + COLLAPSE_SECONDS:
             return
 
 
 def has_page(address: int) -> bool:
     """Return whether there is a page of memory at an address that this process has mapped."""
     seen = ctypes.c_ubyte()
-    found = _libc().mincore(address & -mmap.PAGESIZE, 1, ctypes.addressof(seen))
+    found = libc().mincore(address & -mmap.PAGESIZE, 1, ctypes.addressof(seen))
     return found == 0 and bool(seen.value & 1)

@@ -1,7 +1,6 @@
 """What tests of Bowstring, and of code that uses it, are made of: a fake device that behaves like a GPU.
 
-Importing this package registers the fake device. Hypothesis strategies are in
-:mod:`bowstring.testing.strategies`, which needs Hypothesis.
+Importing this package registers the fake device.
 """
 
 from bowstring.testing.fake_array import FakeArray, OnlyCurrent

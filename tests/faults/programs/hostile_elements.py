@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.testing.strategies import LEAF_TYPES, data_types, record_batches
+from tests.strategies import LEAF_TYPES, data_types, record_batches
 
 WORDS = (
     0,

@@ -18,7 +18,7 @@ from bowstring.errors import BrokenError
 _MOST: Final = 1 << 20
 _TAIL: Final = 4096
 _TICK: Final = 0.05
-_GRACE: Final = 1.0
+GRACE_SECONDS: Final = 1.0
 # Of one that was killed: on a busy machine it takes its time to end.
 _REAPING: Final = 10.0
 
@@ -131,7 +131,7 @@ class Child:
         try:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            end = time.monotonic() + (_GRACE if kind is None else 0.0)
+            end = time.monotonic() + (GRACE_SECONDS if kind is None else 0.0)
             while time.monotonic() < end and not self._has_ended():
                 self._read(_TICK / 5)
         finally:

@@ -13,8 +13,8 @@ from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.terminal import number, size
 from bowstring.memory import default_budget
 
-# Where `/proc`, `/sys` and `/dev` are.
-_ROOT: Final = Path("/")
+# The folder that holds proc, sys and dev.
+ROOT: Final = Path("/")
 _ENOUGH_FILES: Final = 256
 _ENOUGH_SHARED: Final = 1 << 30
 _UNLIMITED_GROUP: Final = 1 << 60  # control groups of version 1 write a huge number where there is no limit
@@ -52,13 +52,13 @@ def _control_group() -> Check:
 def _group_limit() -> int | None:
     limits: list[int] = []
     with contextlib.suppress(OSError):
-        for line in (_ROOT / "proc/self/cgroup").read_text().splitlines():
+        for line in (ROOT / "proc/self/cgroup").read_text().splitlines():
             _, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
             if not controllers:
-                folder, name = _ROOT / "sys/fs/cgroup", "memory.max"
+                folder, name = ROOT / "sys/fs/cgroup", "memory.max"
             elif "memory" in controllers.split(","):
-                folder, name = _ROOT / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+                folder, name = ROOT / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
             else:
                 continue
             limits += _limits_above(folder, path, name)
@@ -77,7 +77,7 @@ def _limits_above(folder: Path, path: str, name: str) -> Iterator[int]:
 
 def _shared_folder() -> Check:
     hint = "docker run --shm-size 8g. Other libraries have files there; Bowstring's memory does not need it."
-    name, folder = "shared memory files", _ROOT.joinpath("dev", "shm")
+    name, folder = "shared memory files", ROOT.joinpath("dev", "shm")
     try:
         status = os.statvfs(folder)
     except OSError as error:
@@ -106,7 +106,7 @@ def _bytes_limited(name: str, which: int, what: str, hint: str) -> Check:
 
 def _huge_pages() -> Check:
     try:
-        text = (_ROOT / "sys/kernel/mm/transparent_hugepage/shmem_enabled").read_text()
+        text = (ROOT / "sys/kernel/mm/transparent_hugepage/shmem_enabled").read_text()
     except OSError:
         return Check("huge pages", State.ABSENT, "unknown")
     chosen = text.partition("[")[2].partition("]")[0]
@@ -138,7 +138,7 @@ def find_namespaces() -> list[Check]:
 
 def _namespace(name: str, hint: str) -> Check:
     title = f"{name} namespace"
-    own = _number(_ROOT / f"proc/self/ns/{name}")
+    own = _number(ROOT / f"proc/self/ns/{name}")
     if own is None:
         return Check(title, State.ABSENT, "unknown (/proc is not mounted?)", hint)
     if name in _FIRST:
@@ -146,7 +146,7 @@ def _namespace(name: str, hint: str) -> Check:
         return Check(
             title, State.OK if host else State.ABSENT, f"{own}, {'' if host else 'not '}the host's", hint
         )
-    first = _number(_ROOT / f"proc/1/ns/{name}")
+    first = _number(ROOT / f"proc/1/ns/{name}")
     if first is None:
         return Check(title, State.OK, f"{own}", hint)
     same = first == own
@@ -167,11 +167,11 @@ _GIVE: Final = "Start the container with its GPUs: docker run --gpus all"
 
 def find_gpu_files() -> list[Check]:
     """Return checks of the device files and modules of the driver; where there are none of a GPU, one check."""
-    gpus = sorted((_ROOT / "dev").glob("nvidia[0-9]*"), key=lambda path: (len(path.name), path.name))
-    module = _ROOT / "proc/driver/nvidia/version"
+    gpus = sorted((ROOT / "dev").glob("nvidia[0-9]*"), key=lambda path: (len(path.name), path.name))
+    module = ROOT / "proc/driver/nvidia/version"
     if not gpus and not module.exists():
         return [Check(_NODES, State.ABSENT, "none (/dev/nvidia0), and no driver in the kernel", _GIVE)]
-    loaded = (_ROOT / "sys/module/nvidia_peermem").exists()
+    loaded = (ROOT / "sys/module/nvidia_peermem").exists()
     return [
         _nodes(gpus),
         Check(
@@ -184,7 +184,7 @@ def find_gpu_files() -> list[Check]:
 
 
 def _nodes(gpus: list[Path]) -> Check:
-    needed = [_ROOT / "dev" / name for name in ("nvidiactl", "nvidia-uvm")]
+    needed = [ROOT / "dev" / name for name in ("nvidiactl", "nvidia-uvm")]
     present = [path for path in (*gpus, *needed) if path.exists()]
     forbidden = [path.name for path in present if not os.access(path, os.R_OK | os.W_OK)]
     missing = [path.name for path in needed if not path.exists()]

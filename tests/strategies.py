@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from bowstring.testing.arrays import array_of
+from tests.arrays import array_of
 
 __all__ = ["LEAF_TYPES", "arrays", "data_types", "record_batches", "schemas", "tables"]
 
