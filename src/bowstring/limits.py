@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 
 from bowstring.errors import UsageError
@@ -119,8 +120,8 @@ class Limits:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             number = _whole(value) if field.type == "int" else _real(value)
-            if number is None or not number > 0:
-                what = "a positive whole number" if field.type == "int" else "a positive number"
+            if number is None or not 0 < number < math.inf:
+                what = "a positive whole number" if field.type == "int" else "a positive, finite number"
                 raise UsageError(f"Limits.{field.name} is {what}", found=repr(value)[:80])
             object.__setattr__(self, field.name, number)
 
@@ -180,3 +181,9 @@ def limits_or_default(limits: Limits | None) -> Limits:
     if not isinstance(limits, Limits):
         raise UsageError("limits is a bowstring.Limits", found=repr(limits)[:80])
     return limits
+
+
+def most_decompressed(nbytes: int, limits: Limits) -> int:
+    """Return how many bytes a body of `nbytes` may become."""
+    in_proportion = max(limits.decompression_floor, limits.decompression_ratio * nbytes)
+    return int(min(limits.decompressed_bytes, in_proportion))  # a large ratio makes more than a float holds

@@ -58,12 +58,6 @@ COLUMNS: dict[str, pa.Array] = {
     ),
     "empty structs": pa.array([{"x": None}] * ROWS, pa.struct({"x": pa.null()})),
 }
-# Of no type at all; their nodes have no children, and no bitmaps either.
-_IDS = pa.py_buffer(bytes(ROWS))
-COLUMNS["no either"] = pa.Array.from_buffers(pa.sparse_union([]), ROWS, [None, _IDS], children=[])
-COLUMNS["no dense"] = pa.Array.from_buffers(
-    pa.dense_union([]), ROWS, [None, _IDS, pa.py_buffer(bytes(4 * ROWS))], children=[]
-)
 TABLE = pa.table(COLUMNS)
 LIMITS = bow.Limits(
     message_bytes=1 << 20, decompression_floor=1 << 12, decompression_ratio=3.0, decompressed_bytes=1 << 16
@@ -198,7 +192,7 @@ def test_both_forms_agree_on_many(seed: int) -> None:
     assert_both_forms_agree(seed, 500, 100)
 
 
-@pytest.mark.parametrize("name", ["either", "dense", "no either", "no dense", "short runs", "long runs"])
+@pytest.mark.parametrize("name", ["either", "dense", "short runs", "long runs"])
 @pytest.mark.parametrize("count", [-1, 0, 2, ROWS])
 def test_nodes_without_bitmaps_have_no_nulls(name: str, count: int) -> None:
     """Whatever a writer counts as nulls of a union or of runs, both forms read 0."""

@@ -366,6 +366,27 @@ def test_what_is_not_a_stream_is_refused() -> None:
         list(ipc.open_stream(2 * SAMPLE.schema.serialize().to_pybytes()))
 
 
+@pytest.mark.parametrize("mode", ["sparse", "dense"])
+def test_a_union_without_children_has_no_rows(mode: str) -> None:
+    """No type id of it names a value, so that rows are refused; without rows it comes as it is, nested too."""
+    type_ = pa.union([], mode=mode)
+    ids, offsets = pa.py_buffer(bytes(3)), pa.py_buffer(bytes(12))
+    rows = pa.Array.from_buffers(type_, 3, [None, ids, offsets][: 2 + (mode == "dense")])
+    none = rows.slice(0, 0)
+    lists = pa.ListArray.from_arrays(pa.array([0, 0, 0], pa.int32()), none)
+    for column, is_right in ((rows, False), (none, True), (lists, True)):
+        batch = pa.record_batch({"u": column})
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        for source in (sink.getvalue(), io.BytesIO(sink.getvalue())):
+            if is_right:
+                assert ipc.open_stream(source).read_next_batch().to_arrow().equals(batch)
+            else:
+                with pytest.raises(InvalidMetadata, match="without children"):
+                    ipc.open_stream(source).read_next_batch()
+
+
 def test_batches_of_another_schema_are_not_written() -> None:
     """A writer takes batches of its own schema only."""
     with ipc.new_stream(io.BytesIO(), SAMPLE.schema) as writer, pytest.raises(UsageError, match="schema"):

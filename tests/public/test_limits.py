@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import pickle
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -60,10 +61,30 @@ def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_what_no_float_holds_is_refused(name: str) -> None:
-    """Times and the ratio are floats."""
+@pytest.mark.parametrize("number", [10**400, float("inf")], ids=["too many digits", "inf"])
+def test_what_is_not_finite_is_refused(name: str, number: float) -> None:
+    """Times and the ratio are floats, and what has no bound is none."""
     with pytest.raises(bow.UsageError, match=f"Limits.{name}"):
-        made(name, 10**400)
+        made(name, number)
+
+
+@pytest.mark.parametrize("codec", [None, "lz4"])
+def test_the_largest_ratio_leaves_the_other_bounds(codec: str | None) -> None:
+    """A ratio whose product no float holds bounds nothing, and what is decompressed stays bounded by its size."""
+    wide = bow.Limits(decompression_ratio=sys.float_info.max, decompression_floor=1)
+    sinks = io.BytesIO(), io.BytesIO()
+    batch = pa.record_batch({"zeros": pa.array(np.zeros(1 << 16)), "text": ["x" * 100] * (1 << 16)})
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sinks[0], batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    with bow.vortex.new_stream(sinks[1], batch.schema, compress=codec is not None) as encoder:
+        encoder.write_batch(batch)
+    readers: tuple[Any, Any] = bow.ipc.open_stream, bow.vortex.open_stream
+    for sink, open_ in zip(sinks, readers, strict=True):
+        assert open_(sink.getvalue(), limits=wide).read_all().num_rows == 1 << 16
+        if codec is not None:
+            with pytest.raises(bow.LimitExceeded):
+                open_(sink.getvalue(), limits=wide.replace(decompressed_bytes=1 << 12)).read_all()
 
 
 @pytest.mark.parametrize("name", WHOLE)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import struct
+import weakref
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +93,45 @@ def test_a_stream_begins_with_its_type_and_holds_arrays_of_that_type() -> None:
     for other in (encode_message(Message(MessageKind.BUFFER, 1)) + b"a", dtype_message(primitive("u1"))):
         with pytest.raises(InvalidMetadata, match="arrays of one type"):
             bow.vortex.open_stream(first + array + other).read_all()
+
+
+def shared_type(levels: int, count: int, name: str) -> bytes:
+    """Return a stream without arrays whose type refers `count` times to one name and one type, `levels` deep."""
+    builder = Builder()
+    table = Reference(builder.table([Scalar("B", I32.ptype)]))
+    type_ = builder.table([Scalar("B", Kind.PRIMITIVE), table])
+    named = builder.string(name)
+    for count_here in (count, *[1] * levels):
+        types = Reference(builder.references([type_] * count_here))
+        names = Reference(builder.references([named] * count_here))
+        table = Reference(builder.table([names, types, Scalar("B", 0)]))
+        type_ = builder.table([Scalar("B", Kind.STRUCT), table])
+    data = builder.finish(type_)
+    return encode_message(Message(MessageKind.DTYPE, len(data))) + data
+
+
+@pytest.mark.parametrize(
+    ("levels", "count", "name", "is_kept"),
+    [
+        (0, 3, "a", True),
+        (3, 200, "a", True),
+        (0, 200, "a name", True),
+        (55, 900, "a", False),
+    ],
+    ids=["few", "nested", "some", "deep"],
+)
+def test_a_type_that_unfolds_is_not_kept(levels: int, count: int, name: str, *, is_kept: bool) -> None:
+    """A usual type is decoded once; of one whose references share what they refer to nothing stays."""
+    data = shared_type(levels, count, name)
+    assert len(data) < 1 << 14
+    first = bow.vortex.open_stream(data)
+    assert len(first.dtype.children) == (count if not levels else 1)
+    known = weakref.ref(first.schema)
+    if is_kept:
+        assert bow.vortex.open_stream(data).schema is first.schema
+    del first
+    gc.collect()
+    assert (known() is not None) == is_kept
 
 
 def test_buffer_messages_are_read_message_by_message() -> None:

@@ -1,8 +1,8 @@
 """The plan of a layout: the integers that kernels need to know of it, in one table, made once.
 
 The names are those of :mod:`bowstring.kernels.ipc.batch`. Batches of all types can be read by a plan but maps
-whose keys are null. Only those of :func:`is_written` are written by one: counts and offsets alone do not tell the
-sizes of views, list views, unions and runs.
+whose keys are null, and unions without children. Only those of :func:`is_written` are written by one: counts and
+offsets alone do not tell the sizes of views, list views, unions and runs.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ def _rule(nodes: Sequence[Node], index: int) -> int | None:
         return None if is_key else int(kernel.ALL_NULL)
     if node.type.id == pa.lib.Type_RUN_END_ENCODED:
         return int(kernel.RUNS)
+    if pa.types.is_union(node.type) and not node.children:
+        return None
     if Kind.VALIDITY not in node.buffer_kinds:
         return int(kernel.NO_NULLS)
     is_entries = outer is not None and outer.type.id == pa.lib.Type_MAP

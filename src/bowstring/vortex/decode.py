@@ -15,6 +15,7 @@ import numpy as np
 from bowstring.errors import InvalidBody, InvalidMetadata, LimitExceeded, Unsupported
 from bowstring.kernels import bitmap
 from bowstring.kernels.vortex.faults import check_faults, new_faults
+from bowstring.limits import most_decompressed
 from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind, numbered
 from bowstring.vortex.protobuf import Message
 
@@ -72,11 +73,10 @@ class Decoder:
         self.limits = limits
         self.device: Device = body.buffer.device
         self.xp = self.device.xp
-        ratio = int(limits.decompression_ratio * body.buffer.nbytes)
         self._whole = body.buffer.array()
         self._address = body.buffer.address
         self.faults = new_faults(self._whole)  # what kernels note in; looked at by `finish`
-        self._room = min(limits.decompressed_bytes, max(limits.decompression_floor, ratio))
+        self._room = most_decompressed(body.buffer.nbytes, limits)
 
     def decode(self, node: ArrayNode, dtype: DType, rows: int) -> Values:
         """Return the values of a node."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from bowstring.errors import InvalidBody, InvalidMetadata, LimitExceeded, Truncated, Unsupported
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.reader import Tables, follow
+from bowstring.limits import most_decompressed
 from bowstring.vortex.message import ALIGNMENT, Message, MessageKind, alignment_of, encode_message
 
 if TYPE_CHECKING:
@@ -96,16 +97,12 @@ class Body(NamedTuple):
         return self._decompressed(stored, limits, nbytes, most)
 
     def _decompressed(self, stored: StoredBuffer, limits: Limits, nbytes: int | None, most: int) -> Any:
-        bound = min(most if nbytes is None else nbytes, limits.decompressed_bytes)
-        ratio = max(limits.decompression_floor, int(limits.decompression_ratio * stored.nbytes))
-        if nbytes is not None and nbytes > min(bound, ratio):
+        bound = min(most if nbytes is None else nbytes, most_decompressed(stored.nbytes, limits))
+        if nbytes is not None and nbytes > bound:
             raise LimitExceeded(
-                "a compressed buffer is too large",
-                expected=f"at most {min(bound, ratio)} bytes by Limits",
-                found=nbytes,
+                "a compressed buffer is too large", expected=f"at most {bound} bytes by Limits", found=nbytes
             )
         frames = pa.py_buffer(self.buffer.slice(stored.offset, stored.nbytes).to_host())
-        bound = min(bound, ratio)
         try:
             with pa.CompressedInputStream(pa.BufferReader(frames), "lz4") as stream:
                 data = stream.read_buffer(bound + 1)

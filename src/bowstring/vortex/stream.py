@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from bowstring.closing import Closing
+from bowstring.columnar.layout import Recent
 from bowstring.columnar.validation import checked_choice
 from bowstring.errors import BowstringError, ClosedError, EndOfStream, InvalidMetadata, Truncated
 from bowstring.limits import Limits, limits_or_default
@@ -210,12 +210,21 @@ def _typed(body: Buffer, limits: Limits) -> tuple[DType, pa.Schema]:
             found=body.nbytes,
         )
     data = bytes(body.to_host())
-    return (_decode_kept if len(data) <= _MOST_KEPT else _decode)(data, limits)
-
-
-def _decode(data: bytes, limits: Limits) -> tuple[DType, pa.Schema]:
+    key = data, limits
+    for kept in _recent.of(key) if len(data) <= _MOST_KEPT else ():
+        return kept
     dtype = decode_dtype(data, limits)
-    return dtype, to_schema(dtype)
+    schema = to_schema(dtype)
+    if len(data) <= _MOST_KEPT:
+        _recent.keep(key, (dtype, schema), _weight_of(dtype))
+    return dtype, schema
 
 
-_decode_kept = functools.lru_cache(64)(_decode)
+def _weight_of(dtype: DType, level: int = 1) -> int:
+    """Return about how many bytes a type and its schema take, which repeats a field for each level around it."""
+    own = 64 + sum(map(len, dtype.names)) + len(dtype.id) + len(dtype.metadata)
+    return level * own + sum([_weight_of(each, level + 1) for each in dtype.children])
+
+
+# References of a peer's unfold: types are kept by what they become.
+_recent: Final[Recent[tuple[DType, pa.Schema]]] = Recent(64, 1 << 20)

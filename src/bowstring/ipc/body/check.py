@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.spans import offset_bounds, region_table
@@ -127,6 +128,12 @@ def check_nodes(header: RecordBatchHeader, layout: Layout) -> list[list[int]]:
             raise InvalidMetadata(
                 "unions, runs, and entries and keys of maps cannot be null",
                 found=f"null count {nodes[node][1]}",
+                where=node_name(layout, node),
+            )
+        if nodes[node][0] and not layout.nodes[node].children and pa.types.is_union(layout.nodes[node].type):
+            raise InvalidMetadata(
+                "a union without children has no value for any row",
+                found=f"{nodes[node][0]} rows",
                 where=node_name(layout, node),
             )
     return nodes

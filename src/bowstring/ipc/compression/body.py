@@ -38,6 +38,7 @@ from bowstring.ipc.compression.codec import (
 )
 from bowstring.ipc.compression.device.decompress import DeviceBodies, Frames
 from bowstring.ipc.source import region_around
+from bowstring.limits import most_decompressed
 from bowstring.memory import Lease, wrap
 
 if TYPE_CHECKING:
@@ -120,12 +121,6 @@ def _check_total(total: int, body_length: int, limits: Limits) -> None:
         found=f"{total} bytes",
         hint=f"Limits.{name} sets the bound.",
     )
-
-
-def most_decompressed(body_length: int, limits: Limits) -> int:
-    """Return how many bytes a body may become."""
-    in_proportion = max(limits.decompression_floor, int(limits.decompression_ratio * body_length))
-    return min(limits.decompressed_bytes, in_proportion)
 
 
 def decompressed_batches(
