@@ -67,8 +67,20 @@ OTHER: Final = i64(1)
 GROW: Final = i64(2)
 """There is too little room for what must be copied."""
 
-ROOM: Final = i64(4)
-"""Numbers of room for each node."""
+ROOM: Final = i64(6)
+"""Numbers of room for each node:"""
+START: Final = i64(0)
+"""the first slot that is needed, as its buffers count,"""
+TAKEN: Final = i64(1)
+"""how many are,"""
+FROM: Final = i64(2)
+"""the first of their offsets,"""
+TO: Final = i64(3)
+"""and the last;"""
+BASE: Final = i64(4)
+"""which slot of its buffers is its first one,"""
+STRUCT_AT: Final = i64(5)
+"""and the address of its struct."""
 SPAN: Final = i64(3)
 STATE: Final = i64(4)
 
@@ -200,178 +212,61 @@ def span_at(spans: Any, regions: Any, at: Any, memory: Any) -> Any:
     return region, address, nbytes, inside
 
 
-def slots_needed(memory: Any, plan: Any, regions: Any, rows: Any, nodes: Any, spans: Any, room: Any) -> Any:
-    """Note the slots that some rows need of each node, and its first and last offset; return a status."""
-    why = DONE
-    for k in range(plan[NODES]):
-        row = HEAD + k * NODE_ROW
+def slots_of(plan: Any, k: Any, rows: Any, whole: Any, nodes: Any, room: Any) -> Any:
+    """Note the slots that some rows need of a node; return whether it has them.
+
+    With `whole`, all slots are needed of what offsets point into.
+    """
+    row = HEAD + k * NODE_ROW
+    before = nodes[2 * k]
+    start = i64(0)
+    length = rows
+    parent = plan[row + PARENT]
+    if parent >= 0:
+        factor = plan[row + FACTOR]
+        if factor >= 0:
+            start = times(room[ROOM * parent + START], factor)
+            length = times(room[ROOM * parent + TAKEN], factor)
+        elif whole != 0:
+            length = before
+        else:
+            start = room[ROOM * parent + FROM]
+            length = room[ROOM * parent + TO] - start
+    known = length >= 0 and before <= plan[LONGEST] and start >= 0
+    if not known or length > before or start > before - length:
+        known = False
+        length = i64(0)
         start = i64(0)
-        length = rows
-        parent = plan[row + PARENT]
-        if parent >= 0:
-            factor = plan[row + FACTOR]
-            if factor < 0:
-                start = room[ROOM * parent + 2]
-                length = room[ROOM * parent + 3] - start
-            else:
-                start = times(room[ROOM * parent], factor)
-                length = times(room[ROOM * parent + 1], factor)
-        before = nodes[2 * k]
-        known = length >= 0 and length <= MOST_SLOTS and before <= plan[LONGEST] and start >= 0
-        if not known or length > before or start > before - length:
-            why = OTHER
-            length = i64(0)
-            start = i64(0)
-        room[ROOM * k] = start
-        room[ROOM * k + 1] = length
+    room[ROOM * k + START] = start + room[ROOM * k + BASE]
+    room[ROOM * k + TAKEN] = length
+    return known
+
+
+def ends_of(memory: Any, plan: Any, k: Any, regions: Any, spans: Any, room: Any) -> Any:
+    """Note the first and the last offset of a node, if it has offsets; return whether they can be right."""
+    row = HEAD + k * NODE_ROW
+    start = room[ROOM * k + START]
+    length = room[ROOM * k + TAKEN]
+    first = i64(0)
+    last = i64(0)
+    known = True
+    if length > 0 and plan[row + COUNT] > 1:
+        at = plan[row + FIRST] + 1
+        ends = HEAD + plan[NODES] * NODE_ROW + at * BUFFER_ROW
+        if plan[ends + ROLE] == OFFSETS:
+            width = plan[ends + END_BITS] >> 3
+            _, address, nbytes, inside = span_at(spans, regions, at, memory)
+            known = inside and nbytes >= (start + length + 1) * width
+            if known:
+                first = offset_at(memory, u64(address + start * width), width << 3)
+                last = offset_at(memory, u64(address + (start + length) * width), width << 3)
+                known = first >= 0 and last >= first and last <= MOST_BITS >> 3
+    if not known:
         first = i64(0)
         last = i64(0)
-        if length > 0 and plan[row + COUNT] > 1:
-            at = plan[row + FIRST] + 1
-            ends = HEAD + plan[NODES] * NODE_ROW + at * BUFFER_ROW
-            if plan[ends + ROLE] == OFFSETS:
-                width = plan[ends + END_BITS] >> 3
-                _, address, nbytes, inside = span_at(spans, regions, at, memory)
-                if not inside or nbytes < (start + length + 1) * width:
-                    why = OTHER
-                else:
-                    first = offset_at(memory, u64(address + start * width), width << 3)
-                    last = offset_at(memory, u64(address + (start + length) * width), width << 3)
-                    if first < 0 or last < first or last > MOST_BITS >> 3:
-                        why = OTHER
-                        first = i64(0)
-                        last = i64(0)
-        room[ROOM * k + 2] = first
-        room[ROOM * k + 3] = last
-    return why
-
-
-def write_batch(
-    _item: Any,
-    memory: Any,
-    plan: Any,
-    regions: Any,
-    rows: Any,
-    nodes: Any,
-    spans: Any,
-    head: Any,
-    places: Any,
-    most: Any,
-    room: Any,
-    out: Any,
-    pieces: Any,
-    state: Any,
-) -> None:
-    """Write a message: its prefix and metadata, and behind them the body if it has no more bytes than `most`.
-
-    `head` is the message of another batch of the schema, without its body; `places` are where in it the length of
-    the body, the rows, the buffers and the nodes stand. A body that is longer is not copied: `pieces` are the spans
-    of its buffers. What must be made anew, bits from an odd one on and offsets that do not begin at 0, is in `out`,
-    the region behind the others. `state` gets a status, the bytes of the body, where it begins in `out` (-1: it is
-    not there), and the bytes that `out` must have.
-    """
-    num_nodes = plan[NODES]
-    num_buffers = plan[BUFFERS]
-    size = i64(len(out))
-    elsewhere = i64(len(regions)) // 2
-    cursor = i64(len(head))
-    why = slots_needed(memory, plan, regions, rows, nodes, spans, room)
-    if size < cursor:
-        why = OTHER
-        cursor = i64(0)
-    for k in range(cursor):
-        out[k] = head[k]
-    body = i64(0)
-    for k in range(num_nodes):
-        row = HEAD + k * NODE_ROW
-        start = room[ROOM * k]
-        length = room[ROOM * k + 1]
-        nulls = nulls_among(length, nodes[2 * k], nodes[2 * k + 1])
-        if plan[row + RULE] == ALL_NULL:
-            nulls = length
-        elif nulls < 0:
-            nulls = i64(0)
-            _, address, nbytes, inside = span_at(spans, regions, plan[row + FIRST], memory)
-            if not inside or (nbytes > 0 and nbytes < (start + length + 7) >> 3):
-                why = OTHER
-            elif nbytes > 0:
-                nulls = length - set_bits(memory, (address << 3) + start, length)
-        if why == DONE:
-            store_word(out, u64(places[3] + 16 * k), u64(length))
-            store_word(out, u64(places[3] + 16 * k + 8), u64(nulls))
-        first = room[ROOM * k + 2]
-        last = room[ROOM * k + 3]
-        for b in range(plan[row + COUNT]):
-            at = plan[row + FIRST] + b
-            rule = HEAD + num_nodes * NODE_ROW + at * BUFFER_ROW
-            role = plan[rule + ROLE]
-            bits = plan[rule + BITS]
-            region, address, nbytes, inside = span_at(spans, regions, at, memory)
-            needed = i64(0)
-            begin = i64(0)
-            if role == BYTES:
-                needed = last - first
-                begin = first << 3
-            elif length > 0 and (role != VALIDITY or nulls > 0):
-                needed = (length * bits + plan[rule + END_BITS] + 7) >> 3
-                begin = start * bits
-            if not inside or (needed > 0 and nbytes < needed + (begin >> 3)):
-                why = OTHER
-            elif begin & 7 != 0 and nbytes < (begin + length * bits + 7) >> 3:
-                why = OTHER
-            padded = (needed + ALIGNED) & ~ALIGNED
-            address += begin >> 3
-            is_new = needed > 0 and (begin & 7 != 0 or (role == OFFSETS and first != 0))
-            if is_new and why == DONE:
-                if cursor + padded > size:
-                    why = GROW
-                elif role == OFFSETS:
-                    copy_rebased(memory, address, length + 1, bits, first, out, cursor)
-                else:
-                    copy_bits(memory, (address << 3) + (begin & 7), length, out, cursor)
-                region = elsewhere
-                address = cursor
-            elif needed > 0 and elsewhere > 0:
-                address -= regions[2 * region]
-            if is_new:
-                cursor += padded
-            if why == DONE:
-                store_word(out, u64(places[2] + 16 * at), u64(body))
-                store_word(out, u64(places[2] + 16 * at + 8), u64(needed))
-                pieces[SPAN * at] = region
-                pieces[SPAN * at + 1] = address
-                pieces[SPAN * at + 2] = needed
-            body += padded
-    begins = i64(-1)
-    if body <= most:
-        begins = cursor
-        cursor += body
-    if cursor > size and why == DONE:
-        why = GROW
-    if why == DONE:
-        store_word(out, u64(places[0]), u64(body))
-        store_word(out, u64(places[1]), u64(rows))
-        if begins >= 0:
-            to = begins
-            for k in range(num_buffers):
-                needed = pieces[SPAN * k + 2]
-                source = pieces[SPAN * k + 1]
-                if pieces[SPAN * k] == elsewhere:
-                    for b in range(needed):
-                        out[u64(to + b)] = out[u64(source + b)]
-                elif needed > 0:
-                    source += regions[2 * pieces[SPAN * k]]
-                    for b in range(needed):
-                        out[u64(to + b)] = memory[u64(source + b)]
-                to += needed
-                padding = -needed & ALIGNED
-                for b in range(padding):
-                    out[u64(to + b)] = u8(0)
-                to += padding
-    state[0] = why
-    state[1] = body
-    state[2] = begins
-    state[3] = cursor
+    room[ROOM * k + FROM] = first
+    room[ROOM * k + TO] = last
+    return known
 
 
 def struct_in(memory: Any, pointers: Any, count: Any, at: Any) -> Any:
@@ -409,6 +304,215 @@ def shape_of(memory: Any, struct: Any, plan: Any, row: Any) -> Any:
     return length, nulls, offset, pointers, is_known
 
 
+def read_structs(memory: Any, address: Any, plan: Any, rows: Any, room: Any, nodes: Any, spans: Any) -> Any:
+    """Note nodes and buffers of the struct ArrowArray of a batch, whole as they lie there; return a status.
+
+    A buffer that slots need and that is not there gets a negative length.
+    """
+    num_nodes = plan[NODES]
+    end = u64(len(memory))
+    longest = plan[LONGEST] >> 2
+    why = OTHER
+    begins = i64(0)
+    children = u64(0)
+    columns = i64(0)
+    top = u64(address)
+    if top > 0 and top <= end and end - top >= STRUCT:
+        begins = i64(load_word(memory, top + OFFSET_AT))
+        children = load_word(memory, top + BELOW_AT)
+        columns = i64(load_word(memory, top + CHILDREN_AT))
+        if load_word(memory, top + NULLS_AT) == 0 and i64(load_word(memory, top + LENGTH_AT)) == rows:
+            why = DONE
+            if columns < 0 or columns > num_nodes or begins < 0 or rows < 0 or max(begins, rows) > longest:
+                why = OTHER
+    for k in range(num_nodes):
+        if why == DONE:
+            row = HEAD + k * NODE_ROW
+            parent = plan[row + PARENT]
+            above = children
+            count = columns
+            skipped = begins
+            if parent >= 0:
+                outer = u64(room[ROOM * parent + STRUCT_AT])
+                above = load_word(memory, outer + BELOW_AT)
+                count = i64(load_word(memory, outer + CHILDREN_AT))
+                skipped = i64(0)
+            struct = struct_in(memory, above, count, plan[row + ORDINAL])
+            length, nulls, offset, pointers, is_known = shape_of(memory, struct, plan, row)
+            if not is_known or skipped > length:
+                why = OTHER
+            room[ROOM * k + STRUCT_AT] = i64(struct)
+            room[ROOM * k + BASE] = skipped + offset
+            nodes[2 * k] = length - skipped
+            nodes[2 * k + 1] = nulls_among(length - skipped, length, nulls)
+            slots = length + offset
+            behind = i64(0)
+            for b in range(plan[row + COUNT]):
+                at = plan[row + FIRST] + b
+                rule = HEAD + num_nodes * NODE_ROW + at * BUFFER_ROW
+                role = plan[rule + ROLE]
+                bits = plan[rule + BITS]
+                if why == DONE:
+                    pointer = load_word(memory, pointers + POINTER * u64(b))
+                    nbytes = behind
+                    if role != BYTES and slots > 0:
+                        nbytes = (slots * bits + plan[rule + END_BITS] + 7) >> 3
+                    if pointer > 0 and (pointer > end or nbytes > i64(end - pointer)):
+                        why = OTHER
+                    elif pointer == 0 and nbytes > 0:
+                        nbytes = i64(-1)
+                        if role == VALIDITY:
+                            nbytes = i64(0)
+                    elif role == OFFSETS and slots > 0:
+                        behind = offset_at(memory, pointer + u64(slots * (bits >> 3)), bits)
+                    spans[SPAN * at] = 0
+                    spans[SPAN * at + 1] = i64(pointer)
+                    spans[SPAN * at + 2] = nbytes
+    return why
+
+
+def write_batch(
+    _item: Any,
+    memory: Any,
+    struct: Any,
+    plan: Any,
+    regions: Any,
+    rows: Any,
+    nodes: Any,
+    spans: Any,
+    head: Any,
+    places: Any,
+    most: Any,
+    room: Any,
+    out: Any,
+    pieces: Any,
+    state: Any,
+) -> None:
+    """Write a message: its prefix and metadata, and behind them the body if it has no more bytes than `most`.
+
+    The batch is the one at the address of a struct ArrowArray, whose `nodes` and `spans` are noted first, in one
+    region, all of the memory. Where that is 0 they are those of the batch. `head` is the message of another batch
+    of the schema, without its body; `places` are where in it the length of the body, the rows, the buffers and the
+    nodes stand.
+
+    A body that is longer is not copied: `pieces` are its buffers, each 0, its address and its bytes. What must be
+    made anew, bits from an odd one on and offsets that do not begin at 0, is in `out`; pieces of that are 1, where
+    in there, and their bytes. `state` gets a status, the bytes of the body, where it begins in `out` (-1: it is not
+    there), and the bytes that `out` must have.
+    """
+    num_nodes = plan[NODES]
+    num_buffers = plan[BUFFERS]
+    size = i64(len(out))
+    cursor = i64(len(head))
+    why = DONE
+    if struct != 0:
+        why = read_structs(memory, struct, plan, rows, room, nodes, spans)
+    else:
+        for k in range(num_nodes):
+            room[ROOM * k + BASE] = 0
+    if why != DONE:
+        num_nodes = i64(0)
+        num_buffers = i64(0)
+    if size < cursor:
+        why = OTHER
+        cursor = i64(0)
+    for k in range(cursor):
+        out[k] = head[k]
+    body = i64(0)
+    for k in range(num_nodes):
+        row = HEAD + k * NODE_ROW
+        if not slots_of(plan, k, rows, i64(0), nodes, room):
+            why = OTHER
+        if not ends_of(memory, plan, k, regions, spans, room):
+            why = OTHER
+        start = room[ROOM * k + START]
+        length = room[ROOM * k + TAKEN]
+        nulls = nulls_among(length, nodes[2 * k], nodes[2 * k + 1])
+        if plan[row + RULE] == ALL_NULL:
+            nulls = length
+        elif nulls < 0:
+            nulls = i64(0)
+            _, address, nbytes, inside = span_at(spans, regions, plan[row + FIRST], memory)
+            if not inside or (nbytes > 0 and nbytes < (start + length + 7) >> 3):
+                why = OTHER
+            elif nbytes > 0:
+                nulls = length - set_bits(memory, (address << 3) + start, length)
+        if nulls > length or length > MOST_SLOTS:
+            why = OTHER
+        if why == DONE:
+            store_word(out, u64(places[3] + 16 * k), u64(length))
+            store_word(out, u64(places[3] + 16 * k + 8), u64(nulls))
+        first = room[ROOM * k + FROM]
+        last = room[ROOM * k + TO]
+        for b in range(plan[row + COUNT]):
+            at = plan[row + FIRST] + b
+            rule = HEAD + num_nodes * NODE_ROW + at * BUFFER_ROW
+            role = plan[rule + ROLE]
+            bits = plan[rule + BITS]
+            _, address, nbytes, inside = span_at(spans, regions, at, memory)
+            needed = i64(0)
+            begin = i64(0)
+            if role == BYTES:
+                needed = last - first
+                begin = first << 3
+            elif length > 0 and (role != VALIDITY or nulls > 0):
+                needed = (length * bits + plan[rule + END_BITS] + 7) >> 3
+                begin = start * bits
+            if not inside or (needed > 0 and nbytes < needed + (begin >> 3)):
+                why = OTHER
+            elif begin & 7 != 0 and nbytes < (begin + length * bits + 7) >> 3:
+                why = OTHER
+            padded = (needed + ALIGNED) & ~ALIGNED
+            address += begin >> 3
+            is_new = needed > 0 and (begin & 7 != 0 or (role == OFFSETS and first != 0))
+            if is_new and why == DONE:
+                if cursor + padded > size:
+                    why = GROW
+                elif role == OFFSETS:
+                    copy_rebased(memory, address, length + 1, bits, first, out, cursor)
+                else:
+                    copy_bits(memory, (address << 3) + (begin & 7), length, out, cursor)
+                address = cursor
+            if is_new:
+                cursor += padded
+            if why == DONE:
+                store_word(out, u64(places[2] + 16 * at), u64(body))
+                store_word(out, u64(places[2] + 16 * at + 8), u64(needed))
+                pieces[SPAN * at] = i64(is_new)
+                pieces[SPAN * at + 1] = address
+                pieces[SPAN * at + 2] = needed
+            body += padded
+    begins = i64(-1)
+    if body <= most:
+        begins = cursor
+        cursor += body
+    if cursor > size and why == DONE:
+        why = GROW
+    if why == DONE:
+        store_word(out, u64(places[0]), u64(body))
+        store_word(out, u64(places[1]), u64(rows))
+        if begins >= 0:
+            to = begins
+            for k in range(num_buffers):
+                needed = pieces[SPAN * k + 2]
+                source = pieces[SPAN * k + 1]
+                if pieces[SPAN * k] != 0:
+                    for b in range(needed):
+                        out[u64(to + b)] = out[u64(source + b)]
+                else:
+                    for b in range(needed):
+                        out[u64(to + b)] = memory[u64(source + b)]
+                to += needed
+                padding = -needed & ALIGNED
+                for b in range(padding):
+                    out[u64(to + b)] = u8(0)
+                to += padding
+    state[0] = why
+    state[1] = body
+    state[2] = begins
+    state[3] = cursor
+
+
 def import_batch(
     _item: Any,
     memory: Any,
@@ -428,118 +532,64 @@ def import_batch(
     how much of `out` is needed.
     """
     num_nodes = plan[NODES]
-    end = u64(len(memory))
-    longest = plan[LONGEST] >> 2
-    why = OTHER
-    begins = i64(0)
     used = i64(0)
-    children = u64(0)
-    columns = i64(0)
-    top = u64(address)
-    if top > 0 and top <= end and end - top >= STRUCT:
-        begins = i64(load_word(memory, top + OFFSET_AT))
-        children = load_word(memory, top + BELOW_AT)
-        columns = i64(load_word(memory, top + CHILDREN_AT))
-        if load_word(memory, top + NULLS_AT) == 0 and i64(load_word(memory, top + LENGTH_AT)) == rows:
-            why = DONE
-            if columns < 0 or columns > num_nodes or begins < 0 or rows < 0 or max(begins, rows) > longest:
-                why = OTHER
     low = i64(2**62)
     high = i64(0)
+    why = read_structs(memory, address, plan, rows, room, nodes, spans)
     for k in range(num_nodes):
+        if why != OTHER and not slots_of(plan, k, rows, i64(1), nodes, room):
+            why = OTHER
         if why != OTHER:
             row = HEAD + k * NODE_ROW
-            parent = plan[row + PARENT]
-            above = children
-            count = columns
-            start = begins
-            wanted = rows
-            if parent >= 0:
-                outer = u64(room[ROOM * parent])
-                above = load_word(memory, outer + BELOW_AT)
-                count = i64(load_word(memory, outer + CHILDREN_AT))
-                factor = plan[row + FACTOR]
-                start = i64(0)
-                wanted = i64(-1)
-                if factor >= 0:
-                    start = times(room[ROOM * parent + 1], factor)
-                    wanted = times(room[ROOM * parent + 2], factor)
-                    if wanted < 0:
-                        why = OTHER
-            struct = struct_in(memory, above, count, plan[row + ORDINAL])
-            length, nulls, offset, pointers, is_known = shape_of(memory, struct, plan, row)
-            if wanted < 0:
-                wanted = length
-            if not is_known or start < 0 or max(start, wanted) > longest or start > length - wanted:
-                why = OTHER
-            room[ROOM * k] = i64(struct)
-            if why != OTHER:
-                start += offset
-                nulls = nulls_among(wanted, length, nulls)
-                if plan[row + RULE] == ALL_NULL:
-                    nulls = wanted
-                room[ROOM * k + 1] = start
-                room[ROOM * k + 2] = wanted
-                slots = length + offset
-                behind = i64(0)
-                for b in range(plan[row + COUNT]):
-                    at = plan[row + FIRST] + b
-                    rule = HEAD + num_nodes * NODE_ROW + at * BUFFER_ROW
-                    role = plan[rule + ROLE]
-                    bits = plan[rule + BITS]
-                    pointer = load_word(memory, pointers + POINTER * u64(b))
+            start = room[ROOM * k + START]
+            wanted = room[ROOM * k + TAKEN]
+            nulls = nulls_among(wanted, nodes[2 * k], nodes[2 * k + 1])
+            if plan[row + RULE] == ALL_NULL:
+                nulls = wanted
+            for b in range(plan[row + COUNT]):
+                at = plan[row + FIRST] + b
+                rule = HEAD + num_nodes * NODE_ROW + at * BUFFER_ROW
+                role = plan[rule + ROLE]
+                pointer = spans[SPAN * at + 1]
+                there = spans[SPAN * at + 2]
+                needed = i64(0)
+                bit = i64(0)
+                if wanted > 0 and role == BYTES:
+                    needed = there
+                elif wanted > 0:
+                    needed = (wanted * plan[rule + BITS] + plan[rule + END_BITS] + 7) >> 3
+                    bit = start * plan[rule + BITS]
+                if role == VALIDITY:
+                    if nulls < 0 and needed > 0 and there > 0:
+                        nulls = wanted - set_bits(memory, (pointer << 3) + bit, wanted)
+                    elif nulls < 0:
+                        nulls = i64(0)
+                    if nulls == 0:
+                        needed = i64(0)
+                if needed < 0 or (needed > 0 and there < needed):
+                    why = OTHER
                     needed = i64(0)
-                    bit = i64(0)
-                    if role == BYTES:
-                        needed = behind
-                    elif wanted > 0:
-                        needed = (wanted * bits + plan[rule + END_BITS] + 7) >> 3
-                        bit = start * bits
-                    whole = needed
-                    if role != BYTES:
-                        whole = (slots * bits + plan[rule + END_BITS] + 7) >> 3
-                    if pointer > 0 and (pointer > end or u64(max(whole, needed)) > end - pointer):
-                        why = OTHER
-                    elif role == VALIDITY:
-                        if nulls < 0 and (pointer == 0 or wanted == 0):
-                            nulls = i64(0)
-                        elif nulls < 0:
-                            nulls = wanted - set_bits(memory, (i64(pointer) << 3) + bit, wanted)
-                        if pointer == 0 and nulls > 0:
-                            why = OTHER
-                        if nulls == 0:
-                            needed = i64(0)
-                    elif pointer == 0 and needed > 0:
-                        why = OTHER
-                    if role == OFFSETS and why != OTHER and slots > 0 and pointer > 0:
-                        behind = offset_at(memory, pointer + u64(slots * (bits >> 3)), bits)
-                        if wanted == 0:
-                            behind = i64(0)
-                        if behind < 0:
-                            why = OTHER
-                    spans[SPAN * at] = 0
-                    spans[SPAN * at + 1] = 0
-                    spans[SPAN * at + 2] = needed
-                    if needed > 0 and why != OTHER:
-                        if bit & 7 == 0:
-                            begin = i64(pointer) + (bit >> 3)
-                            spans[SPAN * at + 1] = begin
-                            low = min(low, begin)
-                            high = max(high, begin + needed)
-                        else:
-                            if used + needed > i64(len(out)):
-                                why = GROW
-                            else:
-                                copy_bits(memory, (i64(pointer) << 3) + bit, wanted, out, used)
-                            spans[SPAN * at] = 1
-                            spans[SPAN * at + 1] = used
-                            used += (needed + 7) & ~i64(7)
-                nodes[2 * k] = wanted
-                nodes[2 * k + 1] = nulls
-                if nulls < 0 or nulls > wanted:
-                    if plan[row + COUNT] > 0:
-                        why = OTHER
-                    nodes[2 * k + 1] = 0
+                spans[SPAN * at + 1] = 0
+                spans[SPAN * at + 2] = needed
+                if needed > 0 and bit & 7 == 0:
+                    begin = pointer + (bit >> 3)
+                    spans[SPAN * at + 1] = begin
+                    low = min(low, begin)
+                    high = max(high, begin + needed)
+                elif needed > 0:
+                    if used + needed > i64(len(out)):
+                        why = GROW
+                    else:
+                        copy_bits(memory, (pointer << 3) + bit, wanted, out, used)
+                    spans[SPAN * at] = 1
+                    spans[SPAN * at + 1] = used
+                    used += (needed + 7) & ~i64(7)
+            nodes[2 * k] = wanted
+            nodes[2 * k + 1] = nulls
+            if nulls < 0 or nulls > wanted:
+                if plan[row + COUNT] > 0:
+                    why = OTHER
+                nodes[2 * k + 1] = 0
     if why == DONE:
         for k in range(plan[BUFFERS]):
             if spans[SPAN * k] == 0 and spans[SPAN * k + 2] > 0:
@@ -551,6 +601,8 @@ def import_batch(
 
 
 SIGNATURES = {
-    write_batch: ("u8[], i64[], i64[], i64, i64[], i64[], u8[], i64[], i64, i64[]!, u8[]!, i64[]!, i64[]!",),
+    write_batch: (
+        "u8[], i64, i64[], i64[], i64, i64[]!, i64[]!, u8[], i64[], i64, i64[]!, u8[]!, i64[]!, i64[]!",
+    ),
     import_batch: ("u8[], i64, i64[], i64, i64[]!, i64[]!, i64[]!, u8[]!, i64[]!",),
 }

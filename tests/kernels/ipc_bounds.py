@@ -13,7 +13,7 @@ from bowstring.kernels.signature import Kernel
 from bowstring.kernels.types import f64, i64
 from tests.kernels.ipc_cases import MIXED, batches, checked, placed, to_import, to_read, to_write
 
-WRITING = [to_write(batch, room=6000) for batch in batches()]
+WRITING = [to_write(batch, room=6000, offset=offset) for batch in batches() for offset in (None, 0)]
 IMPORTING = [to_import(batch) for batch in batches()]
 STREAMS = [to_read([batch] * 3, codec) for batch in (*batches(), MIXED) for codec in (None, "lz4")]
 READING = [
@@ -38,9 +38,8 @@ def wild_arguments(
         return table
 
     def write(rng: np.random.Generator) -> tuple[Any, ...]:
-        memory, plan, regions, rows, nodes, spans, head, places, most, room, out, pieces, state = WRITING[
-            rng.integers(len(WRITING))
-        ]
+        memory, struct, plan, regions, rows, *arguments = WRITING[rng.integers(len(WRITING))]
+        nodes, spans, head, places, most, room, out, pieces, state = arguments
         size = len(memory) - max(0, int(rng.integers(-200, 200)))
         regions, nodes, spans = (guarded(changed(rng, table)) for table in (regions, nodes, spans))
         results = [
@@ -48,7 +47,8 @@ def wild_arguments(
             for each in (room, out[: rng.choice([len(out), int(rng.integers(len(out)))])], pieces, state)
         ]
         most = i64(rng.choice([most, 0]))
-        tables = guarded(plan), regions, i64(rows), nodes, spans, guarded(head), guarded(places)
+        at = i64(struct + rng.choice([0, 0, 0, 0, 0, 8]))
+        tables = at, guarded(plan), regions, i64(rows), nodes, spans, guarded(head), guarded(places)
         if rng.random() < 0.5:
             memory = changed(rng, memory[: len(memory) // 8 * 8].view(np.int64)).view(np.uint8)
         return guarded(memory[:size]), *tables, most, *results

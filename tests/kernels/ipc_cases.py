@@ -97,21 +97,30 @@ def to_import(batch: pa.RecordBatch, offset: int = 0, room: int = 256) -> tuple[
     return arena.array(), address, layout.plan, rows, *tables(layout), out, state
 
 
-def to_write(batch: pa.RecordBatch, most: int = 1 << 16, room: int = 8192) -> tuple[Any, ...]:
-    """Return the arguments that write a batch, of a body that is joined up to `most` bytes."""
-    ours, arena = Batch.from_arrow(batch), Arena()
-    layout = ours.layout
-    regions = []
-    for region in ours.spans.regions:
-        regions += [arena.put(region.array(0, region.nbytes).tobytes()), region.nbytes]
+def to_write(
+    batch: pa.RecordBatch, most: int = 1 << 16, room: int = 8192, offset: int | None = None
+) -> tuple[Any, ...]:
+    """Return the arguments that write a batch, of a body that is joined up to `most` bytes.
+
+    With an offset, they write the struct of the batch without so many of its first rows.
+    """
+    arena, layout = Arena(), Layout.of(batch.schema)
+    struct = 0 if offset is None else arena.batch(batch, offset)
+    _, nodes, spans = tables(layout)
+    regions = [0, len(arena.data)]
+    if offset is None:
+        ours = Batch.from_arrow(batch)
+        nodes, spans, regions = ours.nodes.reshape(-1).copy(), ours.spans.table.reshape(-1).copy(), []
+        for region in ours.spans.regions:
+            regions += [arena.put(region.array(0, region.nbytes).tobytes()), region.nbytes]
     metadata, places = Template(layout).form()
-    spans = ours.spans.table.reshape(-1)
     return (
         arena.array(),
+        struct,
         layout.plan,
         np.array(regions, np.int64),
-        batch.num_rows,
-        ours.nodes.reshape(-1),
+        batch.num_rows - (offset or 0),
+        nodes,
         spans,
         np.frombuffer(frame(metadata), np.uint8),
         np.array(places, np.int64) + 8,
@@ -236,9 +245,10 @@ def written(rng: np.random.Generator) -> Iterator[Case]:
     for batch in batches():
         for most, room in ((1 << 16, 8192), (0, 8192), (1 << 16, 3000), (1 << 16, 100)):
             yield 1, to_write(batch, most, room)
+            yield 1, to_write(batch, most, room, min(2, len(batch)))
     for _ in range(10):
         arguments = to_write(next(batches()))
-        for table in arguments[4:6]:
+        for table in arguments[5:7]:
             table[rng.integers(len(table))] = rng.integers(-3, 300)
         yield 1, arguments
 

@@ -42,17 +42,19 @@ def end_of_stream(*, is_legacy: bool = False) -> bytes:
     return _WORD.pack(0) if is_legacy else _PREFIX.pack(_CONTINUATION, 0)
 
 
-def write_all(sink: Any, piece: Any) -> int:
-    """Write a contiguous piece of memory to a file; return its size in bytes."""
-    whole = memoryview(piece)
-    left = whole.cast("B") if whole.nbytes else whole
-    while left.nbytes:
-        count = sink.write(left)
+def write_all(sink: Any, *pieces: Any) -> int:
+    """Write contiguous pieces of memory to a file; return their size in bytes."""
+    total = 0
+    for piece in pieces:
+        left = memoryview(piece)
+        if not left.nbytes:
+            continue
+        left = left.cast("B")
+        total += left.nbytes
         # Unbuffered files may take a part only; other sinks return nothing, or take it all.
-        if not isinstance(count, int) or count >= left.nbytes:
-            break
-        left = left[count:]
-    return whole.nbytes
+        while isinstance(count := sink.write(left), int) and count < left.nbytes:
+            left = left[count:]
+    return total
 
 
 def read_metadata(source: Source, limits: Limits) -> bytes | None:

@@ -13,7 +13,7 @@ from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
 from bowstring.errors import ClosedError, UsageError
 from bowstring.files import FileWriter, Target
-from bowstring.ipc.body.encode import SMALL_BODY, BatchEncoder
+from bowstring.ipc.body.encode import BatchEncoder, Encoded
 from bowstring.ipc.body.pack import Packed, pack
 from bowstring.ipc.compression.codec import codec_of
 from bowstring.ipc.dictionary.reader import Arrival
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LONGEST = (1 << 31) - 1
+_SMALL_BODY = 1 << 16
+"""Bodies up to this are joined with their metadata: a copy that costs less than many calls."""
 
 
 class RecordBatchWriter(FileWriter):
@@ -66,6 +68,9 @@ class RecordBatchWriter(FileWriter):
         if version is MetadataVersion.V5 and not self._options.use_legacy_format:
             use_threads = self._options.use_threads
             self._encoder = BatchEncoder.of(self._template, self._codec, use_threads=use_threads)
+        # Dictionaries are compared as ours; types that pyarrow takes for equal may lie differently.
+        is_plain = not (self.layout.dictionaries or self.layout.has_vague_types)
+        self._struct_encoder = self._encoder if is_plain else None
         self._value_templates = {
             id_: Template(values, version) for id_, values in self.layout.dictionaries.items()
         }
@@ -131,25 +136,16 @@ class RecordBatchWriter(FileWriter):
         """
         if self._closed:
             raise ClosedError("the writer was closed")
-        if not isinstance(batch, Batch):
-            batch = Batch.from_arrow(batch)
-        if batch.layout is not self.layout and not (
-            batch.schema.equals(self.schema) and batch.layout.is_like(self.layout)
-        ):
-            raise UsageError(
-                "the batch has another schema than what it is written to",
-                expected=self.schema,
-                found=batch.schema,
-            )
-        if self.layout.dictionaries:
-            self._write_dictionaries(batch)
-        custom_metadata = custom_metadata or batch.custom_metadata
-        encoded = None if custom_metadata or self._encoder is None else self._encoder.encode(batch)
-        if encoded is not None:
-            for piece in encoded.pieces:
-                self._put(piece)
-            self._note(MessageKind.RECORD_BATCH, encoded.head, encoded.body)
-        else:
+        encoded = None
+        if self._struct_encoder is not None and isinstance(batch, pa.RecordBatch) and not custom_metadata:
+            encoded = self._struct_encoder.encode(batch) if batch.schema.equals(self.schema) else None
+        if encoded is None:
+            batch = self._checked(batch)
+            if self.layout.dictionaries:
+                self._write_dictionaries(batch)
+            custom_metadata = custom_metadata or batch.custom_metadata
+            encoded = None if custom_metadata or self._encoder is None else self._encoder.encode(batch)
+        if encoded is None:
             packed = self._pack(batch)
             metadata = self._template.encode_batch(
                 batch.num_rows,
@@ -160,7 +156,9 @@ class RecordBatchWriter(FileWriter):
                 custom_metadata,
                 self._options.codec_name,
             )
-            self._put_message(MessageKind.RECORD_BATCH, metadata, packed)
+            encoded = self._message(metadata, packed)
+        self._put(*encoded.pieces)
+        self._note(MessageKind.RECORD_BATCH, encoded.head, encoded.body)
         self._num_batches += 1
 
     def close(self) -> None:
@@ -189,6 +187,19 @@ class RecordBatchWriter(FileWriter):
     def _put_end(self) -> None:
         """Write what comes behind the end marker."""
 
+    def _checked(self, batch: Any) -> Batch:
+        """Return a Batch of what was given; raise where it has another schema."""
+        ours = batch if isinstance(batch, Batch) else Batch.from_arrow(batch)
+        if ours.layout is not self.layout and not (
+            ours.schema.equals(self.schema) and ours.layout.is_like(self.layout)
+        ):
+            raise UsageError(
+                "the batch has another schema than what it is written to",
+                expected=self.schema,
+                found=ours.schema,
+            )
+        return ours
+
     def _write_dictionaries(self, batch: Batch) -> None:
         for change in self._written.changes(batch):
             if change.arrival is Arrival.REPLACEMENT and not self._may_replace:
@@ -205,7 +216,9 @@ class RecordBatchWriter(FileWriter):
                 values.variadic_counts,
                 compression=self._options.codec_name,
             )
-            self._put_message(MessageKind.DICTIONARY_BATCH, metadata, packed)
+            message = self._message(metadata, packed)
+            self._put(*message.pieces)
+            self._note(MessageKind.DICTIONARY_BATCH, message.head, message.body)
             self._arrivals.append(change.arrival)
 
     def _pack(self, batch: Batch) -> Packed:
@@ -227,19 +240,16 @@ class RecordBatchWriter(FileWriter):
     def _framed(self, metadata: bytes) -> bytes:
         return frame(metadata, self._position, is_legacy=self._options.use_legacy_format)
 
-    def _put_message(self, kind: MessageKind, metadata: bytes, packed: Packed) -> None:
+    def _message(self, metadata: bytes, packed: Packed) -> Encoded:
         first = self._framed(metadata)
-        if packed.body_length <= SMALL_BODY:
-            self._put(b"".join((first, *packed.pieces)))
-        else:
-            self._put(first)
-            for piece in packed.pieces:
-                self._put(piece)
-        self._note(kind, len(first), packed.body_length)
+        pieces = [first, *packed.pieces]
+        if packed.body_length <= _SMALL_BODY:
+            pieces = [b"".join(pieces)]
+        return Encoded(pieces, len(first), packed.body_length)
 
-    def _put(self, piece: Any) -> None:
+    def _put(self, *pieces: Any) -> None:
         try:
-            self._position += write_all(self._sink, piece)
+            self._position += write_all(self._sink, *pieces)
         except BaseException:
             self.abort()  # nothing can follow a part of a message
             raise

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _STRUCT: Final = struct.Struct(f"={STRUCT_WORDS}q")
 _DICTIONARY: Final = 7  # which word of the struct
 _ROOM, _STATE, _DONE, _GROW = map(int, (kernel.ROOM, kernel.STATE, kernel.DONE, kernel.GROW))
+_STRUCT_AT: Final = int(kernel.STRUCT_AT)
 _NUMBERS: Final = {4: ctypes.c_int32, 8: ctypes.c_int64}
 
 
@@ -260,7 +261,7 @@ class Importer:
         dictionaries: dict[int, Dictionary] = {}
         for node, (*_, id_, _) in enumerate(layout.nodes) if layout.dictionaries else ():
             if id_ is not None:
-                (there,) = _words(int(table[room_at + _ROOM * node]) + 8 * _DICTIONARY, 1)
+                (there,) = _words(int(table[room_at + _ROOM * node + _STRUCT_AT]) + 8 * _DICTIONARY, 1)
                 dictionary = self._dictionary(layout.dictionaries[id_], id_, there, source, _HostMemory())
                 dictionaries |= dictionary.values.dictionaries | {id_: dictionary}
         return self.batch_type.from_parts(

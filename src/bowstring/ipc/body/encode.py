@@ -1,6 +1,7 @@
 """Whole record batch messages made by one call of a kernel: of batches on the host whose layout has a plan.
 
-What the kernel does not know goes the general way, :mod:`bowstring.ipc.body.pack`, which writes the same bytes.
+A batch is one of ours, or pyarrow's, which gives the structs of Arrow's C data interface. What the kernel does not
+know goes the general way, :mod:`bowstring.ipc.body.pack`, which writes the same bytes.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from bowstring.columnar.interchange.capsule import address_in
 from bowstring.ipc.body.pack import host_pieces
 from bowstring.ipc.compression.codec import all_compressed
 from bowstring.ipc.framing import ALIGNMENT, frame
@@ -20,19 +23,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
-    import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
     from bowstring.ipc.flatbuf.template import Template
 
-SMALL_BODY: Final = 1 << 16
-"""Bodies up to this are joined before they are written: a copy that costs less than many calls."""
 _SMALL_BUFFER: Final = 1 << 13
-"""So are those of many buffers of this size."""
+"""Bodies whose buffers are smaller on average are joined: a copy costs less than many calls."""
 _MOST_JOINED: Final = 1 << 20
 _WORTH_THREADS: Final = {"lz4": 1 << 20, "zstd": 1 << 18}
 """Bytes of which several threads compress a part each: waking them takes as long as LZ4 does for less."""
 _DONE, _GROW, _STATE = int(kernel.DONE), int(kernel.GROW), int(kernel.STATE)
+_WORD: Final = 8
+_MEMORY: Final = np.array(ALL_MEMORY)
+"""The region of structs."""
 
 
 class Encoded(NamedTuple):
@@ -53,6 +56,25 @@ class LaidOut(NamedTuple):
     owner: object  # holds what had to be made anew; the batch holds the rest
 
 
+class _Room:
+    """Memory of a call: what a message is written to, and tables, of which `found` is the state at its end."""
+
+    def __init__(self, encoder: BatchEncoder, size: int) -> None:
+        num_pieces, num_room, num_nodes = encoder.sizes
+        self.out = np.empty(size, np.uint8)
+        self.out_at = address_of(self.out)
+        table = np.empty(_STATE + 2 * num_pieces + num_room + num_nodes, np.int64)
+        at = address_of(table)
+        pieces_at = at + _WORD * _STATE
+        room_at = pieces_at + _WORD * num_pieces
+        nodes_at = room_at + _WORD * num_room
+        self.found = table[:_STATE]
+        self.pieces = table[_STATE : _STATE + num_pieces].reshape(-1, 3)
+        # Words of the call.
+        self.of_struct = nodes_at, num_nodes, nodes_at + _WORD * num_nodes, num_pieces
+        self.rest = room_at, num_room, self.out_at, size, pieces_at, num_pieces, at, _STATE
+
+
 class BatchEncoder:
     """Makes the messages of the batches of one layout, one at a time, by a kernel."""
 
@@ -67,16 +89,20 @@ class BatchEncoder:
         self._use_threads = use_threads
         prefix = len(frame(b"", alignment=8))
         self._head = np.frombuffer(frame(metadata), np.uint8)
-        self._places = np.array(places, np.int64) + prefix
-        tables = layout.plan, self._head, self._places
-        self._plan, self._template, self._places_at = [(address_of(each), each.size) for each in tables]
         self._metadata = slice(prefix, prefix + len(metadata))
         self._nodes_at, self._num_nodes = places[-1], layout.num_nodes
-        self._sizes = int(kernel.ROOM) * layout.num_nodes, int(kernel.SPAN) * layout.num_buffers
-        joined = max(SMALL_BODY, min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED))
+        self._places = np.array(places, np.int64) + prefix
+        self._plan = address_of(layout.plan), layout.plan.size
+        self._memory = address_of(_MEMORY), _MEMORY.size
+        # Numbers of pieces or spans, of what the kernel notes, and of nodes.
+        num_pieces = int(kernel.SPAN) * layout.num_buffers
+        self.sizes = num_pieces, int(kernel.ROOM) * layout.num_nodes, 2 * layout.num_nodes
+        joined = min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED)
         self._size = len(self._head) + joined
-        self._most = joined if codec is None else -1
-        self._kept: list[npt.NDArray[np.uint8]] = []
+        tables = address_of(self._head), self._head.size, address_of(self._places), self._places.size
+        self._rest = *tables, joined if codec is None else -1
+        self._rest_apart = *tables, -1
+        self._kept: list[_Room] = []  # for one thread each
 
     @classmethod
     def of(
@@ -88,112 +114,88 @@ class BatchEncoder:
             return None
         return cls(template, call, codec, use_threads=use_threads)
 
-    def encode(self, batch: Batch) -> Encoded | None:
+    def encode(self, batch: Batch | pa.RecordBatch) -> Encoded | None:
         """Return the message of a batch of the layout; None where it must go the general way."""
-        written = self._write(batch, self._most)
-        if written is None:
+        room = self._written(batch, self._rest)
+        if room is None:
             return None
-        out, spans, _, (_, body, begins, size) = written
+        _, body, begins, size = room.found.tolist()
         head = self._head.size
-        if self._codec is not None:
-            return self._compressed(batch, out, spans)
-        if 2 * size < out.size:
-            # Sinks may keep what they are given: copies of little, so that the room can be used again.
-            self._kept.append(out)
-            out = np.frombuffer(out[:size].tobytes(), np.uint8)
-        if begins >= 0:
-            pieces = [out[:size].data] if begins == head else [out[:head].data, out[begins:size].data]
-            return Encoded(pieces, head, body)
-        pieces = host_pieces(_regions_of(batch, out), spans)
-        return Encoded([out[:head].data, *pieces], head, body)
+        if begins < 0:
+            at, rows = room.out_at, room.pieces.tolist()
+            buffers = [(at + start if is_new else start, nbytes) for is_new, start, nbytes in rows]
+            owner = batch if isinstance(batch, pa.RecordBatch) else batch.owner(), room.out
+            if self._codec is not None:
+                return self._compressed(buffers, owner, room, self._codec)
+        data = room.out.data
+        if 2 * size < data.nbytes and (begins >= 0 or size == head):
+            # Sinks may keep what they are given: a copy of little, so that the room can be used again.
+            data = memoryview(data[:size].tobytes())
+            self._kept.append(room)
+        if begins < 0:
+            pieces = [data[:head], *host_pieces(buffers, owner)]
+        elif begins > head:
+            pieces = [data[:head], data[begins:size]]
+        else:
+            pieces = [data[:size]]
+        return Encoded(pieces, head, body)
 
-    def lay_out(self, batch: Batch) -> LaidOut | None:
+    def lay_out(self, batch: Batch | pa.RecordBatch) -> LaidOut | None:
         """Return the message of a batch whose body does not follow it; None where it must go the general way."""
-        written = self._write(batch, -1)
-        if written is None:
+        room = self._written(batch, self._rest_apart)
+        if room is None:
             return None
-        out, spans, regions, (*_, size) = written
-        metadata = out[self._metadata].tobytes()
+        metadata = room.out[self._metadata].tobytes()
         nodes = np.frombuffer(metadata, np.int64, 2 * self._num_nodes, self._nodes_at).reshape(-1, 2)
-        bases = np.append(regions[:, 0], address_of(out))
-        addresses = spans[:, 1] + bases[spans[:, 0]]
-        if size == self._head.size:  # nothing of the body was made anew
-            self._kept.append(out)
-        return LaidOut(metadata, nodes, addresses, spans[:, 2], out)
+        is_new, starts, sizes = room.pieces.T.copy()
+        if room.found[-1] == self._head.size:  # nothing of the body was made anew
+            self._kept.append(room)
+        return LaidOut(metadata, nodes, starts + room.out_at * (is_new != 0), sizes, room.out)
 
-    def _write(
-        self, batch: Batch, most: int
-    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], list[int]] | None:
-        """Have the kernel write a message; return its memory, spans, regions, and the state of the kernel."""
-        spans, nodes = batch.spans, batch.nodes
-        table = spans.table
-        if not (batch.device.is_host and nodes.flags.c_contiguous and table.flags.c_contiguous):
-            return None
-        regions = np.empty((len(spans.regions), 2), np.int64)
-        for index, region in enumerate(spans.regions):
-            regions[index] = region.address, region.nbytes
-        # Room of this call's own, since other threads may write, too.
-        num_room, num_pieces = self._sizes
-        room = np.empty(num_room + num_pieces + _STATE, np.int64)
-        at = address_of(room)
-        pieces_at = at + 8 * num_room
+    def _written(self, batch: Batch | pa.RecordBatch, rest: tuple[int, ...]) -> _Room | None:
+        """Have the kernel write a message; None where it does not know something."""
         try:
-            out = self._kept.pop()
+            room = self._kept.pop()
         except IndexError:
-            out = np.empty(self._size, np.uint8)
-        while True:
-            self._call(
-                *ALL_MEMORY,
-                *self._plan,
-                address_of(regions),
-                regions.size,
-                batch.num_rows,
-                address_of(nodes),
-                nodes.size,
-                address_of(table),
-                table.size,
-                *self._template,
-                *self._places_at,
-                most,
-                at,
-                num_room,
-                address_of(out),
-                out.size,
-                pieces_at,
-                num_pieces,
-                pieces_at + 8 * num_pieces,
-                _STATE,
-            )
-            state = room[-_STATE:].tolist()
-            if state[0] != _GROW:
-                break
-            out = np.empty(state[-1], np.uint8)
-        if state[0] != _DONE:
-            return None
-        return out, room[num_room:-_STATE].reshape(-1, 3), regions, state
+            room = _Room(self, self._size)
+        if isinstance(batch, pa.RecordBatch):
+            capsule = batch.__arrow_c_array__()[1]
+            words = address_in(capsule, b"arrow_array"), *self._plan, *self._memory, batch.num_rows
+            tables = room.of_struct
+        else:
+            spans, nodes = batch.spans.table, batch.nodes
+            if not (batch.device.is_host and nodes.flags.c_contiguous and spans.flags.c_contiguous):
+                return None
+            regions = np.array([(each.address, each.nbytes) for each in batch.spans.regions], np.int64)
+            words = 0, *self._plan, address_of(regions), regions.size, batch.num_rows
+            tables = address_of(nodes), nodes.size, address_of(spans), spans.size
+        self._call(*ALL_MEMORY, *words, *tables, *rest, *room.rest)
+        if room.found[0] == _GROW:
+            room = _Room(self, int(room.found[-1]))
+            self._call(*ALL_MEMORY, *words, *tables, *rest, *room.rest)
+        return room if room.found[0] == _DONE else None
 
-    def _compressed(self, batch: Batch, out: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> Encoded:
-        """Return the message in `out` with the buffers at these spans, each of them compressed."""
-        assert self._codec is not None
-        regions = _regions_of(batch, out)
-        rows = spans.tolist()
-        buffers = [regions[region][start : start + nbytes] for region, start, nbytes in rows if nbytes]
+    def _compressed(
+        self, buffers: list[tuple[int, int]], owner: object, room: _Room, codec: pa.Codec
+    ) -> Encoded:
+        """Return the message with these buffers, each of them compressed."""
         in_threads = (
-            self._use_threads and sum([nbytes for *_, nbytes in rows]) >= _WORTH_THREADS[self._codec.name]
+            self._use_threads and sum([nbytes for _, nbytes in buffers]) >= _WORTH_THREADS[codec.name]
         )
-        framed = iter(all_compressed(buffers, self._codec, use_threads=in_threads))
+        plain = [pa.foreign_buffer(start, nbytes, owner) for start, nbytes in buffers if nbytes]
+        framed = iter(all_compressed(plain, codec, use_threads=in_threads))
         pieces: list[Any] = [b""]
         table: list[int] = []
         body = 0
-        for _, _, nbytes in rows:
+        for _, nbytes in buffers:
             stored = 0
             if nbytes:
                 prefix, data = next(framed)
-                stored = len(prefix) + memoryview(data).nbytes
+                stored = len(prefix) + data.size
                 pieces += prefix, data, bytes(-stored % ALIGNMENT)
             table += body, stored
             body += stored + -stored % ALIGNMENT
-        head = out[: self._head.size].copy()
+        head = room.out[: self._head.size].copy()
         length_at, _, buffers_at, _ = self._places.tolist()
         head[length_at : length_at + 8] = np.frombuffer(np.int64(body).tobytes(), np.uint8)
         head[buffers_at : buffers_at + 8 * len(table)] = np.array(table, np.int64).view(np.uint8)
@@ -201,10 +203,5 @@ class BatchEncoder:
         if body <= _MOST_JOINED:
             # Else what is stored may lie in the room, and sinks may keep what they are given.
             pieces = [b"".join(pieces)]
-            self._kept.append(out)
+            self._kept.append(room)
         return Encoded(pieces, head.size, body)
-
-
-def _regions_of(batch: Batch, out: npt.NDArray[np.uint8]) -> list[memoryview]:
-    owner = batch.owner()
-    return [*[region.array(0, region.nbytes, owner).data for region in batch.spans.regions], out.data]

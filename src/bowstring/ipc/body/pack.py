@@ -22,7 +22,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
@@ -69,9 +69,8 @@ def pack(batch: Batch, codec: pa.Codec | None = None, *, use_threads: bool = Tru
     if codec is not None:
         return _packed_compressed(batch, codec, use_threads=use_threads)
     if batch.device.is_host:
-        owner = batch.owner()
-        regions = [region.array(0, region.nbytes, owner).data for region in batch.spans.regions]
-        pieces = host_pieces(regions, batch.spans.table)
+        lengths = batch.spans.table[:, _LENGTH].tolist()
+        pieces = host_pieces(zip(batch.spans.addresses().tolist(), lengths, strict=True), batch.owner())
     else:
         pieces = _device_pieces(batch)
     return laid_out(batch)._replace(pieces=pieces)
@@ -89,22 +88,23 @@ def _packed_compressed(batch: Batch, codec: pa.Codec, *, use_threads: bool) -> P
     return _placed(batch.nodes, lengths)._replace(pieces=pieces)
 
 
-def host_pieces(regions: Sequence[memoryview], spans: Table) -> list[Any]:
-    """Return the buffers in some regions, and the zeros that pad each."""
+def host_pieces(buffers: Iterable[tuple[int, int]], owner: object) -> list[Any]:
+    """Return the memory of buffers, given address and bytes of each, and the zeros that pad it."""
     pieces: list[Any] = []
-    begun: tuple[int, int] | None = None  # the piece that may still grow: its region, and where it begins
-    end = 0
-    for region, offset, length in spans[spans[:, _LENGTH] > 0].tolist():
+    begun = end = 0  # the piece that may still grow
+    for address, nbytes in buffers:
+        if not nbytes:
+            continue
         # What lies one after the other goes as one piece: each piece has a cost for its sender.
-        if begun is not None and begun[0] == region and end == offset:
+        if begun and address == end:
             pieces.pop()
         else:
-            begun = region, offset
-        end = offset + length
-        pieces.append(regions[region][begun[1] : end])
-        if length % ALIGNMENT:
-            pieces.append(_PADDING[-length % ALIGNMENT])
-            begun = None
+            begun = address
+        end = address + nbytes
+        pieces.append(memoryview(pa.foreign_buffer(begun, end - begun, owner)).cast("B"))
+        if nbytes % ALIGNMENT:
+            pieces.append(_PADDING[-nbytes % ALIGNMENT])
+            begun = 0
     return pieces
 
 

@@ -368,7 +368,7 @@ def write_message(dest: Any, metadata: bytes, pieces: Iterable[Any]) -> int:
     """
     with Target(dest) as file:
         first = frame(metadata, _position(file))
-        return sum(write_all(file, piece) for piece in (first, *pieces))
+        return write_all(file, first, *pieces)
 
 
 def _position(dest: Any) -> int:
