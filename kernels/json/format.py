@@ -41,7 +41,7 @@ FULL: Final = u8(14)
 
 # What a node is. Containers are the last.
 LITERAL: Final = u64(0)
-"""null, true or false."""
+"""null, true or false; or, if it takes more than a byte, a value that is in the text as it is encoded."""
 INTEGER: Final = u64(1)
 """An integer or the bits of a double."""
 DECIMAL: Final = u64(2)

@@ -182,29 +182,41 @@ def other_key(
         else:
             unescape(data, at, end, pool, pool_end, size)
         end += 1
-        begin = u64(plan[part * PLAN + TABLE])
-        mask = u64(plan[part * PLAN + SLOTS]) - 1
-        found = hash_of(pool, pool_end, size, seed)
-        entry, place = find_key(pool, pool_end, size, found, table, begin, mask, names)
-        if entry == 0:
-            entry = u64(states[state + KEYS]) + 1
-            if entry << 1 > mask:
-                status = FULL
-            else:
-                name = ((begin >> 1) + entry - 1) * NAME
-                names[name + START] = pool_end
-                names[name + LENGTH] = size if dropped == 0 else size | ESCAPES
-                names[name + OWNER] = 0
-                names[name + PLACE] = place << 32
-                table[begin + place] = (found & ~u64(0xFFFFFFFF)) | entry
-                states[state + KEYS] = entry
-                states[state + POOL_END] = pool_end + size
+        mark = u64(0) if dropped == 0 else ESCAPES
+        status, entry = enter_key(size, mark, seed, part, plan, states, table, names, pool)
         last = u64(states[state + LAST])
         if last != 0 and status == READ:
-            after = ((begin >> 1) + last - 1) * NAME + PLACE
+            after = ((u64(plan[part * PLAN + TABLE]) >> 1) + last - 1) * NAME + PLACE
             names[after] = (u64(names[after]) & ~u64(0xFFFFFFFF)) | entry
         states[state + LAST] = entry
     return end, status, entry
+
+
+def enter_key(
+    size: Any, mark: Any, seed: Any, part: Any, plan: Any, states: Any, table: Any, names: Any, pool: Any
+) -> Any:
+    """Return a status, and the number plus one of the key that was written behind the others in the pool."""
+    state = part * STATE
+    pool_end = u64(states[state + POOL_END])
+    begin = u64(plan[part * PLAN + TABLE])
+    mask = u64(plan[part * PLAN + SLOTS]) - 1
+    status = READ
+    found = hash_of(pool, pool_end, size, seed)
+    entry, place = find_key(pool, pool_end, size, found, table, begin, mask, names)
+    if entry == 0:
+        entry = u64(states[state + KEYS]) + 1
+        if entry << 1 > mask:
+            status = FULL
+        else:
+            name = ((begin >> 1) + entry - 1) * NAME
+            names[name + START] = pool_end
+            names[name + LENGTH] = size | mark
+            names[name + OWNER] = 0
+            names[name + PLACE] = place << 32
+            table[begin + place] = (found & ~u64(0xFFFFFFFF)) | entry
+            states[state + KEYS] = entry
+            states[state + POOL_END] = pool_end + size
+    return status, entry
 
 
 def forget_keys(part: Any, plan: Any, states: Any, table: Any, names: Any) -> None:

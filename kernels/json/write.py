@@ -71,6 +71,8 @@ def write_leaf(data: Any, stop: Any, node: Any, head: Any, at: Any, nodes: Any, 
             put(out, at + 2, low, size - 2)
     elif kind > LITERAL:
         put(out, at + 1, body, size - 1)
+    elif size > 1:
+        copy(data, body + 1, out, at + 1, size - 1)
 
 
 def write_container(node: Any, head: Any, at: Any, origin: Any, nodes: Any, children: Any, out: Any) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from bowstring.kernels.json import marshalled
 from bowstring.kernels.json import read as reading
 from bowstring.kernels.json import write as writing
 from bowstring.kernels.json.format import NODE
@@ -20,6 +22,9 @@ _TEXT = r'{"a": {"bcdefghij": [ ] } , " \u00e9 \n 1 -2.5 1e9 null'
 PIECES = _TEXT.encode().split(b" ")
 ROWS, PARTS, NODES, SLOTS, POOL = 4, 2, 5, 4, 20
 RANKS = 8
+_LISTS = [[1, "a"], {"a": 1.5, "b": (2,)}]
+OBJECTS = [_LISTS, {"a": _LISTS, "é": None}, -(1 << 40), b"\x00"]
+CODES = np.frombuffer(b"\xdb[{(r0s)z", np.uint8)
 
 
 def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Callable[..., None], Make]:
@@ -58,6 +63,25 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             *(*map(zeros, words), zeros(POOL * PARTS, np.uint8), zeros(PARTS * int(STATE))),
         )
 
+    def objects(rng: Rng) -> tuple[Any, ...]:
+        data = np.frombuffer(marshal.dumps(OBJECTS, 4), np.uint8).copy()
+        for _ in range(int(rng.integers(0, 4))):
+            data[rng.integers(0, len(data))] = (
+                rng.choice(CODES) if rng.random() < 0.7 else rng.integers(0, 256)
+            )
+        if rng.random() < 0.3:
+            data = data[: int(rng.integers(0, len(data)))]
+        words = (
+            int(rng.integers(0, 2)) * len(data),
+            NODES * PARTS * int(NODE),
+            SLOTS * PARTS,
+            SLOTS * int(NAME),
+        )
+        return (
+            *(guarded(data), plan(), i64(rng.integers(0, 2)), i64(3), u64(7), zeros(ROWS), zeros(ROWS)),
+            *(*map(zeros, words), zeros(POOL * PARTS, np.uint8), zeros(PARTS * int(STATE))),
+        )
+
     def was_read(rng: Rng) -> tuple[Any, ...]:
         made = read(rng)
         with np.errstate(all="ignore"):
@@ -83,6 +107,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         return changed, made[2], firsts, counts, guarded(offsets), nodes, children, out
 
     return {
+        marshalled.read_objects: objects,
         reading.count_nodes: counting,
         reading.read_rows: read,
         writing.measure_rows: lambda rng: measure(was_read(rng)),

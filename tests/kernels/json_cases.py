@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from bowstring.kernels.json import marshalled
 from bowstring.kernels.json import read as reading
 from bowstring.kernels.json import write as writing
 from bowstring.kernels.json.format import NODE, NOTHING
@@ -87,6 +89,46 @@ def readings(_: np.random.Generator) -> Iterator[Case]:
         yield 2, read_arguments(rules, slots)
 
 
+SHARED: Any = {"b": [1, "x"], "a": None}
+OBJECTS: list[list[Any]] = [
+    [
+        {"b": 1, "a": -(1 << 40), "é": [True, False, None, 1.5]},
+        None,
+        SHARED,
+        [SHARED, (SHARED, "x" * 300), "ü" * 70],
+    ],
+    [(), {}, -(1 << 63), (1 << 63) - 1, b"\x0c\x01", "text", 1 << 31, -(1 << 31), {"c": {"c": {}}}],
+    [1 << 63],
+    [-(1 << 200)],
+    [{"a": 1, 2: 3}],
+    [{"a", "b"}],
+    ["\ud800"],
+    [{"\ud800": 1}],
+    [b""],
+    [[[[[[]]]]]],
+    [{str(k): k for k in range(9)}],
+]
+
+
+def object_arguments(rows: list[Any], rules: int, slots: int, nodes: int) -> tuple[Any, ...]:
+    """Return the arguments of a reading of rows of Python, with room for so many keys and nodes."""
+    data = np.frombuffer(marshal.dumps(rows, 4), np.uint8)
+    plan = np.array([0, 0, 0, nodes, 0, slots, 0, 64], np.uint64)
+    words = (len(data), nodes * int(NODE), slots, slots // 2 * int(NAME))
+    scratch = [np.zeros(count, np.uint64) for count in words]
+    found = np.zeros((2, len(rows)), np.uint64)
+    return (
+        *(data, plan, rules, DEPTH, 12345, *found, *scratch),
+        *(np.zeros(64, np.uint8), np.zeros(int(STATE), np.uint64)),
+    )
+
+
+def objects(_: np.random.Generator) -> Iterator[Case]:
+    for rows in OBJECTS:
+        for rules, slots, nodes in ((0, 32, 200), (1, 32, 200), (0, 4, 200), (0, 32, 3)):
+            yield 1, object_arguments(rows, rules, slots, nodes)
+
+
 def counts(_: np.random.Generator) -> Iterator[Case]:
     data, starts, stops, plan, *_others = read_arguments(0, 4)
     yield 2, (data, starts, stops, plan, np.zeros(2, np.int64), np.zeros(2, np.int64))
@@ -117,6 +159,7 @@ def writings(_: np.random.Generator) -> Iterator[Case]:
 
 
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
+    marshalled.read_objects: objects,
     reading.count_nodes: counts,
     reading.read_rows: readings,
     writing.measure_rows: measurements,

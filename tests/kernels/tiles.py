@@ -27,12 +27,14 @@ ALONE = {
     "make_views_of_prefixed": "one item reads all values: only the length of one says where the next one begins",
     "quote_names": "its cases have metadata with more names than there is room for ends, but for the last of them",
     "read_footer": "one item reads a whole footer",
+    "read_objects": "one item reads a whole list",
     "read_pages": "one item reads a whole chunk, and facts of all chunks stand behind each other, a kind at a time",
     "read_rows": "one plan says for all items which rows each of them reads, and where it writes",
     "value_lengths": "one item reads a whole page, and writes the lengths of its values",
     "walk_schema": "one item walks a whole schema, in room that is the call's",
     "weigh_runs": "one item reads a whole page",
     "write_batch": "one item writes a whole batch",
+    "write_objects": "one item writes all rows",
 }
 _COUNTS = ("rows", "length", "stop", "runs")
 # The array that positions point into, by the name and the type of the positions.

@@ -9,11 +9,22 @@ import numpy as np
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant import bytes as of_bytes
-from bowstring.kernels.variant import decimals, metadata, numbers
+from bowstring.kernels.variant import decimals, marshalled, metadata, numbers
 from bowstring.kernels.variant import validate as validation
 from bowstring.kernels.variant import walk as locating
 from bowstring.kernels.variant import walk_fast as fields
-from tests.kernels.variant_cases import FAMILIES, KINDS, OPERANDS, columns_of, meanings_of, texts, written_by
+from tests.kernels.variant_cases import (
+    DICTIONARIES,
+    FAMILIES,
+    KINDS,
+    OPERANDS,
+    columns_of,
+    laid_out,
+    meanings_of,
+    rows_of,
+    texts,
+    written_by,
+)
 
 Make = Callable[[np.random.Generator], tuple[Any, ...]]
 
@@ -78,6 +89,20 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
     def places(rng: np.random.Generator) -> tuple[Any, ...]:
         return data(rng), wild(rng, np.uint64, 2)
 
+    def objects(rng: np.random.Generator) -> tuple[Any, ...]:
+        starts, stops, values, which = rows_of()
+        row = int(rng.integers(0, len(starts) - 1))
+        values = values.copy()
+        values[rng.integers(0, len(values))] = rng.integers(0, 256)
+        class_starts, class_stops, blobs = laid_out(DICTIONARIES, np.int64)
+        room, named, odd = (out(np.uint64, size) for size in (3 * int(marshalled.LEVEL), 4, 9))
+        some = (each[row : row + 2].copy() for each in (starts, stops))
+        return (
+            *(out(np.uint8), *map(guarded, some), guarded(values), guarded(which[row : row + 2].copy())),
+            *(guarded(class_starts), guarded(class_stops), guarded(blobs), i64(3), room, named, odd),
+            *(out(np.uint8, int(rng.integers(0, 200))), out(np.uint64, int(marshalled.STATES))),
+        )
+
     return {
         metadata.mark_changes: lambda rng: (*slots(rng), out(np.uint8)),
         metadata.inspect_metadata: lambda rng: (*slots(rng), i64(rng.integers(1, 3)), out(np.uint8)),
@@ -121,4 +146,5 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         ),
         of_bytes.name_kinds: lambda rng: (*places(rng), out(np.uint8), out(np.int8)),
         validation.validate_values: validated,
+        marshalled.write_objects: objects,
     }

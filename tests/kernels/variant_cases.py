@@ -10,7 +10,7 @@ import numpy as np
 
 from bowstring.kernels.signature import Kernel
 from bowstring.kernels.variant import bytes as of_bytes
-from bowstring.kernels.variant import decimals, metadata, numbers
+from bowstring.kernels.variant import decimals, marshalled, metadata, numbers
 from bowstring.kernels.variant import validate as validation
 from bowstring.kernels.variant import walk as locating
 from bowstring.kernels.variant import walk_fast as fields
@@ -248,6 +248,22 @@ def validated(rng: np.random.Generator) -> Iterator[Case]:
             )
 
 
+def objects(_: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.int32, np.int64):
+        for size in (20, 300, 2000):
+            starts, stops, data, which = rows_of(dtype)
+            class_starts, class_stops, blobs = laid_out(DICTIONARIES, np.int64)
+            statuses = np.zeros(len(starts), np.uint8)
+            statuses[1] = 1
+            states = np.zeros(int(marshalled.STATES), np.uint64)
+            room, named, odd = (
+                np.zeros(words, np.uint64) for words in (DEPTH * int(marshalled.LEVEL), 6, 60)
+            )
+            values = statuses, starts, stops, data, which
+            scratch = room, named, odd, np.zeros(size, np.uint8), states
+            yield 1, (*values, class_starts, class_stops, blobs, DEPTH, *scratch)
+
+
 def cast_rows() -> tuple[Array, Array, Array]:
     """Return bytes, places and statuses: every value, one far outside, some without a value."""
     starts, _, data = laid_out(VALUES, np.int64)
@@ -318,4 +334,5 @@ CASES: dict[Kernel, Cases] = {
     of_bytes.copy_fixed: copied_fixed,
     of_bytes.name_kinds: kinds,
     validation.validate_values: validated,
+    marshalled.write_objects: objects,
 }

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Truncated, UsageError
 from bowstring.limits import Limits
 from bowstring.testing import fake_device
-from bowstring.variant.builder import from_python
+from bowstring.variant.builder import VariantBuilder, from_python
 from bowstring.variant.codec.primitives import Value
 from bowstring.variant.equals import equals
 from bowstring.variant.explode import explode, keys
@@ -75,6 +75,87 @@ def test_typed_round_trip(rows: list[Value | None]) -> None:
 @given(rows=st.lists(PLAIN, max_size=6))
 def test_plain_round_trip(rows: list[Any]) -> None:
     """Python objects come back equal; big integers as the decimals that they became."""
+    assert to_python(from_python(rows)) == rows
+
+
+class _Count(int):
+    """A number that is of another type than int."""
+
+
+ODD = st.one_of(
+    PLAIN,
+    st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**20), max_value=10**20),
+    st.builds(np.int64, st.integers(-(2**63), 2**63 - 1)),
+    st.builds(_Count, st.integers(-300, 300)),
+    st.builds(_Word, KEYS),
+    st.dictionaries(st.builds(_Word, KEYS), st.integers(), max_size=3),
+    st.lists(st.dictionaries(st.sampled_from("abc"), PLAIN), max_size=3),
+    st.sampled_from(
+        [math.nan, math.inf, -0.0, 1 << 63, -(1 << 63) - 1, 1 << 200, "\ud800", 1j, {1: 2}, D("1e-39")]
+    ),
+)
+
+
+def outcome(things: Any) -> Any:
+    """Return the bytes of a column of these rows, or its error."""
+    try:
+        array = from_python(things).to_arrow().storage
+    except UsageError as error:
+        return str(error)
+    return array.to_pylist()
+
+
+@given(rows=st.lists(ODD, max_size=8), shared=PLAIN)
+def test_rows_together_and_one_by_one(rows: list[Any], shared: Any) -> None:
+    """A list, whose rows are read together, gives the bytes and the errors that its rows give one by one."""
+    for each in (rows, [*rows, shared, [shared, {"s": shared}]]):
+        assert outcome(each) == outcome(tuple(each)) == outcome(iter(each))
+
+
+def test_rows_are_read_when_they_are_given() -> None:
+    """An iterable may yield one object again and again, changed in between; so may those who append."""
+    row: dict[str, Any] = {}
+
+    def rows() -> Any:
+        for number in range(3):
+            row.update(a=number, b=[number])
+            yield row
+
+    assert to_python(from_python(rows())) == [{"a": number, "b": [number]} for number in range(3)]
+    builder = VariantBuilder()
+    for number in range(5000):
+        row["a"] = number
+        builder.append(row)
+    builder.extend([row, {"c": None}])
+    assert [each.get("a") for each in to_python(builder.finish())] == [*range(5000), 4999, None]
+
+
+def test_rows_before_an_error_stay() -> None:
+    """An error of one row leaves those before it, of the same list too."""
+    builder = VariantBuilder()
+    with pytest.raises(UsageError, match="row 2"):
+        builder.extend([{"a": 1}, {"a": D(2)}, 1j, 4])
+    builder.append(3)
+    assert to_python(builder.finish()) == [{"a": 1}, {"a": D(2)}, 3]
+
+
+@pytest.mark.parametrize("make", [list, iter])
+def test_the_row_that_is_too_large_is_named(make: Any) -> None:
+    """The values of a column are bounded while it is built: the error says at which row they are too large."""
+    rows = [{"text": "x" * 100}] * 50
+    with pytest.raises(LimitExceeded, match=r"at most 1000 bytes.*row 9\b"):
+        from_python(make(rows), limits=Limits(extracted_bytes=1000))
+
+
+def test_large_rows_and_many_values_that_are_not_pythons() -> None:
+    """Rows beyond what is read or written at once, of many keys, dates and bytes, come back equal."""
+    rows: list[Any] = [
+        {f"key {number}": number for number in range(40_000)},
+        ["x" * 3_000_000, b"y" * 3_000_000],
+        [dt.date(2020, 1, 1 + number % 28) for number in range(40_000)],
+        [[]] * 200_000,
+        *({f"{row} {number}": D(number) / 4 for number in range(20)} for row in range(3000)),
+    ]
     assert to_python(from_python(rows)) == rows
 
 

@@ -13,9 +13,12 @@ from bowstring.errors import BowstringError, LimitExceeded, UsageError
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.build import BLOCK_ROWS, column_of, storage_array, variant_field
 from bowstring.variant.codec.rows import in_row
-from bowstring.variant.drafts import Block
+from bowstring.variant.python_blocks import Block
+from bowstring.variant.python_rows import MOST_DEPTH, PlainRows
 
 _LARGEST: Final = (1 << 31) - 1
+# Rows that are read together: so many that little is left of what a call takes, and few enough for the caches.
+_FIRST_ROWS, _MOST_ROWS, _CHUNK_BYTES = 256, 4096, 1 << 19
 
 
 class VariantBuilder:
@@ -45,21 +48,25 @@ class VariantBuilder:
 
     def _start(self) -> None:
         self._most = min(self._limits.extracted_bytes, _LARGEST)
-        self._block = Block(self._limits.depth)
+        self._plain = PlainRows(self._limits.depth)
+        self._block = Block(min(self._limits.depth, MOST_DEPTH))
+        # Copies of rows that are not in the block yet.
+        self._waiting: list[Any] = []
         self._metadata: dict[bytes, int] = {}
         self._numbers: list[int] = []
-        self._values: list[bytes] = []
+        self._values: list[np.ndarray[Any, Any]] = []
         self._sizes: list[np.ndarray[Any, Any]] = []
         self._valid: list[np.ndarray[Any, Any]] = []
         self._rows = self._nbytes = 0
+        self._step = _FIRST_ROWS
 
     def __len__(self) -> int:
-        return self._rows + len(self._block.rows)
+        return self._rows + self._block.rows + len(self._waiting)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values, without the heads of objects whose names have no ids yet."""
-        return self._nbytes + self._block.nbytes
+        """Bytes of the values, with one byte for the head of each container that is not encoded yet."""
+        return self._nbytes + self._block.nbytes + self._plain.nbytes
 
     def append(self, thing: Any) -> None:
         """Add a row: an object as :func:`from_python` takes it, read now; None is an SQL NULL.
@@ -71,15 +78,17 @@ class VariantBuilder:
         LimitExceeded
             Too deep, or the values take more than the limits, or than 2 GiB.
         """
-        block = self._block
+        before = self._plain.nbytes
         try:
-            block.append(thing)
+            made = self._plain.copy(thing)
         except BowstringError as error:
+            self._plain.nbytes = before
             raise in_row(error, len(self)) from error
-        if self._nbytes + block.nbytes > self._most:
-            raise self._too_large()
-        if len(block.rows) == BLOCK_ROWS:
-            self._flush()
+        self._waiting.append(made)
+        if self.nbytes > self._most:
+            raise self._too_large(len(self) - 1, self.nbytes)
+        if len(self._waiting) in (_MOST_ROWS, BLOCK_ROWS - self._block.rows):
+            self._take_waiting()
 
     def extend(self, things: Iterable[Any]) -> None:
         """Add rows, one for each object of an iterable.
@@ -90,15 +99,51 @@ class VariantBuilder:
             As for :meth:`append`; or it is no iterable of rows.
         """
         _refuse_one(things)
-        for thing in things:
-            self.append(thing)
+        if type(things) not in (list, tuple):
+            # It may yield one object again and again, changed in between.
+            for thing in things:
+                self.append(thing)
+            return
+        self._take_waiting()
+        first = 0
+        while first < len(things):  # type: ignore[arg-type]  # it has a length
+            before = self._block.nbytes
+            part = things[first : first + min(self._step, BLOCK_ROWS - self._block.rows)]  # type: ignore[index]
+            first += len(part)
+            if self._take(part):
+                taken = max(1, self._block.nbytes - before)
+                self._step = max(1, min(_MOST_ROWS, len(part) * _CHUNK_BYTES // taken))
+            else:
+                for thing in part:
+                    self.append(thing)
+                self._take_waiting()
 
-    def _too_large(self) -> LimitExceeded:
+    def _take_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._plain.nbytes = 0
+        self._take_encoded(waiting)
+
+    def _take_encoded(self, rows: list[Any]) -> None:
+        if rows and not self._take(rows, encoded=True):
+            if len(rows) == 1:
+                raise self._too_large(len(self), self._most + 1)
+            half = len(rows) // 2
+            self._take_encoded(rows[:half])
+            self._take_encoded(rows[half:])
+
+    def _take(self, rows: Any, *, encoded: bool = False) -> bool:
+        """Add rows to the block; return False, and add none, where there is something that must be copied first."""
+        taken = self._block.take(rows, self._most - self._nbytes, encoded=encoded)
+        if self._block.rows == BLOCK_ROWS:
+            self._flush()
+        return taken
+
+    def _too_large(self, row: int, nbytes: int) -> LimitExceeded:
         return LimitExceeded(
             "the values of a Variant column take too many bytes",
             expected=f"at most {self._most} bytes",
-            found=self.nbytes,
-            where=f"row {len(self) - 1}",
+            found=nbytes,
+            where=f"row {row}",
             hint="Make several columns of fewer rows."
             if self._most == _LARGEST
             else "Make several columns of fewer rows, or raise Limits.extracted_bytes.",
@@ -106,18 +151,20 @@ class VariantBuilder:
 
     def _flush(self) -> None:
         """Encode the block."""
-        block, self._block = self._block, Block(self._limits.depth)
+        block, self._block = self._block, Block(min(self._limits.depth, MOST_DEPTH))
         if not block.rows:
             return
-        metadata, values = block.finish()
+        metadata, sizes, valid, values = block.finish()
+        ends = self._nbytes + sizes.cumsum()
+        if ends[-1] > self._most:
+            over = int(np.searchsorted(ends, self._most, side="right"))
+            raise self._too_large(self._rows + over, int(ends[over]))
         self._numbers.append(self._metadata.setdefault(metadata, len(self._metadata)))
-        self._valid.append(np.array([value is not None for value in values], np.bool_))
-        self._sizes.append(np.array([0 if value is None else len(value) for value in values], np.int64))
-        self._values.append(b"".join(value for value in values if value is not None))
-        self._rows += len(values)
-        self._nbytes += len(self._values[-1])
-        if self._nbytes > self._most:
-            raise self._too_large()
+        self._valid.append(valid)
+        self._sizes.append(sizes)
+        self._values += values
+        self._rows += block.rows
+        self._nbytes = int(ends[-1])
 
     def finish(self) -> Column:
         """Return the column, and start anew.
@@ -132,10 +179,11 @@ class VariantBuilder:
         LimitExceeded
             The values take more than the limits, or than 2 GiB.
         """
+        self._take_waiting()
         self._flush()
         valid = np.concatenate([np.zeros(0, np.bool_), *self._valid])
         offsets = np.concatenate([np.zeros(1, np.int64), *self._sizes]).cumsum().astype(np.int32)
-        data = b"".join(self._values)
+        data = np.concatenate([np.zeros(0, np.uint8), *self._values])
         indices = np.repeat(np.array(self._numbers, np.int32), BLOCK_ROWS)[: self._rows]
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         values = pa.Array.from_buffers(pa.binary(), self._rows, buffers, null_count=0)

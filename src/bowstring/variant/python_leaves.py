@@ -14,11 +14,11 @@ import numpy as np
 from bowstring.errors import UsageError
 from bowstring.variant.codec.primitives import Path, Value, at, decimal_type, int_type
 
-_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  the arithmetic of local times
-_EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FIRST_DAY: Final = dt.date(1970, 1, 1).toordinal()
+EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  the arithmetic of local times
+EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+FIRST_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _MOST_BITS: Final = 256
-_MICROSECOND: Final = dt.timedelta(microseconds=1)
+MICROSECOND: Final = dt.timedelta(microseconds=1)
 _NUMPY_TIMES: Final = {"D": "date", "s": "timestamp_ntz", "ms": "timestamp_ntz", "us": "timestamp_ntz"}
 
 
@@ -101,8 +101,8 @@ def _datetime(moment: dt.datetime) -> Value | None:
     if getattr(moment, "nanosecond", 0):
         # Of pandas: `value` counts nanoseconds since 1970, in UTC where there is a zone.
         return Value(f"timestamp{zone}_ns", int(moment.value))  # type: ignore[attr-defined]
-    since = moment - _EPOCH if zone else moment - _EPOCH_UTC
-    return Value(f"timestamp{zone}", since // _MICROSECOND)
+    since = moment - EPOCH if zone else moment - EPOCH_UTC
+    return Value(f"timestamp{zone}", since // MICROSECOND)
 
 
 def _numpy_time(moment: np.datetime64) -> Value | None:
@@ -144,7 +144,7 @@ _LEAVES: Final[tuple[tuple[Any, Callable[[Any], Value | None]], ...]] = (
     ((bytes, bytearray, memoryview), lambda payload: Value("binary", bytes(payload))),
     (uuid.UUID, lambda identity: Value("uuid", identity)),
     (dt.datetime, _datetime),
-    (dt.date, lambda day: Value("date", day.toordinal() - _FIRST_DAY)),
+    (dt.date, lambda day: Value("date", day.toordinal() - FIRST_DAY)),
     (dt.time, _time),
     (np.datetime64, _numpy_time),
 )
@@ -161,15 +161,15 @@ def python_leaf(value: Value) -> Any:
     """
     try:
         if value.type == "date":
-            return dt.date.fromordinal(_FIRST_DAY + value.value)
+            return dt.date.fromordinal(FIRST_DAY + value.value)
         if value.type == "timestamp":
-            return _EPOCH_UTC + value.value * _MICROSECOND
+            return EPOCH_UTC + value.value * MICROSECOND
         if value.type == "timestamp_ntz":
-            return _EPOCH + value.value * _MICROSECOND
+            return EPOCH + value.value * MICROSECOND
     except (OverflowError, ValueError):
         return value
     if value.type == "time":
-        return (_EPOCH + value.value * _MICROSECOND).time()
+        return (EPOCH + value.value * MICROSECOND).time()
     if value.type in ("timestamp_ns", "timestamp_ntz_ns"):
         return value
     return value.value

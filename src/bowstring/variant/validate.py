@@ -11,7 +11,7 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.validate import WORDS, validate_values
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.column import VariantColumn, open_column
-from bowstring.variant.metadata_dictionary import check_order, dictionary_of
+from bowstring.variant.metadata_dictionary import MetadataDictionary, check_order, dictionary_of
 from bowstring.variant.status import batch_of, status_column
 
 # So many work items at most, for each needs scratch of its own.
@@ -70,8 +70,15 @@ def validate(column: Any, *, full: bool = True, plain: bool = False, limits: Lim
 def statuses_of(opened: VariantColumn, *, full: bool = True, limits: Limits) -> Any:
     """Return the status of every row, as an array of uint8 where the column is."""
     with opened.column.device.use():
+        return statuses_in(opened, dictionary_of(opened, full=full), full=full, limits=limits)
+
+
+def statuses_in(
+    opened: VariantColumn, dictionary: MetadataDictionary, *, full: bool = True, limits: Limits
+) -> Any:
+    """Return the status of every row of a column whose metadata were inspected, as fully as values are now."""
+    with opened.column.device.use():
         check_order(opened, opened.value)
-        dictionary = dictionary_of(opened, full=full)
         device, rows = opened.column.device, opened.rows
         block = max(_SMALLEST_BLOCK, -(-rows // _ITEMS))
         items = -(-rows // block)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -36,21 +36,22 @@ def open_on_host(column: Any, call: str, *, plain: bool) -> VariantColumn:
     return opened
 
 
-def raw_rows(column: VariantColumn) -> Iterator[tuple[bytes, bytes] | None]:
-    """Yield metadata and value of each row, None for an SQL NULL; rows that share a metadata get one object. A
-    row without a value has that of a Variant null, as Parquet says.
+def raw_rows(
+    column: VariantColumn, chosen: Iterable[int] | None = None
+) -> Iterator[tuple[bytes, bytes] | None]:
+    """Yield metadata and value of each row, or of some, None for an SQL NULL; rows that share a metadata get one
+    object. A row without a value has that of a Variant null, as Parquet says.
     """
-    rows = column.rows
-    valid = _flags(column.validity, rows)
-    slots = list(range(rows)) if column.indices is None else column.indices.tolist()
+    valid = _flags(column.validity, column.rows)
+    slots = range(column.rows) if column.indices is None else column.indices.tolist()
     metadata, value = _Reader(column.metadata, "metadata"), _Reader(column.value, "value")
     shared: dict[tuple[int, int], bytes] = {}
-    for row, slot in enumerate(slots):
+    for row in range(column.rows) if chosen is None else chosen:
         if valid is not None and not valid[row]:
             yield None
             continue
         # By its place among the bytes: dictionaries and views may name the same one again and again.
-        bounds = metadata.bounds(slot, row)
+        bounds = metadata.bounds(slots[row], row)
         names = shared.get(bounds)
         if names is None:
             if len(shared) >= _NAMES_KEPT:
@@ -99,10 +100,13 @@ def _flags(validity: Any, slots: int) -> list[bool] | None:
     return flags
 
 
-def values(column: VariantColumn, *, limits: Limits) -> Iterator[Value | None]:
-    """Yield each row as a typed tree, None for an SQL NULL; an error says its row."""
+def values(
+    column: VariantColumn, *, limits: Limits, chosen: Sequence[int] | None = None
+) -> Iterator[Value | None]:
+    """Yield each row, or some of them, as a typed tree, None for an SQL NULL; an error says its row."""
     names = Names()
-    for row, raw in enumerate(raw_rows(column)):
+    chosen = range(column.rows) if chosen is None else chosen
+    for row, raw in zip(chosen, raw_rows(column, chosen), strict=True):
         if raw is None:
             yield None
             continue
