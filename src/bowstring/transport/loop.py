@@ -42,12 +42,13 @@ class Job:
     One that `waits` for nothing is done by the loop's own thread.
     """
 
-    __slots__ = ("again", "due", "fds", "name", "running", "timed", "turn", "waits")
+    __slots__ = ("again", "due", "fds", "loop", "name", "running", "timed", "turn", "waits")
 
     def __init__(self, turn: Callable[[], float | None], name: str, *, waits: bool = True) -> None:
         self.turn = turn
         self.name = name
         self.waits = waits
+        self.loop: Loop | None = None  # which does it, from before its first turn
         # Of the thread of the loop alone:
         self.running = self.again = False
         self.due = self.timed = math.inf  # when to do it again, and the first time that is kept for that
@@ -72,7 +73,7 @@ class RingingQueue(queue.SimpleQueue[Any]):
 class Loop:
     """Waits for descriptors, bells and times of jobs, and does the jobs; ends with the last job."""
 
-    def __init__(self, first: Job) -> None:
+    def __init__(self, first: Job, after: float = 0.0) -> None:
         self._pid = os.getpid()
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -80,7 +81,8 @@ class Loop:
         # Re-entrant, and nothing else is locked within: the collector may run a finalizer that rings right there.
         self._lock = threading.RLock()
         self._over = self._rung = False
-        # What happened, for the thread: a job and None for a bell, or what its turn returned.
+        # What happened, for the thread: a job, and whether its turn is over, with what that returned. If it is not:
+        # after how many seconds to begin one, None for a bell.
         self._news: queue.SimpleQueue[tuple[Job, float | None, bool]] = queue.SimpleQueue()
         self._watched: dict[int, Job] = {}
         self._jobs: set[Job] = set()
@@ -90,7 +92,7 @@ class Loop:
         self._numbers = itertools.count()
         self._running = 0
         self._moved = 0.0
-        self.add(first)
+        self.add(first, after)
         try:
             run_in_thread(self._run, name="bowstring-loop")
         except BaseException:
@@ -99,13 +101,14 @@ class Loop:
 
     # From any thread.
 
-    def add(self, job: Job) -> bool:
-        """Do a job from now on, and at once for the first time; false if this loop has ended."""
+    def add(self, job: Job, after: float = 0.0) -> bool:
+        """Do a job from now on, for the first time after so many seconds; false if this loop has ended."""
         with self._lock:
             if self._over or self._pid != os.getpid():
                 return False
             self._jobs.add(job)
-        self.ring(job)
+            job.loop = self
+        self._tell(job, after or None, done=False)
         return True
 
     def ring(self, job: Job) -> None:
@@ -205,18 +208,23 @@ class Loop:
                 self._running -= 1
                 self._moved = time.monotonic()
                 self._end_turn(job, due)
-            else:
+            elif due is None:
                 self._want(job)
+            else:
+                self._do_after(job, due)
 
     def _end_turn(self, job: Job, due: float | None) -> None:
         job.running = False
         if due is None:
             self._forget(job)
             return
-        job.due = time.monotonic() + due
-        self._time(job)
+        self._do_after(job, due)
         if job.again:
             self._line_up(job)
+
+    def _do_after(self, job: Job, seconds: float) -> None:
+        job.due = time.monotonic() + seconds
+        self._time(job)
 
     def _line_up(self, job: Job) -> None:
         (self._ready if job.waits else self._quick).append(job)
@@ -269,8 +277,8 @@ _loop: Loop | None = None
 _creating = threading.Lock()
 
 
-def do_in_loop(job: Job) -> Loop:
-    """Have the loop of this process do a job, at once for the first time; start one if there is none.
+def do_in_loop(job: Job, after: float = 0.0) -> Loop:
+    """Have the loop of this process do a job, first after so many seconds; start a loop if there is none.
 
     Raises
     ------
@@ -279,8 +287,8 @@ def do_in_loop(job: Job) -> Loop:
     """
     global _loop  # noqa: PLW0603  one for the process
     with _creating:
-        if _loop is None or not _loop.add(job):
-            _loop = Loop(job)
+        if _loop is None or not _loop.add(job, after):
+            _loop = Loop(job, after)
         return _loop
 
 
