@@ -77,7 +77,9 @@ class Acceptor:
         """Begin to serve a reader, if it can be let in."""
         session = self._session_of(channel)
         with self._changed:
-            may_enter, evicted = place_for(self._sessions, self._limits.connections, _is_unauthenticated)
+            may_enter, evicted = True, None
+            if len(self._sessions) >= self._limits.connections:
+                may_enter, evicted = place_for(self._sessions, self._limits.connections, _is_unauthenticated)
             if self._closed or not may_enter:
                 self.refused += not may_enter
                 channel.close()
@@ -87,7 +89,7 @@ class Acceptor:
             self._sessions[session] = None
         if evicted is not None:
             evicted.close(0.0)
-        if session.is_stranger:
+        if not channel.authenticated and session.is_stranger:
             unauthenticated.enter(session, lambda: session.is_stranger, lambda: session.close(0.0))
         try:
             session.begin()

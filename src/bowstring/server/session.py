@@ -123,7 +123,7 @@ class Session:
         self._end: _End | None = None
         self.work: list[Work] = []
         # All that may come before a data set was named, and when that must be.
-        channel.restriction = Restriction.within(server.limits.connect_timeout)
+        channel.restriction = Restriction(self._heard + server.limits.connect_timeout)
 
     @property
     def is_stranger(self) -> bool:
@@ -197,11 +197,10 @@ class Session:
 
     def _listen(self) -> float | None:
         """Hear the reader; return how long nothing more may come, ``None`` if the session is over."""
-        if self._is_new:
-            self._open()
         if self._unsent:
             self._say(())
-        for _ in range(_HEARD_AT_ONCE):
+        # Whatever follows an opening comes later.
+        for _ in range(0 if self._is_new and self._open() else _HEARD_AT_ONCE):
             if self._over:
                 return None
             if self._has_thread:
@@ -213,12 +212,12 @@ class Session:
             self._is_new = False
             self._refuse(received.attachments)
             self._hear(received.tag, received.body)
-        else:
-            return 0.0
         if self._over:
             return None
-        self._ask()
         seconds = self._patience()
+        if not seconds:
+            self._ask()
+            seconds = self._patience()
         # From here on another thread may do the next turn.
         if not self._has_thread and not self._channel.watch(self._watch):
             self._needs_thread = True
@@ -239,23 +238,24 @@ class Session:
         if job is not None and job.loop is not None:
             job.loop.ring(job)
 
-    def _open(self) -> None:
-        """Take what an ordinary reader asks, at once, and answer it; what others ask stays where it is."""
+    def _open(self) -> bool:
+        """Take what an ordinary reader asks, at once, and answer it; false if it stays where it is."""
         channel = self._channel
         if not (isinstance(channel, StreamChannel) and channel.passes_memory == "fd"):
-            return
+            return False
         came = channel.peek(0.0, 0)
         self._is_new = not came
         messages = whole_messages(came, self._limits, 0) if len(came) <= UNAUTHENTICATED_BYTES else []
         ask = Ask.read(messages)
         if ask is None or not self._server.token_matches(ask.hello.token):
-            return
+            return False
         with self._changed:
             self._heard = time.monotonic()
             self._protocol.begin_asked(ask.hello)
         channel.take(messages)  # now it can be told what is wrong with what came beside them
         self._begin(ask.ticket)
         channel.restriction = None
+        return True
 
     def _patience(self) -> float:
         """Return for how many seconds nothing may come until something is to be done."""
@@ -346,10 +346,13 @@ class Session:
         shard = hello.shard if hello is not None else None
         shards = 1 if shard is None else shard[1]
 
-        def admit(ticket: bytes) -> Publication:
-            looks = self._protocol.looks
-            return self._server.admit(ticket, role, authenticated=self._is_known, shards=shards, looks=looks)
-
+        admit = functools.partial(
+            self._server.admit,
+            role=role,
+            authenticated=self._is_known,
+            shards=shards,
+            looks=self._protocol.looks,
+        )
         if request is not None:
             partitions = Partitions(request, admit, shard)
             return partitions, partitions.source
@@ -435,10 +438,18 @@ class Session:
         """Send the stream, or what follows its beginning; of a turn only the beginning is."""
         publication = self._publication
         assert publication is not None
+        assert self._source is not None
         is_over = True
         try:
             if in_turn:
-                is_over = self._begin_stream(publication)
+                # Ordinary readers are sent their beginning here, and a thread sends the rest.
+                first = prepared(self._protocol, self._source, self._channel, publication.ticket)
+                if first is not None:
+                    self._send_first(first)
+                if first is None or not first.answer.ended:
+                    rest = functools.partial(self._serve, None if first is None else first.following)
+                    self._spawn(rest, _SENDER)
+                    is_over = False
             else:
                 self._stream(publication, following)
         except BrokenError:
@@ -462,21 +473,10 @@ class Session:
             with contextlib.suppress(BowstringError):
                 self._send(stopped)
         self._served = True
-        self._give_partitions_up()
+        if isinstance(self._publication, Partitions):
+            self._give_partitions_up()
         if not in_turn:
             self._ring()
-
-    def _begin_stream(self, publication: Publication | Partitions) -> bool:
-        """Send what ordinary readers are sent first; return whether that was all, else a thread sends the rest."""
-        assert self._source is not None
-        first = prepared(self._protocol, self._source, self._channel, publication.ticket)
-        if first is not None:
-            self._send_first(first)
-            if first.answer.ended:
-                return True
-        following = None if first is None else first.following
-        self._spawn(functools.partial(self._serve, following), _SENDER)
-        return False
 
     def _stream(self, publication: Publication | Partitions, following: Sequence[IpcMessage] | None) -> None:
         protocol = self._protocol
@@ -544,7 +544,6 @@ class Session:
                 self._stalled = True
                 raise
         self._protocol.end_sent = first.answer.ended
-        self._pay_pongs()
 
     def _begin_partition(self, mark: PartitionMark, waiting: list[Outgoing]) -> list[Outgoing]:
         """Return `waiting` with what begins a partition behind it, once the reader has taken enough of others."""

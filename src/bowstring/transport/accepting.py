@@ -26,8 +26,6 @@ _Session = TypeVar("_Session")
 _LOOK: Final = 1.0
 # Where no descriptor is left, or too many peers are unauthenticated, the next one comes no sooner.
 _PAUSE: Final = 0.01
-# So many are accepted in one turn; then others have theirs.
-_AT_ONCE: Final = 16
 
 
 class Accepting:
@@ -57,16 +55,12 @@ class Accepting:
 
     def _turn(self) -> float | None:
         try:
-            for _ in range(_AT_ONCE):
-                pause, found = _accept_next(self._listener, 0.0, self._welcome, self._turned_away)
-                if pause:
-                    return pause
-                if not found:
-                    self._listener.watch(self._watch)
-                    return _LOOK
+            pause, _ = _accept_next(self._listener, 0.0, self._welcome, self._turned_away)
+            if not pause:
+                self._listener.watch(self._watch)
         except ClosedError:
             return None
-        return 0.0
+        return pause or _LOOK
 
     def _watch(self, fds: Sequence[int]) -> None:
         if self._job.loop is not None:

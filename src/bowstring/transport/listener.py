@@ -46,7 +46,7 @@ class SocketListener(InUse, Listener):
         return True
 
     def accept(self, timeout: float) -> Channel | None:
-        wait = milliseconds(timeout, "timeout")
+        wait = milliseconds(timeout, "timeout") if timeout else 0
         self._usage.enter(self.uri)
         try:
             found = self._next()
@@ -56,6 +56,7 @@ class SocketListener(InUse, Listener):
             if self._usage.leave():
                 self._release()
         if found is None:
+            self._seen_to()
             return None
         sock, source = found
         try:
@@ -63,6 +64,9 @@ class SocketListener(InUse, Listener):
         except BaseException:
             sock.close()
             raise
+
+    def _seen_to(self) -> None:
+        """Do what is to be done now and then while nobody comes."""
 
     def _next(self) -> tuple[socket.socket, object] | None:
         try:

@@ -84,6 +84,7 @@ class Loop:
         # What happened, for the thread: a job, and whether its turn is over, with what that returned. If it is not:
         # after how many seconds to begin one, None for a bell.
         self._news: queue.SimpleQueue[tuple[Job, float | None, bool]] = queue.SimpleQueue()
+        self._until = -math.inf  # when the thread wakes by itself; while it is awake, always
         self._watched: dict[int, Job] = {}
         self._jobs: set[Job] = set()
         self._ready: collections.deque[Job] = collections.deque()  # for workers
@@ -141,7 +142,9 @@ class Loop:
         if self._pid != os.getpid():  # the lock may be held by a thread that is not here
             return
         self._news.put((job, due, done))
-        if not self._rung:
+        # What is in time when the thread wakes for something else need not wake it.
+        waits = due is not None and time.monotonic() + due >= self._until and not (job.again or self._ready)
+        if not (waits or self._rung):
             with self._lock:
                 if not self._over:
                     self._rung = True
@@ -156,7 +159,12 @@ class Loop:
 
     def _run(self) -> None:
         while not self._ended():
-            for fd, _ in self._epoll.poll(self._seconds()):
+            seconds = self._seconds()
+            self._until = math.inf if seconds is None else time.monotonic() + seconds
+            # Looked at after that was set, since who puts something in looks in the other order.
+            events = self._epoll.poll(seconds if self._news.empty() else 0.0)
+            self._until = -math.inf
+            for fd, _ in events:
                 if fd == self._bell:
                     with contextlib.suppress(BlockingIOError):
                         os.eventfd_read(self._bell)

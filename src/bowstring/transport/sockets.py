@@ -102,9 +102,9 @@ class StreamChannel(InUse, Channel):
         self._end_closed: bool | None = None
         self._pidfd = peer.pidfd
         self._poll = select.poll()
-        for fd in (sock.fileno(), self._pidfd):
-            if fd is not None:
-                self._poll.register(fd, select.POLLIN)
+        self._watched = [sock.fileno()] if self._pidfd is None else [sock.fileno(), self._pidfd]
+        for fd in self._watched:
+            self._poll.register(fd, select.POLLIN)
         abandon_in_child(self)
 
     # -- sending ------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class StreamChannel(InUse, Channel):
     def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
         self._usage.enter(self)
         try:
-            register([fd for fd in (self._sock.fileno(), self._pidfd) if fd is not None])
+            register(self._watched)
         finally:
             if self._usage.leave():
                 self._release()
@@ -306,9 +306,7 @@ class StreamChannel(InUse, Channel):
             if have:
                 check_beginning(bytes(self._ahead_view[self._start : self._end]))
             return HEADER_BYTES - have
-        header = decode_header(self._ahead, self._start, self.limits, self.most_attachments)
-        if self.restriction is not None:
-            self.restriction.check(self._position + HEADER_BYTES + header.length)
+        header = self._header()
         if header.tag is not None and header.tag >> 56 in (0, 1):
             return 0  # a body, for which `land` is asked
         if header.length > self.limits.control_bytes:
@@ -407,6 +405,10 @@ class StreamChannel(InUse, Channel):
             if not self._read_ahead(self._patience()):
                 self._check_restriction()
                 raise self._stalled(HEADER_BYTES - have)
+        return self._header()
+
+    def _header(self) -> Header:
+        """Return the header that begins the read-ahead, once it was held against all bounds."""
         header = decode_header(self._ahead, self._start, self.limits, self.most_attachments)
         if self.restriction is not None:
             self.restriction.check(self._position + HEADER_BYTES + header.length)

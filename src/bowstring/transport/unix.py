@@ -27,7 +27,7 @@ from bowstring.errors import (
 )
 from bowstring.limits import Limits
 from bowstring.memory.slab import Descriptor
-from bowstring.transport.channel import Channel, Listener
+from bowstring.transport.channel import Listener
 from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, Arrivals, close_all, descriptors_in
 from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
@@ -155,11 +155,9 @@ class UnixListener(SocketListener):
         self._reported = False
         super().__init__(sock, address_of(file.path), limits)
 
-    def accept(self, timeout: float) -> Channel | None:
-        channel = super().accept(timeout)
-        if channel is None and not self._file.is_there:
+    def _seen_to(self) -> None:
+        if not self._file.is_there:
             self._renew()
-        return channel
 
     def _renew(self) -> None:
         """Listen on a new file, since somebody has removed the one that readers dial."""
