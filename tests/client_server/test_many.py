@@ -16,9 +16,12 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.dissociated.tags import Want
 from bowstring.memory import Pool
 from bowstring.transport import dial
 from tests.client_server.conftest import PATIENCE, read, until
+from tests.peer.raw import SocketReader
+from tests.peer.wire import header
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -222,6 +225,39 @@ def test_silent_readers_keep_nobody_out(server: bow.Server) -> None:
     assert read(endpoint, limits=PATIENCE).equals(table_of(1))
 
 
+def test_open_streams_hold_no_threads_of_the_server(serve: Callable[..., bow.Server]) -> None:
+    """However many readers are connected, and hold batches, their server has no thread for each."""
+    server = serve("unix:")
+    endpoint = server.publish("t", table_of(1))
+    with contextlib.ExitStack() as stack:
+        batches = [
+            stack.enter_context(bow.connect(endpoint, limits=PATIENCE)).read_next_batch() for _ in range(40)
+        ]
+        until(lambda: server.statistics.connections == 40)
+        until(lambda: not [each for each in threading.enumerate() if "bowstring-server" in each.name])
+        del batches
+    until(lambda: server.statistics.connections == 0)
+
+
+def test_readers_that_stop_inside_a_message_keep_nobody_out(serve: Callable[..., bow.Server]) -> None:
+    """However many say half of something, before they are let in or afterwards, who asks is served."""
+    server = serve("tcp://127.0.0.1:0", limits=PATIENCE.replace(connect_timeout=60.0))
+    endpoint = server.publish("t", table_of(1))
+    begun = header(int(Want.HELLO), 100) + b"{"
+    with contextlib.ExitStack() as stack:
+        for number in range(40):
+            reader = stack.enter_context(SocketReader(endpoint))
+            if number % 2:
+                reader.hello()
+                reader.want()
+                reader.hear()
+            reader.push(begun)
+        for _ in range(3):
+            assert read(endpoint, limits=PATIENCE).equals(table_of(1))
+        until(lambda: server.statistics.connections == 40)
+    until(lambda: server.statistics.connections == 0)
+
+
 def waiting_threads() -> int:
     """Return how many threads of this process's servers wait for readers."""
     return [each.name for each in threading.enumerate()].count("bowstring-accept")
@@ -246,7 +282,7 @@ def test_readers_at_once_while_others_are_silent(server: bow.Server) -> None:
 def test_a_system_without_threads_to_spare(
     serve: Callable[..., bow.Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader for whom there is no thread is refused; the server hears the next one."""
+    """A reader for whom there is no worker is served by the loop."""
     server = serve("unix:")
     endpoint = server.publish("t", table_of(1))
 
@@ -254,9 +290,8 @@ def test_a_system_without_threads_to_spare(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:
-        patched.setattr("bowstring.server.acceptor.run_in_thread", none_left)
-        with pytest.raises(bow.BrokenError):
-            read(endpoint)
+        patched.setattr("bowstring.transport.loop.run_in_thread", none_left)
+        assert read(endpoint).equals(table_of(1))
     assert read(endpoint).equals(table_of(1))
     until(lambda: server.statistics.connections == 0)
-    assert server.statistics.refused == 1
+    assert server.statistics.refused == 0

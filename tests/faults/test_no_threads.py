@@ -10,7 +10,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.memory import Pool
-from bowstring.transport import threads
+from bowstring.transport import loop, threads
 from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.tables import batch_of, table_of
 from tests.transport.certified import shown_at
@@ -95,24 +95,34 @@ def test_a_server_without_a_thread_for_its_data(
     until(lambda: server.statistics.connections == 0, "the session ends")
 
 
-def test_a_server_without_a_thread_to_accept(
+def test_a_server_without_a_thread_for_a_turn(
     serve: Callable[..., bow.Server], address: str, without: Callable[..., None]
 ) -> None:
-    """A reader that no thread can be had for is told so, and the next one is served when there is one."""
+    """A reader is served by the loop itself where no worker can be had, or else told so; the next one is served."""
     server = serve(address, limits=PATIENT)
     endpoint = server.publish("t", table_of())
-    without("bowstring-accept")
-    with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
-        bow.connect(endpoint, limits=PATIENT)
+    for name in ("bowstring-accept", "bowstring-server-reader"):
+        without(name)
+    try:
+        with bow.connect(endpoint, limits=PATIENT) as stream:
+            assert stream.read_all().equals(table_of())
+    except bow.LimitExceeded as error:
+        assert "no thread can be started" in str(error)
+        assert address.startswith(("ucx:", "inproc:")), "a descriptor could be watched"
     until(lambda: server.statistics.connections == 0, "the session ends")
-    without("bowstring-accept", 100)
+    for name in ("bowstring-accept", "bowstring-server-reader"):
+        without(name, 100)
     with bow.connect(endpoint, limits=LIMITS) as stream:
         assert stream.read_all().equals(table_of())
 
 
-def test_a_server_without_any_thread(without: Callable[..., None], address: str) -> None:
+def test_a_server_without_any_thread(
+    without: Callable[..., None], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that cannot start a thread is LimitExceeded, and listens nowhere."""
-    without("bowstring-accept")
+    monkeypatch.setattr(loop, "_loop", None)
+    for name in ("bowstring-loop", "bowstring-accept"):
+        without(name)
     with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
         bow.Server(address, tls=shown_at(address))
 

@@ -23,7 +23,7 @@ from bowstring.errors import BowstringError, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.server import Server
 from bowstring.transport import Message, dial, listen
-from bowstring.transport.accepting import accept_all, place_for, unauthenticated
+from bowstring.transport.accepting import Accepting, place_for, unauthenticated
 from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Depot:
     def _listen(self, address: str, limits: Limits, tls: TlsConfig | None = None) -> Listener:
         listener = listen(address, limits, tls=tls)
         self._listeners.append(listener)
-        run_in_thread(self._accept, listener, name="bowstring-depot-accept")
+        Accepting(listener, self._welcome, lambda: None)
         return listener
 
     def run(self) -> None:
@@ -95,9 +95,6 @@ class Depot:
             self._close()
 
     # Clients.
-
-    def _accept(self, listener: Listener) -> None:
-        accept_all(listener, self._welcome, lambda: None, lambda: self.stopping)
 
     def _welcome(self, channel: Channel) -> None:
         session = Session(self, channel)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.producer import Outcome
-from bowstring.errors import ClosedError
 from bowstring.transport import listen
-from bowstring.transport.accepting import accept_next, place_for, unauthenticated
-from bowstring.transport.threads import NO_THREAD, Work, run_in_thread
+from bowstring.transport.accepting import Accepting, place_for, unauthenticated
+from bowstring.transport.threads import NO_THREAD
 
 if TYPE_CHECKING:
     import ssl
@@ -23,18 +21,6 @@ if TYPE_CHECKING:
     from bowstring.transport.certificates import TlsConfig
 
 _LEAST_PATIENCE: Final = 0.05
-# One to let the next reader in, and one more, so that he need not call another one first.
-_WAITING: Final = 2
-_WAITS: Final = "bowstring-accept"
-_SERVES: Final = "bowstring-server-reader"
-
-
-class _Door:
-    """A listener, and how many threads wait at it for the next reader."""
-
-    def __init__(self, listener: Listener) -> None:
-        self.listener = listener
-        self.waiting = 1
 
 
 class Acceptor:
@@ -48,7 +34,7 @@ class Acceptor:
         self._changed = changed  # the server's condition, under which all changes happen
         self._sessions: dict[Session, None] = {}
         self._listeners: list[Listener] = []
-        self._attending: list[Work] = []
+        self._accepting: list[Accepting] = []
         self._closed = False
         # Connections by how they ended; `stopped` early in good order, `idle` without a request.
         self.completed = self.refused = self.lost = self.stopped = self.idle = 0
@@ -77,62 +63,23 @@ class Acceptor:
         with self._changed:
             self._listeners.append(listener)
         try:
-            self._wait_at(_Door(listener))
+            self._accepting.append(Accepting(listener, self._serve, self._turn_away))
         except BaseException:
             listener.close()
             raise
         return listener.uri
-
-    def _wait_at(self, door: _Door) -> None:
-        """Start one more thread that waits at a listener."""
-        work = run_in_thread(self._attend, door, name=_WAITS)
-        with self._changed:
-            self._attending = [each for each in self._attending if not each.over]
-            self._attending.append(work)
-
-    def _attend(self, door: _Door) -> None:
-        """Accept connections and serve each in this thread: waking another one takes longer than reading a request.
-
-        Before it serves, another thread waits at the listener, so that no reader keeps others out.
-        """
-        with contextlib.suppress(ClosedError):
-            while not self._closed and self._let_in(door):
-                pass
-
-    def _let_in(self, door: _Door) -> bool:
-        """Wait for a reader and serve it; return whether to wait for more."""
-        channel = accept_next(door.listener, self._turn_away)
-        if channel is None:
-            return True
-        with self._changed:
-            door.waiting -= 1
-            alone = not door.waiting
-            door.waiting += alone  # the one who is called now
-        try:
-            if alone:
-                self._wait_at(door)
-        except NO_THREAD as error:  # for this one
-            self._turn_away()
-            self._session_of(channel).turn_away(error)
-            return True
-        thread = threading.current_thread()
-        thread.name = _SERVES
-        self._serve(channel)
-        thread.name = _WAITS
-        with self._changed:
-            enough = door.waiting >= _WAITING
-            door.waiting += not enough
-        return not enough
 
     def _turn_away(self) -> None:
         with self._changed:
             self.refused += 1
 
     def _serve(self, channel: Channel) -> None:
-        """Serve a reader, if it can be let in, until it goes."""
+        """Begin to serve a reader, if it can be let in."""
         session = self._session_of(channel)
         with self._changed:
-            may_enter, evicted = place_for(self._sessions, self._limits.connections, _is_unauthenticated)
+            may_enter, evicted = True, None
+            if len(self._sessions) >= self._limits.connections:
+                may_enter, evicted = place_for(self._sessions, self._limits.connections, _is_unauthenticated)
             if self._closed or not may_enter:
                 self.refused += not may_enter
                 channel.close()
@@ -142,9 +89,13 @@ class Acceptor:
             self._sessions[session] = None
         if evicted is not None:
             evicted.close(0.0)
-        if session.is_stranger:
+        if not channel.authenticated and session.is_stranger:
             unauthenticated.enter(session, lambda: session.is_stranger, lambda: session.close(0.0))
-        session.listen()
+        try:
+            session.begin()
+        except NO_THREAD as error:  # for this one
+            session.turn_away(error)
+            self.ended(session, Outcome.REFUSED)
 
     def ended(self, session: Session, outcome: Outcome) -> None:
         """Forget a session, and count what became of it."""
@@ -162,20 +113,22 @@ class Acceptor:
         with self._changed:
             self._closed = True
             listeners = list(self._listeners)
-            self._changed.notify_all()
         for listener in listeners:
             listener.close()
+        for each in self._accepting:
+            each.close()
 
     def close(self, deadline: float) -> None:
-        """End all sessions, and wait for their threads until `deadline`, on the monotonic clock."""
+        """End all sessions, and wait until they are over, at most until `deadline`, on the monotonic clock."""
         with self._changed:
             sessions = list(self._sessions)
         for session in sessions:
             session.close(max(_LEAST_PATIENCE, deadline - time.monotonic()))
-        with self._changed:
-            attending = list(self._attending)
-        for work in [*attending, *(work for session in sessions for work in session.work)]:
+        threads = [each.thread for each in self._accepting if each.thread is not None]
+        for work in [*threads, *(work for session in sessions for work in session.work)]:
             work.join(max(0.0, deadline - time.monotonic()))
+        with self._changed:
+            self._changed.wait_for(lambda: not self._sessions, max(0.0, deadline - time.monotonic()))
 
 
 def _is_unauthenticated(session: Session) -> bool:

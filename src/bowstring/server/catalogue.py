@@ -23,6 +23,7 @@ from bowstring.errors import (
     did_you_mean,
 )
 from bowstring.server.materialized import MaterializedSource
+from bowstring.transport.loop import Job, do_in_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from bowstring.server.sources import Source
 
 _REMEMBERED: Final = 1024
-_END_SECONDS: Final = 1.0
 _log = logging.getLogger("bowstring")
 
 
@@ -203,48 +203,50 @@ class Catalogue:
 
 
 class _Expiry:
-    """Withdraws data sets when their time is over, in a thread that runs while there are any such."""
+    """Withdraws data sets when their time is over: a job of the loop while there are any such."""
 
     def __init__(self, changed: threading.Condition) -> None:
         self._changed = changed
         self._waiting: list[tuple[float, int, Publication]] = []
         self._added = 0
-        self._thread: threading.Thread | None = None
+        self._job: Job | None = None
 
     def add(self, publication: Publication) -> None:
         """Withdraw a data set when its time is over; called under the condition."""
         self._push(publication)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="expiry (bowstring)", daemon=True)
-            self._thread.start()
-        self._changed.notify_all()
+        if self._job is None:
+            job = Job(self._turn, "bowstring-expiry")
+            do_in_loop(job)
+            self._job = job
+        elif self._job.loop is not None:
+            self._job.loop.ring(self._job)
 
     def _push(self, publication: Publication) -> None:
         self._added += 1
         heapq.heappush(self._waiting, (publication.expires, self._added, publication))
 
     def close(self) -> None:
-        """Withdraw nothing any more, and wait for the thread."""
+        """Withdraw nothing any more."""
         with self._changed:
             self._waiting.clear()
-            thread = self._thread
-            self._changed.notify_all()
-        if thread is not None:
-            thread.join(_END_SECONDS)
+            job = self._job
+        if job is not None and job.loop is not None:
+            job.loop.ring(job)
 
-    def _run(self) -> None:
+    def _turn(self) -> float | None:
+        """Withdraw those whose time is over; return for how many seconds the others have time."""
         with self._changed:
             while self._waiting:
                 at, _, publication = self._waiting[0]
-                if publication.released or at <= time.monotonic():
-                    heapq.heappop(self._waiting)
-                    if publication.released or publication.expires <= at:
-                        publication.withdraw()
-                    else:  # it was renewed
-                        self._push(publication)
-                else:
-                    self._changed.wait(at - time.monotonic())
-            self._thread = None
+                if not publication.released and at > time.monotonic():
+                    return max(0.0, at - time.monotonic())
+                heapq.heappop(self._waiting)
+                if publication.released or publication.expires <= at:
+                    publication.withdraw()
+                else:  # it was renewed
+                    self._push(publication)
+            self._job = None
+            return None
 
 
 def _taken(name: str) -> UsageError:

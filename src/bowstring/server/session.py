@@ -1,13 +1,14 @@
-"""A session: one reader's connection, as the server serves it, with a thread that reads and one that sends."""
+"""A session: one reader's connection, as the server serves it."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bowstring.dissociated.listing import list_of
 from bowstring.dissociated.opening import Ask
@@ -53,6 +54,7 @@ from bowstring.server.partitions import Partitions
 from bowstring.transport import Message
 from bowstring.transport.accepting import UNAUTHENTICATED_BYTES, Restriction
 from bowstring.transport.framing import Run, as_messages, whole_messages
+from bowstring.transport.loop import Job, do_in_loop
 from bowstring.transport.sockets import StreamChannel
 from bowstring.transport.threads import Work, run_in_thread
 
@@ -74,12 +76,26 @@ _FIRST_TOGETHER: Final = 8
 _MOST_BYTES: Final = 4 << 20
 _EXIT_GRACE: Final = 1.0
 _PATIENCE: Final = 1.0
+# How often a reader is looked at that does not take what is sent to it.
+_MOMENT: Final = 0.05
+# So many messages of a reader are heard in one turn; then others have theirs.
+_HEARD_AT_ONCE: Final = 64
+_JOB: Final = "bowstring-server-reader"
+_SENDER: Final = "bowstring-server-sender"
+
+
+class _End(NamedTuple):
+    """Why nothing more is heard of a reader, and since when."""
+
+    error: BaseException | None
+    began: float
 
 
 class Session:
-    """Serves one reader: a thread receives its messages, another sends the stream.
+    """Serves one reader, a turn each time that something came from it, or that a time is over.
 
-    Everything that the threads share changes under `_changed`.
+    Turns wait for nothing. What may have to wait for the reader, a device or code of the user sends in a thread of
+    its own, for as long as it sends. Everything that the two share changes under `_changed`.
     """
 
     def __init__(self, server: Server, channel: Channel) -> None:
@@ -90,19 +106,24 @@ class Session:
         self._changed = threading.Condition()
         self._publication: Publication | Partitions | None = None
         self._source: Source | PartitionedSource | None = None  # of it, or of the shard that is read
+        self._job: Job | None = None
+        self._needs_thread = self._has_thread = False  # where the channel has nothing to watch
+        self._is_new = True  # nothing came yet
         self._over = False
         self._begun = False
         self._stopped = False
         self._stalled = False
-        self._heard = time.monotonic()
+        self._heard = self._asked = time.monotonic()
         self._protocol.most_listed = MOST_BYTES if self._is_known or server.token else STRANGERS_BYTES
         self._asked_devices = 0.0
         self._sending = threading.Lock()
+        self._unsent = False  # of what the turns say
         self._served = False
         self._closing = False
+        self._end: _End | None = None
         self.work: list[Work] = []
         # All that may come before a data set was named, and when that must be.
-        channel.restriction = Restriction.within(server.limits.connect_timeout)
+        channel.restriction = Restriction(self._heard + server.limits.connect_timeout)
 
     @property
     def is_stranger(self) -> bool:
@@ -138,50 +159,112 @@ class Session:
                     self._tell(error)
         self._channel.close()
 
-    # The reading thread.
+    # Turns: one at a time, of whichever thread.
 
-    def listen(self) -> None:
-        """Listen to the reader until it goes, or the session ends."""
-        error: BaseException | None = None
+    def begin(self) -> None:
+        """Answer what the reader has asked already; the loop of this process does the rest."""
         self._channel.last_words = self._last_words
-        try:
-            self._open()
-            while not self._over:
-                received = self._channel.receive(self._patience(), _no_bodies)
-                if received is None:
-                    self._ask()
-                else:
-                    self._refuse(received.attachments)
-                    self._hear(received.tag, received.body)
-        except BowstringError as raised:
-            error = without_frames(raised)
-        except Exception as raised:  # noqa: BLE001  whatever it is, the leases must be settled
-            error = without_frames(raised)
-        self._channel.last_words = None
-        if error is not None and type(error) not in (BrokenError, ClosedError):
-            self._tell(error)
-        self._settle(error)
+        seconds = self._turn()
+        if seconds is None or self._job is not None:
+            return
+        if self._needs_thread:
+            self._has_thread = True
+            self._spawn(self._live, "bowstring-server-reader")
+        else:
+            self._job = Job(self._turn, _JOB)
+            do_in_loop(self._job, seconds)
 
-    def _open(self) -> None:
-        """Take what an ordinary reader asks, at once, and answer it; what others ask stays where it is."""
+    def _live(self) -> None:
+        while (seconds := self._turn()) is not None:
+            if self._end is not None:
+                with self._changed:
+                    self._changed.wait(min(seconds, _MOMENT))
+
+    def _turn(self) -> float | None:
+        """Take what the reader sent, as far as it has come; return when to do so again, ``None`` for never."""
+        if self._end is None:
+            error: BaseException | None = None
+            try:
+                seconds = self._listen()
+                if seconds is not None:
+                    return seconds
+            except BowstringError as raised:
+                error = without_frames(raised)
+            except Exception as raised:  # noqa: BLE001  whatever it is, the leases must be settled
+                error = without_frames(raised)
+            self._begin_end(error)
+        return self._settle()
+
+    def _listen(self) -> float | None:
+        """Hear the reader; return how long nothing more may come, ``None`` if the session is over."""
+        if self._unsent:
+            self._say(())
+        # Whatever follows an opening comes later.
+        for _ in range(0 if self._is_new and self._open() else _HEARD_AT_ONCE):
+            if self._over:
+                return None
+            if self._has_thread:
+                received = self._channel.receive(self._patience(), _no_bodies)
+            else:
+                received = self._channel.receive_whole(_no_bodies)
+            if received is None:
+                break
+            self._is_new = False
+            self._refuse(received.attachments)
+            self._hear(received.tag, received.body)
+        if self._over:
+            return None
+        seconds = self._patience()
+        if not seconds:
+            self._ask()
+            seconds = self._patience()
+        # From here on another thread may do the next turn.
+        if not self._has_thread and not self._channel.watch(self._watch):
+            self._needs_thread = True
+        return seconds
+
+    def _watch(self, fds: Sequence[int]) -> None:
+        if self._job is None:
+            self._job = Job(self._turn, _JOB)
+            do_in_loop(self._job, self._patience())
+        if self._job.loop is not None:
+            self._job.loop.wait_for(self._job, fds)
+
+    def _ring(self) -> None:
+        """Have a turn made, wherever it is."""
+        with self._changed:
+            self._changed.notify_all()
+        job = self._job
+        if job is not None and job.loop is not None:
+            job.loop.ring(job)
+
+    def _open(self) -> bool:
+        """Take what an ordinary reader asks, at once, and answer it; false if it stays where it is."""
         channel = self._channel
         if not (isinstance(channel, StreamChannel) and channel.passes_memory == "fd"):
-            return
-        came = channel.peek(min(self._limits.heartbeat, self._limits.connect_timeout), 0)
+            return False
+        came = channel.peek(0.0, 0)
+        self._is_new = not came
         messages = whole_messages(came, self._limits, 0) if len(came) <= UNAUTHENTICATED_BYTES else []
         ask = Ask.read(messages)
         if ask is None or not self._server.token_matches(ask.hello.token):
-            return
+            return False
         with self._changed:
             self._heard = time.monotonic()
             self._protocol.begin_asked(ask.hello)
         channel.take(messages)  # now it can be told what is wrong with what came beside them
         self._begin(ask.ticket)
         channel.restriction = None
+        return True
 
     def _patience(self) -> float:
-        heartbeat, restriction = self._limits.heartbeat, self._channel.restriction
-        return heartbeat if restriction is None else min(heartbeat, restriction.left)
+        """Return for how many seconds nothing may come until something is to be done."""
+        at = max(self._heard, self._asked) + self._limits.heartbeat
+        restriction = self._channel.restriction
+        if restriction is not None:
+            at = min(at, restriction.until)
+        seconds = min(at - time.monotonic(), self._limits.stall_timeout)
+        return max(0.0, min(seconds, _MOMENT) if self._unsent else seconds)
 
     def _refuse(self, attachments: tuple[object, ...]) -> None:
         if attachments:
@@ -206,8 +289,8 @@ class Session:
                 self._begin(ticket)
                 self._channel.restriction = None
             case ListWanted():
-                self._send(list_of(self._server.infos(authenticated=self._is_known)))
-                self._finish()
+                self._say(list_of(self._server.infos(authenticated=self._is_known)))
+                self._over = True  # once that was sent
             case Pinged():
                 self._pay_pongs()
             case Answered():
@@ -263,10 +346,13 @@ class Session:
         shard = hello.shard if hello is not None else None
         shards = 1 if shard is None else shard[1]
 
-        def admit(ticket: bytes) -> Publication:
-            looks = self._protocol.looks
-            return self._server.admit(ticket, role, authenticated=self._is_known, shards=shards, looks=looks)
-
+        admit = functools.partial(
+            self._server.admit,
+            role=role,
+            authenticated=self._is_known,
+            shards=shards,
+            looks=self._protocol.looks,
+        )
         if request is not None:
             partitions = Partitions(request, admit, shard)
             return partitions, partitions.source
@@ -305,13 +391,14 @@ class Session:
             or not self._protocol.pointers
             or (source.pending is not None and awaited(self._protocol, source) is not None)
         ):
-            self._spawn(self._serve, "bowstring-server-sender")
+            self._spawn(self._serve, _SENDER)
         else:
-            # Resident data cost a few short messages, and the reader is waiting: a thread would come too late.
-            self._serve()
+            # The reader is waiting, and a thread would come too late.
+            self._serve(in_turn=True)
 
     def _ask(self) -> None:
         """Ask a silent reader whether it is there; give up on one that does not answer in time."""
+        now = time.monotonic()
         if self._publication is None:
             if (restriction := self._channel.restriction) is not None and not restriction.left:
                 raise DeadlineExceeded(
@@ -319,10 +406,13 @@ class Session:
                     expected=f"within {self._limits.connect_timeout} s (Limits.connect_timeout)",
                 )
             return
-        silent = time.monotonic() - self._heard
+        if now < max(self._heard, self._asked) + self._limits.heartbeat:
+            return
+        self._asked = now
+        silent = now - self._heard
         if self._protocol.hello is None:
             return  # it knows no questions; sends to it have deadlines of their own
-        if self._protocol.asked and time.monotonic() - self._asked_devices > self._limits.lease_timeout:
+        if self._protocol.asked and now - self._asked_devices > self._limits.lease_timeout:
             raise LeaseExpired("the reader did not say in time which devices it can reach")
         if self._protocol.pinged and silent > self._limits.heartbeat + self._limits.lease_timeout:
             raise LeaseExpired(
@@ -333,19 +423,37 @@ class Session:
         # While something is being sent, its own deadline watches the reader.
         if self._sending.acquire(blocking=False):
             try:
-                self._try_to_send(self._protocol.ping())
+                self._say(self._protocol.ping())
             finally:
                 self._sending.release()
 
+    def _say(self, outgoing: Sequence[Outgoing]) -> None:
+        """Send, without waiting; nothing to a reader that has hung up: what it sent before is received first."""
+        with contextlib.suppress(BrokenError):
+            self._unsent = not self._channel.send_soon(as_messages(outgoing, self._channel))
+
     # The sending thread.
 
-    def _serve(self) -> None:
+    def _serve(self, following: Sequence[IpcMessage] | None = None, *, in_turn: bool = False) -> None:
+        """Send the stream, or what follows its beginning; of a turn only the beginning is."""
         publication = self._publication
         assert publication is not None
+        assert self._source is not None
+        is_over = True
         try:
-            self._stream(publication)
+            if in_turn:
+                # Ordinary readers are sent their beginning here, and a thread sends the rest.
+                first = prepared(self._protocol, self._source, self._channel, publication.ticket)
+                if first is not None:
+                    self._send_first(first)
+                if first is None or not first.answer.ended:
+                    rest = functools.partial(self._serve, None if first is None else first.following)
+                    self._spawn(rest, _SENDER)
+                    is_over = False
+            else:
+                self._stream(publication, following)
         except BrokenError:
-            pass  # the reading thread hears what the reader said before it hung up, and then the end
+            pass  # the turns hear what the reader said before it hung up, and then the end
         except ClosedError:
             self._finish()
         except DeadlineExceeded as error:
@@ -357,15 +465,20 @@ class Session:
                 _log_failure(publication.name, error)
                 self._tell(error)
         finally:
-            if stopped := self._protocol.stop():
-                with contextlib.suppress(BowstringError):
-                    self._send(stopped)
-            with self._changed:
-                self._served = True
-                self._changed.notify_all()
-            self._give_partitions_up()
+            if is_over:
+                self._end_stream(in_turn=in_turn)
 
-    def _stream(self, publication: Publication | Partitions) -> None:
+    def _end_stream(self, *, in_turn: bool) -> None:
+        if stopped := self._protocol.stop():
+            with contextlib.suppress(BowstringError):
+                self._send(stopped)
+        self._served = True
+        if isinstance(self._publication, Partitions):
+            self._give_partitions_up()
+        if not in_turn:
+            self._ring()
+
+    def _stream(self, publication: Publication | Partitions, following: Sequence[IpcMessage] | None) -> None:
         protocol = self._protocol
         source = self._source
         assert source is not None
@@ -376,20 +489,15 @@ class Session:
         ):
             return
         columns = hello.columns if hello is not None else None
-        first = prepared(protocol, source, self._channel, publication.ticket)
         waiting: list[Outgoing] = []
-        if first is not None:
-            self._send_first(first)
-            if first.answer.ended:
-                return
-        else:
+        if following is None:
             welcome = welcome_to(self._channel, protocol, source, publication.ticket)
             waiting = [*ahead(protocol, source, self._channel), *protocol.welcome(welcome)]
         room = Room(protocol, self._server.pool, self._limits, self._changed, self._is_over, self._send)
         items = (
             source.items(columns, pointers=protocol.pointers, make_room=room.make)
-            if first is None
-            else first.following
+            if following is None
+            else following
         )
         together = _FIRST_TOGETHER
         nbytes = 0
@@ -436,7 +544,6 @@ class Session:
                 self._stalled = True
                 raise
         self._protocol.end_sent = first.answer.ended
-        self._pay_pongs()
 
     def _begin_partition(self, mark: PartitionMark, waiting: list[Outgoing]) -> list[Outgoing]:
         """Return `waiting` with what begins a partition behind it, once the reader has taken enough of others."""
@@ -492,21 +599,16 @@ class Session:
             self._stalled = True
             raise
 
-    def _try_to_send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Send, but nothing to a reader that has hung up: what it sent before is received first."""
-        with contextlib.suppress(BrokenError):
-            self._send_now(outgoing)
-
     def _pay_pongs(self) -> None:
         """Answer the reader's questions, unless another thread is sending: then it answers afterwards."""
         while self._protocol.owes_pong and self._sending.acquire(blocking=False):
             try:
-                self._try_to_send(self._protocol.pong())
+                self._say(self._protocol.pong())
             finally:
                 self._sending.release()
 
-    def _tell(self, error: BaseException, patience: float = _PATIENCE) -> None:
-        """Tell the reader what went wrong, if it understands and takes it at once."""
+    def _tell(self, error: BaseException, patience: float | None = _PATIENCE) -> None:
+        """Tell the reader what went wrong, if it understands and takes it in time; wait for nothing without one."""
         self._protocol.reported = self._protocol.reported or type(error)
         if not self._protocol.takes_errors:
             # A peer without our extensions knows no error messages: it sees the connection end.
@@ -515,7 +617,10 @@ class Session:
         message = self._last_words(error)
         if message is not None:
             with contextlib.suppress(BowstringError):
-                self._channel.send([message], patience)
+                if patience is None:
+                    self._unsent = not self._channel.send_soon([message])
+                else:
+                    self._channel.send([message], patience)
 
     def _last_words(self, error: BaseException) -> Message | None:
         """Return the message that reports an error to the reader, the last of its stream; ``None`` without one."""
@@ -534,24 +639,50 @@ class Session:
     def _finish(self) -> None:
         with self._changed:
             self._over = True
-            self._changed.notify_all()
         self._channel.close()
+        self._ring()
 
-    def _settle(self, error: BaseException | None) -> None:
-        """Decide what becomes of the memory that the reader still holds."""
-        protocol = self._protocol
+    def _begin_end(self, error: BaseException | None) -> None:
+        """Take note that nothing more is heard."""
+        self._channel.last_words = None
         with self._changed:
             self._over = True
             self._changed.notify_all()
-            if self._begun and (protocol.may_have_read_all or protocol.done):
+        if error is not None and type(error) not in (BrokenError, ClosedError):
+            self._tell(error, None if not self._has_thread else _PATIENCE)
+        self._end = _End(error, time.monotonic())
+
+    def _settle(self) -> float | None:
+        """Decide what becomes of the memory that the reader still holds, once that can be known; ``None`` then."""
+        assert self._end is not None
+        error, began = self._end
+        now = time.monotonic()
+        protocol = self._protocol
+        with self._changed:
+            sends = self._begun and not self._served and (protocol.may_have_read_all or protocol.done)
+            if sends and now < began + _EXIT_GRACE:
                 # The other thread is about to return from sending the last message, or fails at it; until then
                 # it holds what it sent, and who waits for the release finds the memory free.
-                self._changed.wait_for(lambda: self._served, _EXIT_GRACE)
+                return began + _EXIT_GRACE - now
             returned = protocol.returned
+        if self._unsent and now < began + (_PATIENCE if error is not None else self._limits.stall_timeout):
+            with contextlib.suppress(BowstringError):
+                self._say(())
+                if self._unsent:
+                    return _MOMENT
+        gone = returned or self._channel.peer_exited(0.0)
         # A process that dies closes its sockets a moment before it counts as gone.
-        grace = _EXIT_GRACE if isinstance(error, BrokenError) else 0.0
-        gone = returned or self._channel.peer_exited(grace)
+        if not gone and isinstance(error, BrokenError) and now < began + _EXIT_GRACE:
+            pidfd = self._channel.peer.pidfd
+            if self._job is not None and self._job.loop is not None and pidfd is not None:
+                self._job.loop.wait_for(self._job, [pidfd])
+            return began + _EXIT_GRACE - now
         self._channel.close()  # which says so to a reader that reads this memory, before it is used again
+        self._let_all_go(error, gone=gone)
+        return None
+
+    def _let_all_go(self, error: BaseException | None, *, gone: bool) -> None:
+        protocol = self._protocol
         with self._changed:
             outcome = outcome_of(
                 protocol,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import resource
@@ -11,56 +12,102 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from bowstring.errors import BowstringError, ClosedError, DeadlineExceeded, LimitExceeded
+from bowstring.transport.loop import Job, do_in_loop
+from bowstring.transport.threads import Work, run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from bowstring.transport.channel import Channel, Listener
 
 _Session = TypeVar("_Session")
 
-_ACCEPT_SECONDS: Final = 1.0
+# How often it is seen to that nobody waits, and that a socket's file has not been removed.
+_LOOK: Final = 1.0
+# Where no descriptor is left, or too many peers are unauthenticated, the next one comes no sooner.
 _PAUSE: Final = 0.01
+
+
+class Accepting:
+    """Accepts connections until the listener is closed, by the loop of this process; `welcome` owns each channel.
+
+    `welcome` is called by a worker of the loop, and waits for nothing. A listener that has nothing to watch has a
+    thread of its own. A connection for which no descriptor is left is not turned away: it waits.
+
+    Raises
+    ------
+    LimitExceeded
+        No thread or descriptor is left for that.
+    """
+
+    def __init__(
+        self, listener: Listener, welcome: Callable[[Channel], object], turned_away: Callable[[], object]
+    ) -> None:
+        self._listener = listener
+        self._welcome = welcome
+        self._turned_away = turned_away
+        self._job = Job(self._turn, "bowstring-accept")
+        self.thread: Work | None = None
+        if listener.watch(lambda _: None):
+            do_in_loop(self._job)
+        else:
+            self.thread = run_in_thread(accept_all, listener, welcome, turned_away, name="bowstring-accept")
+
+    def _turn(self) -> float | None:
+        try:
+            pause, _ = _accept_next(self._listener, 0.0, self._welcome, self._turned_away)
+            if not pause:
+                self._listener.watch(self._watch)
+        except ClosedError:
+            return None
+        return pause or _LOOK
+
+    def _watch(self, fds: Sequence[int]) -> None:
+        if self._job.loop is not None:
+            self._job.loop.wait_for(self._job, fds)
+
+    def close(self) -> None:
+        """Take note that the listener was closed."""
+        if self._job.loop is not None:
+            self._job.loop.ring(self._job)
 
 
 def accept_all(
     listener: Listener,
     welcome: Callable[[Channel], object],
     turned_away: Callable[[], object],
-    stopped: Callable[[], bool],
+    stopped: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Accept connections until the listener is closed or `stopped` returns true; `welcome` owns each channel.
-
-    A connection that waits because no descriptor is left is not turned away: it is accepted later.
-    """
-    while not stopped():
-        try:
-            channel = accept_next(listener, turned_away)
-        except ClosedError:
-            return
-        if channel is not None:
-            welcome(channel)
-        # Nothing here keeps the last one open.
-        del channel
+    """Do what `Accepting` does in this thread, until the listener is closed or `stopped` returns true."""
+    with contextlib.suppress(ClosedError):
+        while not stopped():
+            pause, _ = _accept_next(listener, _LOOK, welcome, turned_away)
+            time.sleep(pause)
 
 
-def accept_next(listener: Listener, turned_away: Callable[[], object]) -> Channel | None:
-    """Return the next connection; ``None`` if there was none for a second, or it was refused or has to wait."""
+def _accept_next(
+    listener: Listener,
+    seconds: float,
+    welcome: Callable[[Channel], object],
+    turned_away: Callable[[], object],
+) -> tuple[float, bool]:
+    """Welcome the next connection; return how long to pause then, and whether there was one."""
     try:
-        channel = listener.accept(_ACCEPT_SECONDS)
-        if channel is not None and not channel.authenticated:
-            unauthenticated.make_room()
-        return channel
+        channel = listener.accept(seconds)
+        if channel is None:
+            return 0.0, False
+        has_room = channel.authenticated or unauthenticated.make_room()
     except ClosedError:
         raise
     except LimitExceeded:
         # Descriptors of unauthenticated peers are freed for the connections that wait.
         unauthenticated.evict(_EVICTED)
+        return _PAUSE, True
     except (BowstringError, OSError):
         turned_away()
-    # Where no descriptor is left the next one fails at once, too.
-    time.sleep(_PAUSE)
-    return None
+        return _PAUSE, True
+    welcome(channel)
+    return 0.0 if has_room else _PAUSE, True
 
 
 def place_for(
@@ -96,47 +143,39 @@ class Unauthenticated:
 
     def begin_anew(self) -> None:
         """Forget all: in the child of a fork they are the parent's, and any of its threads may hold the lock."""
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._sessions: dict[Any, tuple[Callable[[], bool], Callable[[], object]]] = {}
         self._leaving: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def make_room(self) -> None:
-        """Close the oldest sessions where one more would exceed the share; wait a moment until they are gone."""
+    def make_room(self) -> bool:
+        """Close the oldest sessions where one more would exceed the share; false if the next one must wait."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = max(_LEAST, limit // _SHARE)
         if len(self._sessions) >= most:  # some of which may have been let in since
-            with self._changed:
+            with self._lock:
                 self._sessions = {key: each for key, each in self._sessions.items() if each[0]()}
         if len(self._sessions) + len(self._leaving) < most and _has_spare(limit):
-            return
+            return True
         self.evict(max(2, len(self._sessions) - most + 1))
-        with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    not self._leaving
-                    or (len(self._sessions) + len(self._leaving) < most and _has_spare(limit))
-                ),
-                _ACCEPT_SECONDS,
-            )
+        return not self._leaving
 
     def enter(self, session: Any, is_unknown: Callable[[], bool], close: Callable[[], object]) -> None:
         """Add a session until `leave`; `close` hangs up without waiting."""
-        with self._changed:
+        with self._lock:
             self._sessions[session] = is_unknown, close
 
     def leave(self, session: Any) -> None:
         """Forget a session, which has closed its connection."""
         if session not in self._sessions and session not in self._leaving:
             return
-        with self._changed:
+        with self._lock:
             self._sessions.pop(session, None)
             self._leaving.discard(session)
-            self._changed.notify_all()
 
     def evict(self, count: int) -> None:
         """Close those that came first, at most `count`."""
         closing: list[Callable[[], object]] = []
-        with self._changed:
+        with self._lock:
             for session in list(self._sessions):
                 if len(closing) == count:
                     break

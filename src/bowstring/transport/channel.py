@@ -318,6 +318,23 @@ class Channel(Closing):
             Another thread is receiving.
         """
 
+    def receive_whole(self, land: Land | None = None) -> Received | None:
+        """Receive the next message if all of it has come, where messages are short; else wait for nothing.
+
+        What a message that has begun lacks must come within the same times as for `receive`. Where there is nothing
+        to watch (`watch`), this looks once, as `receive` does.
+        """
+        return self.receive(0.0, land)
+
+    def send_soon(self, messages: Sequence[Message]) -> bool:
+        """Send what the peer takes at once; return whether that was all.
+
+        The rest is sent before anything else, by the next call that sends; ``send_soon(())`` does that alone. Where
+        a transport does not know how, this waits as `send` does.
+        """
+        self.send(messages, self.limits.stall_timeout)
+        return True
+
     def receive_rows(
         self,
         rows: Rows,  # noqa: ARG002 - for others
@@ -444,6 +461,10 @@ class Listener(Closing):
         ClosedError
             This side closed the listener, before or meanwhile.
         """
+
+    def watch(self, register: Callable[[Sequence[int]], None]) -> bool:  # noqa: ARG002  as that of channels
+        """Say what becomes readable when `accept`, which found nobody, finds somebody (:meth:`Channel.watch`)."""
+        return False
 
     @abc.abstractmethod
     def close(self) -> None:

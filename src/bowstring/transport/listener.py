@@ -7,12 +7,13 @@ import contextlib
 import errno
 import select
 import socket
+from collections.abc import Callable, Sequence
 
 from bowstring.errors import BrokenError, ClosedError, LimitExceeded
 from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Listener
 from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
-from bowstring.transport.peer import milliseconds, timeval
+from bowstring.transport.peer import milliseconds
 
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -20,13 +21,12 @@ _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 class SocketListener(InUse, Listener):
     """Accepts connections on a listening socket, which it owns from now on.
 
-    Several threads may wait in `accept` at a time, all as long.
+    Several threads may wait in `accept` at a time.
     """
 
     def __init__(self, sock: socket.socket, uri: str, limits: Limits) -> None:
-        sock.settimeout(None)
+        sock.setblocking(False)
         self._sock = sock
-        self._wait = 0  # milliseconds that the kernel lets an accept() wait; 0 for ever, until the first one
         self.uri = uri
         self._limits = limits
         self._usage = Usage()
@@ -36,15 +36,27 @@ class SocketListener(InUse, Listener):
     def _channel(self, sock: socket.socket, source: object) -> Channel:
         """Return the channel for a new connection, or raise to turn it away; ``sock`` is closed then."""
 
-    def accept(self, timeout: float) -> Channel | None:
-        wait = milliseconds(timeout, "timeout")
+    def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
         self._usage.enter(self.uri)
         try:
-            found = self._next(wait)
+            register([self._sock.fileno()])
+        finally:
+            if self._usage.leave():
+                self._release()
+        return True
+
+    def accept(self, timeout: float) -> Channel | None:
+        wait = milliseconds(timeout, "timeout") if timeout else 0
+        self._usage.enter(self.uri)
+        try:
+            found = self._next()
+            if found is None and wait and self._somebody_comes(wait):
+                found = self._next()
         finally:
             if self._usage.leave():
                 self._release()
         if found is None:
+            self._seen_to()
             return None
         sock, source = found
         try:
@@ -53,12 +65,11 @@ class SocketListener(InUse, Listener):
             sock.close()
             raise
 
-    def _next(self, wait: int) -> tuple[socket.socket, object] | None:
-        if not wait and not self._somebody_comes(0):
-            return None
-        self._wait_at_most(wait or 1)
+    def _seen_to(self) -> None:
+        """Do what is to be done now and then while nobody comes."""
+
+    def _next(self) -> tuple[socket.socket, object] | None:
         try:
-            # Of threads that wait so, a connection wakes one, which has it when it wakes.
             return self._sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
             # Nobody is there, or whoever was has gone again.
@@ -68,7 +79,7 @@ class SocketListener(InUse, Listener):
             self._check_open()
             if error.errno in _OUT_OF_DESCRIPTORS:
                 # That is said at once, also where nobody is there.
-                if not self._somebody_comes(wait):
+                if not self._somebody_comes(0):
                     return None
                 raise LimitExceeded(
                     f"no descriptor left for a connection to {self.uri}",
@@ -83,11 +94,6 @@ class SocketListener(InUse, Listener):
         somebody = bool(poll.poll(wait))
         self._check_open()
         return somebody
-
-    def _wait_at_most(self, wait: int) -> None:
-        if wait != self._wait:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(wait / 1000))
-            self._wait = wait
 
     def _check_open(self) -> None:
         if self._usage.closed:

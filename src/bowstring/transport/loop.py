@@ -42,12 +42,13 @@ class Job:
     One that `waits` for nothing is done by the loop's own thread.
     """
 
-    __slots__ = ("again", "due", "fds", "name", "running", "timed", "turn", "waits")
+    __slots__ = ("again", "due", "fds", "loop", "name", "running", "timed", "turn", "waits")
 
     def __init__(self, turn: Callable[[], float | None], name: str, *, waits: bool = True) -> None:
         self.turn = turn
         self.name = name
         self.waits = waits
+        self.loop: Loop | None = None  # which does it, from before its first turn
         # Of the thread of the loop alone:
         self.running = self.again = False
         self.due = self.timed = math.inf  # when to do it again, and the first time that is kept for that
@@ -72,7 +73,7 @@ class RingingQueue(queue.SimpleQueue[Any]):
 class Loop:
     """Waits for descriptors, bells and times of jobs, and does the jobs; ends with the last job."""
 
-    def __init__(self, first: Job) -> None:
+    def __init__(self, first: Job, after: float = 0.0) -> None:
         self._pid = os.getpid()
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -80,8 +81,10 @@ class Loop:
         # Re-entrant, and nothing else is locked within: the collector may run a finalizer that rings right there.
         self._lock = threading.RLock()
         self._over = self._rung = False
-        # What happened, for the thread: a job and None for a bell, or what its turn returned.
+        # What happened, for the thread: a job, and whether its turn is over, with what that returned. If it is not:
+        # after how many seconds to begin one, None for a bell.
         self._news: queue.SimpleQueue[tuple[Job, float | None, bool]] = queue.SimpleQueue()
+        self._until = -math.inf  # when the thread wakes by itself; while it is awake, always
         self._watched: dict[int, Job] = {}
         self._jobs: set[Job] = set()
         self._ready: collections.deque[Job] = collections.deque()  # for workers
@@ -90,7 +93,7 @@ class Loop:
         self._numbers = itertools.count()
         self._running = 0
         self._moved = 0.0
-        self.add(first)
+        self.add(first, after)
         try:
             run_in_thread(self._run, name="bowstring-loop")
         except BaseException:
@@ -99,13 +102,14 @@ class Loop:
 
     # From any thread.
 
-    def add(self, job: Job) -> bool:
-        """Do a job from now on, and at once for the first time; false if this loop has ended."""
+    def add(self, job: Job, after: float = 0.0) -> bool:
+        """Do a job from now on, for the first time after so many seconds; false if this loop has ended."""
         with self._lock:
             if self._over or self._pid != os.getpid():
                 return False
             self._jobs.add(job)
-        self.ring(job)
+            job.loop = self
+        self._tell(job, after or None, done=False)
         return True
 
     def ring(self, job: Job) -> None:
@@ -138,7 +142,9 @@ class Loop:
         if self._pid != os.getpid():  # the lock may be held by a thread that is not here
             return
         self._news.put((job, due, done))
-        if not self._rung:
+        # What is in time when the thread wakes for something else need not wake it.
+        waits = due is not None and time.monotonic() + due >= self._until and not (job.again or self._ready)
+        if not (waits or self._rung):
             with self._lock:
                 if not self._over:
                     self._rung = True
@@ -153,7 +159,12 @@ class Loop:
 
     def _run(self) -> None:
         while not self._ended():
-            for fd, _ in self._epoll.poll(self._seconds()):
+            seconds = self._seconds()
+            self._until = math.inf if seconds is None else time.monotonic() + seconds
+            # Looked at after that was set, since who puts something in looks in the other order.
+            events = self._epoll.poll(seconds if self._news.empty() else 0.0)
+            self._until = -math.inf
+            for fd, _ in events:
                 if fd == self._bell:
                     with contextlib.suppress(BlockingIOError):
                         os.eventfd_read(self._bell)
@@ -205,18 +216,23 @@ class Loop:
                 self._running -= 1
                 self._moved = time.monotonic()
                 self._end_turn(job, due)
-            else:
+            elif due is None:
                 self._want(job)
+            else:
+                self._do_after(job, due)
 
     def _end_turn(self, job: Job, due: float | None) -> None:
         job.running = False
         if due is None:
             self._forget(job)
             return
-        job.due = time.monotonic() + due
-        self._time(job)
+        self._do_after(job, due)
         if job.again:
             self._line_up(job)
+
+    def _do_after(self, job: Job, seconds: float) -> None:
+        job.due = time.monotonic() + seconds
+        self._time(job)
 
     def _line_up(self, job: Job) -> None:
         (self._ready if job.waits else self._quick).append(job)
@@ -269,8 +285,8 @@ _loop: Loop | None = None
 _creating = threading.Lock()
 
 
-def do_in_loop(job: Job) -> Loop:
-    """Have the loop of this process do a job, at once for the first time; start one if there is none.
+def do_in_loop(job: Job, after: float = 0.0) -> Loop:
+    """Have the loop of this process do a job, first after so many seconds; start a loop if there is none.
 
     Raises
     ------
@@ -279,8 +295,8 @@ def do_in_loop(job: Job) -> Loop:
     """
     global _loop  # noqa: PLW0603  one for the process
     with _creating:
-        if _loop is None or not _loop.add(job):
-            _loop = Loop(job)
+        if _loop is None or not _loop.add(job, after):
+            _loop = Loop(job, after)
         return _loop
 
 

@@ -30,16 +30,14 @@ class Peer:
     A peer holds one descriptor of the process until its channel is closed: ask ``exited`` after a connection
     was lost and before closing it.
 
-    Parameters
+    Attributes
     ----------
     pid, uid
-        Process number and user, ``None`` where the transport cannot know them.
+        Process number and effective user when it connected, ``None`` where the transport cannot know them.
     description
         A few words for messages: ``pid 123, uid 1000``, or an address.
     pidfd
-        Descriptor of the process, owned by the peer from now on.
-    gone
-        The process was already gone when the connection was made.
+        Descriptor that becomes readable when the process ends, owned by the peer; ``None`` where there is none.
 
     Examples
     --------
@@ -50,7 +48,7 @@ class Peer:
     False
     """
 
-    _pidfd: int | None = None  # also where an interrupt comes before there is one
+    pidfd: int | None = None  # also where an interrupt comes before there is one
 
     def __init__(
         self,
@@ -61,10 +59,10 @@ class Peer:
         pidfd: int | None = None,
         gone: bool = False,
     ) -> None:
-        self._pid = pid
-        self._uid = uid
-        self._description = description
-        self._pidfd = pidfd
+        self.pid = pid
+        self.uid = uid
+        self.description = description
+        self.pidfd = pidfd
         self._gone = gone
         self._usage = Usage()
         abandon_in_child(self)
@@ -96,26 +94,6 @@ class Peer:
             pidfd, gone = _pidfd_of_number(pid, known_at)
         return cls(pid, uid, f"pid {pid}, uid {uid}", pidfd=pidfd, gone=gone)
 
-    @property
-    def pid(self) -> int | None:
-        """Process number, ``None`` where it cannot be known."""
-        return self._pid
-
-    @property
-    def uid(self) -> int | None:
-        """Effective user of the process when it connected, ``None`` where it cannot be known."""
-        return self._uid
-
-    @property
-    def description(self) -> str:
-        """A few words for messages."""
-        return self._description
-
-    @property
-    def pidfd(self) -> int | None:
-        """A descriptor that becomes readable when the process ends, still owned by the peer."""
-        return self._pidfd
-
     def exited(self, wait: float) -> bool:
         """Return whether the process is known to be gone, waiting for that at most ``wait`` seconds.
 
@@ -133,12 +111,12 @@ class Peer:
         except (ClosedError, ForkedError):
             return self._gone
         try:
-            if self._gone or self._pidfd is None:
+            if self._gone or self.pidfd is None:
                 return self._gone
             poll = select.poll()
-            poll.register(self._pidfd, select.POLLIN)
+            poll.register(self.pidfd, select.POLLIN)
             # This process is there as long as it can ask.
-            own = self._pid == os.getpid()
+            own = self.pid == os.getpid()
             self._gone = any(event & select.POLLIN for _, event in poll.poll(0 if own else timeout))
             return self._gone
         finally:
@@ -154,7 +132,7 @@ class Peer:
             self._release()
 
     def _release(self) -> None:
-        pidfd, self._pidfd = self._pidfd, None
+        pidfd, self.pidfd = self.pidfd, None
         if pidfd is not None:
             close_descriptor(pidfd)
 
@@ -166,7 +144,7 @@ class Peer:
         self._release()
 
     def __repr__(self) -> str:
-        return f"<Peer {self._description}>"
+        return f"<Peer {self.description}>"
 
 
 def check_seconds(seconds: float, name: str) -> None:

@@ -8,6 +8,7 @@ without waiting first, and polls the socket and the peer's pidfd only where noth
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import math
@@ -18,7 +19,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
+from bowstring.errors import (
+    BowstringError,
+    BrokenError,
+    ClosedError,
+    DeadlineExceeded,
+    ProtocolError,
+    UsageError,
+)
 from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Land, Message, Received
 from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
@@ -49,6 +57,9 @@ _LARGEST_STEP = 64 << 20
 _SLICE = 0.1
 _TIMEVAL = timeval(_SLICE)
 _SILENT = -1
+# As plain numbers: an operation on two of socket's enumeration takes as long as the system call.
+SEND = int(socket.MSG_NOSIGNAL)
+SEND_NOW = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
 
 class StreamChannel(InUse, Channel):
@@ -66,11 +77,17 @@ class StreamChannel(InUse, Channel):
         self.limits = limits
         self._usage = Usage()
         self._turn = threading.Lock()
+        # What `send_soon` could not send, and since when nothing of it moved.
+        self._left: collections.deque[Run] = collections.deque()
+        self._moved = 0.0
         # Taken without waiting: a second receiver is an error, so that nobody ever waits for this one.
         self._receiving = threading.Lock()
         self._ahead = bytearray(_READ_AHEAD)
         self._ahead_view = memoryview(self._ahead)
         self._start = self._end = 0
+        self._begun = (
+            0.0  # when the last bytes of a message came whose rest `receive_whole` waits for; 0 for none
+        )
         self._position = 0  # bytes of the stream that were taken out of the read-ahead or landed
         self._waited = False  # for what was read ahead the last time: then more is hardly there
         # What lay between the last two bodies that were read straight, and how much came since the last one.
@@ -85,9 +102,9 @@ class StreamChannel(InUse, Channel):
         self._end_closed: bool | None = None
         self._pidfd = peer.pidfd
         self._poll = select.poll()
-        for fd in (sock.fileno(), self._pidfd):
-            if fd is not None:
-                self._poll.register(fd, select.POLLIN)
+        self._watched = [sock.fileno()] if self._pidfd is None else [sock.fileno(), self._pidfd]
+        for fd in self._watched:
+            self._poll.register(fd, select.POLLIN)
         abandon_in_child(self)
 
     # -- sending ------------------------------------------------------------------------------------------
@@ -103,6 +120,8 @@ class StreamChannel(InUse, Channel):
             if not self._turn.acquire(timeout=deadline):
                 raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
             try:
+                while self._left:
+                    self._write(self._left.popleft(), deadline)
                 for run in runs:
                     self._write(run, deadline)
             finally:
@@ -110,6 +129,52 @@ class StreamChannel(InUse, Channel):
         finally:
             if self._usage.leave():
                 self._release()
+
+    def send_soon(self, messages: Sequence[Message]) -> bool:
+        runs = gathered(messages, self._check_attachments)
+        self._usage.enter(self)
+        try:
+            # The thread whose turn it is may send what is left; else the next call does.
+            self._left.extend(runs)
+            if not self._turn.acquire(blocking=False):
+                return False
+            try:
+                return self._write_soon()
+            except BowstringError as error:
+                self._give_up(error)
+                raise
+            except OSError as error:
+                raise self._give_up(self._lost(error)) from error
+            except BaseException:
+                self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)))
+                raise
+            finally:
+                self._turn.release()
+        finally:
+            if self._usage.leave():
+                self._release()
+
+    def _write_soon(self) -> bool:
+        """Send what was left, as far as the peer takes it at once."""
+        while self._left:
+            views, attachments = self._left[0].views, self._left[0].attachments
+            sent = self._push(views[:_MOST_PIECES], attachments, wait=False)
+            now = time.monotonic()
+            if sent <= 0:
+                self._moved = self._moved or now
+                if now - self._moved >= self.limits.stall_timeout:
+                    raise DeadlineExceeded(
+                        f"the peer took nothing for {self.limits.stall_timeout:g} s", where=str(self)
+                    )
+                return False
+            self._moved = now
+            left = self._left[0].nbytes - sent
+            if left:
+                self._left[0] = Run(views[advance(views, 0, sent) :], left, ())
+            else:
+                self._left.popleft()
+        self._moved = 0.0
+        return True
 
     def _check_attachments(self, attachments: tuple[object, ...]) -> None:
         raise UsageError(f"{self.scheme}: carries no attachments", found=f"{len(attachments)} of them")
@@ -144,10 +209,16 @@ class StreamChannel(InUse, Channel):
             self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)))
             raise
 
-    def _push(self, views: Views, attachments: tuple[object, ...]) -> int:  # noqa: ARG002 - for unix
-        """Send from ``views``; return how many bytes went, -1 when none went in a slice of time."""
+    def _push(
+        self,
+        views: Views,
+        attachments: tuple[object, ...],  # noqa: ARG002 - for unix
+        *,
+        wait: bool = True,
+    ) -> int:
+        """Send from ``views``; return how many bytes went, -1 when none went at once, or in a slice of time."""
         try:
-            return self._sock.sendmsg(views, (), socket.MSG_NOSIGNAL)
+            return self._sock.sendmsg(views, (), SEND if wait else SEND_NOW)
         except BlockingIOError:
             return _SILENT
 
@@ -168,7 +239,7 @@ class StreamChannel(InUse, Channel):
     def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
         self._usage.enter(self)
         try:
-            register([fd for fd in (self._sock.fileno(), self._pidfd) if fd is not None])
+            register(self._watched)
         finally:
             if self._usage.leave():
                 self._release()
@@ -178,6 +249,71 @@ class StreamChannel(InUse, Channel):
         check_seconds(idle, "idle")
         received: Received | None = self._alone(self._receive, idle, land)
         return received
+
+    def receive_whole(self, land: Land | None = None) -> Received | None:
+        received: Received | None = self._alone(self._receive_whole, land)
+        return received
+
+    def _receive_whole(self, land: Land | None) -> Received | None:
+        try:
+            if not (self._unreadable or self._has_whole()):
+                return None
+        except BaseException as error:
+            self._stop_reading(error)
+            raise
+        return self._receive(0.0, land)
+
+    def _has_whole(self) -> bool:
+        """Read ahead what is there; say whether that is all of a message, or begins one that is refused anyhow."""
+        came = False
+        if self._start == self._end:
+            self._start = self._end = 0
+        while True:
+            missing = self._missing()
+            if missing <= 0:
+                self._begun = 0.0
+                return True
+            if self._end == len(self._ahead):
+                # Memory is taken for as much as has come already.
+                begun = bytes(self._ahead_view[self._start : self._end])
+                self._ahead = bytearray(max(2 * len(begun), _READ_AHEAD))
+                self._ahead_view = memoryview(self._ahead)
+                self._start, self._end = 0, len(begun)
+                self._ahead_view[: self._end] = begun
+            got = self._look()
+            if got > 0:
+                came = True
+                continue
+            begun_bytes = self._end - self._start
+            lacking = missing if begun_bytes else 0
+            if got == 0:
+                raise self._cut_off("the peer closed the connection", lacking)
+            if not came and self._wait(0) and self._look() == _SILENT:
+                raise self._cut_off("the peer's process is gone", lacking)
+            if begun_bytes:
+                self._check_restriction()
+                now = time.monotonic()
+                if came or not self._begun:
+                    self._begun = now
+                elif now - self._begun >= self.limits.stall_timeout:
+                    raise self._stalled(missing)
+            return False
+
+    def _missing(self) -> int:
+        """Return how many bytes more a message needs to be received without waiting, as far as that is known."""
+        have = self._end - self._start
+        if have < HEADER_BYTES:
+            if have:
+                check_beginning(bytes(self._ahead_view[self._start : self._end]))
+            return HEADER_BYTES - have
+        header = self._header()
+        if header.tag is not None and header.tag >> 56 in (0, 1):
+            return 0  # a body, for which `land` is asked
+        if header.length > self.limits.control_bytes:
+            raise ProtocolError(
+                "an untagged message where there are short ones only", found=f"{header.length} bytes"
+            )
+        return HEADER_BYTES + header.length - have
 
     def peek(self, idle: float, room: int) -> bytes:
         """Return what has come, after at most `idle` seconds, and `room` bytes at most; it stays, to be received.
@@ -269,6 +405,10 @@ class StreamChannel(InUse, Channel):
             if not self._read_ahead(self._patience()):
                 self._check_restriction()
                 raise self._stalled(HEADER_BYTES - have)
+        return self._header()
+
+    def _header(self) -> Header:
+        """Return the header that begins the read-ahead, once it was held against all bounds."""
         header = decode_header(self._ahead, self._start, self.limits, self.most_attachments)
         if self.restriction is not None:
             self.restriction.check(self._position + HEADER_BYTES + header.length)

@@ -36,6 +36,7 @@ from bowstring.transport.channel import Listener
 from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
 from bowstring.transport.peer import Peer
+from bowstring.transport.sockets import SEND, SEND_NOW
 
 # What the registry of transports asks a module: then `listen` and `dial` take certificates.
 encrypts: Final = True
@@ -183,13 +184,19 @@ class TlsChannel(tcp.TcpChannel):
 
     # -- sending -------------------------------------------------------------------------------------------
 
-    def _push(self, views: Views, attachments: tuple[object, ...]) -> int:  # noqa: ARG002 - there are none
+    def _push(
+        self,
+        views: Views,
+        attachments: tuple[object, ...],  # noqa: ARG002 - there are none
+        *,
+        wait: bool = True,
+    ) -> int:
         try:
-            if not (self._shaken or self._shake(wait=True)):
+            if not (self._shaken or self._shake(wait=wait)):
                 return _SILENT
             if not self._sealed:
                 self._seal(views)
-            sent = self._sock.send(self._sealed, socket.MSG_NOSIGNAL)
+            sent = self._sock.send(self._sealed, SEND if wait else SEND_NOW)
         except BlockingIOError:
             return _SILENT
         except OSError as error:

@@ -27,13 +27,13 @@ from bowstring.errors import (
 )
 from bowstring.limits import Limits
 from bowstring.memory.slab import Descriptor
-from bowstring.transport.channel import Channel, Listener
+from bowstring.transport.channel import Listener
 from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, Arrivals, close_all, descriptors_in
 from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
-from bowstring.transport.peer import Peer, milliseconds, timeval
+from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.socket_file import SocketFile, address_of, connectable, path_of
-from bowstring.transport.sockets import StreamChannel
+from bowstring.transport.sockets import SEND, SEND_NOW, StreamChannel
 
 if TYPE_CHECKING:
     from bowstring.memory import Region
@@ -88,12 +88,12 @@ class UnixChannel(StreamChannel):
     def drop(self, attachments: tuple[object, ...]) -> None:
         close_all(attachments)
 
-    def _push(self, views: Views, attachments: tuple[object, ...]) -> int:
+    def _push(self, views: Views, attachments: tuple[object, ...], *, wait: bool = True) -> int:
         ancillary = _NO_ANCILLARY
         if attachments:
             ancillary = ((socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", attachments)),)  # type: ignore[arg-type]
         try:
-            return self._sock.sendmsg(views, ancillary, socket.MSG_NOSIGNAL)
+            return self._sock.sendmsg(views, ancillary, SEND if wait else SEND_NOW)
         except BlockingIOError:
             return -1
 
@@ -155,11 +155,9 @@ class UnixListener(SocketListener):
         self._reported = False
         super().__init__(sock, address_of(file.path), limits)
 
-    def accept(self, timeout: float) -> Channel | None:
-        channel = super().accept(timeout)
-        if channel is None and not self._file.is_there:
+    def _seen_to(self) -> None:
+        if not self._file.is_there:
             self._renew()
-        return channel
 
     def _renew(self) -> None:
         """Listen on a new file, since somebody has removed the one that readers dial."""
@@ -169,8 +167,7 @@ class UnixListener(SocketListener):
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
                     file = self._file.made_anew(sock)
-                    if self._wait:
-                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(self._wait / 1000))
+                    sock.setblocking(False)
                     # Threads that wait at the former socket come back when their time is over.
                     os.dup2(sock.fileno(), self._sock.fileno(), inheritable=False)
                 self._file = file
