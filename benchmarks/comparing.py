@@ -1,4 +1,4 @@
-"""Two results side by side: what became faster or slower, where that can be said."""
+"""Two results side by side: what became faster or slower, where the samples show it."""
 
 from __future__ import annotations
 

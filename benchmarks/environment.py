@@ -107,7 +107,7 @@ def _java() -> str | None:
 def _commit() -> str | None:
     """Return the commit of the source tree, with ``+`` where files differ from it.
 
-    A copy of the tree that lacks its history is told by ``BOWSTRING_COMMIT`` what it is a copy of.
+    ``BOWSTRING_COMMIT`` names the commit of a copy of the tree that lacks its history.
     """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():

@@ -34,7 +34,7 @@ class MeasuredWay:
 
     @property
     def summary(self) -> Summary:
-        """What is said about the samples."""
+        """Statistics of the samples."""
         return summarize(self.samples, self.way.nbytes)
 
 

@@ -1,4 +1,4 @@
-"""What is said about a list of samples, and about two of them side by side."""
+"""Statistics of a list of samples, and of two of them side by side."""
 
 from __future__ import annotations
 

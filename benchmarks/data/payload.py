@@ -1,4 +1,4 @@
-"""The payload of Arrow tables: exactly the bytes that their slots need, the same whoever brought the table."""
+"""The payload of Arrow tables: exactly the bytes that their slots need, whichever way brought the table."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class RayStore:
     """A role for a started process: a driver of Ray's on this machine alone, with one actor that reads."""
 
     def __init__(self, kind: str, size: int) -> None:
-        # What Ray sends home, and what it prints, is no part of a measurement.
+        # What Ray sends home, and what it prints, does not belong to a measurement.
         os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"})
         self._ray: Any = import_module("ray")
         self._folder = tempfile.TemporaryDirectory(prefix="ray-")

@@ -52,7 +52,7 @@ class LinePlot(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """How many times as fast as its baseline a way is, and what may be said about that."""
+    """How many times as fast as its baseline a way is, and what that shows."""
 
     line_up: str
     way: str

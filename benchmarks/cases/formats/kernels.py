@@ -29,7 +29,7 @@ _SUBJECT: Final = "bowstring"
 
 
 class Family(NamedTuple):
-    """One kernel: what it does, what else would do it, and how both are told to be right."""
+    """One kernel: what it does, what else would do it, and how both are checked."""
 
     # name, nbytes: what it is, and the bytes that it reads
     name: str
