@@ -7,8 +7,6 @@ from typing import Any, Final, NamedTuple
 
 from bowstring.benchmarks.table import duration, ratio
 
-__all__ = ["Change", "changes", "comparison_lines", "differences"]
-
 _MACHINE: Final = ("cpu", "cores_allowed", "memory_bytes", "hypervisor")
 _SOFTWARE: Final = ("kernel", "python", "java")
 _NOTEWORTHY: Final = 1.05

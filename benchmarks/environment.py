@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import bowstring
+from bowstring.benchmarks.case import Skipped
 from bowstring.benchmarks.gpu.facts import device_facts
 from bowstring.benchmarks.peers.engines import missing
 from bowstring.errors import BowstringError
 from bowstring.spark.java import find_java
-
-__all__ = ["available_bytes", "environment", "load_average"]
 
 _PACKAGES = (
     *("pyarrow", "numpy", "numba", "numba-cuda", "cuda-bindings", "cupy-cuda12x", "cupy-cuda13x"),
@@ -65,6 +64,14 @@ def available_bytes() -> int:
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         bounds.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
     return min(bounds)
+
+
+def lacks_memory(name: str, needed: int) -> Skipped | None:
+    """Return why a line-up cannot run that needs so many bytes; ``None`` where it can."""
+    available = available_bytes()
+    if available >= needed:
+        return None
+    return Skipped(name, f"needs {needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} are available")
 
 
 def _kibibytes(name: str) -> int | None:

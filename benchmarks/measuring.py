@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from bowstring.benchmarks.case import Case, LineUp, Measured, Scale, Skipped, Way
 from bowstring.benchmarks.summary import Summary, summarize
 
-__all__ = ["Failed", "MeasuredLineUp", "MeasuredWay", "WrongBytes", "measure", "measure_case"]
-
 
 class WrongBytes(Exception):
     """What arrived is not what was sent."""

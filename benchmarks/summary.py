@@ -7,8 +7,6 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["Summary", "Verdict", "compared", "summarize"]
-
 Verdict = Literal["faster", "slower", "inconclusive", "too small to judge"]
 
 _MANY: Final = 8

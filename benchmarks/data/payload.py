@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Bytes", "fingerprint", "nbytes", "payload", "read_every_byte", "valid_values"]
-
 Bytes = npt.NDArray[np.uint8]
 
 

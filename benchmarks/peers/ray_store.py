@@ -15,8 +15,6 @@ from bowstring.benchmarks.data.payload import fingerprint, payload, read_every_b
 from bowstring.benchmarks.data.tables import table
 from bowstring.benchmarks.processes.child import Child
 
-__all__ = ["RayStore", "missing", "started"]
-
 _SEEDS: Final = (11, 12)
 _LEAST: Final = 1 << 28
 

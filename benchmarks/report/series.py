@@ -5,19 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-__all__ = [
-    "Bar",
-    "LinePlot",
-    "Point",
-    "Quantiles",
-    "Series",
-    "Trace",
-    "line_plots",
-    "memory_traces",
-    "percentiles",
-    "ratio_bars",
-]
-
 _AXES: Final = ("bytes", "columns", "rows", "batches", "cores", "readers")
 _ENOUGH: Final = 10
 """Samples below which percentiles say nothing."""

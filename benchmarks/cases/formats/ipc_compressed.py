@@ -15,8 +15,6 @@ from bowstring.benchmarks.data.payload import fingerprint, payload
 from bowstring.benchmarks.data.payload import nbytes as payload_bytes
 from bowstring.benchmarks.data.tables import size_name, table
 
-__all__ = ["CASE"]
-
 _CODECS: Final = ("lz4", "zstd")
 # Bytes of the table, and batches.
 _SHAPES: Final = ((64 << 20, 1), (64 << 20, 64))

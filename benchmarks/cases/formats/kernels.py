@@ -20,8 +20,6 @@ from bowstring.benchmarks.data.variant_rows import documents, objects
 from bowstring.benchmarks.processes.cores import threads
 from bowstring.kernels import bitmap
 
-__all__ = ["CASE"]
-
 _SEED: Final = 19
 _FULL: Final = 64 << 20
 _QUICK: Final = 4 << 20

