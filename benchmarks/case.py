@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-__all__ = ["Axis", "Case", "Explanation", "LineUp", "Measured", "Role", "Scale", "Skipped", "Target", "Way"]
-
 Role = Literal["subject", "baseline", "floor", "beside"]
 
 Axis = Literal["bytes", "columns", "rows", "batches", "cores", "readers"]

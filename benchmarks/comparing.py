@@ -1,4 +1,4 @@
-"""Two results side by side: what became faster or slower, where that can be said."""
+"""Two results side by side: what became faster or slower, where the samples show it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from bowstring.benchmarks.table import duration, ratio
-
-__all__ = ["Change", "changes", "comparison_lines", "differences"]
 
 _MACHINE: Final = ("cpu", "cores_allowed", "memory_bytes", "hypervisor")
 _SOFTWARE: Final = ("kernel", "python", "java")

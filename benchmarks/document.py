@@ -14,17 +14,6 @@ from bowstring.benchmarks.case import Case, Scale, Skipped, Target
 from bowstring.benchmarks.measuring import Failed, MeasuredLineUp, MeasuredWay
 from bowstring.benchmarks.summary import Summary, compared, summarize
 
-__all__ = [
-    "SCHEMA",
-    "SCHEMA_VERSION",
-    "NotAResult",
-    "case_document",
-    "document",
-    "file_name",
-    "read",
-    "write",
-]
-
 SCHEMA: Final = "bowstring-benchmarks"
 SCHEMA_VERSION: Final = 2
 """Goes up when a reader of older documents would misunderstand a newer one."""

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import bowstring
+from bowstring.benchmarks.case import Skipped
 from bowstring.benchmarks.gpu.facts import device_facts
 from bowstring.benchmarks.peers.engines import missing
 from bowstring.errors import BowstringError
 from bowstring.spark.java import find_java
-
-__all__ = ["available_bytes", "environment", "load_average"]
 
 _PACKAGES = (
     *("pyarrow", "numpy", "numba", "numba-cuda", "cuda-bindings", "cupy-cuda12x", "cupy-cuda13x"),
@@ -67,6 +66,14 @@ def available_bytes() -> int:
     return min(bounds)
 
 
+def lacks_memory(name: str, needed: int) -> Skipped | None:
+    """Return why a line-up cannot run that needs so many bytes; ``None`` where it can."""
+    available = available_bytes()
+    if available >= needed:
+        return None
+    return Skipped(name, f"needs {needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} are available")
+
+
 def _kibibytes(name: str) -> int | None:
     found = _field("/proc/meminfo", name)
     return None if found is None else int(found.split()[0]) * 1024
@@ -107,7 +114,7 @@ def _java() -> str | None:
 def _commit() -> str | None:
     """Return the commit of the source tree, with ``+`` where files differ from it.
 
-    A copy of the tree that lacks its history is told by ``BOWSTRING_COMMIT`` what it is a copy of.
+    ``BOWSTRING_COMMIT`` names the commit of a copy of the tree that lacks its history.
     """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():

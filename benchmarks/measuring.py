@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from bowstring.benchmarks.case import Case, LineUp, Measured, Scale, Skipped, Way
 from bowstring.benchmarks.summary import Summary, summarize
 
-__all__ = ["Failed", "MeasuredLineUp", "MeasuredWay", "WrongBytes", "measure", "measure_case"]
-
 
 class WrongBytes(Exception):
     """What arrived is not what was sent."""
@@ -34,7 +32,7 @@ class MeasuredWay:
 
     @property
     def summary(self) -> Summary:
-        """What is said about the samples."""
+        """Statistics of the samples."""
         return summarize(self.samples, self.way.nbytes)
 
 

@@ -15,8 +15,6 @@ from typing import Final
 
 from bowstring.benchmarks.case import Case, LineUp, Scale
 
-__all__ = ["VARIABLE", "profile_case", "profiled"]
-
 VARIABLE: Final = "BOWSTRING_BENCHMARK_PROFILE"
 """The folder into which processes that a case starts write their profiles."""
 

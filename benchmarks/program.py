@@ -22,8 +22,6 @@ from bowstring.benchmarks.progress import Progress
 from bowstring.benchmarks.table import duration, environment_lines, failure_lines, line_up_lines, target_lines
 from bowstring.errors import MissingDependency
 
-__all__ = ["run", "run_cases"]
-
 _INTERRUPTED: Final = 130
 _UNITS: Final = {
     "": 1,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Final, TextIO
 
-__all__ = ["Progress"]
-
 _CLEAR: Final = "\r\x1b[K"
 _WIDTH: Final = 110
 

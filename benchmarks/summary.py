@@ -1,4 +1,4 @@
-"""What is said about a list of samples, and about two of them side by side."""
+"""Statistics of a list of samples, and of two of them side by side."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
-
-__all__ = ["Summary", "Verdict", "compared", "summarize"]
 
 Verdict = Literal["faster", "slower", "inconclusive", "too small to judge"]
 

@@ -5,16 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = [
-    "comparison",
-    "duration",
-    "environment_lines",
-    "failure_lines",
-    "line_up_lines",
-    "ratio",
-    "target_lines",
-]
-
 _TITLES = ("", "n", "median", "spread", "first", "GB/s (1e9 B, once)", "h. mean", "× baseline", "of floor")
 _TO_THE_RIGHT = range(1, 9)
 

@@ -90,7 +90,7 @@ def parse(kernel: Kernel, spelling: str) -> Signature:
     Raises
     ------
     UsageError
-        A type is none, or there are not as many as the kernel has parameters after the work item.
+        A type is unknown, or there are not as many as the kernel has parameters after the work item.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def parse(kernel: Kernel, spelling: str) -> Signature:
 def _parameter(name: str, word: str) -> Parameter:
     found = _SPELLING.fullmatch(word)
     if found is None or found["scalar"] not in SCALARS or (found["written"] and not found["array"]):
-        raise UsageError("a type in a signature is none", expected=f"one of {sorted(SCALARS)}", found=word)
+        raise UsageError("unknown type in a signature", expected=f"one of {sorted(SCALARS)}", found=word)
     return Parameter(name, found["scalar"], found["array"] is not None, found["written"] is not None)
 
 

@@ -46,7 +46,7 @@ class Use(NamedTuple):
 
 
 def use_of(code: bytes) -> Use:
-    """Return what is said in a file of machine code (ELF) of one kernel."""
+    """Return what a file of machine code (ELF) states about one kernel."""
     [start] = np.frombuffer(code, "<u8", 1, 0x28).tolist()
     count, names = np.frombuffer(code, "<u2", 2, 0x3C).tolist()
     sections = np.frombuffer(code, _SECTION, count, start)

@@ -109,10 +109,7 @@ def quick_collections() -> None:
 def no_own_server() -> Iterator[None]:
     """End the server of `put`, which else lives as long as the process: its threads are no leak of later tests."""
     yield
-    of_put = vars(sys.modules["bowstring.local_server"]) if "bowstring.local_server" in sys.modules else {}
-    if server := of_put.get("_server"):
-        server.close()
-        of_put["_server"] = None
+    local_server.close_own_server()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -246,12 +243,11 @@ def unmap_idle() -> Callable[[], None]:
 
 
 @pytest.fixture
-def own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_server() -> Iterator[None]:
     """Give the test a server of this process for ``put``, and close it: else it stays until the process ends."""
-    monkeypatch.setattr(local_server, "_server", None)
+    local_server.close_own_server()
     yield
-    if local_server._server is not None:
-        local_server._server.close()
+    local_server.close_own_server()
 
 
 @pytest.fixture

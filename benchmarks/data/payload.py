@@ -1,4 +1,4 @@
-"""The payload of Arrow tables: exactly the bytes that their slots need, the same whoever brought the table."""
+"""The payload of Arrow tables: exactly the bytes that their slots need, whichever way brought the table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-
-__all__ = ["Bytes", "fingerprint", "nbytes", "payload", "read_every_byte", "valid_values"]
 
 Bytes = npt.NDArray[np.uint8]
 

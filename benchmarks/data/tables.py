@@ -8,8 +8,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["KINDS", "floats", "mixed", "size_name", "table"]
-
 _COLUMNS: Final = 8
 _CARRIERS: Final = 1000
 _NAME_BYTES: Final = 16

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from typing import Final
 
-__all__ = ["missing", "written"]
-
 _GENERATOR: Final = "tpchgen-cli"
 
 

@@ -19,8 +19,6 @@ from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 
-__all__ = ["Documents", "Objects", "documents", "json_lines", "keyed", "objects", "places"]
-
 _DISTINCT: Final = 4096
 _SEED: Final = 17
 _ENTRIES: Final = 60

@@ -19,20 +19,6 @@ from bowstring.errors import BowstringError
 from bowstring.kernels.launch import can_launch
 from bowstring.memory import Device, device_by_name
 
-__all__ = [
-    "COPY",
-    "Clock",
-    "columns",
-    "copied",
-    "free_bytes",
-    "line_up",
-    "made_ready",
-    "sizes",
-    "sums",
-    "too_large",
-    "why_not",
-]
-
 COPY: Final = "device copy"
 """The floor of all: a plain copy on the device, of as many bytes."""
 

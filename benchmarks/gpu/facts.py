@@ -10,8 +10,6 @@ from bowstring.errors import BowstringError
 from bowstring.memory import device_by_name
 from bowstring.memory.cuda.driver import uuid_text
 
-__all__ = ["device_facts"]
-
 _ASKED: Final = {
     "name": "name",
     "driver": "driver_version",

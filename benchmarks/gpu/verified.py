@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from bowstring.benchmarks.cases import GPU_CASES
 
-__all__ = ["BEGIN", "END", "NONE", "table", "verified"]
-
 BEGIN: Final = "<!-- verified hardware: begin -->"
 END: Final = "<!-- verified hardware: end -->"
 NONE: Final = "No GPU has run this code yet."

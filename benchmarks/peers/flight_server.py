@@ -6,8 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["fetch", "serve"]
-
 
 def serve(data: pa.Table) -> Any:
     """Serve one table to everybody; return the server, whose ``port`` was picked."""

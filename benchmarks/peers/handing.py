@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 
 from bowstring.benchmarks.peers.flight_server import fetch, serve
 
-__all__ = ["WAYS", "Givers", "taken"]
-
 _TMPFS: Final = "/dev/shm"
 
 WAYS: Final = {

@@ -15,8 +15,6 @@ from bowstring.benchmarks.data.payload import fingerprint, payload, read_every_b
 from bowstring.benchmarks.data.tables import table
 from bowstring.benchmarks.processes.child import Child
 
-__all__ = ["RayStore", "missing", "started"]
-
 _SEEDS: Final = (11, 12)
 _LEAST: Final = 1 << 28
 
@@ -40,7 +38,7 @@ class RayStore:
     """A role for a started process: a driver of Ray's on this machine alone, with one actor that reads."""
 
     def __init__(self, kind: str, size: int) -> None:
-        # What Ray sends home, and what it prints, is no part of a measurement.
+        # What Ray sends home, and what it prints, does not belong to a measurement.
         os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"})
         self._ray: Any = import_module("ray")
         self._folder = tempfile.TemporaryDirectory(prefix="ray-")

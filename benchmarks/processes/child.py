@@ -13,8 +13,6 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["Child", "ChildFailed"]
-
 _START_SECONDS = 60.0
 _CALL_SECONDS = 120.0
 _END_SECONDS = 10.0

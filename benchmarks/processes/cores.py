@@ -6,8 +6,6 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-__all__ = ["threads"]
-
 _VARIABLE = "BOWSTRING_THREADS"
 
 

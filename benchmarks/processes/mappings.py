@@ -8,8 +8,6 @@ from typing import Final
 
 from bowstring.memory import mappings
 
-__all__ = ["forget_mappings"]
-
 _SECONDS: Final = 10.0
 
 

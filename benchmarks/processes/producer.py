@@ -17,8 +17,6 @@ from bowstring.benchmarks.data.tables import table
 from bowstring.benchmarks.environment import available_bytes
 from bowstring.benchmarks.peers.descriptor_server import DescriptorServer
 
-__all__ = ["Producer"]
-
 
 class Producer:
     """A role for a started process."""

@@ -17,8 +17,6 @@ from typing import Any, TextIO
 
 from bowstring.benchmarks.profiling import profiled
 
-__all__ = ["main"]
-
 
 def main(argv: list[str]) -> None:
     """Answer calls until standard input ends."""

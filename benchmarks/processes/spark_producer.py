@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 
 from bowstring.transport.socket_file import runtime_folder
 
-__all__ = ["COLUMNS", "SparkProducer", "expected", "sums"]
-
 COLUMNS: Final = (
     "id AS a",
     "id * 3 AS b",

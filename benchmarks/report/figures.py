@@ -18,8 +18,6 @@ from bowstring.benchmarks import document
 from bowstring.benchmarks.report import plots, series
 from bowstring.benchmarks.table import duration, ratio
 
-__all__ = ["IMAGE", "PAGE", "block", "draw", "fingerprint", "main", "marked", "rewritten"]
-
 PAGE: Final = "docs/benchmarks.md"
 IMAGE: Final = "docs/images/benchmarks.png"
 RESULTS: Final = "benchmarks/results"

@@ -11,8 +11,6 @@ from typing import Any, Final
 from bowstring.benchmarks.report import plots, series
 from bowstring.benchmarks.table import comparison, duration, environment_lines
 
-__all__ = ["write_report"]
-
 _STYLE: Final = """\
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem }
 h2 { margin-top: 3rem; border-top: 1px solid #ddd; padding-top: 1rem }

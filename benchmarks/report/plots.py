@@ -11,8 +11,6 @@ from bowstring.benchmarks.report.series import Bar, LinePlot, Quantiles, Series,
 from bowstring.benchmarks.table import duration, ratio
 from bowstring.errors import MissingDependency
 
-__all__ = ["draw_lines", "draw_memory", "draw_percentiles", "draw_ratios", "save"]
-
 _SUBJECT: Final = "#0072b2"
 _BASELINE: Final = "#d55e00"
 _FLOOR: Final = "#777777"

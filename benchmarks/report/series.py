@@ -5,19 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-__all__ = [
-    "Bar",
-    "LinePlot",
-    "Point",
-    "Quantiles",
-    "Series",
-    "Trace",
-    "line_plots",
-    "memory_traces",
-    "percentiles",
-    "ratio_bars",
-]
-
 _AXES: Final = ("bytes", "columns", "rows", "batches", "cores", "readers")
 _ENOUGH: Final = 10
 """Samples below which percentiles say nothing."""
@@ -52,7 +39,7 @@ class LinePlot(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """How many times as fast as its baseline a way is, and what may be said about that."""
+    """How many times as fast as its baseline a way is, and what that shows."""
 
     line_up: str
     way: str

@@ -15,13 +15,13 @@
     │   └── NotOnDevice                       the memory is on another device than the call needs
     ├── Unsupported (NotImplementedError)     valid, but not done by Bowstring; named
     ├── ClosedError (ValueError)              you closed it
-    ├── BrokenError (ConnectionError)         the peer, or the road to it, is gone
-    │   ├── ProtocolError                     the peer said something the protocol forbids
+    ├── BrokenError (ConnectionError)         the peer, or the path to it, is gone
+    │   ├── ProtocolError                     the peer sent what the protocol forbids
     │   └── LeaseExpired                      the peer took its memory back: we did not answer in time
     ├── DeviceError (RuntimeError)            the driver of a device refuses, or the device is gone
     ├── EndOfStream (EOFError, StopIteration) there are no more batches
     ├── DeadlineExceeded (TimeoutError)       nothing happened in the time allowed
-    ├── RefusedError                          the peer said no
+    ├── RefusedError                          the peer refused
     │   ├── UnknownTicket (LookupError)       it has no such data set (any more)
     │   ├── AccessDenied (PermissionError)    wrong token, wrong user
     │   └── ProducerFailed                    the code that makes the batches raised
@@ -241,7 +241,7 @@ class BrokenError(BowstringError, ConnectionError):
 
 
 class ProtocolError(BrokenError):
-    """The peer said something that the protocol forbids."""
+    """The peer sent what the protocol forbids."""
 
 
 class LeaseExpired(BrokenError):
@@ -264,7 +264,7 @@ class DeadlineExceeded(BowstringError, TimeoutError):
 
 
 class RefusedError(BowstringError):
-    """The peer said no."""
+    """The peer refused."""
 
 
 class UnknownTicket(RefusedError, LookupError):

@@ -1,4 +1,4 @@
-"""Every bound and every deadline, in one frozen object that is passed down from the door."""
+"""Every bound and every deadline, in one frozen object that `connect` and `Server` take and pass down."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def limits_or_default(limits: Limits | None) -> Limits:
     Raises
     ------
     UsageError
-        They are none.
+        `limits` has another type.
 
     Examples
     --------

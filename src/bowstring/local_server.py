@@ -35,6 +35,15 @@ def _own_server() -> Server:
         return _server
 
 
+def close_own_server() -> None:
+    """Close the server of this process, if there is one; the next :func:`put` starts another."""
+    global _server
+    with _lock:
+        server, _server = _server, None
+    if server is not None:
+        server.close()
+
+
 def _forget_parent() -> None:
     global _lock, _server
     _lock, _server = threading.Lock(), None

@@ -76,14 +76,8 @@ def test_no_progress_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("rows", [None, 0, 10])
-@pytest.mark.parametrize("rich", [False, True])
-def test_progress_on_a_terminal(rows: int | None, rich: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal the last state stands there at the end, with rich and without."""
-    if rich:
-        pytest.importorskip("rich")
-    monkeypatch.setattr("bowstring.cli.terminal.wants_rich", lambda _stream: rich)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
+def test_progress_on_a_terminal(rows: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal the last state stands there at the end."""
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", terminal)

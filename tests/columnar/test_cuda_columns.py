@@ -211,9 +211,9 @@ def test_a_stream_lives_as_long_as_what_was_handed_out_on_it(device: CudaDevice)
     assert alive() is None
 
 
-def test_arrays_of_mapped_memory_warn_once(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_of_mapped_memory_warn_once(device: CudaDevice) -> None:
     """Whoever is handed GPU memory of another process as an array is told, once, that it must not be written."""
-    monkeypatch.setattr(dlpack, "_warned", False)
+    dlpack.warn_once.cache_clear()
     batch = batch_on(device)
     batch.to_cupy()  # memory of this process
     [region] = batch.spans.regions

@@ -17,8 +17,6 @@ from bowstring.benchmarks.processes import cores
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 
-__all__ = ["CASE"]
-
 _SEED: Final = 23
 _POINTS: Final = 1_000_000
 _POLYGONS: Final = 50_000

@@ -15,8 +15,6 @@ from bowstring.benchmarks.data.payload import fingerprint, payload
 from bowstring.benchmarks.data.payload import nbytes as payload_bytes
 from bowstring.benchmarks.data.tables import size_name, table
 
-__all__ = ["CASE"]
-
 _CODECS: Final = ("lz4", "zstd")
 # Bytes of the table, and batches.
 _SHAPES: Final = ((64 << 20, 1), (64 << 20, 64))
@@ -25,10 +23,10 @@ _SEED: Final = 5
 _ROW: Final = 4 * 8 + 4 + 10
 _WORDS: Final = 2000
 _BOUND: Final = 0.9
-# The median of few said 0.84 of pyarrow's speed in one run, 1.01 in another: LZ4 of floats, which do not shrink.
+# The median of few samples was 0.84 of pyarrow's speed in one run, 1.01 in another: LZ4 of random floats.
 _ROUNDS: Final = 25
 # What is looked at between two samples empties the caches of all code. To fetch it again takes a tenth of the time
-# of one batch of such floats, and is no matter of throughput: a stream is read several times, and once beside.
+# of one batch of such floats, and is not throughput: a stream is read several times, and once beside.
 _TIMES: Final = 4
 
 

@@ -15,8 +15,6 @@ import pyarrow as pa
 import bowstring as bow
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Role, Scale, Target, Way
 
-__all__ = ["CASE"]
-
 # Columns, and rows of each batch.
 _SHAPES: Final = ((8, 64), (1000, 8))
 _BATCHES: Final = 1000

@@ -16,8 +16,6 @@ from bowstring.benchmarks.data.payload import fingerprint, payload
 from bowstring.benchmarks.data.payload import nbytes as payload_bytes
 from bowstring.benchmarks.data.tables import KINDS, size_name, table
 
-__all__ = ["CASE"]
-
 _SIZES: Final = (64 << 20,)
 _QUICK: Final = (16 << 20,)
 _BATCHES: Final = (1, 64, 1024)

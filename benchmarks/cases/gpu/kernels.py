@@ -21,8 +21,6 @@ from bowstring.benchmarks.gpu.device import (
 from bowstring.kernels import bitmap
 from bowstring.memory import Device
 
-__all__ = ["CASE"]
-
 _FULL: Final = (1 << 30,)
 _QUICK: Final = (1 << 28,)
 _TRIED: Final = (1 << 14,)

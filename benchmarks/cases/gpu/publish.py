@@ -24,8 +24,6 @@ from bowstring.benchmarks.gpu.device import (
 )
 from bowstring.benchmarks.processes.child import Child
 
-__all__ = ["CASE", "Publisher"]
-
 _FULL: Final = (256 << 20, 1 << 30)
 _QUICK: Final = (256 << 20,)
 _TRIED: Final = (1 << 20,)

@@ -23,8 +23,6 @@ from bowstring.benchmarks.gpu.device import (
 )
 from bowstring.memory import Device
 
-__all__ = ["CASE"]
-
 _FULL: Final = (1 << 30,)
 _QUICK: Final = (64 << 20,)
 _TRIED: Final = (1 << 16,)

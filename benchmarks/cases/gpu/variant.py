@@ -25,8 +25,6 @@ from bowstring.benchmarks.gpu.device import (
 from bowstring.columnar.column import Column
 from bowstring.memory import Device
 
-__all__ = ["CASE"]
-
 _FIELDS: Final = {10: 1, 100: 8}
 _FULL: Final = (8_000_000,)
 _QUICK: Final = (400_000,)

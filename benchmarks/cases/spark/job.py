@@ -20,8 +20,6 @@ from bowstring.benchmarks.peers.engines import missing
 from bowstring.benchmarks.processes.child import Child
 from bowstring.benchmarks.processes.spark_producer import SparkProducer
 
-__all__ = ["CASE", "Job", "Model"]
-
 _FULL: Final = 1.0
 _QUICK: Final = 0.05
 _FEATURES: Final = (

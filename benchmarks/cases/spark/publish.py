@@ -14,8 +14,6 @@ from bowstring.benchmarks.processes.spark_producer import SparkProducer, expecte
 from bowstring.client import connect
 from bowstring.dissociated.endpoint import Dataset
 
-__all__ = ["CASE"]
-
 _ROWS: Final = 5_000_000
 _QUICK_ROWS: Final = 500_000
 _ROW_BYTES: Final = 76

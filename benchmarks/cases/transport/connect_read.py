@@ -10,13 +10,11 @@ import bowstring as bow
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Skipped, Target, Way
 from bowstring.benchmarks.data.payload import fingerprint, payload, read_every_byte
 from bowstring.benchmarks.data.tables import KINDS, size_name, table
-from bowstring.benchmarks.environment import available_bytes
+from bowstring.benchmarks.environment import lacks_memory
 from bowstring.benchmarks.peers.flight_server import fetch
 from bowstring.benchmarks.processes.child import Child
 from bowstring.benchmarks.processes.mappings import forget_mappings
 from bowstring.benchmarks.processes.producer import Producer
-
-__all__ = ["CASE", "Reader"]
 
 # Bytes, and batches: whole, as a table of arrays comes, and in the pieces that files and queries come in.
 _FULL: Final = ((64 << 20, 1), (1 << 30, 1), (1 << 30, 64))
@@ -98,12 +96,8 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
             pieces = f" in {batches} batches" if batches > 1 else ""
             name = f"{title}, {size_name(size)}{pieces}"
             # The table and the region there, the table and what Flight brings here; half as much to make them.
-            needed = 6 * size
-            if available_bytes() < needed:
-                yield Skipped(
-                    name,
-                    f"needs {needed / 1e9:.1f} GB of memory, {available_bytes() / 1e9:.1f} are available",
-                )
+            if skipped := lacks_memory(name, 6 * size):
+                yield skipped
                 continue
             with Child(Producer) as producer, Child(Reader, kind=kind, size=size, batches=batches) as reader:
                 offer = producer.call("offer", kind=kind, size=size, batches=batches, seed=_SEED, flight=True)

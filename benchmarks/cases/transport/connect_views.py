@@ -23,13 +23,11 @@ from bowstring.benchmarks.case import (
 )
 from bowstring.benchmarks.data.payload import fingerprint, payload
 from bowstring.benchmarks.data.tables import KINDS, size_name
-from bowstring.benchmarks.environment import available_bytes
+from bowstring.benchmarks.environment import lacks_memory
 from bowstring.benchmarks.peers.descriptor_server import ask
 from bowstring.benchmarks.processes.child import Child
 from bowstring.benchmarks.processes.mappings import forget_mappings
 from bowstring.benchmarks.processes.producer import Producer
-
-__all__ = ["CASE", "Viewer"]
 
 _FULL: Final = (10 << 20, 1 << 30, 4 << 30)
 _QUICK: Final = (1 << 20, 32 << 20)
@@ -125,13 +123,9 @@ def _targets(sizes: list[str]) -> Iterator[Target]:
 def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
     wanted = scale.sizes(_FULL, _QUICK)
     for kind, (title, _, _) in KINDS.items():
-        sizes = [size for size in wanted if _fits(size)]
-        for size in wanted:
-            if size not in sizes:
-                yield Skipped(
-                    f"{title}, {size_name(size)}",
-                    f"needs {_needed(size) / 1e9:.1f} GB of memory, {available_bytes() / 1e9:.1f} are available",
-                )
+        lacking = {size: lacks_memory(f"{title}, {size_name(size)}", _needed(size)) for size in wanted}
+        yield from filter(None, lacking.values())
+        sizes = [size for size, skipped in lacking.items() if skipped is None]
         with Child(Producer) as producer, Child(Viewer) as viewer:
             offers = {size: producer.call("offer", kind=kind, size=size, file=True) for size in sizes}
             ways = [way for size, offer in offers.items() for way in _ways(viewer, offer, size)]
@@ -155,10 +149,6 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
 def _needed(size: int) -> int:
     """Bytes that the largest size takes: the region, the file, the sizes below, and what is there anyway."""
     return 2 * size + size // 2 + (1 << 29)
-
-
-def _fits(size: int) -> bool:
-    return available_bytes() >= _needed(size)
 
 
 CASE: Final = Case(

@@ -16,8 +16,6 @@ from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale
 from bowstring.benchmarks.processes.child import Child
 from bowstring.benchmarks.processes.producer import Producer
 
-__all__ = ["CASE"]
-
 _SIZE: Final = 1 << 20
 _SECONDS: Final = 300.0
 _READ: Final = """

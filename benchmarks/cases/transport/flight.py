@@ -14,8 +14,6 @@ from bowstring.benchmarks.peers.flight_server import fetch
 from bowstring.benchmarks.processes.child import Child
 from bowstring.benchmarks.processes.producer import Producer
 
-__all__ = ["CASE", "Reader"]
-
 # Bytes and batches: gRPC is quickest with messages of about a megabyte, and slow with large ones.
 _FULL: Final = ((256 << 20, 256), (256 << 20, 16), (256 << 20, 1))
 _QUICK: Final = ((64 << 20, 16),)

@@ -13,13 +13,11 @@ import bowstring as bow
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Skipped, Target, Way
 from bowstring.benchmarks.data.payload import fingerprint, nbytes, payload, read_every_byte, valid_values
 from bowstring.benchmarks.data.tables import KINDS, size_name, table
-from bowstring.benchmarks.environment import available_bytes
+from bowstring.benchmarks.environment import lacks_memory
 from bowstring.benchmarks.peers import ray_store
 from bowstring.benchmarks.peers.handing import WAYS, Givers, taken
 from bowstring.benchmarks.processes.child import Child
 from bowstring.benchmarks.processes.mappings import forget_mappings
-
-__all__ = ["CASE", "Receiver", "Sender"]
 
 _FULL: Final = (1 << 20, 16 << 20, 64 << 20, 256 << 20)
 _QUICK: Final = (1 << 20, 16 << 20)
@@ -110,12 +108,8 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
         for size in scale.sizes(_FULL, _QUICK):
             name = f"{title}, {size_name(size)}"
             # Two tables, the region and the file there; what arrives here, and a pickle of it on both sides.
-            needed = 8 * size
-            if available_bytes() < needed:
-                yield Skipped(
-                    name,
-                    f"needs {needed / 1e9:.1f} GB of memory, {available_bytes() / 1e9:.1f} are available",
-                )
+            if skipped := lacks_memory(name, 8 * size):
+                yield skipped
                 continue
             yield from _of_size(scale, kind, size, name)
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Target, Way
 
-__all__ = ["CASE"]
-
 _PROGRAM: Final = """
 import sys, time, pyarrow
 begin = time.perf_counter()

@@ -14,12 +14,10 @@ import bowstring as bow
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Role, Scale, Skipped, Target, Way
 from bowstring.benchmarks.data.payload import payload, read_every_byte
 from bowstring.benchmarks.data.tables import size_name
-from bowstring.benchmarks.environment import available_bytes
+from bowstring.benchmarks.environment import lacks_memory
 from bowstring.benchmarks.peers.flight_server import fetch
 from bowstring.benchmarks.processes.child import Child
 from bowstring.benchmarks.processes.producer import Producer
-
-__all__ = ["CASE", "Readers"]
 
 _FULL: Final = (1, 4, 16, 64, 250, 500)
 _QUICK: Final = (1, 4, 16)
@@ -89,9 +87,9 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
     for size in scale.sizes(_SIZES, _SIZES):
         for count in _QUICK if scale.quick else _FULL:
             name = f"{count} readers of {size_name(size)}"
-            needed = size * (count + 8)  # what Flight brings to each
-            if available_bytes() < needed:
-                yield Skipped(name, f"needs {needed / 1e9:.1f} GB of memory")
+            # What Flight brings to each.
+            if skipped := lacks_memory(name, size * (count + 8)):
+                yield skipped
                 continue
             yield from _of(scale, size, count, name)
 

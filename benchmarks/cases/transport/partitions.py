@@ -18,8 +18,6 @@ import bowstring as bow
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Role, Scale, Target, Way
 from bowstring.benchmarks.processes.child import Child
 
-__all__ = ["CASE", "DepotWriter", "FileWriter"]
-
 _FULL: Final = (100, 1000, 3000)
 _QUICK: Final = (100, 300)
 _ROWS: Final = 1000

@@ -16,12 +16,10 @@ from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Role,
 from bowstring.benchmarks.data.payload import fingerprint, payload
 from bowstring.benchmarks.data.payload import nbytes as payload_bytes
 from bowstring.benchmarks.data.tables import KINDS, size_name, table
-from bowstring.benchmarks.environment import available_bytes
+from bowstring.benchmarks.environment import lacks_memory
 from bowstring.benchmarks.processes.child import Child
 from bowstring.benchmarks.processes.mappings import forget_mappings
 from bowstring.columnar.materialize import placed
-
-__all__ = ["CASE", "Publisher"]
 
 _FULL: Final = (64 << 20, 1 << 30)
 _QUICK: Final = (64 << 20,)
@@ -148,12 +146,8 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
     for kind, (title, _, _) in KINDS.items():
         for size in scale.sizes(_FULL, _QUICK):
             name = f"{title}, {size_name(size)}"
-            needed = 6 * size
-            if available_bytes() < needed:
-                yield Skipped(
-                    name,
-                    f"needs {needed / 1e9:.1f} GB of memory, {available_bytes() / 1e9:.1f} are available",
-                )
+            if skipped := lacks_memory(name, 6 * size):
+                yield skipped
                 continue
             with Child(Publisher, kind=kind, size=size) as publisher:
                 yield LineUp(

@@ -22,8 +22,6 @@ from bowstring.benchmarks.data.payload import fingerprint, payload
 from bowstring.benchmarks.data.tables import size_name, table
 from bowstring.benchmarks.processes.child import Child
 
-__all__ = ["CASE", "Consumer", "Producer"]
-
 _FULL: Final = (4 << 20, 256)
 _QUICK: Final = (1 << 20, 128)
 _REST: Final = 0.005

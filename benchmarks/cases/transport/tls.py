@@ -19,8 +19,6 @@ from bowstring.benchmarks.data.payload import fingerprint, payload
 from bowstring.benchmarks.data.tables import size_name, table
 from bowstring.benchmarks.processes.child import Child
 
-__all__ = ["CASE", "Receiver", "Sender"]
-
 _SIZES: Final = (64 << 10, 1 << 20, 64 << 20)
 _FULL: Final = 256 << 20
 _QUICK: Final = 64 << 20

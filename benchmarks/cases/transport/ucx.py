@@ -19,8 +19,6 @@ from bowstring.benchmarks.processes.child import Child
 from bowstring.transport import Channel, Message, dial, listen
 from bowstring.transport.ucx.library import wheel_folder
 
-__all__ = ["CASE", "Receiver", "Sender"]
-
 _TRANSPORTS: Final = ("tcp", "tcp,posix,cma")
 _SIZES: Final = (64 << 10, 1 << 20, 16 << 20)
 _FULL: Final = 256 << 20

@@ -17,8 +17,6 @@ from bowstring import variant
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Skipped, Target, Way
 from bowstring.benchmarks.peers.engines import missing
 
-__all__ = ["CASE"]
-
 _GET: Final = """
 import sys, time
 import pyarrow as pa

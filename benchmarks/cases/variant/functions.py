@@ -23,8 +23,6 @@ from bowstring.benchmarks.data.variant_rows import Documents, documents, json_li
 from bowstring.benchmarks.processes import cores
 from bowstring.columnar.column import Column
 
-__all__ = ["CASE"]
-
 _FULL: Final = 8 << 20
 _QUICK: Final = 1 << 20
 _SEED: Final = 31

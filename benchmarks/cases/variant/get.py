@@ -21,8 +21,6 @@ from bowstring.benchmarks.processes import cores
 from bowstring.benchmarks.processes.child import Child
 from bowstring.columnar.column import Column
 
-__all__ = ["CASE"]
-
 _ROWS: Final = {10: 2_000_000, 100: 400_000}
 _QUICK_ROWS: Final = {10: 200_000, 100: 40_000}
 # Times of reading every byte, at most: with one metadata for all rows, and with one in each row.

@@ -24,8 +24,6 @@ from bowstring.benchmarks.peers.engines import DuckDB, Spark, missing
 from bowstring.benchmarks.processes.child import Child
 from bowstring.benchmarks.processes.cores import threads
 
-__all__ = ["CASE"]
-
 _FULL: Final = 64 << 20
 _QUICK: Final = 1 << 20
 # Times as fast as json.loads and json.dumps, at least.

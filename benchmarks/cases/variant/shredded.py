@@ -22,8 +22,6 @@ from bowstring.benchmarks.data.payload import read_every_byte
 from bowstring.benchmarks.processes import cores
 from bowstring.columnar.column import Column
 
-__all__ = ["CASE"]
-
 _ROWS: Final = 1_000_000
 _QUICK_ROWS: Final = 50_000
 _COLUMN_ROWS: Final = 200_000

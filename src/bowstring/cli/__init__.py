@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 where all went well, 1 where it did not, 2 where the call means nothing, 130 after Ctrl-C.
+        0 where all went well, 1 where it did not, 2 where arguments are wrong, 130 after Ctrl-C.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def _run(parsed: argparse.Namespace) -> int:
     except BrokenPipeError as error:
         if isinstance(error, BowstringError):
             return report(error, parsed)
-        # Whoever read our output has seen enough (`bowstring fetch … | head`); the interpreter must not try again.
+        # The reader of our output has seen enough (`bowstring fetch … | head`); the interpreter must not try again.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

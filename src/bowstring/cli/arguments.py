@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     root: argparse.ArgumentParser = _Parser(
         prog="bowstring",
         description="Hand Arrow tables from one process to another, and leave the bytes where they are.",
-        epilog="Exit codes: 0 all went well, 1 it did not, 2 the call means nothing, 130 interrupted.",
+        epilog="Exit codes: 0 all went well, 1 it did not, 2 wrong arguments, 130 interrupted.",
     )
     root.add_argument("--version", action="version", version=f"bowstring {__version__}")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")

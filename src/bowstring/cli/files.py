@@ -152,7 +152,7 @@ def recognise(path: str) -> DataFile:
         found = _vortex_stream(path, nbytes)
         if found is None:
             raise UsageError(
-                "this file is none of the formats", expected=_EXPECTED, found=repr(magic), where=path
+                "this file has none of the formats", expected=_EXPECTED, found=repr(magic), where=path
             ) from error
         return found
 
@@ -189,7 +189,7 @@ def _opened(path: str, format_: Format, open_: Callable[[str], DataFile]) -> Dat
         return open_(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UsageError(
-            f"this file begins like {format_.value}, and is none", found=first_line(error), where=path
+            f"this file begins like {format_.value}, and is not one", found=first_line(error), where=path
         ) from error
 
 

@@ -62,7 +62,7 @@ def _started(
         return servers.enter_context(Server(address, tls=tls, advertise=host, **words)), None
     from bowstring.flight import serve
 
-    # What is said of certificates and hosts is for the address that has any.
+    # Options of certificates and hosts are for the address that has any.
     words |= {"tls": tls if encrypts(address) else None, "advertise": host if "://" in address else None}
     server = servers.enter_context(Server(address, **words))
     flight_tls = tls if arguments.flight.startswith("grpc+tls:") else None
@@ -147,7 +147,7 @@ def _wait(server: Server, names: Sequence[str], readers: int | None) -> None:
 
 
 def _names(paths: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Name each data set: as told, else by its file, as short as is unique."""
+    """Name each data set: as the option says, else by its file, as short as is unique."""
     if given:
         if len(given) != len(paths):
             raise UsageError("--name is given once for each file", expected=len(paths), found=len(given))

@@ -158,29 +158,24 @@ _BAR_WIDTH = 30
 
 @contextlib.contextmanager
 def progress(what: str, rows: int | None) -> Iterator[Advance]:
-    """Show how far the reading is, for the time of a ``with`` block."""
-    stream = sys.stderr
-    if not stream.isatty():
+    """Show on stderr how far the reading is, in one line that is written over, for the time of a ``with`` block."""
+    if not sys.stderr.isatty():
         yield lambda _rows, _nbytes: None
-    elif wants_rich(stream):
-        with _rich_bar(what, rows, stream) as advance:
-            yield advance
-    else:
-        bar = PlainBar(what, rows, stream)
-        try:
-            yield bar.advance
-        finally:
-            bar.close()
+        return
+    line = _ProgressLine(what, rows, sys.stderr)
+    try:
+        yield line.advance
+    finally:
+        line.close()
 
 
-class PlainBar:
-    """One line that is written over and over."""
-
+class _ProgressLine:
     def __init__(self, what: str, rows: int | None, stream: TextIO) -> None:
         self._what = what
         self._total = rows
         self._stream = stream
         self._rows = self._bytes = 0
+        self._began = time.monotonic()
         self._drawn = 0.0
 
     def advance(self, rows: int, nbytes: int) -> None:
@@ -192,7 +187,7 @@ class PlainBar:
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
-        done = f"{number(self._rows)} rows, {size(self._bytes)}"
+        done = f"{number(self._rows)} rows, {size(self._bytes)}, {duration(self._drawn - self._began)}"
         if self._total:
             filled = min(self._rows * _BAR_WIDTH // self._total, _BAR_WIDTH)
             done = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done}"
@@ -203,30 +198,6 @@ class PlainBar:
         """Leave the last state on the terminal."""
         self._draw()
         self._stream.write("\n")
-
-
-@contextlib.contextmanager
-def _rich_bar(what: str, rows: int | None, stream: TextIO) -> Iterator[Advance]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[done]}", markup=False),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(file=stream), transient=False) as bar:
-        task = bar.add_task(what, total=rows, done="")
-        came = [0, 0]
-
-        def advance(rows: int, nbytes: int) -> None:
-            came[0] += rows
-            came[1] += nbytes
-            bar.update(task, completed=came[0], done=f"{number(came[0])} rows, {size(came[1])}")
-
-        yield advance
-        bar.update(task, total=came[0], completed=came[0])
 
 
 FAILED = 1

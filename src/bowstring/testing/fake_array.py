@@ -222,7 +222,7 @@ class FakeArray:
         return len(self._array)
 
     def __getitem__(self, key: Any) -> FakeArray:
-        if not isinstance(key, slice | int):  # a view is no work
+        if not isinstance(key, slice | int):  # a view queues no work
             check_current(self.device)
         return FakeArray(self.device, np.asarray(self._array[unwrapped(self.device, key)]))
 

@@ -49,7 +49,7 @@ def libc() -> Any:
 
 
 def map_untouchable(address: int, nbytes: int, flags: int, fd: int) -> int:
-    """Map memory that nobody may touch yet: whoever does gets what a GPU gives."""
+    """Map memory that may not be touched yet: access fails as on a GPU."""
     found = libc().mmap(address or None, nbytes, _NOTHING, flags, fd, 0)
     if found in (None, _FAILED):
         raise OutOfBudget("the system has no room to map memory", found=f"{nbytes} bytes")
@@ -196,7 +196,7 @@ class FakeAllocations:
         return found
 
     def is_alone(self, allocation: Allocation) -> bool:
-        """Whether its memory is no other's."""
+        """Whether its memory is its own."""
         return allocation.buffer_id not in self._together
 
     def at(self, address: int) -> tuple[int, Allocation] | None:
@@ -269,7 +269,7 @@ class FakeEvents:
     Attributes
     ----------
     waits : collections.deque of (int, int)
-        Which stream was told to wait for which event: the last hundred.
+        Which stream waits for which event: the last hundred.
     misused : list of str
         What a driver leaves undefined and was done: an event recorded anew, or destroyed, that others have open;
         and captures that were ended.

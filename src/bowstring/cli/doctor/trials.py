@@ -91,7 +91,7 @@ def consume() -> None:
 
 def _take(uri: str | None, mode: Any, device: str | None, own: str) -> dict[str, Any]:
     if own != "cpu":
-        device_by_name(own).synchronize()  # a context takes its time, and is no part of a hand-over
+        device_by_name(own).synchronize()  # making a context takes long, and does not belong to a hand-over
     with contextlib.ExitStack() as stack:
         if uri is None:
             server = stack.enter_context(Server(f"inproc:doctor-{secrets.token_hex(4)}"))

@@ -8,6 +8,7 @@ DLPack 1.0 cannot see the read-only flag, and are refused. https://dmlc.github.i
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,8 +19,6 @@ from bowstring.errors import NotExportable, warn_caller
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.memory import Device
-
-_warned = False
 
 _HOST: Final = (1, 0)
 _FIRST_VERSIONED: Final = (1, 0)
@@ -73,11 +72,14 @@ class _Elsewhere:
 
 def warn_of_writes(batch: Batch) -> None:
     """Warn, once in a process, of arrays over GPU memory of another process, which nothing marks as read-only."""
-    global _warned  # noqa: PLW0603
-    mapped = any(each.slab is not None and not each.slab.writable for each in batch.spans.regions)
-    if batch.device.is_host or _warned or not mapped:
-        return
-    _warned = True
+    mapped = any(region.slab is not None and not region.slab.writable for region in batch.spans.regions)
+    if mapped and not batch.device.is_host:
+        warn_once()
+
+
+@functools.cache
+def warn_once() -> None:
+    """Warn of what :func:`warn_of_writes` names, when it is called first."""
     text = (
         "an array lies over GPU memory of the producer's process, and must not be written: CuPy and torch cannot "
         "mark it read-only. Where the driver maps it read-only, a kernel that writes it ends this process's work "

@@ -145,7 +145,7 @@ def check_close(make: Maker) -> None:
 
 
 def check_drain(make: Maker) -> None:
-    """What was sent before the end of a connection arrives before the end is told."""
+    """What was sent before the end of a connection arrives before the end does."""
     with make(DEFAULT_LIMITS) as (here, there):
         send(here, *[Message(n, [b"body"]) for n in range(10)], Message(None, [b"last"]))
         here.close()
@@ -254,7 +254,7 @@ END_CHECKS: Sequence[Callable[[Maker], None]] = (
 
 
 def check_listener(address: str) -> None:
-    """A listener takes every connection in order, waits no longer than told, and says where it is."""
+    """A listener takes every connection in order, waits no longer than its deadline, and says where it is."""
     with listen(address) as listener:
         assert listener.accept(0.0) is None
         assert listener.accept(SOON / 4) is None
