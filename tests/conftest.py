@@ -83,7 +83,7 @@ _STANDARD_INPUT = os.fstat(0)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, None, None]:
-    """Fail the test that closes descriptor 0: what is opened next would get the number of standard input."""
+    """Fail the test that closes descriptor 0: what is opened next gets the number, and forked Pythons keep it."""
     yield
     try:
         stays = os.path.samestat(os.fstat(0), _STANDARD_INPUT)

@@ -275,3 +275,24 @@ def test_what_is_noted_at_any_line_of_the_devices_thread_is_done_at_once() -> No
             break
         assert noted.wait(SOON), line
     assert 10 < line < 199
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_what_a_refusal_held_up_is_done_when_it_is_over(
+    driver: Blocking, device: _Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a device holds up that cannot be waited for, as during a capture, is tried again without being asked."""
+    done: list[str] = []
+    refused: list[str] = []
+    rest = device.rest
+
+    def refuses(seconds: float) -> None:
+        if len(refused) < 2:
+            refused.append("a capture")
+            raise DeviceError("a CUDA graph is being captured")
+        rest(seconds)
+
+    monkeypatch.setattr(device, "rest", refuses)
+    device.later(lambda: done.append("later"))
+    until(lambda: bool(done))
+    assert len(refused) == 2

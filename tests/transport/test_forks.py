@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from bowstring.errors import BrokenError, ForkedError
 from bowstring.testing.transport_kit.harness import PATIENCE
-from bowstring.transport import dial, listen
+from bowstring.transport import Message, dial, listen
+
+if TYPE_CHECKING:
+    from bowstring.transport import Channel
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -84,3 +90,25 @@ def test_child_holds_no_descriptor(no_leaks: None) -> None:
             if child == 0:
                 os._exit(sum(os.path.lexists(f"/proc/self/fd/{fd}") for fd in fds))
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_child_keeps_nothing_that_is_on_its_way(no_leaks: None) -> None:
+    """What a descriptor stands for that has come, and has no other owner yet, is not kept for a child's sake."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
+        inodes = [os.fstat(file.fileno()).st_ino for file in files]
+        listener = stack.enter_context(listen("unix:"))
+        here = stack.enter_context(dial(listener.uri))
+        there = stack.enter_context(cast("Channel", listener.accept(PATIENCE)))
+        here.send([Message(1, [b"a"], tuple(file.fileno() for file in files))], PATIENCE)
+        received = there.receive(PATIENCE)
+        assert received is not None
+        owned, loose = cast("tuple[Any, Any]", received.attachments)
+        number = owned.detach()
+        child = os.fork()
+        if child == 0:
+            found = [os.fstat(fd).st_ino for fd in (number, loose, *(file.fileno() for file in files))]
+            os._exit(0 if found[0] == found[2] == inodes[0] and found[1] != inodes[1] == found[3] else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert os.fstat(loose).st_ino == inodes[1]
+        os.close(number)

@@ -41,6 +41,10 @@ _SEAL_NAMES: Final = {
 }
 
 
+on_their_way: Final = set[int]()
+"""Descriptors that peers have sent, and whose memory is not mapped yet."""
+
+
 class Descriptor(int):
     """A file descriptor that is closed with the last reference to it, wherever an interrupt comes."""
 
@@ -50,14 +54,29 @@ class Descriptor(int):
         """Close it now. Idempotent."""
         if self._open:
             self._open = False
+            on_their_way.discard(self)
             os.close(self)
 
     def detach(self) -> int:
         """Return the number, for an owner of another kind."""
         self._open = False
+        on_their_way.discard(self)
         return int(self)
 
     __del__ = close
+
+
+def _let_go_in_child() -> None:
+    """Keep nothing of what has arrived alive in a forked child; the numbers stay those of their objects."""
+    if on_their_way:
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        for fd in on_their_way:
+            os.dup2(null, fd, inheritable=False)
+        os.close(null)
+        on_their_way.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def close_descriptor(fd: int) -> None:

@@ -26,7 +26,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.limits import Limits
-from bowstring.memory.slab import Descriptor
+from bowstring.memory.slab import Descriptor, on_their_way
 from bowstring.transport.channel import Listener
 from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, Arrivals, close_all, descriptors_in
 from bowstring.transport.framing import Views
@@ -104,7 +104,9 @@ class UnixChannel(StreamChannel):
             got, ancillary, flags, _ = self._sock.recvmsg_into([view], ROOM, _LOOK)
             if not (ancillary or flags & _TRUNCATED):
                 return got
-            arrived.extend(map(Descriptor, descriptors_in(ancillary)))
+            numbers = descriptors_in(ancillary)
+            arrived.extend(map(Descriptor, numbers))
+            on_their_way.update(numbers)
         except BaseException:
             if ancillary and not arrived:  # an interrupt: nothing owns what came
                 close_all(descriptors_in(ancillary))

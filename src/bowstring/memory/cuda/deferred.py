@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Call = Callable[[], "Any"]
 
 _IDLE_SECONDS: Final = 10.0
+_RETRY_SECONDS: Final = 1.0
 
 
 class _Request:
@@ -38,12 +39,16 @@ class _Request:
 class DeviceWaiter:
     """Rounds of one piece of work in a thread of its own; a caller whose deadline passes stops waiting.
 
-    A round serves all requests made before it. A kernel that never ends must not keep the process: daemon thread.
+    A round serves all requests made before it. One that failed, as during a capture, is made again while there is
+    something `left`. A kernel that never ends must not keep the process: daemon thread.
     """
 
-    def __init__(self, work: Callable[[], None], name: str) -> None:
+    def __init__(
+        self, work: Callable[[], None], name: str, left: Callable[[], object] = lambda: False
+    ) -> None:
         self._work = work
         self._name = name
+        self._left = left
         self._changed = threading.Condition()
         # The collector may run a finalizer that asks in any thread, in the one that takes requests too.
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
@@ -91,26 +96,30 @@ class DeviceWaiter:
     def _run(self) -> None:
         thread = threading.current_thread()
         self._thread = thread.ident
+        again = False
         while True:
             thread.name = f"idle {self._name}"
+            served: list[_Request] = []
             try:
-                served = [self._requests.get(timeout=_IDLE_SECONDS)]
+                served.append(self._requests.get(timeout=_RETRY_SECONDS if again else _IDLE_SECONDS))
             except queue.Empty:
-                with self._changed:
-                    self._running = False
-                    self._thread = None  # its number may be given to another one
-                    if self._requests.empty() or self._running:  # a finalizer has started another thread
-                        return
-                    self._running, self._thread = True, thread.ident
-                continue
+                if not again:
+                    with self._changed:
+                        self._running = False
+                        self._thread = None  # its number may be given to another one
+                        if self._requests.empty() or self._running:  # a finalizer has started another thread
+                            return
+                        self._running, self._thread = True, thread.ident
+                    continue
             thread.name = self._name
             with contextlib.suppress(queue.Empty):
                 while True:
                     served.append(self._requests.get_nowait())
-            self._serve(served)
+            again = self._serve(served) and bool(self._left())
             del served  # whose errors hold the frames that they passed
 
-    def _serve(self, served: list[_Request]) -> None:
+    def _serve(self, served: list[_Request]) -> bool:
+        """Make a round for some requests; return whether it failed."""
         failed: BaseException | None = None
         try:
             self._work()
@@ -120,6 +129,7 @@ class DeviceWaiter:
             for request in served:
                 request.done, request.error = True, failed
             self._changed.notify_all()
+        return failed is not None
 
 
 class DeferredCalls:
@@ -128,7 +138,7 @@ class DeferredCalls:
     def __init__(self, synchronize: Callable[[], None], name: str) -> None:
         self._synchronize = synchronize
         self._calls: collections.deque[Call] = collections.deque()
-        self._waiter = DeviceWaiter(self._round, name)
+        self._waiter = DeviceWaiter(self._round, name, lambda: self._calls)
 
     def __bool__(self) -> bool:
         return bool(self._calls)
