@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import re
 import sys
@@ -78,22 +79,17 @@ def _warn(text: str) -> None:
     sys.stderr.flush()
 
 
+@dataclasses.dataclass
 class _Watch:
     """Looks at the depots that this process knows while a job runs."""
 
-    def __init__(
-        self,
-        order: Order,
-        application: Application,
-        name: str | None = None,
-        tasks: TaskCount | None = None,
-        report: Callable[[Progress], object] | None = None,
-    ) -> None:
-        self._order = order
-        self._application = application
-        self._name = name
-        self._tasks = tasks
-        self._report = report
+    _order: Order
+    _application: Application
+    _name: str | None = None
+    _tasks: TaskCount | None = None
+    _report: Callable[[Progress], object] | None = None
+
+    def __post_init__(self) -> None:
         self._begun = time.monotonic()
         self._here: depot.Depot | None = None
         self._over = threading.Event()
