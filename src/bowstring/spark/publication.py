@@ -162,7 +162,7 @@ class Publication:
     def release(self) -> None:
         """Free the data; readers keep what they have."""
         self._released = True
-        catalog = self._application.known_catalog()
+        catalog = self._application.known_catalog
         if catalog is not None and catalog not in self._depots:
             with contextlib.suppress(BowstringError):
                 catalog.release(self._order.dataset)
