@@ -49,7 +49,6 @@ ALLOWED = {
     ("transport/threads.py", "self._called.acquire()"): "a thread of ours",
     ("memory/forks.py", "_one_at_a_time.acquire()"): "another thread forks, which does not wait",
     ("ipc/tensor/array.py", "array.get()"): "copies",
-    ("spark/barrier.py", "BarrierTaskContext.get()"): "looks",
     ("spark/task.py", "TaskContext.get()"): "looks",
     ("spark/writer.py", "TaskContext.get()"): "looks",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import subprocess
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.memory import this_process
 from tests.depot.conftest import APP, MIB, Connect, commit, until, until_free
 
 TABLE = pa.table({"n": [1, 2, 3], "s": ["a", None, "c"]})
@@ -91,6 +93,19 @@ def test_an_owner_s_end_frees(depot: bow.depot.Depot) -> None:
     assert table.to_pydict() == {"n": [1]}
     with pytest.raises(bow.UsageError, match="the owner is not there"):
         bow.depot.publish("theirs", TABLE, owner=owner.pid)
+
+
+def test_an_owner_of_another_container_is_refused(
+    depot: bow.depot.Depot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A depot that cannot watch the owner says so, and keeps nothing; with a ttl it does."""
+    elsewhere = dataclasses.replace(this_process(), namespace=1)
+    monkeypatch.setattr("bowstring.depot.publishing.this_process", lambda: elsewhere)
+    with pytest.raises(bow.Unsupported, match="cannot watch the owner"):
+        bow.depot.publish("theirs", TABLE, owner=os.getpid())
+    assert depot.status().datasets == ()
+    bow.depot.publish("theirs", TABLE, ttl=60)
+    assert copied("theirs") == TABLE.to_pydict()
 
 
 def test_a_time_frees(depot: bow.depot.Depot) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import types
 from collections.abc import Iterator
@@ -41,6 +42,39 @@ def test_batches_are_in_spark_s_types(server: bow.Server) -> None:
     whole = pa.Table.from_batches(read_endpoint(endpoint, TARGET))
     assert whole.schema == TARGET
     assert whole.to_pydict() == {"a": [1, None, 3], "s": ["x", "y", "x"]}
+
+
+@given(st.lists(st.integers(0, 2), max_size=60), st.sampled_from([None, 0, 1000, 1 << 27]))
+def test_tasks_read_each_endpoint_once(processes: list[int], nbytes: int | None) -> None:
+    """Parts hold all endpoints once, of one process each and in its order; few, and large ones, stay alone."""
+    endpoints = [
+        bow.Endpoint(f"tcp://192.0.2.{process}:7?want_data=1", str(number).encode())
+        for number, process in enumerate(processes)
+    ]
+    dataset = Dataset(tuple(endpoints), TARGET, None, nbytes)
+    parts = ReadOptions(dataset=dataset.to_json()).parts()
+    split = [part.endpoints if isinstance(part, Dataset) else (part,) for part in parts]
+    assert all(len({each.uri for each in part}) == 1 for part in split)
+    for process in set(processes):
+        mine = [each for each in endpoints if each.uri.startswith(f"tcp://192.0.2.{process}:")]
+        held = [part for part in split if part[0].uri == mine[0].uri]
+        assert [each for part in held for each in part] == mine
+        least = len(mine) if nbytes is None else min(len(mine), 2 * len(os.sched_getaffinity(0)))
+        assert len(held) >= least
+        assert nbytes or len(held) == least
+    assert sum(map(len, split)) == len(endpoints)
+
+
+def test_one_task_reads_many_endpoints(server: bow.Server) -> None:
+    """Endpoints that are read by one task give their rows in order, and those of columns asked for."""
+    endpoints = [server.publish(f"part {number}", TABLE) for number in range(100)]
+    dataset = Dataset(tuple(endpoints), TABLE.schema, 300, 3000)
+    options = ReadOptions(dataset=dataset.to_json(), columns=("s",))
+    parts = options.parts()
+    assert len(parts) == min(100, 2 * len(os.sched_getaffinity(0)))
+    target = pa.schema([TARGET.field("s")])
+    whole = pa.Table.from_batches(batch for part in parts for batch in options.read(part, target))
+    assert whole.to_pydict() == {"s": ["x", "y", "x"] * 100}
 
 
 def test_columns_are_chosen_by_the_producer(server: bow.Server) -> None:

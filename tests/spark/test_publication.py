@@ -22,7 +22,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.depot import Depot
-from bowstring.spark import application_lease, sessions
+from bowstring.spark import application_lease
 from bowstring.spark.driver import driver_of
 from bowstring.spark.publication import Job, Keep, Publication
 from bowstring.spark.refusals import forbidden
@@ -86,8 +86,10 @@ def publish(folder: str, stopped: threading.Event) -> Iterator[Callable[..., bow
         frame: Frame, readers: int | None = None, stay: float = 0.0, **given: Any
     ) -> bow.spark.PublishedDataset:
         order = Order("app", f"d#{next(numbers)}", readers)
-        work = Publication(order, application, Job(frame, DepotTask, SCHEMA), None, Keep(stay=stay, **given))
-        return work.dataset(work.run(order), recoverable=True, fresh=True)
+        work = Publication(
+            order, application, Job(frame, DepotTask, SCHEMA, again=True), None, Keep(stay=stay, **given)
+        )
+        return work.dataset(work.run(order), fresh=True)
 
     yield make
     application.end()
@@ -131,9 +133,9 @@ def test_a_driver_asks_depots_elsewhere_by_their_certificates(
     monkeypatch.setenv("BOWSTRING_HOST", "the driver's host, which is another one")
     if not trusted:
         with pytest.raises(bow.AccessDenied, match="certificate"):
-            work.dataset(tickets, recoverable=True, fresh=True)
+            work.dataset(tickets, fresh=True)
         return
-    published = work.dataset(tickets, recoverable=True, fresh=True)
+    published = work.dataset(tickets, fresh=True)
     with bow.connect(published, tls=certificate) as stream:
         assert stream.read_all()["n"].to_pylist() == [1, 2, 3]
         assert stream.stats.path == "tls: packed"
@@ -152,8 +154,10 @@ def test_what_stays_elsewhere_stays(folder: str, stopped: threading.Event) -> No
     tickets = [
         dataclasses.replace(each, depot=each.depot.replace(folder, "/nowhere")) for each in work.run(order)
     ]
-    published = work.dataset(tickets, recoverable=False, fresh=True)
+    published = work.dataset(tickets, fresh=True)
     assert [each.address.partition(":")[0] for each in application.depots] == ["tcp"]
+    with pytest.raises(bow.UsageError, match="recoverable=True"):
+        published.republish()
     application.end()
     assert rows(published) == [1]
 
@@ -425,8 +429,6 @@ def test_clients_of_a_server_are_applications(client: Client, host: str | None) 
     assert driver.application() == "connect-app-7-5e55"
     client.is_stopped = True
     assert driver.ended()
-    with pytest.raises(bow.Unsupported, match="Spark Connect"):
-        driver.only_classic("it")
 
 
 def test_shared_executors_keep_nothing(folder: str, stopped: threading.Event) -> None:
@@ -436,7 +438,7 @@ def test_shared_executors_keep_nothing(folder: str, stopped: threading.Event) ->
     work = Publication(order, application, Job(Frame([1], [2]), DepotTask, SCHEMA), None, Keep())
     tickets = work.run(order)
     time.sleep(1.0)
-    published = work.dataset(tickets, recoverable=False, fresh=True)
+    published = work.dataset(tickets, fresh=True)
     assert rows(published) == [1, 2]
     # As when the client is killed: its connections are gone, and the server's executors are not.
     for held in application.depots:
@@ -470,17 +472,6 @@ def test_tickets_keep_tokens_to_themselves() -> None:
     """What prints a ticket, such as a log, does not give away how to get at the data."""
     ticket = Ticket(1, "tcp://h:1?token=secret", b"", 1, 1, 1, "unix:/x", "tcp://h:2?token=secret")
     assert "secret" not in repr(ticket)
-
-
-def test_memory_limits_are_named_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit on the memory of Python workers is warned of where data go to GPUs, whatever resources Spark has."""
-    monkeypatch.setattr(sessions, "_warned", set())
-    limited = {"spark.executor.pyspark.memory": "2g"}.get
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        sessions.warn_of_memory_limit(limited)
-    with pytest.warns(RuntimeWarning, match="address space"):
-        sessions.warn_of_memory_limit(limited, gpus=True)
 
 
 def test_an_empty_name_is_answered_with_what_to_do() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import types
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import InvalidData, UsageError
-from bowstring.spark.tickets import Control, PublishedDataset, Ticket, dataset_of
+from bowstring.spark.tickets import PublishedDataset, Ticket, dataset_of
 
 SCHEMA = pa.schema([("a", pa.int64())])
 PACKED = SCHEMA.serialize().to_pybytes()
@@ -81,18 +82,19 @@ def test_tickets_go_through_spark(given: Ticket) -> None:
 def test_elsewhere_it_is_a_plain_data_set() -> None:
     """What is sent to another process is a Dataset; only the driver can release or publish again."""
     calls: list[Any] = []
-    control = Control(lambda: calls.append("release"), calls.append)
+    publication: Any = types.SimpleNamespace(
+        release=lambda: calls.append("release"), wait_released=calls.append, republish=calls.append
+    )
     plain = dataset_of([ticket(0)], SCHEMA, name="t")
-    published = PublishedDataset(**vars(plain), control=control)
+    published = PublishedDataset(**vars(plain), control=publication)
     published.release()
     published.wait_released(2.0)
-    assert calls == ["release", 2.0]
-    with pytest.raises(UsageError, match="recoverable=True"):
-        published.republish()
+    published.republish([1, 1])
+    assert calls == ["release", 2.0, frozenset({1})]
     sent = pickle.loads(pickle.dumps(published))
     assert type(sent) is Dataset
     assert sent == plain
-    # Dask names its tasks by this, and refuses what differs each time, as a control does.
+    # Dask names its tasks by this, and refuses what differs each time, as a publication does.
     make, content = published.__dask_tokenize__()
     assert make(*content) == plain
     with pytest.raises(UsageError, match="only the process that published"):

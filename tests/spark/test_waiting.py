@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.depot.publishing import data_set_id
 from bowstring.depot.slab_pool import LIMITED
 from bowstring.spark import waiting
 from bowstring.spark.application_lease import Application
-from bowstring.spark.task import Order, data_set_id
+from bowstring.spark.task import Order
 
 
 def test_a_warning_is_seen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,8 @@ class Application:
         self._closed = threading.Event()
         self._ending = threading.Lock()
         self._thread: Any = None
-        self._catalog: depot.Depot | None = None
+        # The depot that keeps the names, where anything was named.
+        self.known_catalog: depot.Depot | None = None
         self._tls: TlsConfig | None = None
         # What finalizers leave: they may run in the midst of anything.
         self._forgotten: collections.deque[tuple[str, list[depot.Depot]]] = collections.deque()
@@ -57,8 +58,8 @@ class Application:
         """Ask depots of other hosts by the certificates that depots are started with, where they have some."""
         if options is not None and options.tls is not None:
             self._tls = options.tls
-            if self._catalog is not None:
-                self._catalog._tls = options.tls
+            if self.known_catalog is not None:
+                self.known_catalog._tls = options.tls
 
     def hold(
         self, dataset: str, tickets: Iterable[Ticket], lease_seconds: float, stay: float
@@ -85,21 +86,10 @@ class Application:
         """Return the depot of this host, which keeps the names; it is started where there is none."""
         # Whichever depot is there: one that ended, or was replaced, kept names that are gone, too.
         address = Paths().control
-        with self._lock:
-            known = self._depots.get(address)
-        if known is None:
-            opened = depot.connect(options=options, tls=self._tls)
-            with self._lock:
-                known = self._depots.setdefault(address, opened)
-            if known is not opened:
-                opened.close()
+        known = self._connected(address, options=options, tls=self._tls)
         self._hold(known, (address,), lease_seconds)
-        self._catalog = known
+        self.known_catalog = known
         return known
-
-    def known_catalog(self) -> depot.Depot | None:
-        """Return the depot that keeps the names, where anything was named."""
-        return self._catalog
 
     def forget(self, dataset: str, depots: list[depot.Depot]) -> None:
         """Release a data set soon, from any thread and at any time: its last handle is gone."""
@@ -120,15 +110,21 @@ class Application:
             return list(self._depots.values())
 
     def _depot(self, addresses: tuple[str, ...]) -> depot.Depot:
-        with self._lock:
-            known = self._depots.get(addresses[0])
-        if known is not None:
-            return known
         # A depot that was started without certificates says so by its address.
         tls = self._tls if any(map(encrypts, addresses)) else None
-        opened = depot.connect(address=addresses, start=False, tls=tls)
+        return self._connected(addresses[0], address=addresses, start=False, tls=tls)
+
+    def _connected(self, key: str, **how: Any) -> depot.Depot:
+        """Return the connection to a depot; where there is none it is made."""
         with self._lock:
-            return self._depots.setdefault(addresses[0], opened)
+            known = self._depots.get(key)
+        if known is None:
+            opened = depot.connect(**how)
+            with self._lock:
+                known = self._depots.setdefault(key, opened)
+            if known is not opened:
+                opened.close()
+        return known
 
     def _watch(self) -> None:
         renewed = time.monotonic()
@@ -161,7 +157,7 @@ class Application:
             self._leases.clear()
             self._stays.clear()
         # That which keeps the names first: it knows of others, and has the certificates for them.
-        for held in sorted(depots.values(), key=lambda each: each is not self._catalog):
+        for held in sorted(depots.values(), key=lambda each: each is not self.known_catalog):
             with contextlib.suppress(BowstringError):
                 held.stop(application=self.name, everywhere=True)
             held.close()

@@ -305,11 +305,6 @@ def shared(array: Any) -> Any:
     rows = len(array)
     if not rows:
         return pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), array)
-    if _is_one(array):
-        first = pc.index(pc.is_valid(array), pa.scalar(value=True)).as_py() if array.null_count else 0
-        return pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(rows, np.int32)), pa.array([array[first].as_py()], array.type), safe=False
-        )
     if not _repeats(array):
         entries = without_nulls(array) if array.null_count else array
         return pa.DictionaryArray.from_arrays(pa.array(np.arange(rows, dtype=np.int32)), entries, safe=False)
@@ -321,24 +316,6 @@ def shared(array: Any) -> Any:
             pa.array(np.zeros(rows, np.int32)), pa.array([b""], array.type), safe=False
         )
     return pa.DictionaryArray.from_arrays(made.indices.fill_null(0), made.dictionary)
-
-
-def _is_one(array: Any) -> bool:
-    """Whether all rows that are not null hold the same bytes; looks at memory at the speed of memory."""
-    wide = np.int64 if pa.types.is_large_binary(array.type) else np.int32
-    raw = array.buffers()
-    offsets = np.frombuffer(raw[1], wide)[array.offset : array.offset + len(array) + 1]
-    lengths = np.diff(offsets)
-    valid = len(array) - array.null_count
-    total = int(offsets[-1]) - int(offsets[0])
-    if not valid or not total or raw[2] is None:
-        return False
-    length, rest = divmod(total, valid)
-    # With nulls: a length for each row that is not null, and none for the others.
-    if rest or np.count_nonzero(lengths == length) != valid or np.count_nonzero(lengths) != valid:
-        return False
-    data = raw[2].slice(int(offsets[0]), total)
-    return bool(data.slice(0, total - length).equals(data.slice(length)))
 
 
 def _repeats(array: Any) -> bool:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bowstring.errors import Unsupported
 from bowstring.spark.task import driver_identity
 from bowstring.spark.types import task_schema
 from bowstring.transport.tcp import is_loopback
@@ -63,15 +62,6 @@ class Driver:
         """Return a setting of the session; ``None`` where it is not set."""
         value: str | None = self.session.conf.get(name, None)
         return value
-
-    def only_classic(self, what: str) -> None:
-        """Refuse what needs a driver in this process."""
-        if self.shared:
-            raise Unsupported(
-                f"{what} needs Spark's driver in this process",
-                found="a session of Spark Connect",
-                hint="Leave it out: mode='depot' and scan='spark' publish there, too.",
-            )
 
 
 class _Connect(Driver):

@@ -118,7 +118,8 @@ def _keeps_order(made: Any, few: int) -> bool:
         return False
     # To make the RDD of a plan that adapts itself would run its stages. Behind a shuffle rows have no order.
     plan = query.executedPlan()
-    if has_stages(plan):
+    text = plan.toString()
+    if "AdaptiveSparkPlan" in text or "Exchange" in text:
         return True
     if plan.nodeName() != "Coalesce":
         return False
@@ -129,12 +130,6 @@ def _keeps_order(made: Any, few: int) -> bool:
     # Spark joins neighbours, but where some partitions would rather run on certain hosts.
     context = made.sparkSession.sparkContext._jsc.sc()
     return all(context.getPreferredLocs(rdd, index).isEmpty() for index in range(count))
-
-
-def has_stages(plan: Any) -> bool:
-    """Whether a physical plan shuffles, or may: making its RDD would run stages of it."""
-    text = plan.toString()
-    return "AdaptiveSparkPlan" in text or "Exchange" in text
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

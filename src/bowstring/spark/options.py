@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import itertools
 import json
+import os
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, Self
@@ -13,6 +15,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from bowstring.client import connect, list_datasets
+from bowstring.client.grouping import by_process
 from bowstring.client.names import is_depot
 from bowstring.client.stream import chosen_columns
 from bowstring.columnar.validation import Validated, checked_choice
@@ -27,6 +30,9 @@ _OTHERS: Final = (
 )  # fmt: skip
 # A server's ticket of one version, behind the name; any other is a name.
 _OF_VERSION: Final = re.compile(rb"#[0-9a-f]{16}$")
+# Tasks for each core, and how many bytes one reads of several endpoints at most.
+_WAVES: Final = 2
+_PART_BYTES: Final = 32 << 20
 # What Spark adds by itself.
 _SPARKS: Final = frozenset(("checkpointlocation", "queryname"))
 
@@ -121,6 +127,31 @@ class ReadOptions:
             return tuple(Endpoint.parse(uri, self.ticket) for uri in self.uris)
         return self._known().endpoints
 
+    def parts(self) -> list[Endpoint | Dataset]:
+        """Return what tasks read: endpoints, or several of one serving process, which come over one connection.
+
+        Endpoints of a process keep their order. They are joined where there are more than two for each core of this
+        host, up to 32 MiB.
+        """
+        if self.uris:
+            return list(self.endpoints())
+        dataset, least = self._known(), _WAVES * len(os.sched_getaffinity(0))
+        if dataset.nbytes is None:
+            return list(dataset.endpoints)
+        found: list[Endpoint | Dataset] = []
+        for tickets in by_process(dataset).values():
+            endpoints = [dataset.endpoints[each.number] for each in tickets]
+            nbytes = dataset.nbytes * len(endpoints) // len(dataset)
+            count = min(len(endpoints), max(least, -(-nbytes // _PART_BYTES)))
+            bounds = [len(endpoints) * index // count for index in range(count + 1)]
+            found += [
+                endpoints[first]
+                if last - first == 1
+                else Dataset(tuple(endpoints[first:last]), dataset.schema)
+                for first, last in itertools.pairwise(bounds)
+            ]
+        return found
+
     def listing(self, first: int = 0, last: int = 0) -> Listing:
         """Return the endpoints there are now, for a stream: each of one version, also where a URI has a name.
 
@@ -140,10 +171,10 @@ class ReadOptions:
         schema = self._known().schema
         return schema if self.columns is None else chosen_columns(schema, self.columns)
 
-    def read(self, endpoint: Endpoint, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of one endpoint in the schema that Spark expects."""
+    def read(self, source: Endpoint | Dataset, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of one endpoint, or of several in order, in the schema that Spark expects."""
         return read_endpoint(
-            endpoint, target, columns=self.columns, truncate=self.truncate, validate=self.validate
+            source, target, columns=self.columns, truncate=self.truncate, validate=self.validate
         )
 
     def _known(self) -> Dataset:
@@ -212,18 +243,18 @@ _OTHER: Final = "Read the data set anew: its schema is not the one that the data
 
 
 def read_endpoint(
-    endpoint: Endpoint,
+    source: Endpoint | Dataset,
     target: pa.Schema,
     *,
     columns: Sequence[str] | None = None,
     truncate: bool = False,
     validate: Validated = "structure",
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the batches of an endpoint as Spark takes them; a batch without rows is left out.
+    """Yield the batches of an endpoint, or of several, as Spark takes them; a batch without rows is left out.
 
     `target` has some of its columns, by their names in any case, in Spark's order.
     """
-    with connect(endpoint, columns=columns, validate=validate) as stream:
+    with connect(source, columns=columns, validate=validate) as stream:
         # Not by a second connection: it would count as another reader, and what is made as it is read is read once.
         yield from _batches(stream, _pruned(stream.schema.names, target.names), target, truncate)
 

@@ -14,7 +14,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.spark.application_lease import Application, addresses_elsewhere
 from bowstring.spark.driver import sized_batches
 from bowstring.spark.task import Order
-from bowstring.spark.tickets import COLUMNS, Control, PublishedDataset, Ticket, dataset_of
+from bowstring.spark.tickets import COLUMNS, PublishedDataset, Ticket, dataset_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -103,6 +103,8 @@ class Job:
     df: Any
     task: Callable[[Order], Any]
     schema: pa.Schema
+    # Whether it gives the same rows again.
+    again: bool = False
 
 
 class Publication:
@@ -124,9 +126,7 @@ class Publication:
         with sized_batches(self._job.df):
             return [Ticket.of_row(row) for row in job.collect()]
 
-    def dataset(
-        self, tickets: Iterable[Ticket], *, recoverable: bool, fresh: bool = False
-    ) -> PublishedDataset:
+    def dataset(self, tickets: Iterable[Ticket], *, fresh: bool = False) -> PublishedDataset:
         """Take tickets in, and tell the depots what the data set is: what other attempts left is freed.
 
         A fresh one was read by nobody yet, and must be whole.
@@ -150,12 +150,7 @@ class Publication:
         if fresh and not named:
             # All handles of it refer to this object, and nothing else does.
             weakref.finalize(self, self._application.forget, order.dataset, self._depots).atexit = False
-        control = Control(
-            self._release, self._wait_released, self._republish if recoverable else None, self._state
-        )
-        return PublishedDataset(
-            made.endpoints, made.schema, made.num_rows, made.nbytes, made.metadata, control
-        )
+        return PublishedDataset(made.endpoints, made.schema, made.num_rows, made.nbytes, made.metadata, self)
 
     def abandon(self) -> None:
         """Free what tasks committed for a job that failed: where this process can reach it now, elsewhere later."""
@@ -164,9 +159,10 @@ class Publication:
             give_up(self._order.dataset, (here,))
         give_up(self._order.dataset, self._application.depots)
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Free the data; readers keep what they have."""
         self._released = True
-        catalog = self._application.known_catalog()
+        catalog = self._application.known_catalog
         if catalog is not None and catalog not in self._depots:
             with contextlib.suppress(BowstringError):
                 catalog.release(self._order.dataset)
@@ -175,12 +171,13 @@ class Publication:
             with contextlib.suppress(BowstringError):
                 held.release(self._order.dataset)
 
-    def _wait_released(self, timeout: float | None) -> None:
+    def wait_released(self, timeout: float | None) -> None:
+        """Wait, at most so many seconds, until all was read and freed."""
         end = time.monotonic() + (DEFAULT_LIMITS.release_timeout if timeout is None else timeout)
         for held in self._depots:
             held.wait_released(self._order.dataset, max(0.0, end - time.monotonic()))
 
-    def _state(self) -> str:
+    def state(self) -> str:
         """Return what has become of it: ``available``, ``released``, or how much of it is gone."""
         if self._released:
             return "released"
@@ -200,31 +197,29 @@ class Publication:
             if ticket.endpoint and ticket.endpoint not in offered
         )
 
-    def _republish(self, partitions: frozenset[int] | None) -> PublishedDataset:
+    def republish(self, partitions: frozenset[int] | None) -> PublishedDataset:
+        """Publish some partitions again, by default those that are lost, and return the data set."""
+        if not self._job.again:
+            raise UsageError(
+                "the data set cannot be published again",
+                hint="publish(…, recoverable=True) keeps what it takes.",
+            )
         wanted = self._lost() if partitions is None else partitions
         unknown = wanted - self._tickets.keys()
         if unknown:
             raise UsageError("the data set has no such partitions", found=sorted(unknown))
         if not wanted:
-            return self.dataset((), recoverable=True)
-        order = Order(**{**vars(self._order), "only": wanted})
-        tickets = self.run(order)
-        missing = wanted - {ticket.partition for ticket in tickets}
-        if missing:
-            raise InvalidData(
-                "Spark made other partitions this time",
-                expected=f"partitions {sorted(wanted)[:8]}",
-                found=f"none of {sorted(missing)[:8]}",
-                hint="Persist the data frame before it is published, or publish it anew.",
-            )
-        for ticket in tickets:
-            before = self._tickets[ticket.partition]
-            if ticket.num_rows != before.num_rows:
+            return self.dataset(())
+        tickets = self.run(dataclasses.replace(self._order, only=wanted))
+        rows = {ticket.partition: ticket.num_rows for ticket in tickets}
+        for partition in sorted(wanted):
+            before = self._tickets[partition].num_rows
+            if rows.get(partition) != before:
                 raise InvalidData(
                     "Spark made another partition this time",
-                    expected=f"{before.num_rows} rows",
-                    found=f"{ticket.num_rows} rows",
-                    where=f"partition {ticket.partition}",
+                    expected=f"{before} rows",
+                    found=f"{rows[partition]} rows" if partition in rows else "no such partition",
+                    where=f"partition {partition}",
                     hint="Persist the data frame before it is published, or publish it anew.",
                 )
-        return self.dataset(tickets, recoverable=True)
+        return self.dataset(tickets)

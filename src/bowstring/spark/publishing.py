@@ -8,10 +8,10 @@ import secrets
 from typing import TYPE_CHECKING, Any, Literal
 
 from bowstring import depot
-from bowstring.errors import BowstringError, BrokenError, MissingDependency, UsageError
-from bowstring.server.arguments import check_offer
+from bowstring.depot.publishing import data_set_id
+from bowstring.errors import BowstringError, BrokenError, Unsupported, UsageError
+from bowstring.server.arguments import check_offer, check_seconds
 from bowstring.spark.application_lease import application_of
-from bowstring.spark.barrier import publish_in_tasks
 from bowstring.spark.batches import published_schema
 from bowstring.spark.driver import driver_of
 from bowstring.spark.frames import coalesced, frame_of, with_lists_of_vectors, with_plain_names
@@ -19,8 +19,8 @@ from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of
 from bowstring.spark.progress import reporter
 from bowstring.spark.publication import Job, Keep, Publication
 from bowstring.spark.refusals import forbidden, lacking
-from bowstring.spark.sessions import MEMORY_LIMIT, warn_of_memory_limit
-from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, StopTask, data_set_id
+from bowstring.spark.sessions import pyspark_sql
+from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, StopTask
 from bowstring.spark.types import check_columns
 from bowstring.spark.waiting import no_room, watched
 
@@ -41,12 +41,10 @@ def publish(
     replace: bool = True,
     ttl: float | None = None,
     readers: int | None = None,
-    mode: Literal["depot", "barrier"] = "depot",
     scan: Literal["spark", "tasks"] = "spark",
     recoverable: bool = False,
     coalesce: Literal["auto"] | int | None = "auto",
     profile: Any = None,
-    device: str | None = None,
     wait_for_room: float = WAIT_SECONDS,
     progress: Callable[[Progress], object] | bool | None = None,
     lease_seconds: float = LEASE_SECONDS,
@@ -68,7 +66,7 @@ def publish(
         What to call the data set: any process of the driver's host finds it then (:func:`dataset`,
         ``bow.connect("depot:NAME")``, ``spark.read.format("bowstring").load(NAME)``). It is kept until it is
         replaced, dropped or released, or the application ends. Without a name it is freed when nothing refers to
-        what this function returns. With ``mode="barrier"`` a name is only a label.
+        what this function returns.
     replace
         Whether it takes the place of what this application published under the name before, at the moment at which
         it is whole: until then readers find the earlier one, and both take memory. A job that fails leaves the
@@ -77,9 +75,6 @@ def publish(
         After how many seconds the data are freed.
     readers
         How many readers read the data set to its end before it is freed; any number by default.
-    mode
-        ``"depot"``: the depot of each host keeps the data when the tasks are over. ``"barrier"``: all tasks run at
-        once, and each keeps its data itself until they are read, for memory that must not outlive its process.
     scan
         ``"tasks"``: the data frame only reads columns of Parquet files, and the tasks read these by themselves,
         which is several times as fast. Rows come in the order of the files; each piece of a file is a partition.
@@ -92,16 +87,13 @@ def publish(
         most so many partitions, as ``df.coalesce`` makes them. ``None``: a task for each partition.
     profile : pyspark.resource.ResourceProfile
         What tasks need, such as a GPU each.
-    device
-        With ``mode="barrier"``, where the data are put: ``"gpu"`` for the GPU that Spark gave the task, or the name
-        of a device. The host by default.
     wait_for_room
         How long a task waits for room in the depot of its host, in seconds; each later attempt of a task that Spark
         tries again waits a tenth of it.
     progress
         A function that is called several times a second, from another thread, with how far it is
         (:class:`bowstring.spark.Progress`); or whether a line on the terminal shows it. By default it does where
-        there is a terminal, and Spark shows no line of its own. Not with ``mode="barrier"``.
+        there is a terminal, and Spark shows no line of its own.
     lease_seconds
         How long a depot keeps the data after it has lost sight of the application, in seconds.
     stay_seconds
@@ -138,19 +130,22 @@ def publish(
     1000
     """
     df = frame_of(df)
-    _check(df, name, mode, scan, readers, device=device, recoverable=recoverable)
-    _check_times(ttl=ttl, wait_for_room=wait_for_room, lease_seconds=lease_seconds, stay_seconds=stay_seconds)
+    _check(df, name, scan, readers)
+    seconds = {"wait_for_room": wait_for_room, "lease_seconds": lease_seconds, "stay_seconds": stay_seconds}
+    for what, given in (seconds if ttl is None else {"ttl": ttl, **seconds}).items():
+        check_seconds(given, what)
     driver = driver_of(df.sparkSession)
-    if mode == "barrier":
-        driver.only_classic("mode='barrier'")
-    if scan == "tasks":
-        driver.only_classic("scan='tasks'")
+    if scan == "tasks" and driver.shared:
+        raise Unsupported(
+            "scan='tasks' needs Spark's driver in this process",
+            found="a session of Spark Connect",
+            hint="Leave it out.",
+        )
     df = with_lists_of_vectors(df)
-    warn_of_memory_limit(driver.setting, gpus=device is not None)
     report = reporter(progress, driver)
     application = application_of(driver)
     application.trust(depot_options)
-    if name is not None and mode == "depot":
+    if name is not None:
         _check_name(name, application.name, new=not replace)
     order = Order(
         application.name,
@@ -168,20 +163,18 @@ def publish(
         # It warns where a depot runs already, with other options.
         with contextlib.suppress(BowstringError), depot.connect(start=False, options=depot_options):
             pass
-    if mode == "barrier":
-        return publish_in_tasks(df, name or "", order, profile=profile, device=device)
-    if driver.setting(MEMORY_LIMIT) is not None:
+    if driver.setting("spark.executor.pyspark.memory") is not None:
         # Started by a task, it would have the task's limit for as long as it lives.
         with contextlib.suppress(BowstringError):
             application.catalog(depot_options, lease_seconds)
     keep = Keep(name, replace, ttl, stay_seconds)
     # What is computed again must have the same partitions.
-    job = _job(df, scan, None if recoverable and coalesce == "auto" else coalesce)
+    job = _job(df, scan, None if recoverable and coalesce == "auto" else coalesce, again=recoverable)
     work = Publication(order, application, job, profile, keep)
     try:
         with watched(driver, order, application, name, report):
             tickets = work.run(order)
-        return work.dataset(tickets, recoverable=recoverable, fresh=True)
+        return work.dataset(tickets, fresh=True)
     except BaseException as error:
         refused = no_room(error, order, application, name) or lacking(error) or forbidden(error)
         work.abandon()
@@ -190,24 +183,16 @@ def publish(
         raise
 
 
-def _job(df: Any, scan: str, coalesce: Literal["auto"] | int | None) -> Job:
+def _job(df: Any, scan: str, coalesce: Literal["auto"] | int | None, *, again: bool) -> Job:
     schema = published_schema(df)
     if scan == "spark":
         plain, names = with_plain_names(coalesced(df, coalesce))
-        return Job(plain, functools.partial(DepotTask, names=names), schema)
+        return Job(plain, functools.partial(DepotTask, names=names), schema, again)
     spark = df.sparkSession
     read = scan_of(df)
     pieces = pieces_of(read.files, spark.sparkContext.defaultParallelism)
     numbers = spark.range(0, len(pieces), 1, max(1, len(pieces)))
-    return Job(numbers, lambda order: ScanTask(order, pieces, read.columns, schema), schema)
-
-
-def _check_times(**seconds: Any) -> None:
-    for name, value in seconds.items():
-        if value is None:
-            continue
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
-            raise UsageError(f"{name} is not a number of seconds", found=repr(value))
+    return Job(numbers, lambda order: ScanTask(order, pieces, read.columns, schema), schema, again)
 
 
 def _check_name(name: str, application: str, *, new: bool) -> None:
@@ -216,38 +201,16 @@ def _check_name(name: str, application: str, *, new: bool) -> None:
         catalog.check_name(name, application=application, new=new)
 
 
-def _check(
-    df: Any,
-    name: str | None,
-    mode: str,
-    scan: str,
-    readers: int | None,
-    *,
-    device: str | None,
-    recoverable: bool,
-) -> None:
-    try:
-        import pyspark.sql  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency(
-            "publishing from Spark needs PySpark", hint="pip install 'bowstring[spark]'"
-        ) from error
+def _check(df: Any, name: str | None, scan: str, readers: int | None) -> None:
+    pyspark_sql()
     if not hasattr(df, "mapInArrow"):
         raise UsageError("this is no data frame of Spark", found=type(df).__name__)
-    if mode not in ("depot", "barrier"):
-        raise UsageError("no such mode", expected="'depot' or 'barrier'", found=repr(mode))
-    if scan not in ("spark", "tasks") or (scan == "tasks" and mode == "barrier"):
-        raise UsageError("no such scan", expected="'spark', or 'tasks' through a depot", found=repr(scan))
+    if scan not in ("spark", "tasks"):
+        raise UsageError("no such scan", expected="'spark' or 'tasks'", found=repr(scan))
     if name == "":
         raise UsageError("an empty name", hint="Leave it out for a data set that is freed with its handle.")
     check_offer("unnamed" if name is None else name, None, readers)
     check_columns(df)
-    if mode == "depot" and device is not None:
-        raise UsageError(
-            "a depot keeps data on the host", expected="mode='barrier'", found=f"device={device!r}"
-        )
-    if mode == "barrier" and recoverable:
-        raise UsageError("what tasks keep themselves cannot be recovered", expected="mode='depot'")
 
 
 def dataset(name: str, *, address: str | None = None, tls: TlsConfig | None = None) -> Dataset:

@@ -5,34 +5,36 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import itertools
 import os
 import re
 import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from bowstring.errors import BowstringError, MissingDependency, UsageError, warn_caller
+from bowstring.errors import BowstringError, MissingDependency, UsageError
 from bowstring.spark.java import find_java, use_java
 
-_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_PAIR: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
-_CONF: Final = ("-c", "--conf")
-_FILE: Final = "--properties-file"
+_PROPERTY: Final = re.compile(r"^[ \t\f]*(spark\.[^\s=:]+)[ \t\f]*[=:]?[ \t\f]*(.*?)\s*$", re.MULTILINE)
 # Options of spark-submit that are settings.
 _SETTINGS: Final = {
     "--master": "spark.master",
     "--name": "spark.app.name",
     "--driver-java-options": "spark.driver.extraJavaOptions",
 }
+_LOCAL: Final = re.compile(r"local(\[|-cluster\[|$)")
+_STARTING: Final = threading.Lock()
+# UCX would take the signals that Java uses itself.
+_NO_SIGNALS: Final = "spark.executorEnv.UCX_ERROR_SIGNALS"
 
 
 def given_settings() -> dict[str, str]:
-    """Return the settings that hold for a session started now: of the Java that runs, else where Spark reads them.
+    """Return the settings that hold for a session started now, without those of a builder.
 
-    That is ``spark-defaults.conf`` of ``SPARK_CONF_DIR`` or ``SPARK_HOME``, and ``PYSPARK_SUBMIT_ARGS``.
+    They are of the Java that runs, else of ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS``.
     """
     if java_runs():
         pyspark: Any = importlib.import_module("pyspark")
@@ -40,59 +42,35 @@ def given_settings() -> dict[str, str]:
             pyspark.SparkContext._ensure_initialized()
         if pyspark.SparkContext._jvm is not None:
             return dict(pyspark.SparkConf().getAll())
-    files, pairs, named = [], [], []
+    words: list[str] = []
     with contextlib.suppress(ValueError):  # Spark says what is wrong with it
-        words = iter(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
-        for word in words:
-            option, equals, value = word.partition("=")
-            if option not in (*_CONF, _FILE, *_SETTINGS):
-                continue
-            value = value if equals else next(words, "")
-            if option == _FILE:
-                files.append(value)
-            elif option in _CONF:
-                pairs.append((value.partition("=")[0], value.partition("=")[2]))
-            else:
-                named.append((_SETTINGS[option], value))
-    settings: dict[str, str] = {}
-    for path in files or _defaults_files():
-        with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
-            settings |= read_properties(file.read())
-    return {name: value for name, value in settings.items() if name.startswith("spark.")} | dict(
-        pairs + named
-    )
+        words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    given, named, file = {}, {}, _defaults_file()
+    for option, value in itertools.pairwise(words):
+        if option in ("-c", "--conf"):
+            name, _, given[name] = value.partition("=")
+        elif option == "--properties-file":
+            file = value
+        elif option in _SETTINGS:
+            named[_SETTINGS[option]] = value
+    with contextlib.suppress(OSError, UnicodeDecodeError), open(file, encoding="utf-8") as text:
+        given = read_properties(text.read()) | given
+    return given | named
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Return the settings in the text of a Java properties file."""
-    settings = {}
-    lines = iter(text.splitlines())
-    for line in lines:
-        whole = line.lstrip(" \t\f")
-        if not whole or whole[0] in "#!":
-            continue
-        while (len(whole) - len(whole.rstrip("\\"))) % 2:
-            whole = whole[:-1] + next(lines, "").lstrip(" \t\f")
-        name, value = _PAIR.fullmatch(whole).groups()  # type: ignore[union-attr]  # it matches any text
-        settings[_unescaped(name)] = _unescaped(value).strip()
-    return settings
+    """Return the settings in the text of a properties file of Spark's; what is escaped in values stays so."""
+    return dict(_PROPERTY.findall(text))
 
 
-def _unescaped(text: str) -> str:
-    def letter(match: re.Match[str]) -> str:
-        code = match[1]
-        return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
-
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", letter, text)
-
-
-def _defaults_files() -> list[str]:
+def _defaults_file() -> str:
     folder = os.environ.get("SPARK_CONF_DIR")
-    if folder:
-        return [os.path.join(folder, "spark-defaults.conf")]
-    pyspark = importlib.util.find_spec("pyspark")
-    homes = [os.environ.get("SPARK_HOME"), *((pyspark and pyspark.submodule_search_locations) or ())]
-    return [os.path.join(home, "conf", "spark-defaults.conf") for home in homes if home][:1]
+    if not folder:
+        pyspark = importlib.util.find_spec("pyspark")
+        homes = [os.environ.get("SPARK_HOME"), *((pyspark and pyspark.submodule_search_locations) or ())]
+        folder = os.path.join(next(filter(None, homes), ""), "conf")
+    return os.path.join(folder, "spark-defaults.conf")
 
 
 def java_runs() -> bool:
@@ -100,17 +78,6 @@ def java_runs() -> bool:
     context = sys.modules.get("pyspark.core.context")
     started = context is not None and context.SparkContext._gateway is not None
     return started or "PYSPARK_GATEWAY_PORT" in os.environ
-
-
-_LOCAL: Final = re.compile(r"local(\[|-cluster\[|$)")
-_STARTING: Final = threading.Lock()
-# UCX would take the signals that Java uses itself.
-_NO_SIGNALS: Final = "spark.executorEnv.UCX_ERROR_SIGNALS"
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_DAEMON: Final = "bowstring.spark.worker_daemon"
-MEMORY_LIMIT: Final = "spark.executor.pyspark.memory"
-_GPUS: Final = ("spark.executor.resource.gpu.amount", "spark.task.resource.gpu.amount")
-_warned: Final[set[str]] = set()
 
 
 def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -137,11 +104,6 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
         Settings of the user's; those of ``spark-defaults.conf``, of ``PYSPARK_SUBMIT_ARGS`` and of a Java machine
         that runs already count, too.
 
-    Warns
-    -----
-    RuntimeWarning
-        ``spark.executor.pyspark.memory`` is set beside GPUs (once).
-
     Examples
     --------
     >>> session_config({"spark.master": "yarn"})
@@ -152,24 +114,30 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
     if not (os.environ.get("JAVA_HOME") or shutil.which("java") or java_runs()):
         with contextlib.suppress(BowstringError):  # Spark says that there is none
             use_java()
-    return _config({**given_settings(), **(given or {})})
+    return _config({**given_settings(), **(given or {})}, "python3")
 
 
-def _config(known: Mapping[str, str], *, this_python: bool = False) -> dict[str, str]:
-    """Return the settings that are ours; `this_python` says that workers will be this Python in any case."""
+def _config(known: Mapping[str, str], python: str) -> dict[str, str]:
+    """Return the settings that are ours; `python` is what workers run where nothing says it."""
     chosen = {} if "UCX_ERROR_SIGNALS" in os.environ else {_NO_SIGNALS: ""}
     if _LOCAL.match(known.get("spark.master", "local[*]")):
         named = os.environ.get("PYSPARK_PYTHON")
         if not named:
             chosen["spark.pyspark.python"] = sys.executable
-        if known.get("spark.pyspark.python", sys.executable) == sys.executable and (
-            this_python or _is_this_python(named or "python3")
-        ):
-            chosen["spark.python.daemon.module"] = _DAEMON
+        if known.get("spark.pyspark.python", sys.executable) == sys.executable and _is_this(named or python):
+            chosen["spark.python.daemon.module"] = "bowstring.spark.worker_daemon"
         if not sys.stderr.isatty():
             chosen["spark.ui.showConsoleProgress"] = "false"
-    warn_of_memory_limit(known.get)
     return {name: value for name, value in chosen.items() if name not in known}
+
+
+def _is_this(command: str) -> bool:
+    """Whether a command is the Python of this process, environment and all."""
+    # An environment has its interpreter by two names.
+    folder, name = os.path.split(sys.executable)
+    other = os.path.join(folder, "python" if name == "python3" else "python3")
+    path = shutil.which(command)
+    return path is not None and os.path.abspath(path) in (sys.executable, other)
 
 
 def session(
@@ -207,9 +175,9 @@ def session(
     3
     """
     sql = pyspark_sql()
-    named = {"spark.app.name": app_name, "spark.master": master}
-    asked = {name: value for name, value in named.items() if value is not None}
-    asked |= {name: str(value) for name, value in (config or {}).items()}
+    asked = {name: str(value) for name, value in (config or {}).items()}
+    named = (("spark.app.name", app_name, "bowstring"), ("spark.master", master, "local[*]"))
+    asked = {name: value for name, value, _ in named if value is not None} | asked
     with _STARTING:
         existing = sql.SparkSession.getActiveSession() or _default_session(sql)
         if existing is not None:
@@ -220,12 +188,12 @@ def session(
                 found="SPARK_REMOTE",
                 hint="Use SparkSession.builder.remote(…).",
             )
-        known = {"spark.app.name": "bowstring", "spark.master": "local[*]", **given_settings(), **asked}
-        ours = not os.environ.get("PYSPARK_PYTHON")
-        chosen = _config(known, this_python=ours) | known
-        with _environment(chosen):
+        known = {**{name: usual for name, _, usual in named}, **given_settings(), **asked}
+        ours = _config(known, sys.executable)
+        with _environment(known | ours):
             builder = sql.SparkSession.builder
-            for name, value in chosen.items():
+            # Those of files Spark reads itself.
+            for name, value in {**{name: known[name] for name, *_ in named}, **ours, **asked}.items():
                 builder = builder.config(name, value)
             return builder.getOrCreate()
 
@@ -250,49 +218,21 @@ def _completed(existing: Any, asked: Mapping[str, str]) -> Any:
 @contextlib.contextmanager
 def _environment(config: Mapping[str, str]) -> Iterator[None]:
     """What Spark reads of this process's environment while it starts; put back afterwards."""
-    made: dict[str, str] = {}
-    if not java_runs():
-        java = find_java(config.get(_JAVA_OPTIONS, ""))
-        if java.home is not None:
-            made["JAVA_HOME"] = java.home
+    java = None if java_runs() else find_java(config.get("spark.driver.extraJavaOptions", "")).home
+    made = {} if java is None else {"JAVA_HOME": java}
     if "spark.pyspark.python" in config:  # which PySpark reads when it is started by spark-submit only
         made["PYSPARK_PYTHON"] = config["spark.pyspark.python"]
     addressed = {"spark.driver.host", "spark.driver.bindAddress"} & config.keys()
     if _LOCAL.match(config["spark.master"]) and not addressed and not os.environ.get("SPARK_LOCAL_IP"):
         made["SPARK_LOCAL_IP"] = "127.0.0.1"
-    if config.get(_NO_SIGNALS) == "":
-        made["UCX_ERROR_SIGNALS"] = os.environ.get("UCX_ERROR_SIGNALS", "")
     before = {name: os.environ[name] for name in made if name in os.environ}
     os.environ.update(made)
     try:
         yield
     finally:
         for name in made:
-            os.environ.pop(name, None)
+            del os.environ[name]
         os.environ.update(before)
-
-
-def warn_of_memory_limit(setting: Callable[[str], str | None], *, gpus: bool = False) -> None:
-    """Warn, once, of a bound on the address space of Python workers that use GPUs."""
-    # One setting after the other: to ask Java for all of them takes longer than all else that publishing asks it.
-    if setting(MEMORY_LIMIT) is None or MEMORY_LIMIT in _warned:
-        return
-    if gpus or any(setting(name) is not None for name in _GPUS):
-        _warned.add(MEMORY_LIMIT)
-        text = (
-            f"{MEMORY_LIMIT} bounds the address space of Python workers, and CUDA reserves more of it than "
-            f"there is memory: leave it unset where workers use GPUs."
-        )
-        warn_caller([text], RuntimeWarning)
-
-
-def _is_this_python(command: str) -> bool:
-    """Whether a command is the Python of this process, environment and all."""
-    # An environment has its interpreter by two names.
-    folder, name = os.path.split(sys.executable)
-    other = os.path.join(folder, "python" if name == "python3" else "python3")
-    path = shutil.which(command)
-    return path is not None and os.path.abspath(path) in (sys.executable, other)
 
 
 def pyspark_sql() -> Any:

@@ -58,18 +58,18 @@ class BowstringDataSource(DataSource):  # type: ignore[misc]  # pyspark has no t
 
 
 class BowstringReader(DataSourceReader):  # type: ignore[misc]
-    """Reads a data set: a partition for each endpoint."""
+    """Reads a data set: a partition for each endpoint, or for several small ones of one serving process."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
         self._target = task_schema(schema)
 
     def partitions(self) -> list[InputPartition]:
-        """Return the endpoints."""
-        return [InputPartition(endpoint) for endpoint in self._options.endpoints()]
+        """Return what each task reads."""
+        return [InputPartition(part) for part in self._options.parts()]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of one endpoint."""
+        """Yield the batches of one partition."""
         if partition is None or partition.value is None:  # Spark's own, for no partitions at all
             return iter(())
         return self._options.read(partition.value, self._target)

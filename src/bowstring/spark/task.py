@@ -14,7 +14,6 @@ import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from bowstring import depot
 from bowstring.depot.launch import TOO_LATE
@@ -135,13 +134,6 @@ def _ordinal(address: str) -> int:
     return names.index(address)
 
 
-def device_of(name: str | None) -> Any:
-    """Return the device that a publication names; ``"gpu"`` is the task's own, ``None`` the host."""
-    if name is None:
-        return None
-    return task_device() if name == "gpu" else device_by_name(name)
-
-
 LEASE_SECONDS: Final = 120.0
 """How long a depot keeps data by default after it has lost sight of their application, in seconds."""
 WAIT_SECONDS: Final = 30.0
@@ -151,7 +143,6 @@ _AGAIN: Final = 0.1
 # What tasks on shared executors have written is kept so long after the last of them on a host, while the job goes
 # on; then the driver says for how long.
 _JOB_SECONDS: Final = 3600.0
-_MOST_OF_NAME: Final = 60
 _JAVA: Final = "java"
 # Of the command line of an executor, in every kind of cluster.
 _DRIVER: Final = re.compile(r"\0--driver-url\0spark://[^\0@]*@(\[[^]\0]*\]|[^:\0]*):\d+\0")
@@ -316,11 +307,6 @@ def lasting_pid(application: str) -> int | None:
     if java is None or child == os.getpid() or driver_identity(java) != application:
         return java
     return child
-
-
-def data_set_id(name: str, *parts: str) -> str:
-    """Return what a depot calls a data set: the beginning of the name, for people, and what is never used again."""
-    return "#".join([quote(name[:_MOST_OF_NAME], safe=""), *parts])
 
 
 def driver_identity(pid: int) -> str:

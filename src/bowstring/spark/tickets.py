@@ -16,20 +16,9 @@ from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import InvalidData, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-_FIELDS: Final = (
-    ("partition", "int", pa.int32()),
-    ("endpoint", "string", pa.string()),
-    ("schema", "binary", pa.binary()),
-    ("num_rows", "bigint", pa.int64()),
-    ("num_batches", "bigint", pa.int64()),
-    ("nbytes", "bigint", pa.int64()),
-    ("depot", "string", pa.string()),
-    ("remote_depot", "string", pa.string()),
-)
-COLUMNS: Final = ", ".join(f"{name} {spark}" for name, spark, _ in _FIELDS)
-_ARROW: Final = pa.schema([(name, arrow) for name, _, arrow in _FIELDS])
+    from bowstring.spark.publication import Publication
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +41,17 @@ class Ticket:
 
     def as_batch(self) -> pa.RecordBatch:
         """Return the ticket as the one row that a task gives back to Spark."""
-        return pa.RecordBatch.from_pylist([dataclasses.asdict(self)], schema=_ARROW)
+        return pa.RecordBatch.from_pylist([dataclasses.asdict(self)])
 
     @classmethod
     def of_row(cls, row: Any) -> Ticket:
         """Return the ticket that a row of Spark's is."""
         fields = row.asDict()
         return cls(**{**fields, "schema": bytes(fields["schema"])})
+
+
+_SPARK: Final = {"int": "bigint", "str": "string", "bytes": "binary"}
+COLUMNS: Final = ", ".join(f"{each.name} {_SPARK[str(each.type)]}" for each in dataclasses.fields(Ticket))
 
 
 def dataset_of(tickets: Iterable[Ticket], empty: pa.Schema, **metadata: Any) -> Dataset:
@@ -95,20 +88,6 @@ def dataset_of(tickets: Iterable[Ticket], empty: pa.Schema, **metadata: Any) -> 
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Control:
-    """What the driver can do with what it published; it stays in its process."""
-
-    # Lets go of everything.
-    release: Callable[[], None]
-    # Waits, at most so many seconds, until all of it was read and freed.
-    wait_released: Callable[[float | None], None]
-    # Publishes some partitions again, and returns the data set; ``None`` where Spark cannot make them again.
-    republish: Callable[[frozenset[int] | None], PublishedDataset] | None = None
-    # Says what has become of it; ``None`` where nobody can know.
-    state: Callable[[], str] | None = None
-
-
 @dataclasses.dataclass(frozen=True, repr=False)
 class PublishedDataset(Dataset):
     """A :class:`bowstring.Dataset` of :func:`bowstring.spark.publish`; elsewhere it is a plain one.
@@ -118,11 +97,11 @@ class PublishedDataset(Dataset):
     without a name is freed when nothing refers to it any more; streams that read it refer to it.
     """
 
-    control: Control | None = dataclasses.field(default=None, repr=False, compare=False)
+    control: Publication | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def release(self) -> None:
         """Free the data: no new readers, those that read keep what they have. Idempotent."""
-        self._control.release()
+        self._known.release()
 
     def __enter__(self) -> Self:
         return self
@@ -132,14 +111,13 @@ class PublishedDataset(Dataset):
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks: name, rows, bytes, partitions, hosts and state."""
-        state = None if self.control is None else self.control.state
         facts = {
             "Name": self.metadata.get("name") or "(none: freed with this object)",
             "Rows": number(self.num_rows),
             "Size": size(self.nbytes or 0),
             "Partitions": number(len(self.endpoints)),
             "Hosts": ", ".join(sorted({_host_of(each) for each in self.endpoints})) or "none",
-            "State": "unknown here" if state is None else state(),
+            "State": "unknown here" if self.control is None else self.control.state(),
         }
         rows = "".join(
             f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in facts.items()
@@ -159,7 +137,7 @@ class PublishedDataset(Dataset):
         DeadlineExceeded
             Somebody still reads, or has not come.
         """
-        self._control.wait_released(timeout)
+        self._known.wait_released(timeout)
 
     def republish(self, partitions: Iterable[int] | None = None) -> PublishedDataset:
         """Publish partitions that were lost again, from Spark; the other ones stay as they are.
@@ -181,15 +159,10 @@ class PublishedDataset(Dataset):
         InvalidData
             Spark made other rows this time.
         """
-        if self._control.republish is None:
-            raise UsageError(
-                "the data set cannot be published again",
-                hint="publish(…, recoverable=True) keeps what it takes.",
-            )
-        return self._control.republish(None if partitions is None else frozenset(partitions))
+        return self._known.republish(None if partitions is None else frozenset(partitions))
 
     @property
-    def _control(self) -> Control:
+    def _known(self) -> Publication:
         if self.control is None:
             raise UsageError(
                 "only the process that published a data set can do this", hint="Call it in Spark's driver."
@@ -197,7 +170,7 @@ class PublishedDataset(Dataset):
         return self.control
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The control is of this process: whoever gets the data set gets a plain one.
+        # The publication is of this process: whoever gets the data set gets a plain one.
         return Dataset, (self.endpoints, self.schema, self.num_rows, self.nbytes, self.metadata)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:

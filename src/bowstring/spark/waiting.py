@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import re
 import sys
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bowstring.spark.application_lease import Application
     from bowstring.spark.driver import Driver, TaskCount
     from bowstring.spark.task import Order
+    from bowstring.transport.threads import Work
 
 _LOG: Final = logging.getLogger("bowstring.spark")
 _LOOK: Final = 0.3
@@ -78,22 +80,17 @@ def _warn(text: str) -> None:
     sys.stderr.flush()
 
 
+@dataclasses.dataclass
 class _Watch:
     """Looks at the depots that this process knows while a job runs."""
 
-    def __init__(
-        self,
-        order: Order,
-        application: Application,
-        name: str | None = None,
-        tasks: TaskCount | None = None,
-        report: Callable[[Progress], object] | None = None,
-    ) -> None:
-        self._order = order
-        self._application = application
-        self._name = name
-        self._tasks = tasks
-        self._report = report
+    _order: Order
+    _application: Application
+    _name: str | None = None
+    _tasks: TaskCount | None = None
+    _report: Callable[[Progress], object] | None = None
+
+    def __post_init__(self) -> None:
         self._begun = time.monotonic()
         self._here: depot.Depot | None = None
         self._over = threading.Event()
@@ -145,21 +142,16 @@ class _Watch:
         rows, nbytes = sum(each.num_rows for each in mine), sum(each.nbytes for each in mine)
         return Progress(self._name, done, tasks, rows, nbytes, time.monotonic() - self._begun)
 
-    def finish(self) -> None:
-        """Report once more, and take a line off the terminal."""
+    def close(self, thread: Work | None = None) -> None:
+        """Look no more; report once more behind the thread that looked, and take a line off the terminal."""
+        self._over.set()
+        if thread is not None:
+            thread.join(_LOOK + _ASK_SECONDS)
         if self._report is not None:
             self._say(self.statuses())
         end = getattr(self._report, "close", None)
         if end is not None:
             end()
-
-    def stop(self) -> None:
-        """Let `run` return."""
-        self._over.set()
-
-    def close(self) -> None:
-        """Look no more."""
-        self._over.set()
         if self._here is not None:
             self._here.close()
 
@@ -181,10 +173,7 @@ def watched(
         with driver.described(_description(watch, order, name)):
             yield
     finally:
-        watch.stop()
-        thread.join(_LOOK + _ASK_SECONDS)
-        watch.finish()
-        watch.close()
+        watch.close(thread)
         if tasks is not None:
             tasks.close()
 

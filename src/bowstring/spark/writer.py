@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from bowstring import depot
 from bowstring.client.names import is_depot
+from bowstring.depot.publishing import data_set_id
 from bowstring.errors import (
     BowstringError,
     BrokenError,
@@ -30,7 +31,6 @@ from bowstring.spark.task import (
     WAIT_SECONDS,
     DepotTask,
     Order,
-    data_set_id,
     driver_identity,
     executor_pid,
     lasting_pid,

@@ -48,8 +48,6 @@ def start() -> Any:
     config = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
-        "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "1",
-        "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.task.resource.gpu.amount": "1",
         # The repository, too: what is pickled of these scenarios is found by its name.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -156,27 +154,10 @@ def readers_elsewhere(session: Any) -> None:
     published.release()
 
 
-def tasks_that_stay(session: Any) -> None:
-    """With barrier mode the tasks keep their data until they were read, and then end; too many are refused."""
-    published = bow.spark.publish(numbers(session), "stay", mode="barrier", readers=1)
-    assert len(published) == 4
-    assert total(published) == (ROWS, SUM)
-    published.wait_released(30.0)
-    again = bow.spark.publish(numbers(session), "stay", mode="barrier")
-    with bow.connect(again) as stream:
-        batches = list(stream)
-        again.release()
-        # Those who read keep what they have mapped.
-        assert sum(int(batch["id"].values.sum()) for batch in batches) == SUM
-    with pytest.raises(bow.UsageError, match="too few slots"):
-        bow.spark.publish(numbers(session, 9), "stay", mode="barrier")
-
-
 SCENARIOS = [
     tasks_get_their_gpu,
     tasks_without_a_gpu,
     a_profile_of_tasks,
     readers_elsewhere,
-    tasks_that_stay,
     an_executor_that_is_killed,
 ]

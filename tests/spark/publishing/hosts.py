@@ -151,13 +151,6 @@ def _there(session: Any, scheme: str) -> bow.depot.Depot:
     return next(each for each in application_of(driver_of(session)).depots if each.address.startswith(scheme))
 
 
-def tasks_that_stay_there(session: Any) -> None:
-    """Tasks of the other host that stay meet the driver here, and their data are read by TCP."""
-    published = bow.spark.publish(numbers(session, 2), "stay", mode="barrier", readers=1, depot_options=_OPEN)
-    assert total(published) == (ROWS, SUM)
-    published.wait_released(30.0)
-
-
 def by_certificates(session: Any) -> None:
     """A depot there with a certificate is settled, replaced and freed by TLS; one without makes room when empty."""
     tls = bow.TlsConfig(cert=authority().issue(_HERE, _THERE), ca=authority().path)
@@ -176,10 +169,6 @@ def by_certificates(session: Any) -> None:
         assert stream.stats.path == "tls: packed"
     with pytest.raises(bow.AccessDenied, match="token"):
         bow.depot.connect(address=there.addresses[0].partition("?")[0], tls=tls)
-    stay = bow.spark.publish(numbers(session, 2), mode="barrier", readers=1, depot_options=options)
-    with bow.connect(stay, tls=tls) as stream:
-        assert sum(batch.num_rows for batch in stream) == ROWS
-    stay.wait_released(30.0)
     published.release()
     assert there.status().datasets == ()
     save(frame, "saved", options)
@@ -212,7 +201,6 @@ SCENARIOS = [
     another_host,
     what_is_saved_there,
     what_failed_there_is_freed,
-    tasks_that_stay_there,
     by_certificates,
     depots_are_stopped,
 ]
