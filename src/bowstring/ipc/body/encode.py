@@ -6,13 +6,14 @@ know goes the general way, :mod:`bowstring.ipc.body.pack`, which writes the same
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.interchange.capsule import address_in
-from bowstring.ipc.body.pack import host_pieces
+from bowstring.ipc.body.pack import PADDING, host_pieces
 from bowstring.ipc.compression.codec import all_compressed
 from bowstring.ipc.framing import ALIGNMENT, frame
 from bowstring.kernels.host import ALL_MEMORY, bound
@@ -82,10 +83,10 @@ class BatchEncoder:
         # Numbers of pieces or spans, of what the kernel notes, and of nodes.
         num_pieces = int(kernel.SPAN) * layout.num_buffers
         self.sizes = num_pieces, int(kernel.ROOM) * layout.num_nodes, 2 * layout.num_nodes
-        joined = min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED)
-        self._size = len(self._head) + joined
+        self._joined = min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED)
+        self._size = len(self._head) + self._joined
         tables = address_of(self._head), self._head.size, address_of(self._places), self._places.size
-        self._rest = *tables, joined if codec is None else -1
+        self._rest = *tables, self._joined if codec is None else -1
         self._kept: list[_Room] = []  # for one thread each
 
     @classmethod
@@ -129,7 +130,9 @@ class BatchEncoder:
             buffers = [(at + start if is_new else start, nbytes) for is_new, start, nbytes in rows]
             owner = batch if isinstance(batch, pa.RecordBatch) else batch.owner(), room.out
             if self._codec is not None:
-                return self._compressed(buffers, owner, room, self._codec)
+                if size == head:
+                    self._kept.append(room)
+                return self._compressed(buffers, owner, room.out[:head].tobytes(), self._codec)
         data = room.out.data
         if 2 * size < data.nbytes and (begins >= 0 or size == head):
             # Sinks may keep what they are given: a copy of little, so that the room can be used again.
@@ -144,7 +147,7 @@ class BatchEncoder:
         return Encoded(pieces, head, body)
 
     def _compressed(
-        self, buffers: list[tuple[int, int]], owner: object, room: _Room, codec: pa.Codec
+        self, buffers: list[tuple[int, int]], owner: object, head: bytes, codec: pa.Codec
     ) -> Encoded:
         """Return the message with these buffers, each of them compressed."""
         in_threads = (
@@ -152,7 +155,7 @@ class BatchEncoder:
         )
         plain = [pa.foreign_buffer(start, nbytes, owner) for start, nbytes in buffers if nbytes]
         framed = iter(all_compressed(plain, codec, use_threads=in_threads))
-        pieces: list[Any] = [b""]
+        pieces: list[Any] = [b""]  # first the metadata, which are known last
         table: list[int] = []
         body = 0
         for _, nbytes in buffers:
@@ -160,16 +163,15 @@ class BatchEncoder:
             if nbytes:
                 prefix, data = next(framed)
                 stored = len(prefix) + data.size
-                pieces += prefix, data, bytes(-stored % ALIGNMENT)
+                pieces[-1] += prefix
+                pieces += data, PADDING[-stored % ALIGNMENT]
             table += body, stored
             body += stored + -stored % ALIGNMENT
-        head = room.out[: self._head.size].copy()
+        metadata = bytearray(head)
         length_at, _, buffers_at, _ = self._places.tolist()
-        head[length_at : length_at + 8] = np.frombuffer(np.int64(body).tobytes(), np.uint8)
-        head[buffers_at : buffers_at + 8 * len(table)] = np.array(table, np.int64).view(np.uint8)
-        pieces[0] = head.data
-        if body <= _MOST_JOINED:
-            # Else what is stored may lie in the room, and sinks may keep what they are given.
+        struct.pack_into("<q", metadata, length_at, body)
+        struct.pack_into(f"<{len(table)}q", metadata, buffers_at, *table)
+        pieces[0] = bytes(metadata) + pieces[0]
+        if body <= self._joined:
             pieces = [b"".join(pieces)]
-            self._kept.append(room)
-        return Encoded(pieces, head.size, body)
+        return Encoded(pieces, len(head), body)
