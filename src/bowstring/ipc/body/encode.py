@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.ipc.flatbuf.template import Template
 
+SMALL_BODY: Final = 1 << 16
+"""Bodies up to this are joined before they are written: a copy that costs less than many calls."""
 _SMALL_BUFFER: Final = 1 << 13
-"""Bodies whose buffers are smaller on average are joined: a copy costs less than many calls."""
+"""So are those of many buffers of this size."""
 _MOST_JOINED: Final = 1 << 20
 _WORTH_THREADS: Final = {"lz4": 1 << 20, "zstd": 1 << 18}
 """Bytes of which several threads compress a part each: waking them takes as long as LZ4 does for less."""
@@ -50,8 +52,6 @@ class _Room:
 
     def __init__(self, encoder: BatchEncoder, size: int) -> None:
         num_pieces, num_room, num_nodes = encoder.sizes
-        self.out = np.empty(size, np.uint8)
-        self.out_at = address_of(self.out)
         table = np.empty(_STATE + 2 * num_pieces + num_room + num_nodes, np.int64)
         at = address_of(table)
         pieces_at = at + _WORD * _STATE
@@ -61,7 +61,14 @@ class _Room:
         self.pieces = table[_STATE : _STATE + num_pieces].reshape(-1, 3)
         # Words of the call.
         self.of_struct = nodes_at, num_nodes, nodes_at + _WORD * num_nodes, num_pieces
-        self.rest = room_at, num_room, self.out_at, size, pieces_at, num_pieces, at, _STATE
+        self._first, self._last = (room_at, num_room), (pieces_at, num_pieces, at, _STATE)
+        self.make_out(size)
+
+    def make_out(self, size: int) -> None:
+        """Have other memory for messages."""
+        self.out = np.empty(size, np.uint8)
+        self.out_at = address_of(self.out)
+        self.rest = *self._first, self.out_at, size, *self._last
 
 
 class BatchEncoder:
@@ -83,7 +90,7 @@ class BatchEncoder:
         # Numbers of pieces or spans, of what the kernel notes, and of nodes.
         num_pieces = int(kernel.SPAN) * layout.num_buffers
         self.sizes = num_pieces, int(kernel.ROOM) * layout.num_nodes, 2 * layout.num_nodes
-        self._joined = min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED)
+        self._joined = max(SMALL_BODY, min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED))
         self._size = len(self._head) + self._joined
         tables = address_of(self._head), self._head.size, address_of(self._places), self._places.size
         self._rest = *tables, self._joined if codec is None else -1
@@ -119,7 +126,7 @@ class BatchEncoder:
         self._call(*ALL_MEMORY, *words, *tables, *self._rest, *room.rest)
         status, body, begins, size = room.found.tolist()
         if status == _GROW:
-            room = _Room(self, size)
+            room.make_out(size)
             self._call(*ALL_MEMORY, *words, *tables, *self._rest, *room.rest)
             status, body, begins, size = room.found.tolist()
         if status != _DONE:
@@ -129,15 +136,14 @@ class BatchEncoder:
             at, rows = room.out_at, room.pieces.tolist()
             buffers = [(at + start if is_new else start, nbytes) for is_new, start, nbytes in rows]
             owner = batch if isinstance(batch, pa.RecordBatch) else batch.owner(), room.out
-            if self._codec is not None:
-                if size == head:
-                    self._kept.append(room)
-                return self._compressed(buffers, owner, room.out[:head].tobytes(), self._codec)
         data = room.out.data
         if 2 * size < data.nbytes and (begins >= 0 or size == head):
-            # Sinks may keep what they are given: a copy of little, so that the room can be used again.
             data = memoryview(data[:size].tobytes())
-            self._kept.append(room)
+        else:
+            room.make_out(self._size)  # sinks may keep what they are given
+        self._kept.append(room)
+        if self._codec is not None:
+            return self._compressed(buffers, owner, data[:head], self._codec)
         if begins < 0:
             pieces = [data[:head], *host_pieces(buffers, owner)]
         elif begins > head:
@@ -147,7 +153,7 @@ class BatchEncoder:
         return Encoded(pieces, head, body)
 
     def _compressed(
-        self, buffers: list[tuple[int, int]], owner: object, head: bytes, codec: pa.Codec
+        self, buffers: list[tuple[int, int]], owner: object, head: memoryview, codec: pa.Codec
     ) -> Encoded:
         """Return the message with these buffers, each of them compressed."""
         in_threads = (
