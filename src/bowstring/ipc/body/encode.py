@@ -108,14 +108,10 @@ class BatchEncoder:
 
     def encode(self, batch: Batch | pa.RecordBatch) -> Encoded | None:
         """Return the message of a batch of the layout; None where it must go the general way."""
-        try:
-            room = self._kept.pop()
-        except IndexError:
-            room = _Room(self, self._size)
+        tables = None
         if isinstance(batch, pa.RecordBatch):
             capsule = batch.__arrow_c_array__()[1]
             words = address_in(capsule, b"arrow_array"), *self._plan, *self._memory, batch.num_rows
-            tables = room.of_struct
         else:
             spans, nodes = batch.spans.table, batch.nodes
             if not (batch.device.is_host and nodes.flags.c_contiguous and spans.flags.c_contiguous):
@@ -123,6 +119,11 @@ class BatchEncoder:
             regions = np.array([(each.address, each.nbytes) for each in batch.spans.regions], np.int64)
             words = 0, *self._plan, address_of(regions), regions.size, batch.num_rows
             tables = address_of(nodes), nodes.size, address_of(spans), spans.size
+        try:
+            room = self._kept.pop()
+        except IndexError:
+            room = _Room(self, self._size)
+        tables = tables or room.of_struct
         self._call(*ALL_MEMORY, *words, *tables, *self._rest, *room.rest)
         status, body, begins, size = room.found.tolist()
         if status == _GROW:
@@ -130,6 +131,7 @@ class BatchEncoder:
             self._call(*ALL_MEMORY, *words, *tables, *self._rest, *room.rest)
             status, body, begins, size = room.found.tolist()
         if status != _DONE:
+            self._kept.append(room)
             return None
         head = self._head.size
         if begins < 0:
