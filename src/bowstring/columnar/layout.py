@@ -352,14 +352,11 @@ class Recent(Generic[_T]):
         """Keep a value, unless it weighs more than all may, and drop the oldest that are too many with it."""
         if weight > self._most_weight:
             return
-        count, total = 1, weight
-        for *_, other in self.kept[: self._most - 1]:
-            total += other
-            if total > self._most_weight:
-                break
-            count += 1
-        self.kept.insert(0, (key, value, weight))
-        del self.kept[count:]
+        kept = [(key, value, weight), *self.kept[: self._most - 1]]
+        total = sum([each[2] for each in kept])
+        while total > self._most_weight:
+            total -= kept.pop()[2]
+        self.kept = kept
 
 
 TOO_HEAVY: Final = 1 << 62

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -153,8 +154,12 @@ class Decoder:
         self._limits = limits
         self._target = target
         reads_as_is = not self._is_big_endian and options.ensure_alignment is Alignment.Any
-        is_plain = reads_as_is and self._selection is None
-        self._kernel = BatchDecoder.of(self.layout, limits) if is_plain else None
+        self._is_plain = reads_as_is and self._selection is None
+
+    @functools.cached_property
+    def _kernel(self) -> BatchDecoder | None:
+        """What reads batches by the plan of the layout, which is derived for the first of them."""
+        return BatchDecoder.of(self.layout, self._limits) if self._is_plain else None
 
     def batch(self, message: Message, body: Buffer) -> Batch:
         """Make the batch of a message."""
@@ -198,16 +203,15 @@ class Decoder:
 
     def reads_ahead(self, memory: Buffer) -> bool:
         """Whether batches can be read many at a time out of memory."""
-        return self._kernel is not None and self._target is None and memory.device.is_host
+        return self._is_plain and self._target is None and memory.device.is_host
 
     def ahead(self, memory: Buffer, position: int, most: int, *, together: bool = True) -> ReadAhead:
         """Return the next messages in memory from a position on; none if the first is wrong, or not in there."""
-        assert self._kernel is not None
-        layout, decoded = self.layout, None
+        layout, kernel, decoded = self.layout, self._kernel, None
         dictionaries = self._memo.all(layout) if layout.dictionaries else {}
         # A position may be what a footer says.
-        if dictionaries is not None and 0 <= position <= memory.nbytes:
-            decoded = self._kernel.stream(memory, memory.offset + position, most)
+        if kernel is not None and dictionaries is not None and 0 <= position <= memory.nbytes:
+            decoded = kernel.stream(memory, memory.offset + position, most)
         if decoded is None or dictionaries is None:
             return ReadAhead()
         if decoded.codec is not None and not together:

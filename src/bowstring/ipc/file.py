@@ -253,7 +253,6 @@ class RecordBatchFileReader(RecordBatchReader):
 
     def _from_memory(self, i: int, memory: Buffer) -> Batch | None:
         """Return a batch out of memory, and more behind it in readiness; None where it needs more care."""
-        self._batch_block(i)
         self._read_dictionaries()
         first, before = self._ahead
         most = max(1, len(before.heads))

@@ -266,6 +266,8 @@ class _NativeSource(_FileSource):
 
 
 def _bytes_of(part: Any, file: Any) -> bytes:
+    if type(part) is bytes:
+        return part
     try:
         return bytes(memoryview(part))
     except TypeError as error:

@@ -13,7 +13,7 @@ from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
 from bowstring.errors import ClosedError, UsageError
 from bowstring.files import FileWriter, Target
-from bowstring.ipc.body.encode import BatchEncoder, Encoded
+from bowstring.ipc.body.encode import SMALL_BODY, BatchEncoder, Encoded
 from bowstring.ipc.body.pack import Packed, pack
 from bowstring.ipc.compression.codec import codec_of
 from bowstring.ipc.dictionary.reader import Arrival
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LONGEST = (1 << 31) - 1
-_SMALL_BODY = 1 << 16
-"""Bodies up to this are joined with their metadata: a copy that costs less than many calls."""
 
 
 class RecordBatchWriter(FileWriter):
@@ -243,7 +241,7 @@ class RecordBatchWriter(FileWriter):
     def _message(self, metadata: bytes, packed: Packed) -> Encoded:
         first = self._framed(metadata)
         pieces = [first, *packed.pieces]
-        if packed.body_length <= _SMALL_BODY:
+        if packed.body_length <= SMALL_BODY:
             pieces = [b"".join(pieces)]
         return Encoded(pieces, len(first), packed.body_length)
 

@@ -177,7 +177,7 @@ class _Walk:
         fixed = layout.minimum_lengths(slots)
         rows = layout.fixed_buffers(self.variadic_counts)
         counted = slots.tolist()
-        wanted = [each for each in layout.offsets if each[3] < 0 and counted[each[0]]]
+        wanted = [each for each in layout.offsets if each[3] < 0 and table[each[0], 0]]
         pointers = np.array(self.pointers, np.int64)
         if self.checks:
             self._check_table(table, slots)
@@ -190,8 +190,8 @@ class _Walk:
         ]
         for (_, position, _, _), found in zip(wanted, self.memory.read(last), strict=True):
             fixed[position + 1] = found
-        if self.checks and (fixed < 0).any():
-            raise UsageError("offsets on a device are negative", found=int(fixed.min()))
+        if (fixed < 0).any():
+            raise UsageError("offsets are negative", found=int(fixed.min()))
         sizes = np.empty(len(self.pointers), np.int64)
         sizes[rows] = fixed
         if self.variadic_sizes:

@@ -6,13 +6,14 @@ know goes the general way, :mod:`bowstring.ipc.body.pack`, which writes the same
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.interchange.capsule import address_in
-from bowstring.ipc.body.pack import host_pieces
+from bowstring.ipc.body.pack import PADDING, host_pieces
 from bowstring.ipc.compression.codec import all_compressed
 from bowstring.ipc.framing import ALIGNMENT, frame
 from bowstring.kernels.host import ALL_MEMORY, bound
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.ipc.flatbuf.template import Template
 
+SMALL_BODY: Final = 1 << 16
+"""Bodies up to this are joined before they are written: a copy that costs less than many calls."""
 _SMALL_BUFFER: Final = 1 << 13
-"""Bodies whose buffers are smaller on average are joined: a copy costs less than many calls."""
+"""So are those of many buffers of this size."""
 _MOST_JOINED: Final = 1 << 20
 _WORTH_THREADS: Final = {"lz4": 1 << 20, "zstd": 1 << 18}
 """Bytes of which several threads compress a part each: waking them takes as long as LZ4 does for less."""
@@ -61,8 +64,6 @@ class _Room:
 
     def __init__(self, encoder: BatchEncoder, size: int) -> None:
         num_pieces, num_room, num_nodes = encoder.sizes
-        self.out = np.empty(size, np.uint8)
-        self.out_at = address_of(self.out)
         table = np.empty(_STATE + 2 * num_pieces + num_room + num_nodes, np.int64)
         at = address_of(table)
         pieces_at = at + _WORD * _STATE
@@ -72,7 +73,14 @@ class _Room:
         self.pieces = table[_STATE : _STATE + num_pieces].reshape(-1, 3)
         # Words of the call.
         self.of_struct = nodes_at, num_nodes, nodes_at + _WORD * num_nodes, num_pieces
-        self.rest = room_at, num_room, self.out_at, size, pieces_at, num_pieces, at, _STATE
+        self._first, self._last = (room_at, num_room), (pieces_at, num_pieces, at, _STATE)
+        self.make_out(size)
+
+    def make_out(self, size: int) -> None:
+        """Have other memory for messages."""
+        self.out = np.empty(size, np.uint8)
+        self.out_at = address_of(self.out)
+        self.rest = *self._first, self.out_at, size, *self._last
 
 
 class BatchEncoder:
@@ -97,10 +105,10 @@ class BatchEncoder:
         # Numbers of pieces or spans, of what the kernel notes, and of nodes.
         num_pieces = int(kernel.SPAN) * layout.num_buffers
         self.sizes = num_pieces, int(kernel.ROOM) * layout.num_nodes, 2 * layout.num_nodes
-        joined = min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED)
-        self._size = len(self._head) + joined
+        self._joined = max(SMALL_BODY, min(_SMALL_BUFFER * layout.num_buffers, _MOST_JOINED))
+        self._size = len(self._head) + self._joined
         tables = address_of(self._head), self._head.size, address_of(self._places), self._places.size
-        self._rest = *tables, joined if codec is None else -1
+        self._rest = *tables, self._joined if codec is None else -1
         self._rest_apart = *tables, -1
         self._kept: list[_Room] = []  # for one thread each
 
@@ -125,13 +133,14 @@ class BatchEncoder:
             at, rows = room.out_at, room.pieces.tolist()
             buffers = [(at + start if is_new else start, nbytes) for is_new, start, nbytes in rows]
             owner = batch if isinstance(batch, pa.RecordBatch) else batch.owner(), room.out
-            if self._codec is not None:
-                return self._compressed(buffers, owner, room, self._codec)
         data = room.out.data
         if 2 * size < data.nbytes and (begins >= 0 or size == head):
-            # Sinks may keep what they are given: a copy of little, so that the room can be used again.
             data = memoryview(data[:size].tobytes())
-            self._kept.append(room)
+        else:
+            room.make_out(self._size)  # sinks may keep what they are given
+        self._kept.append(room)
+        if self._codec is not None:
+            return self._compressed(buffers, owner, data[:head], self._codec)
         if begins < 0:
             pieces = [data[:head], *host_pieces(buffers, owner)]
         elif begins > head:
@@ -148,20 +157,18 @@ class BatchEncoder:
         metadata = room.out[self._metadata].tobytes()
         nodes = np.frombuffer(metadata, np.int64, 2 * self._num_nodes, self._nodes_at).reshape(-1, 2)
         is_new, starts, sizes = room.pieces.T.copy()
-        if room.found[-1] == self._head.size:  # nothing of the body was made anew
-            self._kept.append(room)
-        return LaidOut(metadata, nodes, starts + room.out_at * (is_new != 0), sizes, room.out)
+        laid = LaidOut(metadata, nodes, starts + room.out_at * (is_new != 0), sizes, room.out)
+        if room.found[-1] > self._head.size:  # something of the body was made anew there
+            room.make_out(self._size)
+        self._kept.append(room)
+        return laid
 
     def _written(self, batch: Batch | pa.RecordBatch, rest: tuple[int, ...]) -> _Room | None:
         """Have the kernel write a message; None where it does not know something."""
-        try:
-            room = self._kept.pop()
-        except IndexError:
-            room = _Room(self, self._size)
+        tables = None
         if isinstance(batch, pa.RecordBatch):
             capsule = batch.__arrow_c_array__()[1]
             words = address_in(capsule, b"arrow_array"), *self._plan, *self._memory, batch.num_rows
-            tables = room.of_struct
         else:
             spans, nodes = batch.spans.table, batch.nodes
             if not (batch.device.is_host and nodes.flags.c_contiguous and spans.flags.c_contiguous):
@@ -169,14 +176,22 @@ class BatchEncoder:
             regions = np.array([(each.address, each.nbytes) for each in batch.spans.regions], np.int64)
             words = 0, *self._plan, address_of(regions), regions.size, batch.num_rows
             tables = address_of(nodes), nodes.size, address_of(spans), spans.size
+        try:
+            room = self._kept.pop()
+        except IndexError:
+            room = _Room(self, self._size)
+        tables = tables or room.of_struct
         self._call(*ALL_MEMORY, *words, *tables, *rest, *room.rest)
         if room.found[0] == _GROW:
-            room = _Room(self, int(room.found[-1]))
+            room.make_out(int(room.found[-1]))
             self._call(*ALL_MEMORY, *words, *tables, *rest, *room.rest)
-        return room if room.found[0] == _DONE else None
+        if room.found[0] == _DONE:
+            return room
+        self._kept.append(room)
+        return None
 
     def _compressed(
-        self, buffers: list[tuple[int, int]], owner: object, room: _Room, codec: pa.Codec
+        self, buffers: list[tuple[int, int]], owner: object, head: memoryview, codec: pa.Codec
     ) -> Encoded:
         """Return the message with these buffers, each of them compressed."""
         in_threads = (
@@ -184,7 +199,7 @@ class BatchEncoder:
         )
         plain = [pa.foreign_buffer(start, nbytes, owner) for start, nbytes in buffers if nbytes]
         framed = iter(all_compressed(plain, codec, use_threads=in_threads))
-        pieces: list[Any] = [b""]
+        pieces: list[Any] = [b""]  # first the metadata, which are known last
         table: list[int] = []
         body = 0
         for _, nbytes in buffers:
@@ -192,16 +207,15 @@ class BatchEncoder:
             if nbytes:
                 prefix, data = next(framed)
                 stored = len(prefix) + data.size
-                pieces += prefix, data, bytes(-stored % ALIGNMENT)
+                pieces[-1] += prefix
+                pieces += data, PADDING[-stored % ALIGNMENT]
             table += body, stored
             body += stored + -stored % ALIGNMENT
-        head = room.out[: self._head.size].copy()
+        metadata = bytearray(head)
         length_at, _, buffers_at, _ = self._places.tolist()
-        head[length_at : length_at + 8] = np.frombuffer(np.int64(body).tobytes(), np.uint8)
-        head[buffers_at : buffers_at + 8 * len(table)] = np.array(table, np.int64).view(np.uint8)
-        pieces[0] = head.data
-        if body <= _MOST_JOINED:
-            # Else what is stored may lie in the room, and sinks may keep what they are given.
+        struct.pack_into("<q", metadata, length_at, body)
+        struct.pack_into(f"<{len(table)}q", metadata, buffers_at, *table)
+        pieces[0] = bytes(metadata) + pieces[0]
+        if body <= self._joined:
             pieces = [b"".join(pieces)]
-            self._kept.append(room)
-        return Encoded(pieces, head.size, body)
+        return Encoded(pieces, len(head), body)

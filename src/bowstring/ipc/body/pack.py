@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _NATURAL = 8
 _LENGTH = 2  # column of a table of spans
-_PADDING = tuple(bytes(count) for count in range(ALIGNMENT))
+PADDING = tuple(bytes(count) for count in range(ALIGNMENT))
 
 
 _WIDEST = 8
@@ -84,7 +84,7 @@ def _packed_compressed(batch: Batch, codec: pa.Codec, *, use_threads: bool) -> P
     framed = all_compressed(buffers, codec, use_threads=use_threads)
     for row, (prefix, frame) in zip(rows.tolist(), framed, strict=True):
         lengths[row] = len(prefix) + memoryview(frame).nbytes
-        pieces += [prefix, frame, _PADDING[-lengths[row] % ALIGNMENT]]
+        pieces += [prefix, frame, PADDING[-lengths[row] % ALIGNMENT]]
     return _placed(batch.nodes, lengths)._replace(pieces=pieces)
 
 
@@ -103,7 +103,7 @@ def host_pieces(buffers: Iterable[tuple[int, int]], owner: object) -> list[Any]:
         end = address + nbytes
         pieces.append(memoryview(pa.foreign_buffer(begun, end - begun, owner)).cast("B"))
         if nbytes % ALIGNMENT:
-            pieces.append(_PADDING[-nbytes % ALIGNMENT])
+            pieces.append(PADDING[-nbytes % ALIGNMENT])
             begun = 0
     return pieces
 
@@ -114,7 +114,7 @@ def _device_pieces(batch: Batch) -> list[Any]:
         if buffer is not None and buffer.nbytes:
             pieces.append(buffer.to_host())
             if buffer.nbytes % ALIGNMENT:
-                pieces.append(_PADDING[-buffer.nbytes % ALIGNMENT])
+                pieces.append(PADDING[-buffer.nbytes % ALIGNMENT])
     return pieces
 
 
