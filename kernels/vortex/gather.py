@@ -127,6 +127,19 @@ def expand_runs(
         run += 1
 
 
+def note_order(i: Any, ends: Any, faults: Any) -> None:
+    """Note a fault where the end of a run is not behind the one before."""
+    if ends[u64(i + 1)] <= ends[u64(i)]:
+        faults[RUN] = 1
+
+
+def copy_bytes(i: Any, source: Any, out: Any) -> None:
+    """Copy 4,096 bytes, or those that are left."""
+    first = i << 12
+    for k in range(min(i64(4096), min(i64(len(source)), i64(len(out))) - first)):
+        out[u64(first + k)] = source[u64(first + k)]
+
+
 def expand_blocks(
     i: Any,
     indices: Any,
@@ -174,5 +187,7 @@ SIGNATURES = {
     expand_runs: tuple(
         f"{end}[], {each}[], u64, i64, i64, {each}[]!, i64[]!" for end in WIDTHS[2:] for each in WIDTHS
     ),
+    note_order: tuple(f"{end}[], i64[]!" for end in WIDTHS[2:]),
+    copy_bytes: ("u8[], u8[]!",),
     expand_blocks: tuple(f"u16[], {each}[], i64[], i64, u8[], i64, {each}[]!, i64[]!" for each in WIDTHS),
 }
