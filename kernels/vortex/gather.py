@@ -70,14 +70,15 @@ def gather_words(
     i: Any, codes: Any, values: Any, words: Any, validity: Any, first: Any, out: Any, faults: Any
 ) -> None:
     """Write the words of the value that a code stands for."""
-    code = u64(codes[u64(i)])
-    if code < u64(i64(len(values)) // words):
+    # A division for each row would take longer than all else; codes have 32 bits at most.
+    at = u64(codes[u64(i)]) * u64(words)
+    if at + u64(words) <= u64(len(values)):
         if words == 2:
-            out[u64(2 * i)] = values[code * 2]
-            out[u64(2 * i + 1)] = values[code * 2 + 1]
+            out[u64(2 * i)] = values[at]
+            out[u64(2 * i + 1)] = values[at + 1]
         else:
             for k in range(words):
-                out[u64(i * words + k)] = values[code * u64(words) + u64(k)]
+                out[u64(i * words + k)] = values[at + u64(k)]
     else:
         for k in range(words):
             out[u64(i * words + k)] = 0

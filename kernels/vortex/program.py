@@ -120,12 +120,14 @@ def place_buffers(body: Any, begin: Any, first: Any, count: Any, end: Any, base:
         row = begin + u64(first + k * BUFFER)
         nbytes = i64(word_at(body, row + 4))
         # Neither a large alignment nor compression is a matter of programs.
-        fits = fits and i64(body[row + 2]) <= EXPONENT and i64(body[row + 3]) == 0
+        if i64(body[row + 2]) > EXPONENT or i64(body[row + 3]) != 0:
+            fits = False
         at += i64(half_at(body, row))
         stored[u64(2 * k)] = base + at
         stored[u64(2 * k + 1)] = nbytes
         at += nbytes
-        fits = fits and at <= end
+        if at > end:
+            fits = False
     return fits
 
 

@@ -383,7 +383,7 @@ def computations(rng: Rng) -> Iterator[Case]:
         (program.LAST, 1 << 8 | 1),
         (program.LAST, 2 << 8 | 1),
     ]
-    rows = [(0, operation, 20, 8, 0, each) for operation, each in extra]
+    rows: list[tuple[Any, ...]] = [(0, operation, 20, 8, 0, each) for operation, each in extra]
     pairs = ((0, 1), (2, 0), (3, 3), (12, 0))
     rows += [(0, operation, 21, *pair, 0) for operation in range(11) for pair in pairs]
     rows += [(0, program.ALLOCATE, 22, size, 0, arena) for size in (0, 2, 10) for arena in (0, 1)]

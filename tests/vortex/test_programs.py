@@ -29,8 +29,9 @@ def outcome(batch: Any, position: int, device: Any = None) -> str:
     """Return the values of a column, or which error says that it has none; on a device only rules decode."""
     try:
         found = batch.decode([position], device=device)
+        found.validate(full=True)
         return comparable(found.to_arrow().column(0))
-    except (BowstringError, UnicodeDecodeError) as error:  # bytes of text are looked at by validation only
+    except BowstringError as error:
         return type(error).__name__
 
 
@@ -96,7 +97,7 @@ def test_damaged_streams_are_the_same_by_rules_and_by_programs(vortex_test_data:
 @pytest.mark.slow
 def test_many_damaged_streams_are_the_same_by_rules_and_by_programs(vortex_test_data: Path) -> None:
     """The same for as long as a fuzzer runs."""
-    for seed in range(2000):
+    for seed in range(500):
         check_damaged(vortex_test_data, seed)
 
 

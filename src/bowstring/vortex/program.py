@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.kernels import host, library
-from bowstring.kernels.threads import run_ranges
+from bowstring.kernels.threads import run_ranges, thread_count
 from bowstring.kernels.vortex import program as kernel
 from bowstring.kernels.vortex.arrays import empty
 from bowstring.memory import foreign_region
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from bowstring.vortex.nodes import Body
     from bowstring.vortex.values import Values
 
+_MANY_ROWS: Final = 1 << 17
+"""From here on launches one by one take less, because each is shared by all threads."""
 _MOST_PROGRAMS: Final = 4
 """Of one shape; columns that none of them fits are decoded by the rules."""
 _MOST_SHAPES: Final = 1 << 10
@@ -128,7 +130,8 @@ def decode_columns(source: Source, columns: Sequence[int]) -> tuple[list[Parts],
     regions: list[Region] = []
     device, room = source.buffer.device, room_for(source.buffer.nbytes, source.limits)
     shapes: dict[int, _Shape] = {}
-    tree = _read(source) if device.is_host else None
+    is_small = source.message.row_count <= _MANY_ROWS or thread_count() == 1
+    tree = _read(source) if device.is_host and is_small else None
     if tree is not None:
         for each in columns:
             shape, is_known = _shape_of(source, tree, each)

@@ -419,13 +419,15 @@ class Recorder(Decoder):
                 words += [argument.address, argument.size]
             else:
                 words.append(_word(parameter.scalar, argument))
-        block = self._new(len(words))
+        loop, block = loaded.address(signature), self._new(len(words))
+        if not loop:
+            raise Unrecorded
         for at, word in enumerate(words, block):
             if isinstance(word, Number):
                 self.code.append([stage, int(kernel.COPY), at, word.register, 0, 0])
             else:
                 self.registers[at] = word
-        self.steps.append(Step(stage, loaded.address(signature), items, block))
+        self.steps.append(Step(stage, loop, items, block))
 
     # What rules ask for
 
@@ -464,11 +466,11 @@ class Recorder(Decoder):
         self.allocate(nbytes)
         values = values.copy()
         # A copy for messages in which it is not aligned: `moved` has the bytes to copy, or 0.
-        to = self._new(2)
-        row = [0, int(kernel.ALIGN), to, register, self.register_of(nbytes), dtype.itemsize << 8]
+        stage, to = _stage_of((nbytes,)), self._new(2)
+        row = [stage, int(kernel.ALIGN), to, register, self.register_of(nbytes), dtype.itemsize << 8]
         self.code.append(row)
-        memory, moved = self._memory(row), Number(self, 0, to + 1, 0)
-        placed = Number(self, library.address_of(values), to, 0)
+        memory, moved = self._memory(row), Number(self, 0, to + 1, stage)
+        placed = Number(self, library.address_of(values), to, stage)
         nothing = np.empty(0, np.uint8)
         copied = Array(self, Memory(), nothing, address, moved), Array(self, memory, nothing, placed, moved)
         self._note_step(gather.copy_bytes, -(-moved // 4096), *copied)
