@@ -63,6 +63,48 @@ define i64 @bowstring_xcr0() {
   ret i64 %value
 }
 """
+# Calls loops one after the other, as long as each returns 0. `lists` has address and length of lists of steps; a
+# step is the address of a loop, its items, and the address of its block.
+_STEPS: Final = """
+define i32 @bowstring_run_steps(ptr %lists, i64 %number) {
+begin:
+  %result = alloca i64
+  br label %list
+list:
+  %which = phi i64 [ 0, %begin ], [ %further, %more ]
+  %all = icmp eq i64 %which, %number
+  br i1 %all, label %done, label %open
+open:
+  %entry = getelementptr [2 x i64], ptr %lists, i64 %which
+  %steps = load ptr, ptr %entry
+  %count_at = getelementptr i64, ptr %entry, i64 1
+  %count = load i64, ptr %count_at
+  %further = add i64 %which, 1
+  br label %next
+next:
+  %index = phi i64 [ 0, %open ], [ %following, %step ]
+  %last = phi i32 [ 0, %open ], [ %status, %step ]
+  %failed = icmp ne i32 %last, 0
+  br i1 %failed, label %fail, label %more
+more:
+  %ended = icmp eq i64 %index, %count
+  br i1 %ended, label %list, label %step
+step:
+  %row = getelementptr [3 x i64], ptr %steps, i64 %index
+  %loop = load ptr, ptr %row
+  %items_at = getelementptr i64, ptr %row, i64 1
+  %items = load i64, ptr %items_at
+  %block_at = getelementptr i64, ptr %row, i64 2
+  %block = load ptr, ptr %block_at
+  %status = call i32 %loop(ptr %result, ptr null, i64 0, i64 %items, ptr %block)
+  %following = add i64 %index, 1
+  br label %next
+fail:
+  ret i32 %last
+done:
+  ret i32 0
+}
+"""
 _STAMPS: Final = '@{sources} = constant [64 x i8] c"{0}"\n@{full} = constant [64 x i8] c"{1}"\n'
 
 
@@ -325,7 +367,7 @@ def _link(target: pathlib.Path, objects: list[pathlib.Path], wanted: str) -> Non
     stubs = "".join(f"define void @{name}() {{ ret void }}\n" for name in _FROM_C)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for file, text in (("own.o", own + _PROCESSOR * X86), ("stubs.o", stubs)):
+        for file, text in (("own.o", own + _STEPS + _PROCESSOR * X86), ("stubs.o", stubs)):
             (folder / file).write_bytes(machine.emit_object(binding.parse_assembly(text)))
         (folder / "symbols").write_text("{ global: bowstring_*; local: *; };\n")
         (folder / "objects").write_text("\n".join(f'"{each}"' for each in (*objects, folder / "own.o")))

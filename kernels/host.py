@@ -111,9 +111,10 @@ def is_ready() -> bool:
 
 
 @functools.cache
-def bound(kernel: Kernel) -> Callable[..., None] | None:
+def bound(kernel: Kernel, *, one: bool = True) -> Callable[..., None] | None:
     """Return what runs one item of a kernel of one signature in the library; None where that is not used.
-    It takes the words of a call, address and elements of each array, and checks nothing.
+    It takes the words of a call, address and elements of each array, and checks nothing; before them, if not for
+    one item, how many there are.
     """
     if way() not in ("", "library"):
         return None
@@ -128,7 +129,11 @@ def bound(kernel: Kernel) -> Callable[..., None] | None:
         if status := function(0, 1, pack(*words)):
             raise AssertionError(f"{signature} ended with status {status}")
 
-    return run_one
+    def run_items(items: int, *words: Any) -> None:
+        if status := function(0, items, pack(*words)):
+            raise AssertionError(f"{signature} ended with status {status}")
+
+    return run_one if one else run_items
 
 
 @functools.cache

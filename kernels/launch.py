@@ -23,6 +23,8 @@ Place = Literal["host", "cuda"] | Unwrap
 _SHARED_LOG: Final = 5
 # Of the types that most arguments have, and of those that are registered.
 _PLACES: dict[type, Place | None] = {np.ndarray: "host", **dict.fromkeys((int, bool, float, np.uint64))}
+# What takes launches, and bodies over arrays, of arrays that are of these types.
+_RECORDERS: dict[type, tuple[Callable[..., None], Callable[..., Any]]] = {}
 
 
 def register_array_type(array_type: type, unwrap: Unwrap) -> None:
@@ -41,6 +43,22 @@ def register_array_type(array_type: type, unwrap: Unwrap) -> None:
     >>> register_array_type(FakeArray, unwrap)  # doctest: +SKIP
     """
     _PLACES[array_type] = unwrap
+
+
+def register_recorder(array_type: type, launched: Callable[..., None], run: Callable[..., Any]) -> None:
+    """Have launches with arrays of a type, exactly, go to a function that runs them on the host and notes them.
+
+    Parameters
+    ----------
+    array_type
+        The type of these arrays.
+    launched
+        Called as :func:`launch`.
+    run
+        Called as :func:`run_arrays`.
+    """
+    _PLACES[array_type] = "host"
+    _RECORDERS[array_type] = launched, run
 
 
 def find_place(arguments: tuple[Any, ...]) -> Place:
@@ -130,6 +148,9 @@ def launch(kernel: Kernel, items: int, *arguments: Any) -> None:
     if host.run_at_once(kernel, items, arguments):
         return
     place = find_place(arguments)
+    if place == "host" and (recorder := _recorder_of(arguments)) is not None:
+        recorder[0](kernel, items, *arguments)
+        return
     if callable(place):
         arguments, _ = place(arguments)
     signature, values = match(kernel, arguments)
@@ -143,6 +164,10 @@ def launch(kernel: Kernel, items: int, *arguments: Any) -> None:
         run(signature, items, values, device_of(arguments))
     else:
         host.run(signature, items, values)
+
+
+def _recorder_of(arguments: tuple[Any, ...]) -> tuple[Callable[..., None], Callable[..., Any]] | None:
+    return next((_RECORDERS[type(each)] for each in arguments if type(each) in _RECORDERS), None)
 
 
 def launch_shared(kernel: Kernel, rows: int, *arguments: Any) -> None:
@@ -235,7 +260,8 @@ def run_arrays(body: Callable[..., Any], *arguments: Any) -> Any:
     """
     place = find_place(arguments)
     if place == "host":
-        return body(np, *arguments)
+        recorder = _recorder_of(arguments)
+        return body(np, *arguments) if recorder is None else recorder[1](body, *arguments)
     if place == "cuda":
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(device_of(arguments)):

@@ -8,6 +8,7 @@ Kernels hold no locks and allocate nothing, so a process may fork while one runs
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -77,21 +78,35 @@ class Library:
 
     def function(self, signature: Signature) -> Callable[[int, int, bytes], int] | None:
         """Return the compiled loop of a signature, if the library has it: called with a range and a block."""
+        found = self._loop(signature)
+        if found is None:
+            return None
+        found.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_int64,
+            ctypes.c_int64,
+            ctypes.c_char_p,
+        ]
+        found.restype = ctypes.c_int32
+        result = ctypes.c_int64()  # each call writes NULL to it
+        return functools.partial(found, ctypes.byref(result), None)
+
+    def address(self, signature: Signature) -> int:
+        """Return where the compiled loop of a signature is, 0 if the library does not have it."""
+        return ctypes.cast(self._loop(signature), ctypes.c_void_p).value or 0
+
+    def run_steps(self, lists: int, count: int) -> None:
+        """Call loops one after the other. `lists` is where address and length of each list of steps are; a step has
+        the address of a loop, its items, and the address of its block.
+        """
+        if status := self._handle.bowstring_run_steps(ctypes.c_void_p(lists), ctypes.c_int64(count)):
+            raise AssertionError(f"a step ended with status {status}")
+
+    def _loop(self, signature: Signature) -> Any:
         for pages in self._variants:
-            try:
-                found = self._handle[symbol(signature.name, self.level, pages=pages)]
-            except AttributeError:
-                continue
-            found.argtypes = [
-                ctypes.c_void_p,
-                ctypes.c_void_p,
-                ctypes.c_int64,
-                ctypes.c_int64,
-                ctypes.c_char_p,
-            ]
-            found.restype = ctypes.c_int32
-            result = ctypes.c_int64()  # each call writes NULL to it
-            return functools.partial(found, ctypes.byref(result), None)
+            with contextlib.suppress(AttributeError):
+                return self._handle[symbol(signature.name, self.level, pages=pages)]
         return None
 
 

@@ -1,6 +1,6 @@
 """Print how many functions of Bowstring some calls enter: ``python scripts/depth.py [--list NAME]``.
 
-Each call is made three times, and the last is counted by ``sys.setprofile``: the functions that were entered, each
+Each call is made four times, and the last is counted by ``sys.setprofile``: the functions that were entered, each
 once; how often they were in all; and the files that they are in. ``--list`` prints those of one row.
 """
 
@@ -26,7 +26,7 @@ import bowstring as bow
 
 _PACKAGE: Final = str(Path(bow.__file__).resolve().parent)
 _KERNELS: Final = str(Path(_PACKAGE, "kernels").resolve())
-_WARM: Final = 2
+_WARM: Final = 3
 _ROWS: Final = 1000
 
 

@@ -38,12 +38,12 @@ def empty(beside: Any, size: int, dtype: Any) -> Any:
 
 def put(beside: Any, values: list[int], dtype: Any) -> Any:
     """Return numbers of the host as an array on the device of another."""
-    return run_arrays(lambda xp, _: xp.asarray(np.array(values, dtype)), beside)
+    return run_arrays(lambda xp, _: xp.asarray(values, dtype), beside)
 
 
 def words_of(data: Any) -> Any:
     """Return bytes as words of 64 bits, copied where they do not begin at a multiple of 8."""
-    whole = data[: len(data) & ~7]
+    whole = data[: data.size & ~7]
     on_host = isinstance(whole, np.ndarray)
     address = whole.__array_interface__["data"][0] if on_host else whole.data.ptr
     return (whole if address & 7 == 0 else whole.copy()).view(np.uint64)

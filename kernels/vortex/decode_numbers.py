@@ -61,7 +61,7 @@ def unpack(
     _check_range("bit width", width, 0, bits)
     _check_range("offset", offset, 0, CHUNK - 1)
     words = packed if packed.dtype == np.uint64 else words_of(packed)
-    if starts is None and len(words) < chunks * width * 16:
+    if starts is None and words.size < chunks * width * 16:
         raise InvalidBody(
             "bit-packed data are too short", expected=f"{chunks * width * 128} bytes", found=packed.nbytes
         )
@@ -92,8 +92,8 @@ def adjust(values: Any, adjustment: Adjustment) -> Any:
     """Return integers adjusted as :func:`unpack` does it, for those that are not packed."""
     bits = 8 * values.dtype.itemsize
     references = _references(adjustment.reference, bits, values)
-    if adjustment.zigzag or len(references):
-        out = empty(values, len(values), values.dtype)
+    if adjustment.zigzag or references.size:
+        out = empty(values, values.size, values.dtype)
         signed = (
             values.view(f"i{bits // 8}"),
             64 - bits,
@@ -101,7 +101,7 @@ def adjust(values: Any, adjustment: Adjustment) -> Any:
             references,
             out.view(f"i{bits // 8}"),
         )
-        launch(numbers.adjust, len(values), *signed)
+        launch(numbers.adjust, values.size, *signed)
         values = out
     return values if adjustment.exponents is None else scale(values, adjustment.exponents)
 
@@ -110,9 +110,9 @@ def scale(values: Any, exponents: tuple[int, int]) -> Any:
     """Return the floats of ALP: ``integer * 10**f * 10**-e``, rounded after each product."""
     # values: array of int32, uint32, int64 or uint64
     float_, factors = _factors(values.dtype, exponents)
-    out = empty(values, len(values), float_)
+    out = empty(values, values.size, float_)
     kernel = numbers.scale_doubles if float_.itemsize == 8 else numbers.scale_singles
-    launch(kernel, len(values), values.view(f"i{float_.itemsize}"), *factors, out)
+    launch(kernel, values.size, values.view(f"i{float_.itemsize}"), *factors, out)
     return out
 
 
@@ -134,17 +134,17 @@ def join_halves(
     _check_range("right bit width", right_bits, 0, 8 * size - 1)
     table = put(rights, [each & (1 << 16) - 1 for each in lefts], np.uint64)
     bitmap = empty(rights, 0, np.uint8) if validity is None else validity
-    out = empty(rights, len(rights), f"u{size}")
+    out = empty(rights, rights.size, f"u{size}")
     joining, patching = (
         (numbers.join_doubles, numbers.patch_doubles)
         if size == 8
         else (numbers.join_singles, numbers.patch_singles)
     )
     small = unsigned(codes).astype(np.uint16)
-    launch(joining, len(rights), small, unsigned(rights), table, right_bits, bitmap, out, faults)
+    launch(joining, rights.size, small, unsigned(rights), table, right_bits, bitmap, out, faults)
     if patches is not None:
         at, left = patches[0].astype(np.uint64), patches[1].astype(np.uint64)
-        launch(patching, len(at), at, patches[2], left, right_bits, out, faults)
+        launch(patching, at.size, at, patches[2], left, right_bits, out, faults)
     return out.view(f"f{size}")
 
 
@@ -171,29 +171,22 @@ def undelta(bases: Any, deltas: Any, rows: int, *, offset: int = 0, faults: Any)
 
 def add_parts(parts: Sequence[tuple[Any, int]], rows: int, *, beside: Any) -> Any:
     """Return the sum of arrays or numbers times a factor each, as int64."""
-    constant = sum(part * factor for part, factor in parts if isinstance(part, int))
-    wrapped = (constant + 2**63) % 2**64 - 2**63
-    total = empty(beside, rows, np.int64)
-    run_arrays(lambda _, out: _filled(out, wrapped), total)
+    constant = sum(part * factor for part, factor in parts if not hasattr(part, "dtype"))
+    total = sequence(beside, constant, 0, np.int64, rows)
     for part, factor in parts:
-        if not isinstance(part, int):
+        if hasattr(part, "dtype"):
             plain = part.view(np.int64) if part.dtype == np.uint64 else part
             launch(numbers.add_part, rows, plain, factor, total)
     return total
 
 
-def _filled(out: Any, value: int) -> Any:
-    out[:] = value
-    return out
-
-
 def widen(values: Any, words: int) -> Any:
     """Return signed integers as integers of several words of 64 bits, lowest word first.
 
-    The result has ``len(values) * words`` words.
+    The result has ``values.size * words`` words.
     """
-    out = empty(values, len(values) * words, np.uint64)
-    launch(numbers.widen, len(values), values.view(f"i{values.dtype.itemsize}"), words, out)
+    out = empty(values, values.size * words, np.uint64)
+    launch(numbers.widen, values.size, values.view(f"i{values.dtype.itemsize}"), words, out)
     return out
 
 
@@ -214,7 +207,7 @@ def _factors(dtype: Any, exponents: tuple[int, int]) -> tuple[np.dtype[Any], tup
 
 
 def _references(reference: Any, bits: int, beside: Any) -> Any:
-    if not isinstance(reference, int):
+    if hasattr(reference, "dtype"):
         return reference.astype(np.uint64)
     wrapped = reference & (1 << bits) - 1
     return put(beside, [wrapped], np.uint64) if wrapped else empty(beside, 0, np.uint64)

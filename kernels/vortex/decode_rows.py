@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels.launch import find_place, launch, run_arrays
+from bowstring.kernels.launch import find_place, launch
 from bowstring.kernels.vortex import gather
-from bowstring.kernels.vortex.arrays import codes_of, empty, step_of, unsigned
+from bowstring.kernels.vortex.arrays import as_int64, codes_of, empty, step_of, unsigned
 
 
 def patch(out: Any, indices: Any, values: Any, *, offset: int = 0, words: int = 1, faults: Any) -> None:
@@ -20,9 +20,9 @@ def patch(out: Any, indices: Any, values: Any, *, offset: int = 0, words: int = 
     # out, values: numbers of 1, 2, 4 or 8 bytes; or uint64, `words` of them for each element
     at = indices.astype(np.uint64)
     if words > 1:
-        launch(gather.scatter_words, len(at), at, offset, values, words, out, faults)
+        launch(gather.scatter_words, at.size, at, offset, values, words, out, faults)
     else:
-        launch(gather.scatter, len(at), at, offset, unsigned(values), unsigned(out), faults)
+        launch(gather.scatter, at.size, at, offset, unsigned(values), unsigned(out), faults)
 
 
 def take(
@@ -34,24 +34,24 @@ def take(
     codes = codes_of(codes)
     bitmap = empty(codes, 0, np.uint8) if validity is None else validity
     if words == 1 and values.dtype.itemsize == 1 and find_place((codes,)) != "host":
-        eights = empty(codes, -(-len(codes) // 8), np.uint64)
-        launch(gather.gather_bytes, len(eights), codes, unsigned(values), bitmap, first, eights, faults)
-        return eights.view(values.dtype)[: len(codes)]
-    out = empty(codes, len(codes) * words, values.dtype)
+        eights = empty(codes, -(-codes.size // 8), np.uint64)
+        launch(gather.gather_bytes, eights.size, codes, unsigned(values), bitmap, first, eights, faults)
+        return eights.view(values.dtype)[: codes.size]
+    out = empty(codes, codes.size * words, values.dtype)
     if words > 1:
-        launch(gather.gather_words, len(codes), codes, values, words, bitmap, first, out, faults)
+        launch(gather.gather_words, codes.size, codes, values, words, bitmap, first, out, faults)
     else:
         plain = unsigned(values), bitmap, first, unsigned(out)
-        launch(gather.gather, len(codes), codes, *plain, faults)
+        launch(gather.gather, codes.size, codes, *plain, faults)
     return out
 
 
 def take_bits(codes: Any, bitmap: Any, start: int, count: int) -> Any:
     """Return, as a bitmap, the bits of a bitmap that codes stand for: of `count` from `start` on; 0 beyond them."""
     codes = codes_of(codes)
-    packed = empty(codes, -(-len(codes) // 32), np.uint32)
-    launch(gather.gather_bits, len(packed), codes, bitmap, start, count, packed)
-    return packed.view(np.uint8)[: (len(codes) + 7) >> 3]
+    packed = empty(codes, -(-codes.size // 32), np.uint32)
+    launch(gather.gather_bits, packed.size, codes, bitmap, start, count, packed)
+    return packed.view(np.uint8)[: (codes.size + 7) >> 3]
 
 
 def expand_runs(ends: Any, values: Any, rows: int, *, offset: int = 0, faults: Any) -> Any:
@@ -63,7 +63,8 @@ def expand_runs(ends: Any, values: Any, rows: int, *, offset: int = 0, faults: A
     out = empty(values, rows, values.dtype)
     step = step_of(values)
     ends = unsigned(ends)
-    run_arrays(_note_order, ends, faults)  # a work item looks at the ends of its own rows only
+    if ends.size > 1:  # a work item of the other looks at the ends of its own rows only
+        launch(gather.note_order, ends.size - 1, ends, faults)
     launch(
         gather.expand_runs,
         -(-rows // step),
@@ -76,12 +77,6 @@ def expand_runs(ends: Any, values: Any, rows: int, *, offset: int = 0, faults: A
         faults,
     )
     return out
-
-
-def _note_order(xp: Any, ends: Any, faults: Any) -> Any:
-    """Note a fault where ends of runs do not rise."""
-    faults[gather.RUN : gather.RUN + 1] |= xp.any(ends[1:] <= ends[:-1])
-    return faults
 
 
 def expand_rle(
@@ -104,6 +99,6 @@ def expand_rle(
         indices = unsigned(indices).astype(np.uint16)
     bitmap = empty(values, 0, np.uint8) if validity is None else validity
     out = empty(values, rows, values.dtype)
-    arguments = unsigned(indices), unsigned(values), starts.astype(np.int64), offset, bitmap, first
+    arguments = unsigned(indices), unsigned(values), as_int64(starts), offset, bitmap, first
     launch(gather.expand_blocks, rows, *arguments, unsigned(out), faults)
     return out

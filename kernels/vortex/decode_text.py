@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bowstring.kernels.launch import launch, run_arrays
+from bowstring.kernels.launch import find_place, launch, run_arrays
 from bowstring.kernels.vortex import strings
 from bowstring.kernels.vortex.arrays import as_int64, codes_of, empty, step_of, unsigned
 
@@ -21,15 +21,20 @@ def offsets_of(lengths: Any) -> Any:
     """Return where values of some lengths begin, and where the last ends: their sums, from 0 on, as int64.
     A length of 2 GiB or more counts as 2 GiB, which no value has.
     """
+    lengths = unsigned(lengths)
+    if find_place((lengths,)) == "host":
+        out = empty(lengths, lengths.size + 1, np.int64)
+        launch(strings.add_lengths, 1, lengths, out)
+        return out
 
     def summed(xp: Any, sizes: Any) -> Any:
-        out = xp.zeros(len(sizes) + 1, np.int64)
+        out = xp.zeros(sizes.size + 1, np.int64)
         if sizes.dtype.itemsize > 2:
             sizes = xp.minimum(sizes, sizes.dtype.type(2**31 - 1))
         xp.cumsum(sizes, dtype=np.int64, out=out[1:])
         return out
 
-    return run_arrays(summed, unsigned(lengths))
+    return run_arrays(summed, lengths)
 
 
 def decode_fsst(
@@ -39,19 +44,10 @@ def decode_fsst(
     # codes: uint8; code_offsets: integers, shape (rows + 1,), bounds of the codes of each text
     # symbols, lengths: uint8; eight bytes for each symbol, and how many of them count
     # offsets: int64, shape (rows + 1,), where each text goes (see `offsets_of`); size: the last of them
-
-    def tables(xp: Any, symbols: Any, lengths: Any) -> Any:
-        """Return 256 words, and behind them 256 lengths as bytes: 0 for what is no symbol."""
-        held = min(len(lengths), len(symbols) // 8, _SYMBOLS - 1)
-        words, sizes = xp.zeros(_SYMBOLS + _SYMBOLS // 8, np.uint64), lengths[:held]
-        words.view(np.uint8)[: 8 * held] = symbols[: 8 * held]
-        words[_SYMBOLS:].view(np.uint8)[:held] = xp.where(sizes <= 8, sizes, np.uint8(0))
-        return words
-
-    table = run_arrays(tables, symbols, lengths)
-    words, sizes = table[:_SYMBOLS], table[_SYMBOLS:].view(np.uint8)
+    words, sizes = empty(codes, _SYMBOLS, np.uint64), empty(codes, _SYMBOLS, np.uint8)
+    launch(strings.fill_symbol, _SYMBOLS, symbols, lengths, words, sizes)
     out, step = empty(codes, size, np.uint8), step_of(codes)
-    items = -(-(len(offsets) - 1) // step)
+    items = -(-(offsets.size - 1) // step)
     launch(
         strings.decode_fsst, items, codes, as_int64(code_offsets), words, sizes, offsets, step, out, faults
     )
@@ -69,7 +65,7 @@ def decode_onpair(
         codes = codes.astype(np.uint16)
     out, step = empty(codes, size, np.uint8), step_of(codes)
     arguments = codes, as_int64(code_offsets), tokens, as_int64(token_offsets), offsets, step, out, faults
-    launch(strings.decode_onpair, -(-(len(offsets) - 1) // step), *arguments)
+    launch(strings.decode_onpair, -(-(offsets.size - 1) // step), *arguments)
     return out
 
 
@@ -79,7 +75,7 @@ def make_views(
     """Return the views of values that lie one after the other: uint64, shape (2 * rows,), as Arrow has them."""
     # offsets: int32 or int64, shape (rows + 1,), of null rows any; data: uint8, shorter than 2 GiB
     # validity: uint8, optional; the bitmap of the rows, `first` being the bit of the first row
-    rows = len(offsets) - 1
+    rows = offsets.size - 1
     bitmap = empty(data, 0, np.uint8) if validity is None else validity
     out = empty(data, 2 * rows, np.uint64)
     launch(strings.make_views, rows, offsets, data, buffer, bitmap, first, out, faults)

@@ -70,14 +70,15 @@ def gather_words(
     i: Any, codes: Any, values: Any, words: Any, validity: Any, first: Any, out: Any, faults: Any
 ) -> None:
     """Write the words of the value that a code stands for."""
-    code = u64(codes[u64(i)])
-    if code < u64(i64(len(values)) // words):
+    # A division for each row would take longer than all else; codes have 32 bits at most.
+    at = u64(codes[u64(i)]) * u64(words)
+    if at + u64(words) <= u64(len(values)):
         if words == 2:
-            out[u64(2 * i)] = values[code * 2]
-            out[u64(2 * i + 1)] = values[code * 2 + 1]
+            out[u64(2 * i)] = values[at]
+            out[u64(2 * i + 1)] = values[at + 1]
         else:
             for k in range(words):
-                out[u64(i * words + k)] = values[code * u64(words) + u64(k)]
+                out[u64(i * words + k)] = values[at + u64(k)]
     else:
         for k in range(words):
             out[u64(i * words + k)] = 0
@@ -127,6 +128,19 @@ def expand_runs(
         run += 1
 
 
+def note_order(i: Any, ends: Any, faults: Any) -> None:
+    """Note a fault where the end of a run is not behind the one before."""
+    if ends[u64(i + 1)] <= ends[u64(i)]:
+        faults[RUN] = 1
+
+
+def copy_bytes(i: Any, source: Any, out: Any) -> None:
+    """Copy 4,096 bytes, or those that are left."""
+    first = i << 12
+    for k in range(min(i64(4096), min(i64(len(source)), i64(len(out))) - first)):
+        out[u64(first + k)] = source[u64(first + k)]
+
+
 def expand_blocks(
     i: Any,
     indices: Any,
@@ -174,5 +188,7 @@ SIGNATURES = {
     expand_runs: tuple(
         f"{end}[], {each}[], u64, i64, i64, {each}[]!, i64[]!" for end in WIDTHS[2:] for each in WIDTHS
     ),
+    note_order: tuple(f"{end}[], i64[]!" for end in WIDTHS[2:]),
+    copy_bytes: ("u8[], u8[]!",),
     expand_blocks: tuple(f"u16[], {each}[], i64[], i64, u8[], i64, {each}[]!, i64[]!" for each in WIDTHS),
 }

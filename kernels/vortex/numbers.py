@@ -123,6 +123,11 @@ def add_part(i: Any, part: Any, factor: Any, total: Any) -> None:
     total[u64(i)] = total[u64(i)] + i64(part[u64(i)]) * factor
 
 
+def convert(i: Any, values: Any, out: Any) -> None:
+    """Write a number as a wider one."""
+    out[u64(i)] = i64(values[u64(i)])
+
+
 def widen(i: Any, values: Any, words: Any, out: Any) -> None:
     """Write a signed number as one of several words."""
     value = i64(values[u64(i)])
@@ -149,5 +154,10 @@ SIGNATURES = {
     count_up: tuple(f"u64, u64, u64, {each}[]!" for each in SIGNED),
     add_deltas: tuple(f"{each}[], {each}[], i64, u64, {each}[]!, i64[]!" for each in SIGNED),
     add_part: tuple(f"{each}[], i64, i64[]!" for each in (*SIGNED, *UNSIGNED)),
+    convert: (
+        "u8[], i16[]!",
+        *(f"{each}[], i32[]!" for each in UNSIGNED[:2]),
+        *(f"{each}[], i64[]!" for each in (*SIGNED[:3], *UNSIGNED)),
+    ),
     widen: tuple(f"{each}[], i64, u64[]!" for each in SIGNED),
 }

@@ -19,6 +19,7 @@ TOKEN: Final = 6
 """The place in ``faults`` that becomes 1 where a code of text stands for nothing, or offsets point outside."""
 
 ESCAPE: Final = 255
+MOST: Final = u64(2**31 - 1)
 INSIDE: Final = 12
 
 
@@ -39,6 +40,28 @@ def rows_of(i: Any, step: Any, code_offsets: Any, offsets: Any, room: Any) -> An
     if last >= 0:
         end = min(offsets[u64(last)], room)
     return i * step, last, end
+
+
+def add_lengths(i: Any, lengths: Any, offsets: Any) -> None:
+    """Write where values begin, and where the last ends; a length of 2 GiB or more counts as 2 GiB."""
+    total = u64(0)
+    offsets[u64(i)] = 0
+    for row in range(min(i64(len(lengths)), i64(len(offsets)) - 1)):
+        total += min(u64(lengths[u64(row)]), MOST)
+        offsets[u64(row + 1)] = i64(total)
+
+
+def fill_symbol(i: Any, symbols: Any, lengths: Any, words: Any, sizes: Any) -> None:
+    """Write a symbol of FSST as a word, and its length: 0 for what is no symbol."""
+    size = u64(0)
+    word = u64(0)
+    if i < min(i64(len(lengths)), i64(len(symbols)) >> 3) and i < ESCAPE:
+        word = load_word(symbols, u64(i << 3))
+        size = u64(lengths[u64(i)])
+        if size > 8:
+            size = u64(0)
+    words[u64(i)] = word
+    sizes[u64(i)] = u8(size & 0xFF)
 
 
 def decode_fsst(
@@ -215,6 +238,8 @@ def make_views_of_prefixed(i: Any, data: Any, validity: Any, rows: Any, out: Any
 CODES = ("u8", "u16", "u32")
 
 SIGNATURES = {
+    add_lengths: tuple(f"{each}[], i64[]!" for each in (*CODES, "u64")),
+    fill_symbol: ("u8[], u8[], u64[]!, u8[]!",),
     decode_fsst: ("u8[], i64[], u64[], u8[], i64[], i64, u8[]!, i64[]!",),
     decode_onpair: tuple(f"{code}[], i64[], u8[], i64[], i64[], i64, u8[]!, i64[]!" for code in CODES[1:]),
     make_views: tuple(f"{each}[], u8[], u64, u8[], i64, u64[]!, i64[]!" for each in ("i32", "i64")),

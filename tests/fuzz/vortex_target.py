@@ -29,6 +29,8 @@ _LIMITS: Final = bow.Limits(
 )
 _ENCODINGS: Final = sorted(bow.vortex.encodings())
 _TREES: Final = 25
+_TIMES: Final = 3
+"""Decoded by rules, recorded, and by a program, if the shape of a column is new."""
 
 
 def vortex(data: Any) -> None:
@@ -38,10 +40,11 @@ def vortex(data: Any) -> None:
             for position in range(batch.num_columns):
                 with contextlib.suppress(BowstringError):
                     batch.encoding(position)
-                with contextlib.suppress(BowstringError):
-                    found = batch.decode([position])
-                    found.validate(full=True)
-                    found.to_arrow().validate(full=True)
+                for _ in range(_TIMES):
+                    with contextlib.suppress(BowstringError):
+                        found = batch.decode([position])
+                        found.validate(full=True)
+                        found.to_arrow().validate(full=True)
 
 
 def mutated_vortex(data: bytes, rng: random.Random) -> bytes:

@@ -18,15 +18,20 @@ Array = np.ndarray[Any, Any]
 
 # Kernels whose cases cannot be repeated, and why.
 ALONE = {
+    "add_lengths": "one item adds up all lengths",
     "check_batch": "one item checks a whole batch",
     "check_deltas": "one item reads a whole page, and writes the lengths of its values",
     "check_dense_order": "an item for each child of a union, of which there are 128 at most",
+    "copy_bytes": "each item copies a page of one array",
     "count_nodes": "one plan says for all items which rows each of them reads",
+    "evaluate": "one table says for all items where their code and their registers lie",
     "gather_pieces": "one table says for all items where the pieces lie",
     "import_batch": "one item takes a whole batch",
     "make_views_of_prefixed": "one item reads all values: only the length of one says where the next one begins",
+    "note_order": "each item looks at the end of the next one too",
     "quote_names": "its cases have metadata with more names than there is room for ends, but for the last of them",
     "read_footer": "one item reads a whole footer",
+    "read_nodes": "one item reads a whole body",
     "read_objects": "one item reads a whole list",
     "read_pages": "one item reads a whole chunk, and facts of all chunks stand behind each other, a kind at a time",
     "read_rows": "one plan says for all items which rows each of them reads, and where it writes",

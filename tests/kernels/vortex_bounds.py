@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.types import f32, f64, i64, u64
-from bowstring.kernels.vortex import gather, numbers, pack, strings, unpack
+from bowstring.kernels.vortex import gather, numbers, pack, program, strings, unpack
+from tests.kernels.vortex_cases import code_of, some_bodies
 
 Rng = np.random.Generator
 Make = Callable[[Rng], tuple[Any, ...]]
@@ -51,6 +52,14 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             return *arguments, i64(rng.choice([0, 4])), zeros(int(rng.integers(0, 2100)), type_), faults()
 
         return made
+
+    def damaged(rng: Rng) -> Any:
+        """The body of an array of which some bytes are others."""
+        bodies = list(some_bodies())
+        body = bodies[int(rng.integers(0, len(bodies)))].copy()
+        at = rng.integers(max(len(body) - 150, 0), len(body), int(rng.integers(0, 4)))
+        body[at] = rng.integers(0, 256, len(at))
+        return body
 
     def rows(rng: Rng, dtype: Any) -> Any:
         """What a kernel reads at its work item: at least the two that there are."""
@@ -147,6 +156,29 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             *(i64(6), u64(0), zeros(int(rng.choice([0, 1023, 1024])), np.int64), faults()),
         ),
         numbers.add_part: lambda rng: (rows(rng, np.uint32), i64(-7), zeros(2, np.int64)),
+        numbers.convert: lambda rng: (rows(rng, np.uint16), zeros(2, np.int32)),
+        gather.note_order: lambda rng: (wild(rng, np.uint32, 3), faults()),
+        gather.copy_bytes: lambda rng: (
+            some(rng, np.uint8, 9000),
+            zeros(int(rng.integers(0, 9000)), np.uint8),
+        ),
+        strings.add_lengths: lambda rng: (some(rng, np.uint16), zeros(int(rng.integers(2, 60)), np.int64)),
+        strings.fill_symbol: lambda rng: (
+            *(some(rng, np.uint8), some(rng, np.uint8)),
+            *(zeros(2, np.uint64), zeros(2, np.uint8)),
+        ),
+        program.read_nodes: lambda rng: (
+            *(guarded(damaged(rng)), i64(4096), i64(rng.choice([0, 500, 2**40]))),
+            *(zeros(int(rng.integers(0, most)), np.int64) for most in (9, 9, 9, 30, 9)),
+            zeros(8, np.int64),
+        ),
+        # Code and links are ours; what is computed from bytes of a peer is not.
+        program.evaluate: lambda rng: (
+            *(some(rng, np.uint8), i64(4096), guarded(np.array([0, 1, 0, 0, 1, 0]))),
+            guarded(code_of((0, int(rng.integers(0, 16)), 8, 9, 11, int(rng.integers(0, 2**20)) & ~254))),
+            *(i64(0), zeros(6, np.int64)),
+            guarded(np.append(np.zeros(9, np.int64), rng.choice([0, 4096, 4100, 2**62, -1, 9], 6))),
+        ),
         numbers.widen: lambda rng: (rows(rng, np.int32), i64(2), zeros(4, np.uint64)),
         strings.decode_fsst: lambda rng: (
             *(some(rng, np.uint8), wild(rng, np.int64, 3), wild(rng, np.uint64, int(rng.choice([255, 256])))),

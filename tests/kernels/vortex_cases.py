@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.signature import Kernel
-from bowstring.kernels.vortex import encode, gather, numbers, pack, strings, unpack
+from bowstring.kernels.vortex import encode, gather, numbers, pack, program, strings, unpack
+from bowstring.vortex.nodes import Piece, array_message
 
 Array = np.ndarray[Any, Any]
 Case = tuple[int, tuple[Any, ...]]
@@ -305,6 +306,109 @@ def prefixed_views(rng: Rng) -> Iterator[Case]:
         yield 1, (each, bits, rows, np.ones(2 * rows, np.uint64), faults())
 
 
+def converted(rng: Rng) -> Iterator[Case]:
+    for kind in (*SIGNED[:3], *WIDTHS[:3]):
+        yield ROWS, (any_numbers(rng, ROWS, kind), np.ones(ROWS, np.int64))
+    for kind in WIDTHS[:2]:
+        yield ROWS, (any_numbers(rng, ROWS, kind), np.ones(ROWS, np.int32))
+    yield ROWS, (any_numbers(rng, ROWS, np.uint8), np.ones(ROWS, np.int16))
+
+
+def orders(rng: Rng) -> Iterator[Case]:
+    for kind in WIDTHS[2:]:
+        for ends in (np.arange(9), np.array([3, 4, 4]), np.array([5, 2])):
+            yield len(ends) - 1, (ends.astype(kind), faults())
+
+
+def copied(rng: Rng) -> Iterator[Case]:
+    for size, room in ((10_000, 10_000), (5, 3), (4096, 9000)):
+        yield -(-size // 4096), (any_numbers(rng, size, np.uint8), np.ones(room, np.uint8))
+
+
+def added(rng: Rng) -> Iterator[Case]:
+    for kind in WIDTHS:
+        for lengths in (any_numbers(rng, 20, kind), np.arange(9, dtype=kind), np.zeros(0, kind)):
+            yield 1, (lengths, np.ones(len(lengths) + 1, np.int64))
+
+
+def symbols(rng: Rng) -> Iterator[Case]:
+    for held in (SYMBOLS, SYMBOLS[:17]):
+        yield 256, (held, LENGTHS, np.ones(256, np.uint64), np.ones(256, np.uint8))
+
+
+def body_of(*columns: Piece) -> Array:
+    """Return the body of an array."""
+    _, *parts = array_message(Piece("vortex.struct", children=columns), 5)
+    return np.frombuffer(b"".join(map(bytes, parts)), np.uint8)
+
+
+def some_bodies() -> Iterator[Array]:
+    plain = Piece("vortex.primitive", b"", ((b"abcdefgh", 8),))
+    packed = Piece("fastlanes.bitpacked", b"\x08\x03\x10\x02", ((bytes(384), 4), (b"xy", 1)), (plain, plain))
+    yield body_of()
+    yield body_of(plain, Piece("fastlanes.for", b"\x18\x05", (), (packed,)), plain)
+    yield body_of(packed)
+
+
+def trees(rng: Rng) -> Iterator[Case]:
+    for body in some_bodies():
+        for mutation in range(20):
+            changed = body.copy()
+            if mutation:
+                at = rng.integers(max(len(body) - 200, 0), len(body), 2)
+                changed[at] = rng.integers(0, 256, 2)
+            for room in (100, 3):
+                tables = [np.zeros(each, np.int64) for each in (40, 9, room, 60, 20, 4)]
+                yield 1, (changed, 4096, len(body), *tables)
+
+
+BODY = bytes([8, 200, 1, 0x1D, 1, 0, 0, 0, 0x12, 3, 7, 130, 1, 0x21, 9, 0, 0, 0, 0, 0, 0, 0, 8, 3])
+"""A message: 1 twice, 3 as fixed32, 2 as packed numbers, 4 as fixed64."""
+
+
+def code_of(*rows: tuple[Any, ...]) -> Array:
+    return np.array(rows, np.int64).reshape(-1)
+
+
+def computations(rng: Rng) -> Iterator[Case]:
+    base = 1 << 20
+    registers = np.zeros(60, np.int64)
+    registers[:14] = 7, 3, -9, 1 << 40, 64, 128, 0, 1, base, len(BODY), 100, base + 3, 2**62, base + 9
+    extra = [
+        (program.FIELD, 3 << 8 | 6),
+        (program.FIELD, 2 << 8 | 3),
+        (program.FIELD, 4 << 8 | 2),
+        (program.FIELD, 9 << 8),
+        (program.FIELD, 1 << 8 | 1),
+        (program.LAST, 1 << 8 | 1),
+        (program.LAST, 2 << 8 | 1),
+    ]
+    rows: list[tuple[Any, ...]] = [(0, operation, 20, 8, 0, each) for operation, each in extra]
+    pairs = ((0, 1), (2, 0), (3, 3), (12, 0))
+    rows += [(0, operation, 21, *pair, 0) for operation in range(11) for pair in pairs]
+    rows += [(0, program.ALLOCATE, 22, size, 0, arena) for size in (0, 2, 10) for arena in (0, 1)]
+    rows += [(0, program.ALIGN, 24, address, 10, size << 8 | 1) for address in (11, 8) for size in (2, 8)]
+    rows += [
+        (0, program.ELEMENT, 26, at, 0, which << 8 | count)
+        for at in (13, 8)
+        for which, count in ((0, 2), (1, 2), (1, 3))
+    ]
+    body = np.frombuffer(BODY[:-2], np.uint8)
+    for data in (body, body[:-1], body[:5], np.frombuffer(BODY, np.uint8)):
+        for row in rows:
+            changed = registers.copy()
+            changed[9] = len(data)
+            if row[1] == program.ELEMENT and row[3] == 13:
+                changed[14] = 3
+            yield 1, (data, base, np.array([0, 1, 0]), code_of(row), 0, np.ones(3, np.int64), changed)
+    links = np.array([0, 2, 0, 2, 1, 30])
+    code = code_of(
+        (0, program.ALLOCATE, 22, 10, 0, 1), (1, program.ADD, 23, 0, 1, 0), (0, program.COPY, 20, 3, 0, 0)
+    )
+    for stage in (0, 1):
+        yield 2, (body, base, links, code, stage, np.ones(6, np.int64), registers.copy())
+
+
 CASES: dict[Kernel, Callable[[Rng], Iterator[Case]]] = {
     unpack.unpack_words: packed_words,
     unpack.unpack_doubles: packed_floats(np.float64, 64),
@@ -328,6 +432,13 @@ CASES: dict[Kernel, Callable[[Rng], Iterator[Case]]] = {
     numbers.add_deltas: deltas,
     numbers.add_part: parts,
     numbers.widen: widened,
+    numbers.convert: converted,
+    gather.note_order: orders,
+    gather.copy_bytes: copied,
+    strings.add_lengths: added,
+    strings.fill_symbol: symbols,
+    program.read_nodes: trees,
+    program.evaluate: computations,
     strings.decode_fsst: fsst,
     strings.decode_onpair: onpair,
     strings.make_views: views,

@@ -16,11 +16,11 @@ from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import device_by_name
-from bowstring.vortex.decode import Decoder
 from bowstring.vortex.dtype import DType, Kind, to_schema
 from bowstring.vortex.encodings.nested import struct_children
 from bowstring.vortex.encodings.structural import chunks
 from bowstring.vortex.nodes import Body, exact_stats, read_body
+from bowstring.vortex.program import Source, decode_columns
 from bowstring.vortex.values import Values, concatenated, size_of, to_batch
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.column import Column
     from bowstring.columnar.validation import Validated
     from bowstring.memory import Buffer, Device
+    from bowstring.vortex.decode import Decoder
     from bowstring.vortex.message import Message
     from bowstring.vortex.nodes import ArrayNode
 
@@ -214,10 +215,9 @@ class EncodedBatch:
         chosen = [column_index(self.schema, each) for each in indices]
         try:
             with self.device.use():
-                decoder = Decoder(self._body(), self._limits)
-                found = [self._column(decoder, index) for index in chosen]
                 schema = pa.schema([self.schema.field(index) for index in chosen])
-                batch = to_batch(found, schema, self.num_rows, self.device)
+                found, regions = decode_columns(self._source(), chosen)
+                batch = to_batch(found, regions, schema, self.num_rows, self.device)
         except MemoryError as error:
             raise LimitExceeded(
                 "a batch does not fit into memory when it is decoded",
@@ -271,6 +271,18 @@ class EncodedBatch:
             self._parsed = read_body(self.message, self.buffer, self._limits)
         return self._parsed
 
+    def _source(self) -> Source:
+        return Source(
+            self.message,
+            self.buffer,
+            self.dtype,
+            self._is_struct,
+            self.schema,
+            self._limits,
+            self._body,
+            self._column,
+        )
+
     def _described(self, node: ArrayNode, tables: Tables) -> Encoding:
         stored = self._body().stored
         own = sum(stored[index].nbytes for index in node.buffers if index < len(stored))
@@ -279,11 +291,11 @@ class EncodedBatch:
 
     def _column(self, decoder: Decoder, index: int) -> Values:
         """Return a decoded column, without decoding others where the batch is a struct, or chunks of structs."""
-        root, where = self._body().root, self.schema.field(index).name
+        root, where = decoder.body.root, self.schema.field(index).name
         if not self._is_struct:
-            found = decoder.decode(root, self.dtype, self.num_rows)
+            found = decoder.decode(root, self.dtype, decoder.rows)
         else:
-            found = self._field(decoder, root, index, self.num_rows)
+            found = self._field(decoder, root, index, decoder.rows)
         decoder.finish(where)
         return found
 

@@ -16,6 +16,7 @@ from bowstring.errors import InvalidBody, InvalidMetadata, LimitExceeded, Unsupp
 from bowstring.kernels import bitmap
 from bowstring.kernels.vortex.faults import check_faults, new_faults
 from bowstring.limits import most_decompressed
+from bowstring.memory.arrays import last_of
 from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind, numbered
 from bowstring.vortex.protobuf import Message
 
@@ -66,17 +67,18 @@ def _kept_message(data: bytes, name: str) -> Message:
 class Decoder:
     """Decodes nodes of one body on the device where it lies."""
 
-    def __init__(self, body: Body, limits: Limits) -> None:
+    def __init__(self, body: Body, limits: Limits, rows: int, room: int | None = None) -> None:
         import bowstring.vortex.encodings  # noqa: F401  registers the rules, which import this module
 
         self.body = body
         self.limits = limits
+        self.rows = rows
         self.device: Device = body.buffer.device
         self.xp = self.device.xp
         self._whole = body.buffer.array()
         self._address = body.buffer.address
         self.faults = new_faults(self._whole)  # what kernels note in; looked at by `finish`
-        self._room = most_decompressed(body.buffer.nbytes, limits)
+        self._room = most_decompressed(body.buffer.nbytes, limits) if room is None else room
 
     def decode(self, node: ArrayNode, dtype: DType, rows: int) -> Values:
         """Return the values of a node."""
@@ -117,6 +119,7 @@ class Decoder:
     def ptype(self, node: ArrayNode, number: int, *, kinds: str = "u") -> DType:
         """Return a primitive type by its number in metadata; absent means ``u8``."""
         # kinds: those allowed, as letters of NumPy: u unsigned, i signed, f floating-point
+        number = int(number)
         if number >= len(PTYPES) or PTYPES[number].kind not in kinds:
             raise InvalidMetadata(
                 "metadata name a physical type that cannot be here", found=number, where=node.encoding
@@ -160,6 +163,14 @@ class Decoder:
             self.allocate(len(raw))
             raw = raw.copy()
         return raw if size == 1 and dtype is np.uint8 else raw.view(dtype)
+
+    def stored_bytes(self, node: ArrayNode, at: int) -> bytes:
+        """Return one of the node's own buffers as bytes of the host, such as an encoded scalar."""
+        return bytes(self.device.to_host(self.buffer(node, at)))
+
+    def last(self, integers: Any) -> int:
+        """Return the last of some integers: one read by the host."""
+        return last_of(integers)
 
     def child(self, node: ArrayNode, at: int, dtype: DType, rows: int) -> Values:
         """Return the values of a child."""

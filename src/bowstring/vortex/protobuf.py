@@ -7,7 +7,7 @@ wants it; a message takes no more memory than its bytes, whatever they say.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bowstring.errors import InvalidMetadata
 
@@ -55,22 +55,31 @@ class Message:
             value, at = self._value(data, at, wire)
             self.fields.append(Field(number, wire, value))
 
+    @staticmethod
+    def of(data: Any, where: str) -> Message:
+        """Return the message that bytes hold, or those that are recorded."""
+        return Message(data, where) if isinstance(data, bytes) else data.message(where)
+
+    def last(self) -> Field | None:
+        """Return the last field, or ``None`` where there is none."""
+        return self.fields[-1] if self.fields else None
+
     def uint(self, number: int, default: int = 0) -> int:
         """Return an unsigned number, or a default where the field is absent."""
         found = self._last(number, VARINT)
-        assert found is None or isinstance(found, int)
+        assert not isinstance(found, bytes)
         return default if found is None else found
 
     def optional(self, number: int) -> int | None:
         """Return an unsigned number, or ``None`` where the field is absent."""
         found = self._last(number, VARINT)
-        assert found is None or isinstance(found, int)
+        assert not isinstance(found, bytes)
         return found
 
     def blob(self, number: int) -> bytes | None:
         """Return the bytes of a field, or ``None`` where it is absent."""
         found = self._last(number, BYTES)
-        assert found is None or isinstance(found, bytes)
+        assert not isinstance(found, int)
         return found
 
     def messages(self, number: int) -> list[Message]:
@@ -142,7 +151,8 @@ class Message:
 
 def unzigzag(number: int) -> int:
     """Return the signed integer of a ``sint64``."""
-    return (number >> 1) ^ -(number & 1)
+    half, odd = number >> 1, number & 1
+    return half - odd * (2 * half + 1)
 
 
 def zigzag(number: int) -> int:

@@ -45,10 +45,17 @@ def decode_scalar(data: bytes, dtype: DType, depth: int = 64) -> Scalar:
     Integers wrap to the width of the type: older writers stored unsigned ones as signed, and the other way round.
     """
     dtype = dtype.storage
-    fields = Message(data, "a scalar").fields
-    if not fields or depth < 0:
+    field = Message.of(data, "a scalar").last()
+    if field is None or depth < 0:
         raise InvalidMetadata("a scalar has no value, or nests too deeply", where=str(dtype))
-    return _of_field(fields[-1], dtype, depth)
+    return _of_field(field, dtype, depth)
+
+
+def decode_number(data: bytes, dtype: DType, depth: int = 64) -> int | None:
+    """Return the scalar of a primitive type: an integer, the bits of a floating-point number, or null."""
+    found = decode_scalar(data, dtype, depth)
+    assert not isinstance(found, bytes | list)
+    return found
 
 
 def _of_field(field: Field, dtype: DType, depth: int) -> Scalar:
@@ -92,8 +99,10 @@ def _number(number: int, wire: int, value: int, dtype: DType) -> int:
         raise InvalidMetadata("a scalar is no integer", expected=str(dtype), found=f"field {number}")
     else:
         found = unzigzag(value) if number == _INT else value
-    found &= (1 << bits) - 1
-    return found - (1 << bits) if letter == "i" and found >> (bits - 1) else found
+    least = -(1 << (bits - 1)) if letter == "i" else 0
+    if least <= found < least + (1 << bits):
+        return found
+    return ((found - least) & (1 << bits) - 1) + least
 
 
 def _bits(number: int, wire: int, value: int, dtype: DType) -> int:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.spans import buffer_or_none
+from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody, Unsupported
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import run_arrays
@@ -21,7 +21,7 @@ from bowstring.vortex.dtype import DType, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bowstring.memory import Buffer, Device
+    from bowstring.memory import Device, Region
     from bowstring.vortex.scalar import Scalar
 
 # Arrow's pool keeps the pages of what is freed. Fresh ones cost more than most decoding.
@@ -60,9 +60,9 @@ def words_of_decimal(dtype: DType) -> int:
     return 2 if dtype.precision <= _NARROW_DECIMAL else 4
 
 
-def size_of(values: Values) -> int:
+def size_of(values: Values) -> Any:
     """Return how many bytes values take, those of nested ones included; of text and binary, the views."""
-    own = sum(int(array.nbytes) for array in values.arrays[:1]) + 1
+    own = sum(array.nbytes for array in values.arrays[:1]) + 1
     return own + sum(map(size_of, values.children))
 
 
@@ -76,22 +76,57 @@ def both_valid(left: Any | None, right: Any | None, length: int) -> Any | None:
 # To Arrow
 
 
-def to_batch(columns: Sequence[Values], schema: pa.Schema, rows: int, device: Device) -> Batch:
-    """Return columns as a batch over the same memory."""
-    nodes: list[tuple[int, int]] = []
-    buffers: list[Buffer | None] = []
-    counts: list[int] = []
-    for column, field in zip(columns, schema, strict=True):
-        for values in _walk(column, field.type, device):
-            unknown = values.length if values.dtype.kind is Kind.NULL else -1
-            nodes.append((values.length, 0 if values.validity is None and unknown < 0 else unknown))
-            if values.dtype.kind is not Kind.NULL:
-                buffers.append(_buffer(values.validity, device))
-            buffers += [_buffer(array, device) for array in values.arrays]
-            if values.dtype.kind in (Kind.UTF8, Kind.BINARY):
-                counts.append(len(values.arrays) - 1)
-    table = np.array(nodes, np.int64).reshape(-1, 2)
-    return Batch.from_parts(Layout.of(schema), rows, table, buffers, counts, device=device)
+class Parts(NamedTuple):
+    """A column as parts of a batch."""
+
+    nodes: list[Any]  # length and null count of each node, -1 where that is not known
+    buffers: list[Any]
+    counts: list[int]  # data buffers of each node of views
+
+
+def parts_of(values: Values, type_: pa.DataType, device: Device) -> Parts:
+    """Return a column of an Arrow type as parts, of which the buffers are arrays, or `None`."""
+    parts = Parts([], [], [])
+    for each in _walk(values, type_, device):
+        if each.dtype.kind is Kind.NULL:
+            parts.nodes.append((each.length, each.length))
+        else:
+            parts.nodes.append((each.length, 0 if each.validity is None else -1))
+            parts.buffers.append(each.validity)
+        parts.buffers.extend(each.arrays)
+        if each.dtype.kind in (Kind.UTF8, Kind.BINARY):
+            parts.counts.append(len(each.arrays) - 1)
+    return parts
+
+
+def placed(parts: Parts, regions: list[Region], device: Device) -> Parts:
+    """Return the parts with spans instead of arrays; their memory is added to the regions."""
+    spans = []
+    for array in parts.buffers:
+        if array is None or not array.nbytes:
+            spans.append((0, 0, 0))
+        else:
+            spans.append((len(regions), 0, array.nbytes))
+            regions.append(buffer_of(array, device).region)
+    return parts._replace(buffers=spans)
+
+
+def to_batch(
+    columns: Sequence[Parts], regions: Sequence[Region], schema: pa.Schema, rows: int, device: Device
+) -> Batch:
+    """Return columns, whose buffers are spans of some regions, as a batch over the same memory."""
+    table = np.array([node for each in columns for node in each.nodes], np.int64)
+    spans = np.array([span for each in columns for span in each.buffers], np.int64)
+    return Batch.from_parts(
+        Layout.of(schema),
+        rows,
+        table.reshape(-1, 2),
+        None,
+        [count for each in columns for count in each.counts],
+        spans=spans.reshape(-1, 3),
+        regions=regions,
+        device=device,
+    )
 
 
 def _walk(values: Values, type_: pa.DataType, device: Device) -> Iterator[Values]:
@@ -110,10 +145,6 @@ def _bytes_of_uuids(elements: Values, device: Device) -> Any:
         if int(valid[0]) < elements.length:
             raise InvalidBody("a byte of a UUID is null")
     return elements.arrays[0]
-
-
-def _buffer(array: Any | None, device: Device) -> Buffer | None:
-    return None if array is None else buffer_or_none(array, device)
 
 
 # Scalars
@@ -190,7 +221,7 @@ def _nested(scalars: Sequence[Any], dtype: DType, device: Device) -> Values:
 def take(values: Values, codes: Any, validity: Any | None, faults: Any) -> Values:
     """Return the values that codes stand for, null where a bitmap says so; the codes of null rows may be any."""
     # codes: integers, positions in the values; validity: of the codes; faults: gets codes that are out of range
-    count, dtype, kind = len(codes), values.dtype, values.dtype.kind
+    count, dtype, kind = codes.size, values.dtype, values.dtype.kind
     if values.length > _MOST_CODE:
         raise Unsupported("rows at other places of a longer array", expected=f"at most {_MOST_CODE} values")
     valid = validity

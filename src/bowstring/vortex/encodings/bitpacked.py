@@ -18,7 +18,7 @@ from bowstring.kernels.vortex.unpack import reversed_bits
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind
 from bowstring.vortex.protobuf import Message
-from bowstring.vortex.scalar import decode_scalar
+from bowstring.vortex.scalar import decode_number
 from bowstring.vortex.values import Values
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def patches_of(
     # not looked at.
     if data is None:
         return None
-    message = Message(data, f"the patches of {node.encoding}")
+    message = Message.of(data, f"the patches of {node.encoding}")
     count = message.uint(1)
     indices = decoder.numbers(node, at, decoder.ptype(node, message.uint(3)), count)
     values = decoder.child(node, at + 1, dtype, count)
@@ -207,7 +207,7 @@ def _below(
     child, merged = node.children[0], _merged(own, after)
     # One reference for each 1,024 rows: these are the chunks only where nothing comes before the first row.
     are_chunks = child.encoding == _PACKED and not decoder.metadata(child).uint(2)
-    if not isinstance(own.reference, int) and not are_chunks:
+    if hasattr(own.reference, "dtype") and not are_chunks:
         values = integers(decoder, child, dtype, rows, _PLAIN)
         array = _allocated(decoder, values.arrays[0], own)
         return values._replace(arrays=(_allocated(decoder, array, after),))
@@ -223,13 +223,13 @@ def _merged(own: Adjustment, after: Adjustment) -> Adjustment | None:
         return None
     if own.zigzag:
         return after._replace(zigzag=True)
-    if isinstance(own.reference, int) and isinstance(after.reference, int):
+    if not hasattr(own.reference, "dtype") and not hasattr(after.reference, "dtype"):
         return after._replace(reference=own.reference + after.reference)
     return after._replace(reference=own.reference) if _is_zero(after.reference) else None
 
 
 def _is_zero(reference: Any) -> bool:
-    return isinstance(reference, int) and reference == 0
+    return not hasattr(reference, "dtype") and bool(reference == 0)
 
 
 def _allocated(decoder: Decoder, array: Any, adjustment: Adjustment) -> Any:
@@ -244,8 +244,8 @@ def _adjusted(array: Any, adjustment: Adjustment) -> Any:
 
 
 def _reference(decoder: Decoder, node: ArrayNode, dtype: DType) -> int:
-    found = decode_scalar(node.metadata, dtype, decoder.limits.depth)
-    if not isinstance(found, int):
+    found = decode_number(node.metadata, dtype, decoder.limits.depth)
+    if found is None:
         raise InvalidMetadata("a frame of reference has no reference", where=node.encoding)
     return found
 

@@ -40,7 +40,7 @@ def boolean(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
         raise InvalidMetadata("bits begin behind the first byte", expected="0 to 7", found=offset)
     bits = decoder.buffer(node, 0, np.uint8, bitmap.bytes_for(offset + rows))
     if offset:
-        decoder.allocate(len(bits))
+        decoder.allocate(bits.size)
         bits = bitmap.shifted(bits, offset, rows)
     return Values(dtype, rows, decoder.validity(node, 0, rows), (bits,))
 
@@ -65,11 +65,11 @@ def primitive(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Val
     """
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     numbers = decoder.buffer(node, 0, dtype.numpy)
-    if len(numbers) != rows:
+    if numbers.size != rows:
         raise InvalidBody(
             "a buffer of numbers has another length than its array",
             expected=f"{rows} of {dtype}",
-            found=len(numbers),
+            found=numbers.size,
         )
     return Values(dtype, rows, decoder.validity(node, 0, rows), (numbers,))
 
@@ -96,7 +96,7 @@ def decimal_words(decoder: Decoder, integers: Any, rows: int, dtype: DType, vali
     """Return decimals as words of 64 bits, as many as Arrow has."""
     # integers: signed, of at most 64 bits; or several words of int64 for each row, the lowest first
     xp, wanted = decoder.xp, words_of_decimal(dtype)
-    held = max(len(integers) // rows, 1) if rows else wanted
+    held = max(integers.size // rows, 1) if rows else wanted
     if held == wanted and integers.dtype == np.int64:
         return integers
     words = integers.astype(np.int64).reshape(-1, held)

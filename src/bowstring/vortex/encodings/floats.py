@@ -31,7 +31,7 @@ def alp(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     inner = primitive(f"i{dtype.numpy.itemsize}", dtype.nullable)
     if not node.children:
         decoder.child(node, 0, inner, rows)  # raises
-    exponents = metadata.uint(1), metadata.uint(2)
+    exponents = int(metadata.uint(1)), int(metadata.uint(2))
     values = integers(decoder, node.children[0], inner, rows, Adjustment(exponents=exponents))
     patches = patches_of(decoder, node, metadata.blob(3), 1, dtype)
     decoder.only_children(node, 1 + (patches.children if patches else 0))

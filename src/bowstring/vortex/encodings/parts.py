@@ -11,7 +11,7 @@ from bowstring.kernels.vortex import decode_numbers
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind, primitive, units_per_second
 from bowstring.vortex.encodings.canonical import decimal_words
-from bowstring.vortex.scalar import decode_scalar
+from bowstring.vortex.scalar import decode_number
 from bowstring.vortex.values import Values, words_of_decimal
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def date_time_parts(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) 
 def _part(decoder: Decoder, node: ArrayNode, at: int, kind: DType, rows: int) -> Any:
     """Return a child as an array, or as one integer where it is a constant."""
     if at < len(node.children) and node.children[at].encoding == "vortex.constant":
-        data = bytes(decoder.device.to_host(decoder.buffer(node.children[at], 0)))
-        found = decode_scalar(data, kind)
-        if isinstance(found, int):
+        data = decoder.stored_bytes(node.children[at], 0)
+        found = decode_number(data, kind)
+        if found is not None:
             return found
     return decoder.numbers(node, at, kind, rows)
 

@@ -14,7 +14,7 @@ from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind
 from bowstring.vortex.encodings.bitpacked import Patches, patched_validity, patches_of
 from bowstring.vortex.encodings.structural import constant_of
-from bowstring.vortex.scalar import decode_scalar
+from bowstring.vortex.scalar import decode_number, decode_scalar
 from bowstring.vortex.values import Values, concatenated, from_scalars, size_of, take
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def sparse(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
     if patches is None:
         raise InvalidMetadata("a sparse array has no patches", where=node.encoding)
     decoder.only_children(node, patches.children)
-    data = bytes(decoder.device.to_host(decoder.buffer(node, 0)))
+    data = decoder.stored_bytes(node, 0)
     if patches.values.dtype.kind is Kind.PRIMITIVE:
         return _patched_numbers(decoder, data, dtype.storage, rows, patches)
     if patches.values.dtype.kind is Kind.NULL:
@@ -120,8 +120,8 @@ def sequence(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Valu
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     decoder.only_children(node, 0)
     metadata = decoder.metadata(node)
-    first, step = (decode_scalar(metadata.blob(field) or b"", dtype) for field in (1, 2))
-    if not isinstance(first, int) or not isinstance(step, int) or dtype.numpy.kind == "f":
+    first, step = (decode_number(metadata.blob(field) or b"", dtype) for field in (1, 2))
+    if first is None or step is None or dtype.numpy.kind == "f":
         raise InvalidMetadata("a sequence has no integers", found=str(dtype), where=node.encoding)
     decoder.allocate(rows * dtype.numpy.itemsize)
     out = decode_numbers.sequence(decoder.faults, first, step, dtype.numpy, rows)

@@ -8,7 +8,6 @@ import numpy as np
 
 from bowstring.errors import InvalidBody, Unsupported
 from bowstring.kernels.vortex import decode_text
-from bowstring.memory.arrays import last_of
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import Kind
 from bowstring.vortex.values import Values
@@ -74,7 +73,7 @@ def symbols(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
         ends = decoder.numbers(node, 1, kind, rows + 1)
         validity, codes = decoder.validity(node, 2, rows), decoder.buffer(node, 2)
     table, sizes = decoder.buffer(node, 0), decoder.buffer(node, 1)
-    if len(table) != _SYMBOL_BYTES * len(sizes) or len(sizes) > _MOST_SYMBOLS:
+    if table.size != _SYMBOL_BYTES * sizes.size or sizes.size > _MOST_SYMBOLS:
         raise InvalidBody(
             "a table of symbols is malformed", expected="8 bytes and a length for each of up to 255"
         )
@@ -112,7 +111,7 @@ def tokens(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
 def _placed(decoder: Decoder, lengths: Any) -> tuple[Any, int]:
     """Return where values of some lengths go, and how many bytes they take, which are counted."""
     starts = decode_text.offsets_of(lengths)
-    size = last_of(starts)
+    size = decoder.last(starts)
     decoder.allocate(size)
     return starts, size
 
@@ -121,15 +120,15 @@ def _signed(decoder: Decoder, found: Any) -> Any:
     """Return offsets as int32 or int64; those that turn negative point outside, as they did."""
     if found.dtype in (np.int32, np.int64):
         return found
-    decoder.allocate(8 * len(found))
+    decoder.allocate(8 * found.size)
     return found.astype(np.int64)
 
 
 def _with_views(decoder: Decoder, dtype: DType, rows: int, validity: Any, starts: Any, data: Any) -> Values:
-    if len(data) > _MOST_BYTES:
+    if data.size > _MOST_BYTES:
         raise Unsupported(
-            "text or binary of 2 GiB or more in one column of a batch", found=f"{len(data)} bytes"
+            "text or binary of 2 GiB or more in one column of a batch", found=f"{data.size} bytes"
         )
     decoder.allocate(16 * rows)
     views = decode_text.make_views(starts, data, validity=validity, faults=decoder.faults)
-    return Values(dtype, rows, validity, (views, data) if len(data) else (views,))
+    return Values(dtype, rows, validity, (views, data) if data.size else (views,))

@@ -27,7 +27,7 @@ def constant(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Valu
     Buffers: the value, as an encoded ``ScalarValue``.
     """
     decoder.only_children(node, 0)
-    data = bytes(decoder.device.to_host(decoder.buffer(node, 0)))
+    data = decoder.stored_bytes(node, 0)
     return constant_of(decoder, data, dtype, rows)
 
 
@@ -37,7 +37,8 @@ def constant_of(decoder: Decoder, data: bytes, dtype: DType, rows: int) -> Value
     if dtype.kind is Kind.NULL:
         return Values(dtype, rows)
     scalar = decode_scalar(data, dtype, decoder.limits.depth)
-    if dtype.kind is Kind.PRIMITIVE and isinstance(scalar, int):
+    if dtype.kind is Kind.PRIMITIVE and scalar is not None:
+        assert not isinstance(scalar, bytes | list)
         decoder.allocate(rows * dtype.numpy.itemsize)
         bits = decode_numbers.sequence(decoder.faults, scalar, 0, f"u{dtype.numpy.itemsize}", rows)
         return Values(dtype, rows, None, (bits.view(dtype.numpy),))
