@@ -20,7 +20,7 @@ FUNCTIONS = {
     "write a batch": 12,
     "write a batch, LZ4": 26,
     "read a batch, LZ4, opening included": 72,
-    "variant.get": 108,
+    "variant.get": 80,
     "Vortex stream of 8 columns to Arrow": 107,
 }
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from bowstring.columnar.marks import is_variant, marked_field, unmarked_field
 from bowstring.errors import UnknownColumn, UsageError
+from bowstring.parquet.footer import once
 from bowstring.parquet.logical import VARIANT
 from bowstring.parquet.types import LOGICAL_KEY
 
@@ -49,6 +50,7 @@ def leaf_fields(schema: Iterable[pa.Field]) -> Iterator[pa.Field]:
             yield field
 
 
+@once
 def variant_groups(footer: Footer) -> frozenset[tuple[int, int]]:
     """Return where groups annotated as Variants lie: the first of their leaves, and one after the last.
 

@@ -37,7 +37,7 @@ from bowstring.parquet.columns import (
     variant_groups,
     variants_of,
 )
-from bowstring.parquet.footer import AROUND, Footer, decode_footer, footer_bytes
+from bowstring.parquet.footer import AROUND, Footer, decode_footer, footer_bytes, leaf_paths, once
 from bowstring.parquet.pages import begins_of
 from bowstring.parquet.physical import as_type
 from bowstring.parquet.shown import (
@@ -45,6 +45,7 @@ from bowstring.parquet.shown import (
     refused_by_pyarrow,
     refused_by_type,
     shown_bytes,
+    shown_file,
     shown_footer,
 )
 from bowstring.parquet.sizes import Size, Sizes, TooLargeError
@@ -98,11 +99,11 @@ class OpenFile:
                 data = footer_bytes(self.source, limits)
                 self._footer_length = len(data)
                 self.footer = decode_footer(data, limits)
-                _check_names(self.footer)
+                _checked_leaves(self.footer)
                 if len(self.footer.rest) > SMALL:
                     _ = self.chunks  # bounded before pyarrow sees them
                 self._elements = meant_elements(self.footer)
-                self.refusals = refused_by_type(self.footer, self._elements)
+                self.refusals = refused_by_type(self.footer)
                 self._open_by_pyarrow()
                 self.schema: pa.Schema = self._meant_schema()
         except BaseException:
@@ -112,9 +113,7 @@ class OpenFile:
     @functools.cached_property
     def leaf_paths(self) -> tuple[tuple[str, ...], ...]:
         """The path of each column of values."""
-        if self._is_flat():
-            return tuple((name,) for name in self.schema.names)
-        return tuple(node.path for node in self.footer.nodes() if node.element.physical is not None)
+        return leaf_paths(self.footer)
 
     @property
     def limits(self) -> Limits:
@@ -418,32 +417,32 @@ class OpenFile:
             elements, refusals = refused_by_pyarrow(self.footer, self._elements)
             if not refusals:
                 raise
-            self._elements += elements
+            self._elements = [*self._elements, *elements]
             self.refusals = {**refusals, **self.refusals}
             self._open_shown()
 
     def _open_shown(self) -> None:
         length = self._footer_length
         if any(each.meaning.shown for each in self._elements):
-            shown = shown_bytes(shown_footer(self.footer, self._elements))
+            shown = shown_file(self.footer, self._elements)
             length = len(shown) - AROUND
             self.metadata = pq.read_metadata(pa.BufferReader(shown))
         self._file = self._opened(self.metadata)
         self.metadata = self._file.metadata
-        _ = self._file.schema_arrow
+        self._stored_schema: pa.Schema = self._file.schema_arrow
         # A signature comes after a footer that says that columns are encrypted.
         self._is_signed = self.metadata.serialized_size < length
 
     def _meant_schema(self) -> pa.Schema:
         """Return the schema with the meaning of the footer; the metadata of Variants are dictionaries."""
-        leaves = sum(element.physical is not None for element in self.footer.schema)
+        leaves = _checked_leaves(self.footer)
         if leaves != self.metadata.num_columns:
             raise InvalidMetadata(
                 "the columns of a footer contradict each other",
                 expected=self.metadata.num_columns,
                 found=leaves,
             )
-        found = self._file.schema_arrow
+        found = self._stored_schema
         self.meanings = {each.leaf: each.meaning for each in self._elements}
         maps = {each.position for each in self._elements if each.is_map}
         if maps:
@@ -452,11 +451,21 @@ class OpenFile:
             )
         self._fields = meant_fields(self.meanings, self.int96, self.metadata.metadata or {})
         # Files of others are annotated; those that pyarrow wrote may have a mark in the Arrow schema only.
+        if self._is_flat() and not self._fields:
+            return found
+        earlier = _meant_before(self.footer)
+        for stored, groups, schema in earlier if not self._fields else ():
+            if stored.equals(found, check_metadata=True):
+                self._groups = groups
+                return schema
         if not self._is_flat():
             self._groups = variant_groups(self.footer) | {each.leaves for each in variants_of(found)}
-        if not (self._groups or self._fields or self._maps):
-            return found
-        return meant(found, self._groups, self._fields, self._maps)
+        schema = found
+        if self._groups or self._fields or self._maps:
+            schema = meant(found, self._groups, self._fields, self._maps)
+        if not self._fields:
+            earlier.append((found, self._groups, schema))
+        return schema
 
     def _check_leaves(self, leaves: Sequence[int]) -> None:
         """Raise an error for columns that cannot be read, and warn of those whose meaning is lost."""
@@ -592,11 +601,19 @@ def _typed(array: Any, field: pa.Field) -> Any:
         raise
 
 
-def _check_names(footer: Footer) -> None:
-    """Raise an error for a name that pyarrow cannot give as text."""
+@once
+def _meant_before(_: Footer) -> collections.deque[tuple[pa.Schema, frozenset[tuple[int, int]], pa.Schema]]:
+    """Return Arrow schemas that pyarrow made of a schema, where its Variants are, and what they mean."""
+    return collections.deque(maxlen=4)  # writers note a schema of theirs beside
+
+
+@once
+def _checked_leaves(footer: Footer) -> int:
+    """Return how many columns of values there are; raise an error for a name that pyarrow cannot give as text."""
     names = [element.name for element in footer.schema]
     try:
         "".join(names).encode()
     except UnicodeEncodeError:
         found = next(name for name in names if not name.isprintable())
         raise InvalidMetadata("a column's name is not UTF-8", found=repr(found)[:80]) from None
+    return sum(element.physical is not None for element in footer.schema)

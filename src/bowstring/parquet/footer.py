@@ -7,10 +7,12 @@ reads them anyway; a footer with another schema needs no change to them.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import functools
 import os
 import struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated, Unsupported
 from bowstring.limits import DEFAULT_LIMITS, Limits
@@ -18,7 +20,7 @@ from bowstring.parquet.logical import CONVERTED, PHYSICAL, LogicalType
 from bowstring.parquet.thrift import BINARY, I32, LIST, STRUCT, Field, Reader, encode_list, encode_struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
@@ -31,6 +33,10 @@ _LOGICAL: Final = 10
 # Elements of a file are compared with so many shapes at most, twice.
 _MOST_SHAPES: Final = 16
 _LONG: Final = 128
+# Schemas that were read, by their bytes and the limits that they were checked by, the last first.
+_recent: collections.deque[tuple[bytes, tuple[int, int], Schema]] = collections.deque(maxlen=16)
+_MOST_KEPT: Final = 1 << 16
+_T = TypeVar("_T")
 _REPETITIONS: Final = ("required", "optional", "repeated")
 # type, type_length, repetition_type, num_children, converted_type, scale, precision, field_id: all of them int32.
 _NUMBERS: Final = {
@@ -104,25 +110,60 @@ class Footer:
     schema: tuple[SchemaElement, ...]
     rest: bytes  # the bytes after the schema, row groups among them
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> tuple[Node, ...]:
         """Return all elements but the root, each with its place in the schema."""
-        inside = _leaves_inside(self.schema)
-        group: tuple[str, ...] = ()
-        last = len(self.schema)
-        outer: list[tuple[tuple[str, ...], int]] = []
-        leaves = 0
-        for index in range(1, len(self.schema)):
-            element = self.schema[index]
-            while index >= last:
-                group, last = outer.pop()
-            path = (*group, element.name)
-            count, size = inside[index]
-            yield Node(index, path, element, leaves, leaves + count)
-            if element.children is None:
-                leaves += 1
-            else:
-                outer.append((group, last))
-                group, last = path, index + size
+        return _nodes(self)
+
+
+class Schema(tuple[SchemaElement, ...]):  # noqa: SLOT001  a tuple that has attributes
+    """Elements that were read, with what was made of them since: files of one data set have one schema."""
+
+    known: dict[Any, Any]
+
+
+def once(function: Callable[[Footer], _T]) -> Callable[[Footer], _T]:
+    """Keep what a function makes of nothing but the schema of a footer, as long as that."""
+
+    @functools.wraps(function)
+    def kept(footer: Footer) -> _T:
+        if not isinstance(footer.schema, Schema):
+            return function(footer)
+        known = footer.schema.known
+        if function not in known:
+            known[function] = function(footer)
+        found: _T = known[function]
+        return found
+
+    return kept
+
+
+@once
+def _nodes(footer: Footer) -> tuple[Node, ...]:
+    schema, found = footer.schema, []
+    inside = _leaves_inside(schema)
+    group: tuple[str, ...] = ()
+    last = len(schema)
+    outer: list[tuple[tuple[str, ...], int]] = []
+    leaves = 0
+    for index in range(1, len(schema)):
+        element = schema[index]
+        while index >= last:
+            group, last = outer.pop()
+        path = (*group, element.name)
+        count, size = inside[index]
+        found.append(Node(index, path, element, leaves, leaves + count))
+        if element.children is None:
+            leaves += 1
+        else:
+            outer.append((group, last))
+            group, last = path, index + size
+    return tuple(found)
+
+
+@once
+def leaf_paths(footer: Footer) -> tuple[tuple[str, ...], ...]:
+    """Return the path of each column of values."""
+    return tuple(node.path for node in footer.nodes() if node.element.physical is not None)
 
 
 class Node(NamedTuple):
@@ -169,8 +210,8 @@ def decode_footer(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Footer:
         last = number
         if number == _SCHEMA and kind == LIST:
             head = data[: reader.position]
-            schema = _decode_schema(reader, limits)
-            return Footer(head, schema, data[reader.position :])
+            schema, end = _decode_schema(reader, limits)
+            return Footer(head, schema, data[end:])
         reader.skip(kind)
     raise InvalidMetadata(
         "a footer has no schema behind its version",
@@ -181,8 +222,12 @@ def decode_footer(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Footer:
 
 def encode_footer(footer: Footer) -> bytes:
     """Return the bytes of a footer."""
-    elements = [_encode_element(element) for element in footer.schema]
-    return footer.head + encode_list(STRUCT, elements) + footer.rest
+    return footer.head + encode_schema(footer.schema) + footer.rest
+
+
+def encode_schema(schema: Sequence[SchemaElement]) -> bytes:
+    """Return the bytes of the schema of a footer."""
+    return encode_list(STRUCT, [_encode_element(element) for element in schema])
 
 
 def with_logical_types(footer: Footer, types: Mapping[int, LogicalType | None]) -> Footer:
@@ -228,7 +273,16 @@ def framed(footer: bytes) -> bytes:
     return footer + _TRAILER.pack(len(footer), MAGIC)
 
 
-def _decode_schema(reader: Reader, limits: Limits) -> tuple[SchemaElement, ...]:
+def _decode_schema(reader: Reader, limits: Limits) -> tuple[Schema, int]:
+    """Return a schema, and where it ends; one that was read before within the same limits as it is.
+
+    A list's encoding ends itself, so bytes that begin like an earlier schema have that.
+    """
+    bounds = limits.columns, limits.depth
+    for earlier, before, schema in list(_recent):
+        if before == bounds and reader.data.startswith(earlier, reader.position):
+            return schema, reader.position + len(earlier)
+    begin = reader.position
     size, kind = reader.list_header()
     if kind != STRUCT or not size:
         raise InvalidMetadata(
@@ -241,9 +295,12 @@ def _decode_schema(reader: Reader, limits: Limits) -> tuple[SchemaElement, ...]:
             found=size - 1,
         )
     shapes = _Shapes(reader)
-    schema = tuple([shapes.element() for _ in range(size)])
+    schema = Schema([shapes.element() for _ in range(size)])
+    schema.known = {}
     _check_tree(schema, limits)
-    return schema
+    if reader.position - begin <= _MOST_KEPT:
+        _recent.appendleft((reader.data[begin : reader.position], bounds, schema))
+    return schema, reader.position
 
 
 class _Shapes:

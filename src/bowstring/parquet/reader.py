@@ -322,7 +322,7 @@ class ParquetStream(SequentialReader):
     def close(self) -> None:
         """Close the files, and read nothing more. Batches that were read live on."""
         self._closed = True
-        self._ready = iter(())
+        self._ready = self._coming = iter(())
         if self._process != os.getpid():
             return
         if self._threads is not None:

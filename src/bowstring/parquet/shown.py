@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bowstring.errors import BowstringError, InvalidMetadata, Unsupported, first_line
-from bowstring.parquet.footer import MAGIC, Footer, encode_footer, framed
+from bowstring.parquet.footer import MAGIC, Footer, encode_footer, encode_schema, framed, once
 from bowstring.parquet.logical import CONVERTED, PHYSICAL
 from bowstring.parquet.thrift import LIST, STRUCT, Field, encode_list, encode_struct
 from bowstring.parquet.types import INT96, PLAIN, Meaning, logical_of, meaning_of, simple_type
@@ -57,6 +57,7 @@ class Refusal(NamedTuple):
         )
 
 
+@once
 def meant_elements(footer: Footer) -> list[Meant]:
     """Return the elements of which pyarrow does not make all that they mean."""
     found = []
@@ -98,11 +99,12 @@ def _has_optional_keys(schema: tuple[SchemaElement, ...], position: int) -> bool
     return pairs.children == len(("key", "value")) and schema[position + 2].repetition == _OPTIONAL
 
 
-def refused_by_type(footer: Footer, elements: list[Meant]) -> dict[int, Refusal]:
+@once
+def refused_by_type(footer: Footer) -> dict[int, Refusal]:
     """Return the columns of values that cannot be read for what they, or a group around them, mean."""
-    found = {}
+    found: dict[int, Refusal] = {}
     ends: dict[int, int] = {}
-    for each in elements:
+    for each in meant_elements(footer):
         refusal = None
         if each.error is not None:
             refusal = Refusal(type(each.error), each.error.what, each.error.expected, each.error.found)
@@ -159,6 +161,18 @@ def shown_footer(footer: Footer, elements: Iterable[Meant]) -> Footer:
     for each in elements:
         schema[each.position] = schema[each.position]._replace(**dict(each.meaning.shown))
     return dataclasses.replace(footer, schema=tuple(schema))
+
+
+@once
+def _shown_schema(footer: Footer) -> bytes:
+    return encode_schema(shown_footer(footer, meant_elements(footer)).schema)
+
+
+def shown_file(footer: Footer, elements: list[Meant]) -> bytes:
+    """Return :func:`shown_bytes` of :func:`shown_footer`."""
+    if elements is meant_elements(footer):
+        return MAGIC + framed(footer.head + _shown_schema(footer) + footer.rest)
+    return shown_bytes(shown_footer(footer, elements))
 
 
 def shown_bytes(footer: Footer) -> bytes:

@@ -14,7 +14,7 @@ from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.build import BLOCK_ROWS, column_of, storage_array, variant_field
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.python_blocks import Block
-from bowstring.variant.python_rows import MOST_DEPTH, PlainRows
+from bowstring.variant.python_rows import PlainRows
 
 _LARGEST: Final = (1 << 31) - 1
 # Rows that are read together: so many that little is left of what a call takes, and few enough for the caches.
@@ -49,7 +49,7 @@ class VariantBuilder:
     def _start(self) -> None:
         self._most = min(self._limits.extracted_bytes, _LARGEST)
         self._plain = PlainRows(self._limits.depth)
-        self._block = Block(min(self._limits.depth, MOST_DEPTH))
+        self._block = Block(self._limits.depth)
         # Copies of rows that are not in the block yet.
         self._waiting: list[Any] = []
         self._metadata: dict[bytes, int] = {}
@@ -151,7 +151,7 @@ class VariantBuilder:
 
     def _flush(self) -> None:
         """Encode the block."""
-        block, self._block = self._block, Block(min(self._limits.depth, MOST_DEPTH))
+        block, self._block = self._block, Block(self._limits.depth)
         if not block.rows:
             return
         metadata, sizes, valid, values = block.finish()

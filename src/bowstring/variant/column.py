@@ -64,6 +64,8 @@ class VariantColumn:
     ----------
     column
         The struct.
+    rows
+        How many it has.
     validity : array of uint8
         Its bitmap, empty where nothing is null.
     value
@@ -75,15 +77,11 @@ class VariantColumn:
     """
 
     column: Column
+    rows: int
     validity: Any
     value: Slots
     metadata: Slots
     indices: Any | None
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return len(self.column)
 
 
 def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
@@ -124,12 +122,12 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
             from bowstring.variant.shredded.unshred import unshredded  # it stands on this module
 
             return open_column(unshredded(column), plain=True)
-        metadata, value = _children(column)
         rows = len(column)
+        metadata, value = _children(column)
         blobs, indices = metadata_of(column, metadata)
         if len(value) < rows:
             raise InvalidBody("a child of a Variant column is too short", expected=rows, where=column.name)
-        return VariantColumn(column, bitmap_of(column), slots_of(value), blobs, indices)
+        return VariantColumn(column, rows, bitmap_of(column), slots_of(value), blobs, indices)
 
 
 def is_shredded(column: Column) -> bool:
@@ -178,15 +176,15 @@ def check_mark(column: Column, *, plain: bool) -> None:
 
 
 def _children(column: Column) -> tuple[Column, Column]:
-    storage = storage_type(column.type)
-    names = [storage.field(index).name for index in range(storage.num_fields)]
+    names = storage_type(column.type).names
     if sorted(names) != ["metadata", "value"]:
         raise UsageError(
             "no Variant has these children", expected="metadata, value", found=names, where=column.name
         )
-    children = {child.name: child for child in column.children}
-    _refuse_other(children["value"], "value")
-    return children["metadata"], children["value"]
+    first, second = column.children
+    metadata, value = (first, second) if names[0] == "metadata" else (second, first)
+    _refuse_other(value, "value")
+    return metadata, value
 
 
 def _refuse_other(column: Column, name: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.column import Column
+from bowstring.columnar.slots import check_order
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, UsageError
 from bowstring.kernels import bitmap
@@ -21,7 +22,7 @@ from bowstring.variant.codec.primitives import Value
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
-from bowstring.variant.metadata_dictionary import check_order, dictionary_of
+from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits | None 
         if sides[0].rows != sides[1].rows:
             raise UsageError("columns of different lengths", expected=sides[0].rows, found=sides[1].rows)
         for side in sides:
-            check_order(side, side.value)
+            check_order(side.value, side.column.device, side.column.name)
         rows = [rows_of(side, dictionary_of(side), limits=limits) for side in sides]
         statuses = [each.measured()[0] for each in rows]
         _raise_first(sides, statuses, limits)

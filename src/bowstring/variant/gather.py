@@ -41,26 +41,21 @@ _ANY_WIDTH: Final = -1
 
 def gather(source: Source, located: Located | Read, type_: pa.DataType, target: Target) -> Gathered:
     """Cast the located values; their statuses are updated in place."""
-    if isinstance(located, Read):
+    if isinstance(located, Read) or isinstance(target, Value):
         source.parts.values.append(located.statuses)
-        return _read(source, located, pa.field(source.name, type_))
+    if isinstance(located, Read):  # numbers that are there already
+        numbers, device = located.numbers, source.opened.column.device
+        if pa.types.is_boolean(type_):
+            numbers = bitmap.packed(numbers != np.int8(0))
+        validity = None if located.complete else validity_of(located, device)
+        node = (len(located.statuses), 0 if located.complete else -1)
+        return Gathered(pa.field(source.name, type_), [node], [validity, buffer_or_none(numbers, device)])
     if isinstance(target, Value):
-        source.parts.values.append(located.statuses)
         return _values(source, located)
     metadata_ids = source.device.xp.empty(0, np.int32)
     if _needs_metadata(target):
         metadata_ids = source.dictionary.indices
     return gather_at(source, located, metadata_ids, pa.field(source.name, type_), target)
-
-
-def _read(source: Source, read: Read, field: pa.Field) -> Gathered:
-    """Return numbers that are there already."""
-    device, numbers = source.device, read.numbers
-    if field.type.id == pa.lib.Type_BOOL:
-        numbers = bitmap.packed(numbers != np.int8(0))
-    validity = None if read.complete else validity_of(read, device)
-    node = (len(read.statuses), 0 if read.complete else -1)
-    return Gathered(field, [node], [validity, buffer_or_none(numbers, device)])
 
 
 def _needs_metadata(target: Target) -> bool:

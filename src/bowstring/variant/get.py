@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from bowstring.variant.codec.primitives import PRIMITIVES
 from bowstring.variant.column import check_mark, is_shredded, open_column
 from bowstring.variant.gather import gather
 from bowstring.variant.losses import Losses, counted, first_lost
+from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.nested import Parts, Source
 from bowstring.variant.path import AnyStep, Path, divided, parse_path, single_path
 from bowstring.variant.shredded.get import ShreddedPaths
@@ -32,7 +34,7 @@ from bowstring.variant.shredded.layout import open_shredded
 from bowstring.variant.status import Gathered, Status, batch_of, status_column
 from bowstring.variant.tree import Number, inline_number
 from bowstring.variant.type_names import type_named
-from bowstring.variant.walk import extract, locate
+from bowstring.variant.walk import Read, extract, locate
 
 if TYPE_CHECKING:
     from bowstring.memory import Device
@@ -174,7 +176,7 @@ def get(
     """
     limits = limits_or_default(limits)
     _check(cast, on_error)
-    name = _name_of(path)
+    name = path if isinstance(path, str) else _name_of(path)
     status = "status" if with_status else ""
     wanted = {name: (path, type)}
     batch = _batch_of(column, wanted, _CASTS[cast], on_error, status, plain=plain, limits=limits)
@@ -290,48 +292,52 @@ def _batch_of(
     limits: Limits,
 ) -> Batch:
     """Return the values at paths as columns, each with its statuses behind it where `status` gives these a name."""
-    wanted = {name: _wanted(path, type_, cast, limits) for name, (path, type_) in pairs.items()}
-    paths = [(each.path, each.number) for each in wanted.values()]
+    wanted = {}
+    for name, (path, type_) in pairs.items():
+        wanted[name] = _wanted(path, type_, cast, limits)
     found = one_column(column, "variant")
     check_mark(found, plain=plain)
     parts = _shredded_parts if is_shredded(found) else _parts
     with found.device.use():
-        opened, made = parts(found, wanted, paths, limits, with_status=bool(status) or on_error == "raise")
-        columns, losses = [], Losses()
+        opened, made = parts(found, wanted, limits, with_status=bool(status) or on_error == "raise")
+        columns: list[Gathered] = []
+        losses: Losses | None = None
         for name, (column_of_name, statuses, inside) in zip(wanted, made, strict=True):
             columns.append(column_of_name)
             if on_error == "raise":
                 _raise_first(opened, statuses, name, wanted[name].type)
-            elif not status and statuses is not None:
+            elif not status and statuses is not None and _has_lost(found.device, statuses):
+                losses = losses or Losses()
                 _count(found, statuses, inside, name, wanted[name], losses)
             if status:
                 columns.append(status_column(status.format(name), statuses, opened.column.device))
-        losses.warn(f"{_ADVICE[cast]}schema_of() of the values there gives their type.")
+        if losses:
+            losses.warn(f"{_ADVICE[cast]}schema_of() of the values there gives their type.")
         return batch_of(columns, opened)
 
 
-_Paths = list[tuple[Path, Number | None]]
-_Parts = tuple["VariantColumn", Iterator[tuple[Gathered, Any, Parts]]]
+_Parts = tuple["VariantColumn", Iterable[tuple[Gathered, Any, Parts]]]
 
 
-def _parts(column: Column, wanted: Mapping[str, _Wanted], paths: _Paths, limits: Limits, **_: bool) -> _Parts:
-    """Return each wanted column, its statuses, and those of its parts."""
+def _parts(column: Column, wanted: Mapping[str, _Wanted], limits: Limits, *, with_status: bool) -> _Parts:
+    """Return each wanted column, its statuses (where all are OK, if they are asked for), and those of its parts."""
     opened = open_column(column, plain=True)
-    source = Source(opened, limits)
-
-    def columns() -> Iterator[tuple[Gathered, Any, Parts]]:
-        found = extract(opened, source.dictionary, paths)
-        for (name, each), located in zip(wanted.items(), found, strict=True):
-            source.name, source.parts = name, Parts([], [])
-            yield gather(source, located, each.type, each.target), located.statuses, source.parts
-
-    return opened, columns()
+    source = Source(opened, limits, parts=Parts([], []))
+    source.dictionary = dictionary_of(opened)
+    paths = list(map(attrgetter("path", "number"), wanted.values()))
+    located_at_paths = extract(opened, source.dictionary, paths)
+    found = []
+    for located, (name, each) in zip(located_at_paths, wanted.items(), strict=True):
+        source.name, source.parts = name, Parts([], [])
+        column_of_name = gather(source, located, each.type, each.target)
+        is_plain = isinstance(located, Read) and located.complete and not with_status
+        found.append((column_of_name, None if is_plain else located.statuses, source.parts))
+    return opened, found
 
 
 def _shredded_parts(
     column: Column,
     wanted: Mapping[str, _Wanted],
-    _: _Paths,
     limits: Limits,
     *,
     with_status: bool,
@@ -389,11 +395,13 @@ def _raise_first(opened: VariantColumn, statuses: Any, name: str, type_: Any) ->
     )
 
 
+def _has_lost(device: Device, statuses: Any) -> bool:
+    return bool(len(statuses) and device.to_host(statuses.max(keepdims=True))[0] > Status.VARIANT_NULL)
+
+
 def _count(column: Column, statuses: Any, inside: Parts, name: str, wanted: _Wanted, losses: Losses) -> None:
     """Count the values that are there and became null."""
     device = column.device
-    if not len(statuses) or device.to_host(statuses.max(keepdims=True))[0] <= Status.VARIANT_NULL:
-        return
     row, status = first_lost(device, statuses)
     example = f"in row {row}"
     if not pa.types.is_nested(wanted.type):

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bowstring.columnar.slots import MOST_READ, are_bounded, distinct_slots
-from bowstring.columnar.slots import check_order as slots_check_order
+from bowstring.columnar.slots import MOST_READ, are_bounded, check_order, distinct_slots
 from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.metadata import inspect_metadata, mark_changes
 
 if TYPE_CHECKING:
-    from bowstring.columnar.slots import Slots
     from bowstring.variant.column import VariantColumn
 
 
@@ -36,13 +34,13 @@ def dictionary_of(opened: VariantColumn, *, full: bool = False) -> MetadataDicti
     """
     metadata, xp = opened.metadata, opened.column.device.xp
     with opened.column.device.use():
-        check_order(opened, metadata)
+        check_order(metadata, opened.column.device, opened.column.name)
         if opened.indices is None:
             indices, starts, stops = _distinct(opened)
         else:
             indices = opened.indices
             starts, stops = metadata.starts.astype(np.int64), metadata.stops.astype(np.int64)
-            if not _is_bounded(opened, starts, stops):
+            if metadata.shared and not _is_bounded(opened, starts, stops):
                 numbers, starts, stops = _distinct_views(opened, starts, stops)
                 known = (indices >= np.int32(0)) & (indices < np.int32(len(numbers)))
                 indices = xp.where(known, numbers[xp.where(known, indices, np.int32(0))], np.int32(-1))
@@ -74,7 +72,7 @@ def check_overlap(opened: VariantColumn) -> None:
     one.
     """
     metadata, following = opened.metadata, opened.indices is None
-    check_order(opened, metadata)
+    check_order(metadata, opened.column.device, opened.column.name)
     count = opened.rows if following else len(metadata.starts)
     starts, stops = metadata.starts[:count], metadata.stops[:count]
     if not _is_bounded(opened, starts, stops, following=following):
@@ -104,8 +102,3 @@ def _distinct_views(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any
             where=opened.column.name,
         )
     return found
-
-
-def check_order(opened: VariantColumn, slots: Slots) -> None:
-    """Check that offsets do not decrease: only then is the work on all slots bounded by their bytes."""
-    slots_check_order(slots, opened.column.device, opened.column.name)

@@ -12,6 +12,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.slots import check_order
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import NotOnDevice, UsageError
 from bowstring.kernels import bitmap
@@ -23,7 +24,6 @@ from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.build import variant_field
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.get import located_at
-from bowstring.variant.metadata_dictionary import check_order
 from bowstring.variant.nested import Source, ends_of
 from bowstring.variant.path import AnyStep
 from bowstring.variant.status import Gathered, Status, batch_of
@@ -213,7 +213,7 @@ def concat(
 
 def _sizes(opened: VariantColumn) -> tuple[Any, Any]:
     """Return which rows have a value, and how many bytes: one, for a Variant null, where nothing is stored."""
-    check_order(opened, opened.value)
+    check_order(opened.value, opened.column.device, opened.column.name)
     xp, rows = opened.column.device.xp, opened.rows
     valid = bitmap.expanded(opened.validity, 0, rows) if len(opened.validity) else xp.ones(rows, np.uint8)
     valid = valid.astype(np.bool_)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import secrets
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,6 +24,28 @@ _NODES: Final = 1 << 15
 _TABLE: Final = 512
 _POOL: Final = 1 << 13
 _Array = np.ndarray[Any, Any]
+
+
+def _written(rows: Sequence[Any]) -> bytes:
+    """Return what ``marshal`` would write of rows that are plain, however deep they are nested."""
+    out: list[bytes] = []
+    end = object()
+    work: list[Any] = [rows]
+    while work:
+        thing = work.pop()
+        if thing is end:
+            out.append(b"0")
+        elif type(thing) is dict:
+            out.append(b"{")
+            work.append(end)
+            for key, child in reversed(thing.items()):
+                work += child, key
+        elif type(thing) is list:
+            out.append(b"[" + len(thing).to_bytes(4, "little"))
+            work += reversed(thing)
+        else:
+            out.append(marshal.dumps(thing, _VERSION))
+    return b"".join(out)
 
 
 class _Chunk(NamedTuple):
@@ -46,14 +69,16 @@ class Block:
         self._refs = np.empty(0, np.uint64)
         self.rows = self.nbytes = 0
 
-    def take(self, rows: list[Any] | tuple[Any, ...], most: int, *, encoded: bool = False) -> bool:
+    def take(self, rows: Sequence[Any], most: int, *, encoded: bool = False) -> bool:
         """Add rows; return False, and add none, where there is something among them that is not plain, or `nbytes`
         would be more than `most`. Bytes are values of their own if they are `encoded`.
         """
         try:
             stream = marshal.dumps(list(rows), _VERSION)
-        except ValueError:  # of another type, or nested too deeply
-            return False
+        except ValueError:  # of another type, or nested deeper than it goes
+            if not encoded:
+                return False
+            stream = _written(rows)
         if len(stream) > _LONGEST:
             return False
         data = np.frombuffer(stream, np.uint8)

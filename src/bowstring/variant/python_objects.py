@@ -30,12 +30,12 @@ from bowstring.variant.codec.rows import open_on_host, values
 from bowstring.variant.column import VariantColumn
 from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.python_leaves import python_leaf
-from bowstring.variant.python_rows import MOST_DEPTH
 from bowstring.variant.status import Status
 from bowstring.variant.validate import statuses_in
 
 # What kernels write at once: what fits the caches.
 _ROOM: Final = 1 << 20
+_MOST_DEPTH: Final = 1000  # that ``marshal`` reads wherever Python runs
 _ODDS: Final = 1 << 15
 _DECIMALS: Final = {8: struct.Struct("<Bi").unpack_from, 9: struct.Struct("<Bq").unpack_from}
 _EXACT: Final = decimal.Context(prec=64)
@@ -94,7 +94,7 @@ def _read(opened: VariantColumn, limits: Limits) -> tuple[list[Any], list[int]]:
     """Return the rows, and which of them are not read, as they are not what the specification says."""
     dictionary = dictionary_of(opened, full=True)
     statuses = statuses_in(opened, dictionary, limits=limits)
-    value, depth = opened.value, min(limits.depth, MOST_DEPTH)
+    value, depth = opened.value, min(limits.depth, _MOST_DEPTH)
     longest = int((dictionary.stops - dictionary.starts).max(initial=0))
     room, named = np.empty(depth * int(LEVEL), np.uint64), np.zeros(longest * int(NAMED), np.uint64)
     odd, out = np.empty(_ODDS * int(ODD), np.uint64), np.empty(_ROOM, np.uint8)

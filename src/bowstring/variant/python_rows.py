@@ -23,8 +23,6 @@ from bowstring.variant.python_leaves import (
     leaf_of,
 )
 
-MOST_DEPTH: Final = 1000
-"""Levels that ``marshal`` writes wherever Python runs."""
 _KEPT: Final = 4096
 _INT32, _INT64 = struct.Struct("<Bi").pack, struct.Struct("<Bq").pack
 _INT32_SCALED, _INT64_SCALED = struct.Struct("<BBi").pack, struct.Struct("<BBq").pack
@@ -94,7 +92,7 @@ class PlainRows:
     """Copies rows. `nbytes` counts what their values take, with one byte for the head of each container."""
 
     def __init__(self, depth: int) -> None:
-        self._depth = min(depth, MOST_DEPTH)
+        self._depth = depth
         self._keys: set[tuple[str, ...]] = set()
         self.nbytes = 0
 
@@ -165,9 +163,7 @@ class PlainRows:
                 "an object is nested too deeply for a Variant",
                 expected=f"at most {self._depth} levels",
                 where=at(path),
-                hint="An object that holds itself has no Variant; else raise Limits.depth."
-                if self._depth < MOST_DEPTH
-                else "",
+                hint="An object that holds itself has no Variant; else raise Limits.depth.",
             )
         what, children = steps
         made: Any = {} if what == "object" else []

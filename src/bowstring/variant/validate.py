@@ -7,11 +7,12 @@ from typing import Any, Final
 import numpy as np
 
 from bowstring.columnar.column import Column
+from bowstring.columnar.slots import check_order
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.validate import WORDS, validate_values
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.column import VariantColumn, open_column
-from bowstring.variant.metadata_dictionary import MetadataDictionary, check_order, dictionary_of
+from bowstring.variant.metadata_dictionary import MetadataDictionary, dictionary_of
 from bowstring.variant.status import batch_of, status_column
 
 # So many work items at most, for each needs scratch of its own.
@@ -78,7 +79,7 @@ def statuses_in(
 ) -> Any:
     """Return the status of every row of a column whose metadata were inspected, as fully as values are now."""
     with opened.column.device.use():
-        check_order(opened, opened.value)
+        check_order(opened.value, opened.column.device, opened.column.name)
         device, rows = opened.column.device, opened.rows
         block = max(_SMALLEST_BLOCK, -(-rows // _ITEMS))
         items = -(-rows // block)

@@ -61,7 +61,8 @@ def locate_in(
     """
     walk = _walk(device, validity, value, dictionary, [(path, None) for path in paths])
     # A path that is asked for twice is cast twice, each with statuses of its own.
-    return [Located(walk.column(node), walk.statuses_of(node).copy()) for node in walk.tree.nodes]
+    found = map(walk.column, walk.tree.nodes)
+    return [Located(positions, statuses.copy()) for positions, statuses in found]
 
 
 def extract(
@@ -74,23 +75,23 @@ def extract(
     value = opened.value
     slots = device, opened.validity, value, dictionary
     walk = _walk(*slots, wanted)
-    worst = walk.worst(device)
-    to_cast = {
-        node: number
-        for node, (_, number) in zip(walk.tree.nodes, wanted, strict=True)
-        if worst[node.index] == LOCATED and number is not None and _holds_places(number, value)
-    }
-    if to_cast:
-        for node, number in to_cast.items():
+    worst, was_cast = walk.worst(device), False
+    for node, (_, number) in zip(walk.tree.nodes, wanted, strict=True):
+        if worst[node.index] == LOCATED and number is not None and _holds_places(number, value):
             _read_located(device, value.data, walk, node, number)
+            was_cast = True
+    if was_cast:
         worst = walk.worst(device)
-    found: list[Located | Read] = [
-        Read(walk.column(node), walk.statuses_of(node), worst[node.index] == OK)
-        if node.width
-        else Located(walk.column(node), walk.statuses_of(node).copy())
-        for node in walk.tree.nodes
-    ]
-    again = [at for at, node in enumerate(walk.tree.nodes) if node.width and worst[node.index] == LOCATED]
+    found: list[Located | Read] = []
+    again = []
+    for at, node in enumerate(walk.tree.nodes):
+        values, statuses = walk.column(node)
+        if not node.width:
+            found.append(Located(values, statuses.copy()))
+            continue
+        found.append(Read(values, statuses, worst[node.index] == OK))
+        if worst[node.index] == LOCATED:
+            again.append(at)
     if again:
         for at, located in zip(again, locate_in(*slots, [wanted[at][0] for at in again]), strict=True):
             found[at] = located
@@ -105,8 +106,8 @@ def _read_located(device: Device, data: Any, walk: _Walk, node: Node, number: Nu
     """Read the numbers of which a walk wrote the places."""
     block = ROWS_PER_CALL if device.is_host else 1
     spare = 64 - 8 * number.width
-    arrays = walk.statuses_of(node), walk.column(node)
-    launch(read_located, -(-walk.rows // block), data, *number.asked, spare, block, *arrays)
+    numbers, statuses = walk.column(node)
+    launch(read_located, -(-walk.rows // block), data, *number.asked, spare, block, statuses, numbers)
 
 
 class _Walk(NamedTuple):
@@ -118,9 +119,10 @@ class _Walk(NamedTuple):
     statuses: Any
     columns: dict[int, Any]
 
-    def column(self, node: Node) -> Any:
-        begin = node.column * self.stride
-        return self.columns[node.width][begin : begin + self.rows]
+    def column(self, node: Node) -> tuple[Any, Any]:
+        """Return what was written for a node, and its statuses."""
+        begin, above = node.column * self.stride, node.index * self.stride
+        return self.columns[node.width][begin : begin + self.rows], self.statuses[above : above + self.rows]
 
     def worst(self, device: Device) -> list[int]:
         """Return the greatest status of each node."""
@@ -130,10 +132,6 @@ class _Walk(NamedTuple):
             self.statuses.reshape(len(self.tree.kinds), -1).max(axis=1)
         ).tolist()
         return found
-
-    def statuses_of(self, node: Node) -> Any:
-        begin = node.index * self.stride
-        return self.statuses[begin : begin + self.rows]
 
 
 class _Settled(NamedTuple):
@@ -170,24 +168,22 @@ def _walk(
     ids = xp.empty(len(dictionary.marks) * count, np.int64)
     launch(find_names, len(ids), *found, *names, operands, indices, ids)
     columns = columns * stride
-    walk = _Walk(
-        tree,
-        rows,
-        stride,
-        xp.zeros(count * stride, np.uint8),
-        {width: xp.empty(tree.count_of[width] * stride, dtype) for width, dtype in _WRITTEN.items()},
-    )
+    written = {}
+    for width, dtype in _WRITTEN.items():
+        written[width] = xp.empty(tree.count_of[width] * stride, dtype)
+    places, *numbers = written.values()
+    walk = _Walk(tree, rows, stride, xp.zeros(count * stride, np.uint8), written)
+    outputs = places, walk.statuses, *numbers
     block = ROWS_PER_CALL if device.is_host else 1
     slots = validity, value.validity, value.starts, value.stops, value.data, dictionary.indices
     shape = block, rows, stride
-    written = walk.columns[0], walk.statuses, *(walk.columns[width] for width in (1, 2, 4, 8))
     chosen, items = xp.empty(0, np.int64), rows
     if not settled.has_root:
         left = xp.zeros(rows, np.uint8)
         launch(
             read_plain,
             -(-rows // block),
-            *(*slots, dictionary.marks, ids, families, kinds, columns, meanings, *shape, left, *written),
+            *(*slots, dictionary.marks, ids, families, kinds, columns, meanings, *shape, left, *outputs),
         )
         chosen = xp.flatnonzero(left.view(np.bool_))
         items = len(chosen)
@@ -196,6 +192,6 @@ def _walk(
         launch(
             locate_rows,
             -(-items // block),
-            *(*slots, *found, *names, *nodes, *shape, chosen, *written),
+            *(*slots, *found, *names, *nodes, *shape, chosen, *outputs),
         )
     return walk

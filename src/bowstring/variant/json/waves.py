@@ -59,6 +59,7 @@ _SORTED: Final = 0x11
 _EMPTY: Final = b"\x01\x00\x00"
 _LARGEST: Final = (1 << 31) - 1
 _FEW_KEYS: Final = 4096
+_MOST_WORDS: Final = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -336,13 +337,53 @@ def _ranked(keys: pa.LargeBinaryArray) -> tuple[pa.LargeBinaryArray, _Array]:
     import pyarrow.compute as pc
 
     # Sorted, not hashed: Arrow's hash has no seed, so that keys could be chosen to collide.
-    order = pc.array_sort_indices(keys)
-    ascending = keys.take(order)
+    order = _order_by_words(keys)
+    if order is None:
+        order = pc.array_sort_indices(keys).to_numpy()
+    ascending = keys.take(pa.array(order))
     is_new = np.ones(len(keys), np.bool_)
     is_new[1:] = pc.not_equal(ascending[1:], ascending[:-1]).to_numpy(zero_copy_only=False)
     ranks = np.empty(len(keys), np.uint32)
-    ranks[order.to_numpy()] = np.cumsum(is_new, dtype=np.uint32) - np.uint32(1)
+    ranks[order] = np.cumsum(is_new, dtype=np.uint32) - np.uint32(1)
     return ascending.filter(pa.array(is_new)), ranks
+
+
+def _order_by_words(keys: pa.LargeBinaryArray) -> _Array | None:
+    """Return the order of keys by their bytes, eight at a time; None where many are equal for long.
+
+    NumPy sorts integers several times faster than Arrow sorts text.
+    """
+    _, buffer, data = keys.buffers()
+    if data is None:
+        return None
+    offsets = np.frombuffer(buffer, np.int64)
+    padded = np.concatenate([np.frombuffer(data, np.uint8), np.zeros(8, np.uint8)])
+    windows = np.ndarray((len(padded) - 7,), ">u8", padded, strides=(1,))
+    lengths = np.diff(offsets)
+
+    def words(of: _Array, at: int) -> _Array:
+        left = np.clip(lengths[of] - at, 0, 8)
+        found = windows[np.minimum(offsets[of] + at, len(windows) - 1)].astype(np.uint64)
+        spare = ((8 - left) * 8).astype(np.uint64)
+        # A shift by 64 is no shift.
+        return np.where(left > 0, found >> spare % 64 << spare % 64, np.uint64(0))
+
+    first = words(np.arange(len(keys)), 0)
+    order = np.argsort(first)
+    begins = np.append(True, first[order][1:] != first[order][:-1])  # a run of keys that are equal so far
+    for at in range(0, _MOST_WORDS * 8, 8):
+        places = np.flatnonzero(~begins | np.append(~begins[1:], False))
+        if not len(places):
+            return order
+        of, run = order[places], np.cumsum(begins)[places]
+        # Among equal words, keys that end within them come first, the shorter before the longer.
+        ends, following = np.minimum(lengths[of] - at, 9), words(of, at + 8)
+        inner = np.lexsort((following, ends, run))
+        order[places] = of[inner]
+        differs = [each[inner][1:] != each[inner][:-1] for each in (run, ends, following)]
+        begins[places[1:]] = np.logical_or.reduce(differs)
+        begins[places[ends[inner] < 9]] = True  # equal keys, to their end
+    return None
 
 
 def _metadata(names: pa.LargeBinaryArray) -> bytes:

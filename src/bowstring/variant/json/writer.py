@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.column import Column
+from bowstring.columnar.slots import check_order
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
@@ -17,7 +18,7 @@ from bowstring.kernels.variant.text.writer import SPARE, WORDS, quote_names, wri
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.column import open_column
 from bowstring.variant.json.source import Rules, check_rules
-from bowstring.variant.metadata_dictionary import check_order, dictionary_of
+from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.status import Gathered, batch_of, first_error, raise_error, validity_of
 from bowstring.variant.walk import Located
 
@@ -87,7 +88,7 @@ def to_json(
     check_rules(rules)
     opened = open_column(column, plain=plain)
     with opened.column.device.use():
-        check_order(opened, opened.value)
+        check_order(opened.value, opened.column.device, opened.column.name)
         texts = rows_of(opened, dictionary_of(opened), rules=rules, limits=limits).texts()
         device = opened.column.device
         row = first_error(texts.statuses, device)

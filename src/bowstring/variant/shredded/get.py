@@ -271,7 +271,7 @@ class _Found:
         opened = shredded.opened
         nothing = xp.zeros(rows, np.int64)
         value = Slots(nothing, nothing, data, xp.empty(0, np.uint8), shared=True)
-        return VariantColumn(column, opened.validity, value, opened.metadata, opened.indices)
+        return VariantColumn(column, opened.rows, opened.validity, value, opened.metadata, opened.indices)
 
 
 def _is_same(typed: pa.DataType, wanted: Any) -> bool:

@@ -117,7 +117,7 @@ def open_shredded(column: Column) -> Shredded:
         else Slots(nothing, nothing, empty, empty, shared=False)
     )
     validity = empty if column.validity is None else column.validity
-    return Shredded(VariantColumn(column, validity, value, metadata, indices), group)
+    return Shredded(VariantColumn(column, len(column), validity, value, metadata, indices), group)
 
 
 def _refuse(rule: str, expected: str, found: Any, where: str) -> NoReturn:
