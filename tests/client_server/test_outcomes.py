@@ -37,7 +37,6 @@ def slow_to_return(monkeypatch: pytest.MonkeyPatch) -> None:
     hung_up: weakref.WeakKeyDictionary[Channel, threading.Event] = weakref.WeakKeyDictionary()
     for kind in (StreamChannel, InprocChannel):
         real_send: Callable[..., None] = kind.send
-        real_receive: Callable[..., Any] = kind.receive
 
         def send(
             self: Channel,
@@ -52,16 +51,19 @@ def slow_to_return(monkeypatch: pytest.MonkeyPatch) -> None:
             if ends or 1 in tags:
                 assert event.wait(WAIT)
 
-        def receive(self: Channel, *arguments: Any, real: Callable[..., Any] = real_receive) -> Any:
-            event = hung_up.setdefault(self, threading.Event())
-            try:
-                return real(self, *arguments)
-            except BaseException:
-                event.set()
-                raise
-
         monkeypatch.setattr(kind, "send", send)
-        monkeypatch.setattr(kind, "receive", receive)
+        for name in ("receive", "receive_whole"):
+            real_receive: Callable[..., Any] = getattr(kind, name)
+
+            def receive(self: Channel, *arguments: Any, real: Callable[..., Any] = real_receive) -> Any:
+                event = hung_up.setdefault(self, threading.Event())
+                try:
+                    return real(self, *arguments)
+                except BaseException:
+                    event.set()
+                    raise
+
+            monkeypatch.setattr(kind, name, receive)
 
 
 @pytest.mark.usefixtures("slow_to_return")

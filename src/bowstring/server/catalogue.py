@@ -310,7 +310,8 @@ class Publication:
     def enter(self, shards: int = 1) -> None:
         """Count one more reader; `shards` such readers count as one."""
         with self._changed:
-            self.check_offered()
+            if not self.offered:
+                self.check_offered()
             part = 1 if shards == 1 else fractions.Fraction(1, shards)
             if self.readers is not None and self._taken + part > self.readers:
                 raise UnknownTicket(

@@ -114,7 +114,8 @@ class Session:
         self._stopped = False
         self._stalled = False
         self._heard = self._asked = time.monotonic()
-        self._protocol.most_listed = MOST_BYTES if self._is_known or server.token else STRANGERS_BYTES
+        is_known = channel.authenticated or channel.certified
+        self._protocol.most_listed = MOST_BYTES if is_known or server.token else STRANGERS_BYTES
         self._asked_devices = 0.0
         self._sending = threading.Lock()
         self._unsent = False  # of what the turns say
@@ -349,7 +350,7 @@ class Session:
         admit = functools.partial(
             self._server.admit,
             role=role,
-            authenticated=self._is_known,
+            authenticated=self._channel.authenticated or self._is_known,
             shards=shards,
             looks=self._protocol.looks,
         )
@@ -671,12 +672,14 @@ class Session:
                 if self._unsent:
                     return _MOMENT
         gone = returned or self._channel.peer_exited(0.0)
+        peer, left = self._channel.peer, began + _EXIT_GRACE - now
         # A process that dies closes its sockets a moment before it counts as gone.
-        if not gone and isinstance(error, BrokenError) and now < began + _EXIT_GRACE:
-            pidfd = self._channel.peer.pidfd
-            if self._job is not None and self._job.loop is not None and pidfd is not None:
-                self._job.loop.wait_for(self._job, [pidfd])
-            return began + _EXIT_GRACE - now
+        dies = isinstance(error, BrokenError) and peer.pidfd is not None and not peer.exited(0.0)
+        if dies and left > 0 and not gone:
+            if self._job is None or self._job.loop is None or peer.pidfd is None:
+                return _MOMENT
+            self._job.loop.wait_for(self._job, [peer.pidfd])
+            return left
         self._channel.close()  # which says so to a reader that reads this memory, before it is used again
         self._let_all_go(error, gone=gone)
         return None

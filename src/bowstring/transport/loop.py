@@ -20,6 +20,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.memory.slab import Descriptor, needing_descriptor
 from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Job:
         self.turn = turn
         self.name = name
         self.waits = waits
-        self.loop: Loop | None = None  # which does it, from before its first turn
+        self.loop: Loop | None = None  # which does it
         # Of the thread of the loop alone:
         self.running = self.again = False
         self.due = self.timed = math.inf  # when to do it again, and the first time that is kept for that
@@ -75,8 +76,9 @@ class Loop:
 
     def __init__(self, first: Job, after: float = 0.0) -> None:
         self._pid = os.getpid()
-        self._epoll = select.epoll()
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        with needing_descriptor("the loop of this process"):
+            self._epoll = select.epoll()
+            self._bell: Descriptor | None = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
         self._epoll.register(self._bell, select.EPOLLIN)
         # Re-entrant, and nothing else is locked within: the collector may run a finalizer that rings right there.
         self._lock = threading.RLock()
@@ -107,6 +109,7 @@ class Loop:
         with self._lock:
             if self._over or self._pid != os.getpid():
                 return False
+            job.loop = self
             self._jobs.add(job)
             job.loop = self
         self._tell(job, after or None, done=False)
@@ -145,10 +148,10 @@ class Loop:
         # What is in time when the thread wakes for something else need not wake it.
         waits = due is not None and time.monotonic() + due >= self._until and not (job.again or self._ready)
         if not (waits or self._rung):
-            with self._lock:
-                if not self._over:
-                    self._rung = True
-                    os.eventfd_write(self._bell, 1)
+            # Without a lock: at the end of the interpreter a thread that is not there any more may hold it.
+            self._rung, bell = True, self._bell
+            if bell is not None:
+                os.eventfd_write(bell, 1)
 
     def abandon(self) -> None:
         """Close the copies of a forked child; its parent's are not touched."""
@@ -167,7 +170,7 @@ class Loop:
             for fd, _ in events:
                 if fd == self._bell:
                     with contextlib.suppress(BlockingIOError):
-                        os.eventfd_read(self._bell)
+                        os.eventfd_read(fd)
                     self._rung = False
                 elif (job := self._watched.get(fd)) is not None:
                     self._want(job)
@@ -190,9 +193,8 @@ class Loop:
             return self._over
 
     def _close(self) -> None:
-        self._over = True
+        self._over, self._bell = True, None
         self._epoll.close()
-        os.close(self._bell)
 
     def _seconds(self) -> float | None:
         if self._ready:
@@ -204,7 +206,7 @@ class Loop:
             return
         job.again = True  # until it begins
         if not job.running:
-            self._line_up(job)
+            (self._ready if job.waits else self._quick).append(job)
 
     def _hear(self) -> None:
         while True:
@@ -228,14 +230,11 @@ class Loop:
             return
         self._do_after(job, due)
         if job.again:
-            self._line_up(job)
+            (self._ready if job.waits else self._quick).append(job)
 
     def _do_after(self, job: Job, seconds: float) -> None:
         job.due = time.monotonic() + seconds
         self._time(job)
-
-    def _line_up(self, job: Job) -> None:
-        (self._ready if job.waits else self._quick).append(job)
 
     def _time(self, job: Job) -> None:
         if job in self._jobs and job.due < job.timed:

@@ -30,14 +30,16 @@ class Peer:
     A peer holds one descriptor of the process until its channel is closed: ask ``exited`` after a connection
     was lost and before closing it.
 
-    Attributes
+    Parameters
     ----------
     pid, uid
-        Process number and effective user when it connected, ``None`` where the transport cannot know them.
+        Process number and user, ``None`` where the transport cannot know them.
     description
         A few words for messages: ``pid 123, uid 1000``, or an address.
     pidfd
-        Descriptor that becomes readable when the process ends, owned by the peer; ``None`` where there is none.
+        Descriptor of the process, owned by the peer from now on.
+    gone
+        The process was already gone when the connection was made.
 
     Examples
     --------
@@ -48,7 +50,7 @@ class Peer:
     False
     """
 
-    pidfd: int | None = None  # also where an interrupt comes before there is one
+    _pidfd: int | None = None  # also where an interrupt comes before there is one
 
     def __init__(
         self,
@@ -59,10 +61,10 @@ class Peer:
         pidfd: int | None = None,
         gone: bool = False,
     ) -> None:
-        self.pid = pid
-        self.uid = uid
-        self.description = description
-        self.pidfd = pidfd
+        self._pid = pid
+        self._uid = uid
+        self._description = description
+        self._pidfd = pidfd
         self._gone = gone
         self._usage = Usage()
         abandon_in_child(self)
@@ -94,6 +96,26 @@ class Peer:
             pidfd, gone = _pidfd_of_number(pid, known_at)
         return cls(pid, uid, f"pid {pid}, uid {uid}", pidfd=pidfd, gone=gone)
 
+    @property
+    def pid(self) -> int | None:
+        """Process number, ``None`` where it cannot be known."""
+        return self._pid
+
+    @property
+    def uid(self) -> int | None:
+        """Effective user of the process when it connected, ``None`` where it cannot be known."""
+        return self._uid
+
+    @property
+    def description(self) -> str:
+        """A few words for messages."""
+        return self._description
+
+    @property
+    def pidfd(self) -> int | None:
+        """A descriptor that becomes readable when the process ends, still owned by the peer."""
+        return self._pidfd
+
     def exited(self, wait: float) -> bool:
         """Return whether the process is known to be gone, waiting for that at most ``wait`` seconds.
 
@@ -111,12 +133,12 @@ class Peer:
         except (ClosedError, ForkedError):
             return self._gone
         try:
-            if self._gone or self.pidfd is None:
+            if self._gone or self._pidfd is None:
                 return self._gone
             poll = select.poll()
-            poll.register(self.pidfd, select.POLLIN)
+            poll.register(self._pidfd, select.POLLIN)
             # This process is there as long as it can ask.
-            own = self.pid == os.getpid()
+            own = self._pid == os.getpid()
             self._gone = any(event & select.POLLIN for _, event in poll.poll(0 if own else timeout))
             return self._gone
         finally:
@@ -132,7 +154,7 @@ class Peer:
             self._release()
 
     def _release(self) -> None:
-        pidfd, self.pidfd = self.pidfd, None
+        pidfd, self._pidfd = self._pidfd, None
         if pidfd is not None:
             close_descriptor(pidfd)
 
@@ -144,7 +166,7 @@ class Peer:
         self._release()
 
     def __repr__(self) -> str:
-        return f"<Peer {self.description}>"
+        return f"<Peer {self._description}>"
 
 
 def check_seconds(seconds: float, name: str) -> None:

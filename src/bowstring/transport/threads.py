@@ -63,12 +63,12 @@ class _Worker:
     """A thread that does one piece of work after the other."""
 
     def __init__(self, work: Work) -> None:
-        self._work: Work | None = work
-        self._called = threading.Lock()
-        self._called.acquire()
-        self._thread = threading.Thread(target=self._live, name=work.name, daemon=True)
+        self.work: Work | None = work
+        self.called = threading.Lock()
+        self.called.acquire()
+        self.thread = threading.Thread(target=self._live, name=work.name, daemon=True)
         try:
-            self._thread.start()
+            self.thread.start()
         except RuntimeError as error:
             raise LimitExceeded(
                 "no thread can be started",
@@ -77,31 +77,22 @@ class _Worker:
                 hint="Raise the limit of processes (ulimit -u, pids.max of the container), or use fewer streams.",
             ) from None
 
-    def give(self, work: Work) -> None:
-        """Hand over work; only for a worker that was taken out of `_idle`."""
-        try:
-            self._work = work
-            # From here on, not when the thread gets to it: whoever looks for threads at work must see this one.
-            self._thread.name = work.name
-        finally:  # also after an interrupt, or it would wait for ever with the work
-            self._called.release()
-
     def _live(self) -> None:
         while True:
-            work, self._work = self._work, None
+            work, self.work = self.work, None
             if work is not None:
                 work._run()
             del work
-            self._thread.name = _IDLE_NAME
+            self.thread.name = _IDLE_NAME
             if len(_idle) >= _MOST_IDLE:
                 return
             _idle[self] = None
             # Whoever takes it out of `_idle` gives it work; if that is the worker itself, there is none.
-            if not self._called.acquire(timeout=_IDLE_SECONDS):
+            if not self.called.acquire(timeout=_IDLE_SECONDS):
                 try:
                     del _idle[self]
                 except KeyError:
-                    self._called.acquire()
+                    self.called.acquire()
                 else:
                     return
 
@@ -117,7 +108,12 @@ def run_in_thread(target: Callable[..., object], *args: Any, name: str) -> Work:
     except KeyError:
         _Worker(work)
     else:
-        worker.give(work)
+        try:
+            worker.work = work
+            # From here on, not when the thread gets to it: whoever looks for threads at work must see this one.
+            worker.thread.name = name
+        finally:  # also after an interrupt, or it would wait for ever with the work
+            worker.called.release()
     return work
 
 
