@@ -1,7 +1,7 @@
 """One pair of processes on a device: everything that handing memory over stands on, in a few seconds.
 
-The probe (:mod:`tests.gpu.probe`) looks at the same closer, with processes for each check. Here two contexts are
-made, others only where a check did not hold, and what may cost one of them comes last.
+The probe (:mod:`tests.gpu.probe`) looks at the same closer, with processes for each check. Here three contexts are
+made, since one producer is killed, others only where a check did not hold; what may cost one of them comes last.
 """
 
 from __future__ import annotations
@@ -54,9 +54,13 @@ class Pair:
     def __init__(self, device: str) -> None:
         self._ends = contextlib.ExitStack()
         stage = self._ends.enter_context(contextlib.closing(Stage(device, _NBYTES)))
-        self.path, self.fake = stage.path(), device.startswith("fake:")
-        self.owner = self._ends.enter_context(Child(Owner, device=device))
+        self._device, self.path, self.fake = device, stage.path(), device.startswith("fake:")
+        self.renew_owner()
         self.reader = self._ends.enter_context(Child(Reader, device=device, path=self.path))
+
+    def renew_owner(self) -> None:
+        """Start a process that owns memory."""
+        self.owner = self._ends.enter_context(Child(Owner, device=self._device))
 
     def hand_over(self, value: int) -> Any:
         """Make memory of one value in one process, and map it in the other; return the figures of both."""
@@ -139,6 +143,7 @@ def survives(pair: Pair) -> tuple[bool, dict[str, Any]]:
     pair.reader.call("begin_reading", value=6)
     kill(pair.owner)
     rounds, wrong = pair.reader.call("end_reading")
+    pair.renew_owner()
     return rounds > 0 and not wrong, {"rounds": rounds, "wrong": wrong}
 
 

@@ -90,6 +90,12 @@ def test_only_what_a_whole_run_left_failing_is_repeated_alone(tmp_path: Path, fi
     assert [summary(tmp_path)[name].split(" after")[0] for name in STEPS[3:]] == [f"rc {5 * whole}"] * 4
 
 
+def test_all_checks_of_the_pair_hold_in_their_order() -> None:
+    """On one pair of processes, what a check takes of it is there again for the next one."""
+    with contextlib.closing(pair.checks("fake:0")) as checks:
+        assert [name for name, check in checks if not check()[0]] == []
+
+
 @pytest.mark.parametrize(
     "name", ["mapped", "reused", "handle", "two_small", "event", "survives", "read_only"]
 )
