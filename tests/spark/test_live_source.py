@@ -233,7 +233,10 @@ def gone(server: bow.Server) -> None:
 def test_other_clusters(program: str, tmp_path: Path) -> None:
     """Two executors of their own, and attempts that fail: all rows come, and none twice, from a pip-only Java."""
     ran = subprocess.run(
-        [sys.executable, str(PROGRAMS / program), str(tmp_path)], capture_output=True, text=True, timeout=170
+        [sys.executable, str(PROGRAMS / program), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=patient(170),
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert ran.stdout.strip().endswith("as it should be")
