@@ -11,12 +11,14 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
 
+from bowstring.kernels.host import bound
 from tests.fuzz.mutators import changed_bytes
 from tests.fuzz.running import guarded, hunt, in_child
 from tests.fuzz.seeds import folder_of_seeds, seeds
@@ -37,9 +39,12 @@ _AROUND: Final = 100.0
 
 
 @pytest.fixture(autouse=True)
-def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile nothing for inputs this small."""
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compile nothing for inputs this small; what is bound meanwhile is bound anew by the tests behind these."""
     monkeypatch.setenv("BOWSTRING_KERNELS", "interpret")
+    bound.cache_clear()
+    yield
+    bound.cache_clear()
 
 
 @pytest.mark.parametrize(
