@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels.json import marshalled
 from bowstring.kernels.json import read as reading
 from bowstring.kernels.json import write as writing
 from bowstring.kernels.json.format import NODE
 from bowstring.kernels.json.names import NAME, PLAN, STATE
 from bowstring.kernels.types import i64, u64
+from bowstring.kernels.variant import read_objects
 
 Rng = np.random.Generator
 Make = Callable[[Rng], tuple[Any, ...]]
@@ -107,7 +107,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         return changed, made[2], firsts, counts, guarded(offsets), nodes, children, out
 
     return {
-        marshalled.read_objects: objects,
+        read_objects.read_objects: objects,
         reading.count_nodes: counting,
         reading.read_rows: read,
         writing.measure_rows: lambda rng: measure(was_read(rng)),

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels.json import marshalled
 from bowstring.kernels.json import read as reading
 from bowstring.kernels.json import write as writing
 from bowstring.kernels.json.format import NODE, NOTHING
 from bowstring.kernels.json.names import NAME, PLAN, SPARE, STATE
 from bowstring.kernels.launch import launch
 from bowstring.kernels.signature import Kernel
+from bowstring.kernels.variant import read_objects
 
 Array = np.ndarray[Any, Any]
 Case = tuple[int, tuple[Any, ...]]
@@ -159,7 +159,7 @@ def writings(_: np.random.Generator) -> Iterator[Case]:
 
 
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
-    marshalled.read_objects: objects,
+    read_objects.read_objects: objects,
     reading.count_nodes: counts,
     reading.read_rows: readings,
     writing.measure_rows: measurements,

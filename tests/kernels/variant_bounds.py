@@ -9,7 +9,7 @@ import numpy as np
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant import bytes as of_bytes
-from bowstring.kernels.variant import decimals, marshalled, metadata, numbers
+from bowstring.kernels.variant import decimals, metadata, numbers, write_objects
 from bowstring.kernels.variant import validate as validation
 from bowstring.kernels.variant import walk as locating
 from bowstring.kernels.variant import walk_fast as fields
@@ -95,12 +95,12 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         values = values.copy()
         values[rng.integers(0, len(values))] = rng.integers(0, 256)
         class_starts, class_stops, blobs = laid_out(DICTIONARIES, np.int64)
-        room, named, odd = (out(np.uint64, size) for size in (3 * int(marshalled.LEVEL), 4, 9))
+        room, named, odd = (out(np.uint64, size) for size in (3 * int(write_objects.LEVEL), 4, 9))
         some = (each[row : row + 2].copy() for each in (starts, stops))
         return (
             *(out(np.uint8), *map(guarded, some), guarded(values), guarded(which[row : row + 2].copy())),
             *(guarded(class_starts), guarded(class_stops), guarded(blobs), i64(3), room, named, odd),
-            *(out(np.uint8, int(rng.integers(0, 200))), out(np.uint64, int(marshalled.STATES))),
+            *(out(np.uint8, int(rng.integers(0, 200))), out(np.uint64, int(write_objects.STATES))),
         )
 
     return {
@@ -146,5 +146,5 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         ),
         of_bytes.name_kinds: lambda rng: (*places(rng), out(np.uint8), out(np.int8)),
         validation.validate_values: validated,
-        marshalled.write_objects: objects,
+        write_objects.write_objects: objects,
     }

@@ -10,7 +10,7 @@ import numpy as np
 
 from bowstring.kernels.signature import Kernel
 from bowstring.kernels.variant import bytes as of_bytes
-from bowstring.kernels.variant import decimals, marshalled, metadata, numbers
+from bowstring.kernels.variant import decimals, metadata, numbers, write_objects
 from bowstring.kernels.variant import validate as validation
 from bowstring.kernels.variant import walk as locating
 from bowstring.kernels.variant import walk_fast as fields
@@ -255,9 +255,9 @@ def objects(_: np.random.Generator) -> Iterator[Case]:
             class_starts, class_stops, blobs = laid_out(DICTIONARIES, np.int64)
             statuses = np.zeros(len(starts), np.uint8)
             statuses[1] = 1
-            states = np.zeros(int(marshalled.STATES), np.uint64)
+            states = np.zeros(int(write_objects.STATES), np.uint64)
             room, named, odd = (
-                np.zeros(words, np.uint64) for words in (DEPTH * int(marshalled.LEVEL), 6, 60)
+                np.zeros(words, np.uint64) for words in (DEPTH * int(write_objects.LEVEL), 6, 60)
             )
             values = statuses, starts, stops, data, which
             scratch = room, named, odd, np.zeros(size, np.uint8), states
@@ -334,5 +334,5 @@ CASES: dict[Kernel, Cases] = {
     of_bytes.copy_fixed: copied_fixed,
     of_bytes.name_kinds: kinds,
     validation.validate_values: validated,
-    marshalled.write_objects: objects,
+    write_objects.write_objects: objects,
 }

@@ -10,10 +10,17 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.kernels.json.format import NODE
-from bowstring.kernels.json.marshalled import BYTES, ENCODED, KEYS_FULL, NODES_FULL, REFUSED, read_objects
 from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, POOL_END, STATE
 from bowstring.kernels.json.write import measure_rows, write_rows
 from bowstring.kernels.launch import launch
+from bowstring.kernels.variant.read_objects import (
+    BYTES,
+    ENCODED,
+    KEYS_FULL,
+    NODES_FULL,
+    REFUSED,
+    read_objects,
+)
 from bowstring.variant.json.waves import Keys, join_keys
 
 _VERSION: Final = 4

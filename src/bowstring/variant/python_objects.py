@@ -14,7 +14,7 @@ import numpy as np
 
 from bowstring.errors import InvalidBody
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant.marshalled import (
+from bowstring.kernels.variant.write_objects import (
     BYTES,
     CALL,
     LEVEL,
