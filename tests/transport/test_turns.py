@@ -85,7 +85,7 @@ def test_pieces_of_any_size(sizes: list[int], data: st.DataObject) -> None:
     """However a message is cut on its way, it comes once, and not before its last byte."""
     bodies = [bytes([number]) * nbytes for number, nbytes in enumerate(sizes)]
     stream = b"".join(header(CONTROL | number, len(body)) + body for number, body in enumerate(bodies))
-    ends = []
+    ends: list[int] = []
     for body in bodies:
         ends.append((ends[-1] if ends else 0) + len(header(CONTROL, len(body))) + len(body))
     with raw_pair() as (channel, far):
@@ -165,7 +165,7 @@ def test_what_the_peer_does_not_take_comes_later(address: str) -> None:
         while here.send_soon([Message(CONTROL, [bytes(100_000)])]):
             count += 1
         assert not here.send_soon([Message(CONTROL | 1, [b"behind it"])])
-        found = []
+        found: list[int] = []
         while len(found) < count + 2:
             received = there.receive_whole()
             if received is not None:

@@ -7,17 +7,20 @@ What should not be copied travels as an attachment.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import os
 import secrets
 import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
 from bowstring.limits import Limits
+from bowstring.memory.slab import Descriptor, needing_descriptor
 from bowstring.transport.channel import Channel, Land, Listener, Message, Received
 from bowstring.transport.descriptors import abandon_in_child, forked
 from bowstring.transport.framing import check_length, landing
@@ -233,6 +236,7 @@ class InprocListener(Listener):
         self._limits = limits
         self._changed = threading.Condition()
         self._waiting: collections.deque[InprocChannel] = collections.deque()
+        self._bell: Descriptor | None = None  # for who waits for connections to many listeners
         self._closed = False
         self._abandoned = False
         abandon_in_child(self)
@@ -246,6 +250,19 @@ class InprocListener(Listener):
             self._changed.notify_all()
             return self._waiting.popleft() if self._waiting else None
 
+    def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
+        with self._changed:
+            self._check_open()
+            if self._bell is None:
+                with needing_descriptor(f"a listener at {self.uri}"):
+                    self._bell = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._bell)
+            if self._waiting:
+                os.eventfd_write(self._bell, 1)
+            register([int(self._bell)])
+        return True
+
     def _connect(self, limits: Limits, deadline: float) -> InprocChannel:
         """Put one end of a new connection in line and return the other."""
         changed, there, back = threading.Condition(), _Queue(), _Queue()
@@ -258,6 +275,8 @@ class InprocListener(Listener):
                 raise BrokenError(f"nobody listens at {self.uri}")
             self._waiting.append(far)
             self._changed.notify_all()
+            if self._bell is not None:
+                os.eventfd_write(self._bell, 1)
         return here
 
     def _check_open(self) -> None:
@@ -273,6 +292,7 @@ class InprocListener(Listener):
             self._closed = True
             waiting = list(self._waiting)
             self._waiting.clear()
+            self._bell = None
             self._changed.notify_all()
         if _listeners.get(self._name) is self:
             _listeners.pop(self._name, None)
@@ -284,7 +304,7 @@ class InprocListener(Listener):
         return self._closed
 
     def _abandon(self) -> None:
-        self._abandoned = True
+        self._abandoned, self._bell = True, None
         _listeners.pop(self._name, None)
 
 
