@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import sys
 import tempfile
@@ -17,11 +18,15 @@ from hypothesis import HealthCheck, settings
 
 from bowstring import local_server
 from bowstring.memory import default_pool, mappings
+from bowstring.transport.loop import Job, do_in_loop
 from tests.public_interface import why_not_public
 from tests.ucx import open_ucx
 from tests.zygote import Zygote, can_fork, forked_pythons
 
 ROOT = Path(__file__).parent.parent
+
+# The loop of the process: whatever a test opens and closes, it stays.
+_STAYS = Job(lambda: math.inf, "bowstring-tests", waits=False)
 
 # "ci" decides about a change, so it tries the same examples every time; "slow" goes looking: `make test-slow` runs
 # every property with it.
@@ -194,6 +199,7 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     if "ucx" in request.node.nodeid:
         open_ucx()
+    do_in_loop(_STAYS)
     gc.collect()
     files, threads = _open_files(), _own_threads()
     yield

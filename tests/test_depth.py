@@ -13,7 +13,7 @@ DEPTH = runpy.run_path(f"{Path(__file__).parents[1]}/scripts/depth.py")
 # 110 for connect, and 70 for a server; what is left of a reader's are dialling, mapping, metadata and threads.
 FUNCTIONS = {
     "publish": 140,
-    "connect and read_next_batch": 264,
+    "connect and read_next_batch": 258,
     "a server, while one connects and reads": 74,
     "to_arrow of 8 columns": 20,
     "open a schema of 8 columns": 74,

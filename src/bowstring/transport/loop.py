@@ -20,6 +20,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.memory.slab import Descriptor, needing_descriptor
 from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
@@ -42,12 +43,13 @@ class Job:
     One that `waits` for nothing is done by the loop's own thread.
     """
 
-    __slots__ = ("again", "due", "fds", "name", "running", "timed", "turn", "waits")
+    __slots__ = ("again", "due", "fds", "loop", "name", "running", "timed", "turn", "waits")
 
     def __init__(self, turn: Callable[[], float | None], name: str, *, waits: bool = True) -> None:
         self.turn = turn
         self.name = name
         self.waits = waits
+        self.loop: Loop | None = None  # which does it
         # Of the thread of the loop alone:
         self.running = self.again = False
         self.due = self.timed = math.inf  # when to do it again, and the first time that is kept for that
@@ -74,8 +76,9 @@ class Loop:
 
     def __init__(self, first: Job) -> None:
         self._pid = os.getpid()
-        self._epoll = select.epoll()
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        with needing_descriptor("the loop of this process"):
+            self._epoll = select.epoll()
+            self._bell: Descriptor | None = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
         self._epoll.register(self._bell, select.EPOLLIN)
         # Re-entrant, and nothing else is locked within: the collector may run a finalizer that rings right there.
         self._lock = threading.RLock()
@@ -104,6 +107,7 @@ class Loop:
         with self._lock:
             if self._over or self._pid != os.getpid():
                 return False
+            job.loop = self
             self._jobs.add(job)
         self.ring(job)
         return True
@@ -139,10 +143,10 @@ class Loop:
             return
         self._news.put((job, due, done))
         if not self._rung:
-            with self._lock:
-                if not self._over:
-                    self._rung = True
-                    os.eventfd_write(self._bell, 1)
+            # Without a lock: at the end of the interpreter a thread that is not there any more may hold it.
+            self._rung, bell = True, self._bell
+            if bell is not None:
+                os.eventfd_write(bell, 1)
 
     def abandon(self) -> None:
         """Close the copies of a forked child; its parent's are not touched."""
@@ -156,7 +160,7 @@ class Loop:
             for fd, _ in self._epoll.poll(self._seconds()):
                 if fd == self._bell:
                     with contextlib.suppress(BlockingIOError):
-                        os.eventfd_read(self._bell)
+                        os.eventfd_read(fd)
                     self._rung = False
                 elif (job := self._watched.get(fd)) is not None:
                     self._want(job)
@@ -179,9 +183,8 @@ class Loop:
             return self._over
 
     def _close(self) -> None:
-        self._over = True
+        self._over, self._bell = True, None
         self._epoll.close()
-        os.close(self._bell)
 
     def _seconds(self) -> float | None:
         if self._ready:
