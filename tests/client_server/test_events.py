@@ -17,7 +17,7 @@ import pytest
 import bowstring as bow
 from bowstring.benchmarks.processes.child import Child
 from bowstring.client.connection import assembler
-from bowstring.client.connection.device import DeviceHandshake
+from bowstring.client.connection.device import DeviceHandshake, announce
 from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import DeviceId, Hello, pack_devices
@@ -544,16 +544,15 @@ def test_servers_that_tell_what_nobody_asked_for() -> None:
     with pytest.raises(bow.ProtocolError, match="takes none"):
         ReaderProtocol(bow.DEFAULT_LIMITS, events=False).receive(Control.EVENT, event)
     protocol = ReaderProtocol(bow.DEFAULT_LIMITS)
-    unasked = DeviceHandshake(refusing, protocol, (), 1.0)
-    assert not unasked.announce(announced)
+    assert not announce(refusing, protocol, announced)
     with pytest.raises(InvalidRegion):
         protocol.begin()
     protocol = ReaderProtocol(bow.DEFAULT_LIMITS)
     asked = DeviceHandshake(refusing, protocol, (), 1.0)
-    assert not asked.announce(announced)
+    assert not announce(refusing, protocol, announced)
     protocol.receive(Control.DEVICES, pack_devices([DeviceId(1, bytes(16))]))
     [answer] = asked.answer([])
     assert (answer.tag, answer.pieces) == (Control.ANSWER, [b"a region cannot be mapped"])
     protocol.begin()
     with pytest.raises(InvalidRegion):
-        asked.announce(announced)
+        announce(refusing, protocol, announced)

@@ -156,3 +156,24 @@ def forked() -> Callable[[Callable[[], None]], None]:
         assert os.waitpid(pid, 0)[1] == 0
 
     return run
+
+
+def test_prompt_jobs_have_workers_of_their_own() -> None:
+    """However many jobs wait for a peer, a prompt one is done at once: it may be what they wait for."""
+    held, served = threading.Event(), threading.Event()
+
+    def wait() -> float | None:
+        assert held.wait(WAIT)
+        return None
+
+    def serve() -> float | None:
+        served.set()
+        return None
+
+    for _ in range(400):  # some of them have a worker only after 20 s
+        do_in_loop(Job(wait, NAME))
+    try:
+        do_in_loop(Job(serve, NAME, prompt=True))
+        assert served.wait(WAIT / 2)
+    finally:
+        held.set()

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import os
 import ssl
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from bowstring.client.connection.wire import first_that_opens
 from bowstring.client.flight import FlightClient
-from bowstring.client.stream import Counters, Readiness, WakingCondition
+from bowstring.client.stream import Counters, Readiness
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.endpoint import of_offers
 from bowstring.dissociated.location import token_of
@@ -85,6 +86,26 @@ def _right(batch: pa.RecordBatch | None) -> pa.RecordBatch | None:
     return batch
 
 
+class _WakingCondition(threading.Condition):
+    """A condition that calls functions, once, when its waiters are notified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[Callable[[], object]] = []
+
+    def call_once(self, call: Callable[[], object]) -> None:
+        """Have `call` called at the next `notify_all`; the lock is held, here and there."""
+        if call not in self._calls:
+            self._calls.append(call)
+
+    def notify_all(self) -> None:
+        super().notify_all()
+        if self._calls:
+            calls, self._calls = self._calls, []
+            for call in calls:
+                call()
+
+
 class DoGet:
     """Receives a stream by Flight, like :class:`~bowstring.client.connection.Connection` by our protocol.
 
@@ -115,7 +136,7 @@ class DoGet:
         )
         self._limits = limits
         self._pid = os.getpid()
-        self._changed = WakingCondition()
+        self._changed = _WakingCondition()
         self._schema: pa.Schema | None = None
         self._ready: collections.deque[pa.RecordBatch] = collections.deque()
         self._error: BowstringError | None = None

@@ -143,8 +143,8 @@ class EndpointStream(Stream):
         # A dictionary is copied once, not with each batch that uses it.
         self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
         self._device_name = device.name if device is not None else "cpu"
-        connection.start()
         schema = connection.schema()
+        connection.start()
         self._schema = schema if self._select is None else chosen_columns(schema, self._select)
 
     @property

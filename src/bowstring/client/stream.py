@@ -36,26 +36,6 @@ class Readiness(enum.Enum):
     ENDED = "say that there are no more"
 
 
-class WakingCondition(threading.Condition):
-    """A condition that calls functions, once, when its waiters are notified."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._calls: list[Callable[[], object]] = []
-
-    def call_once(self, call: Callable[[], object]) -> None:
-        """Have `call` called at the next `notify_all`; the lock is held, here and there."""
-        if call not in self._calls:
-            self._calls.append(call)
-
-    def notify_all(self) -> None:
-        super().notify_all()
-        if self._calls:
-            calls, self._calls = self._calls, []
-            for call in calls:
-                call()
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class StreamStatistics:
     """What came over a stream so far, and how.

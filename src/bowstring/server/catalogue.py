@@ -215,7 +215,7 @@ class _Expiry:
         """Withdraw a data set when its time is over; called under the condition."""
         self._push(publication)
         if self._job is None:
-            job = Job(self._turn, "bowstring-expiry")
+            job = Job(self._turn, "bowstring-expiry", prompt=True)
             do_in_loop(job)
             self._job = job
         elif self._job.loop is not None:

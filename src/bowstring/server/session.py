@@ -172,7 +172,7 @@ class Session:
             self._has_thread = True
             self._spawn(self._live, "bowstring-server-reader")
         else:
-            self._job = Job(self._turn, _JOB)
+            self._job = Job(self._turn, _JOB, prompt=True)
             do_in_loop(self._job, seconds)
 
     def _live(self) -> None:
@@ -226,7 +226,7 @@ class Session:
 
     def _watch(self, fds: Sequence[int]) -> None:
         if self._job is None:
-            self._job = Job(self._turn, _JOB)
+            self._job = Job(self._turn, _JOB, prompt=True)
             do_in_loop(self._job, self._patience())
         if self._job.loop is not None:
             self._job.loop.wait_for(self._job, fds)

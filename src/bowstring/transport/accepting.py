@@ -46,7 +46,7 @@ class Accepting:
         self._listener = listener
         self._welcome = welcome
         self._turned_away = turned_away
-        self._job = Job(self._turn, "bowstring-accept")
+        self._job = Job(self._turn, "bowstring-accept", prompt=True)
         self.thread: Work | None = None
         if listener.watch(lambda _: None):
             do_in_loop(self._job)

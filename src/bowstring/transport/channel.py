@@ -183,6 +183,9 @@ class Channel(Closing):
         Whether, on this connection, it is better to hand memory over than to send its bytes.
     means
         What moves the bytes, in words, where the transport has a choice; empty where it has none, or not made it.
+    position
+        A number that grows with each message that is received, so that whoever was interrupted knows whether one
+        was taken; -1 where that is not counted.
     address
         The address that was dialled or listened on.
     peer
@@ -207,6 +210,7 @@ class Channel(Closing):
     takes_rows: ClassVar[bool] = False
     means: str = ""
     hands_over: bool = True
+    position: int = -1
     address: str
     peer: Peer
     limits: Limits
@@ -362,6 +366,11 @@ class Channel(Closing):
             As for `receive`; all turns before were returned.
         """
         return 0
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether a few kilobytes can be sent at once, as far as is known."""
+        return False
 
     def watch(self, register: Callable[[Sequence[int]], None]) -> bool:  # noqa: ARG002  for those with descriptors
         """Say what becomes readable when `receive`, which found nothing, finds something, or the end.

@@ -56,6 +56,7 @@ class _Queue:
         self.nbytes = 0
         self.taken = 0
         self.ended: str | None = None  # why nothing more will be put in
+        self.bell: Descriptor | None = None  # for who waits for many of them
 
     def has_room(self, nbytes: int) -> bool:
         fits = self.nbytes + nbytes <= _QUEUE_BYTES and len(self.parcels) < _QUEUE_MESSAGES
@@ -64,6 +65,13 @@ class _Queue:
     def put(self, parcel: _Parcel) -> None:
         self.parcels.append(parcel)
         self.nbytes += len(parcel.body)
+        self.ring()
+
+    def ring(self) -> None:
+        bell = self.bell
+        if bell is not None:
+            with contextlib.suppress(OSError):  # closed meanwhile, by a finalizer or in a child
+                os.eventfd_write(bell, 1)
 
     def take(self) -> _Parcel:
         parcel = self.parcels.popleft()
@@ -98,7 +106,7 @@ class InprocChannel(Channel):
         self._outgoing = outgoing
         self._turn = threading.Lock()
         self._receiving = threading.Lock()
-        self._received = 0
+        self._received = self.position = 0
         self._closed = False
         self._abandoned = False
         abandon_in_child(self)
@@ -138,6 +146,23 @@ class InprocChannel(Channel):
             queue.put(parcel)
             self._changed.notify_all()
 
+    @property
+    def takes_more(self) -> bool:
+        return self._outgoing.has_room(0)
+
+    def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
+        queue = self._incoming
+        with self._changed:
+            self._check_open()
+            if queue.bell is None:
+                queue.bell = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(queue.bell)
+            if queue.parcels or queue.ended is not None:
+                queue.ring()
+            register([int(queue.bell)])
+        return True
+
     def receive(self, idle: float, land: Land | None = None) -> Received | None:
         timeout = milliseconds(idle, "idle") / 1000
         self._check_open()
@@ -156,6 +181,7 @@ class InprocChannel(Channel):
             self._check_open()
             if queue.parcels:
                 parcel = queue.take()
+                self.position += 1
                 self._changed.notify_all()
                 return parcel
             if queue.ended is not None:
@@ -189,6 +215,7 @@ class InprocChannel(Channel):
         """Say in both queues why nothing more comes; the lock is held."""
         for queue in (self._incoming, self._outgoing):
             queue.ended = queue.ended or reason
+            queue.ring()
         self._changed.notify_all()
 
     def _check_open(self) -> None:
@@ -204,6 +231,7 @@ class InprocChannel(Channel):
             self._closed = True
             left = self._incoming.clear()
             self._end("the peer closed the connection")
+            self._incoming.bell = None
         del left
 
     @property
@@ -220,6 +248,7 @@ class InprocChannel(Channel):
         # wait for a lock; where it cannot have it, the peer notices at the end of its own wait.
         for queue in (self._incoming, self._outgoing):
             queue.ended = queue.ended or "the peer closed the connection"
+            queue.ring()
         if self._changed.acquire(blocking=False):
             self._changed.notify_all()
             self._changed.release()

@@ -40,15 +40,19 @@ class Job:
     """Something to do whenever its bell rings, never by two threads at the same time.
 
     `turn` returns after how many seconds to do it again unprompted, `math.inf` for never, ``None`` if it is over.
-    One that `waits` for nothing is done by the loop's own thread.
+    One that `waits` for nothing is done by the own thread of the loop. One that is `prompt` waits for no peer: it has
+    workers that those which do cannot take, since its turn may be what they wait for.
     """
 
-    __slots__ = ("again", "due", "fds", "loop", "name", "running", "timed", "turn", "waits")
+    __slots__ = ("again", "due", "fds", "loop", "name", "prompt", "running", "timed", "turn", "waits")
 
-    def __init__(self, turn: Callable[[], float | None], name: str, *, waits: bool = True) -> None:
+    def __init__(
+        self, turn: Callable[[], float | None], name: str, *, waits: bool = True, prompt: bool = False
+    ) -> None:
         self.turn = turn
         self.name = name
         self.waits = waits
+        self.prompt = prompt
         self.loop: Loop | None = None  # which does it
         # Of the thread of the loop alone:
         self.running = self.again = False
@@ -58,6 +62,15 @@ class Job:
 
 def _nothing() -> None:
     return None
+
+
+class _Workers:
+    """The jobs that wait for a worker, and how many have one."""
+
+    def __init__(self) -> None:
+        self.ready: collections.deque[Job] = collections.deque()
+        self.running = 0
+        self.moved = 0.0  # when one of them began or ended last
 
 
 class RingingQueue(queue.SimpleQueue[Any]):
@@ -89,12 +102,10 @@ class Loop:
         self._until = -math.inf  # when the thread wakes by itself; while it is awake, always
         self._watched: dict[int, Job] = {}
         self._jobs: set[Job] = set()
-        self._ready: collections.deque[Job] = collections.deque()  # for workers
+        self._workers = _Workers(), _Workers()  # for jobs that may wait for peers, and for prompt ones
         self._quick: collections.deque[Job] = collections.deque()
         self._times: list[tuple[float, int, Job]] = []
         self._numbers = itertools.count()
-        self._running = 0
-        self._moved = 0.0
         self.add(first, after)
         try:
             run_in_thread(self._run, name="bowstring-loop")
@@ -146,7 +157,11 @@ class Loop:
             return
         self._news.put((job, due, done))
         # What is in time when the thread wakes for something else need not wake it.
-        waits = due is not None and time.monotonic() + due >= self._until and not (job.again or self._ready)
+        waits = (
+            due is not None
+            and time.monotonic() + due >= self._until
+            and not (job.again or self._workers[job.prompt].ready)
+        )
         if not (waits or self._rung):
             # Without a lock: at the end of the interpreter a thread that is not there any more may hold it.
             self._rung, bell = True, self._bell
@@ -188,7 +203,7 @@ class Loop:
 
     def _ended(self) -> bool:
         with self._lock:
-            if not self._jobs and not self._running:
+            if not (self._jobs or self._workers[0].running or self._workers[1].running):
                 self._close()
             return self._over
 
@@ -197,7 +212,7 @@ class Loop:
         self._epoll.close()
 
     def _seconds(self) -> float | None:
-        if self._ready:
+        if self._workers[0].ready or self._workers[1].ready:
             return _WHILE
         return max(0.0, self._times[0][0] - time.monotonic()) if self._times else None
 
@@ -206,7 +221,7 @@ class Loop:
             return
         job.again = True  # until it begins
         if not job.running:
-            (self._ready if job.waits else self._quick).append(job)
+            (self._workers[job.prompt].ready if job.waits else self._quick).append(job)
 
     def _hear(self) -> None:
         while True:
@@ -215,8 +230,9 @@ class Loop:
             except queue.Empty:
                 return
             if done:
-                self._running -= 1
-                self._moved = time.monotonic()
+                workers = self._workers[job.prompt]
+                workers.running -= 1
+                workers.moved = time.monotonic()
                 self._end_turn(job, due)
             elif due is None:
                 self._want(job)
@@ -230,7 +246,7 @@ class Loop:
             return
         self._do_after(job, due)
         if job.again:
-            (self._ready if job.waits else self._quick).append(job)
+            (self._workers[job.prompt].ready if job.waits else self._quick).append(job)
 
     def _do_after(self, job: Job, seconds: float) -> None:
         job.due = time.monotonic() + seconds
@@ -254,15 +270,16 @@ class Loop:
             job = self._quick.popleft()
             job.again, job.running = False, True
             self._end_turn(job, _turn_of(job))
-        while self._ready and (self._running < _WORKERS or now - self._moved >= _WHILE):
-            job = self._ready.popleft()
-            job.again, job.running = False, True
-            self._running += 1
-            self._moved = now
-            try:
-                run_in_thread(self._do, job, name=job.name)
-            except NO_THREAD:  # the process ends, or has too many
-                self._do(job)
+        for workers in self._workers:
+            while workers.ready and (workers.running < _WORKERS or now - workers.moved >= _WHILE):
+                job = workers.ready.popleft()
+                job.again, job.running = False, True
+                workers.running += 1
+                workers.moved = now
+                try:
+                    run_in_thread(self._do, job, name=job.name)
+                except NO_THREAD:  # the process ends, or has too many
+                    self._do(job)
 
     def _do(self, job: Job) -> None:
         due = None

@@ -85,10 +85,9 @@ class StreamChannel(InUse, Channel):
         self._ahead = bytearray(_READ_AHEAD)
         self._ahead_view = memoryview(self._ahead)
         self._start = self._end = 0
-        self._begun = (
-            0.0  # when the last bytes of a message came whose rest `receive_whole` waits for; 0 for none
-        )
-        self._position = 0  # bytes of the stream that were taken out of the read-ahead or landed
+        # When the last bytes of a message came whose rest `receive_whole` waits for; 0 for none.
+        self._begun = 0.0
+        self.position = 0  # bytes of the stream that were taken out of the read-ahead or landed
         self._waited = False  # for what was read ahead the last time: then more is hardly there
         # What lay between the last two bodies that were read straight, and how much came since the last one.
         self._between, self._since = _READ_AHEAD, 0
@@ -222,6 +221,20 @@ class StreamChannel(InUse, Channel):
         except BlockingIOError:
             return _SILENT
 
+    @property
+    def takes_more(self) -> bool:
+        try:
+            self._usage.enter(self)
+        except BowstringError:
+            return True  # sending says what is wrong, at once
+        try:
+            poll = select.poll()
+            poll.register(self._sock.fileno(), select.POLLOUT)
+            return bool(poll.poll(0))
+        finally:
+            if self._usage.leave():
+                self._release()
+
     def peer_exited(self, wait: float) -> bool:
         return self.peer.exited(wait) and self._peer_end_closed()
 
@@ -349,8 +362,8 @@ class StreamChannel(InUse, Channel):
             self._settled = False
             for message in messages:
                 nbytes = HEADER_BYTES + len(message.body)
-                claimed.append(self._claim(message.attachments, self._position, self._position + nbytes))
-                self._position += nbytes
+                claimed.append(self._claim(message.attachments, self.position, self.position + nbytes))
+                self.position += nbytes
                 self._start += nbytes
                 self._since += nbytes
             self._settled = True
@@ -383,9 +396,9 @@ class StreamChannel(InUse, Channel):
                 return None
             self._settled = False
             self._start += HEADER_BYTES
-            end = self._position + HEADER_BYTES + header.length
-            attachments = self._claim(header.attachments, self._position, end)
-            self._position = end
+            end = self.position + HEADER_BYTES + header.length
+            attachments = self._claim(header.attachments, self.position, end)
+            self.position = end
             received = Received(header.tag, self._body(header, land), attachments)
             self._settled = True
             return received
@@ -411,7 +424,7 @@ class StreamChannel(InUse, Channel):
         """Return the header that begins the read-ahead, once it was held against all bounds."""
         header = decode_header(self._ahead, self._start, self.limits, self.most_attachments)
         if self.restriction is not None:
-            self.restriction.check(self._position + HEADER_BYTES + header.length)
+            self.restriction.check(self.position + HEADER_BYTES + header.length)
         return header
 
     def _patience(self) -> float:

@@ -113,15 +113,18 @@ class TcpChannel(StreamChannel):
             # Of what comes next not even the header is there, or it is something else.
             behind = self._ahead_view[self._start : self._end]
             self._put_back(rows.rest(bodies, right, nbytes - right * turn) + behind)
+            self.position += right * turn
             return right
         if count or not waits:
             rows.go_on(count, rest)
+            self.position += count * turn
             return count
         rows.landing = True
         try:
             self._read_straight(bodies[0][rest - rows.before :])
         finally:
             rows.landing = False
+        self.position += turn
         return 1
 
     def _read_now(self, places: list[memoryview], missing: int = 0) -> int:

@@ -119,7 +119,7 @@ class UnixChannel(StreamChannel):
                 where=str(self),
                 hint="Raise the limit of open files (ulimit -n).",
             )
-        first = self._position + self._end - self._start
+        first = self.position + self._end - self._start
         self._arrivals.add(first, first + got, arrived)
         return got
 

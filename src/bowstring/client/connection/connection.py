@@ -1,8 +1,7 @@
-"""One stream as it comes in, with a thread for each channel that reads, and one that sends control messages.
+"""One stream as it comes in. Who reads it receives for itself; the loop does while nobody reads.
 
-Streams of `connect_async` share threads instead (:mod:`bowstring.transport.loop`). The threads keep nothing of the
-user's alive. They go on after the stream was closed, for as long as batches of it are alive, because a lease ends
-with its last view and not before.
+A stream goes on after it was closed, for as long as batches of it are alive, because a lease ends with its last
+view and not before. What is kept for it then keeps nothing of the user's alive.
 """
 
 from __future__ import annotations
@@ -12,17 +11,19 @@ import copy
 import functools
 import math
 import os
+import select
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.client.connection.assembler import Assembled, Assembler
-from bowstring.client.connection.control_sender import Command, ControlSender
-from bowstring.client.connection.device import BorrowedHandles, DeviceHandshake
-from bowstring.client.connection.receive_loop import is_urgent, listen, take_first
+from bowstring.client.connection.control_sender import Command, ControlSender, Turn
+from bowstring.client.connection.device import BorrowedHandles, DeviceHandshake, announce
+from bowstring.client.connection.keeper import Patience, check_silence, keeper
+from bowstring.client.connection.receive_loop import Hearing
 from bowstring.client.connection.remote import RemoteMemory, cuda_token
-from bowstring.client.connection.timeouts import check_silence, watch_end
 from bowstring.client.connection.wire import Wire, note_turned_away, open_wires
-from bowstring.client.stream import Counters, Readiness, WakingCondition
+from bowstring.client.stream import Counters, Readiness
 from bowstring.dissociated.events import (
     Announced,
     Asked,
@@ -39,19 +40,22 @@ from bowstring.dissociated.reader import Handshake, Phase, ReaderProtocol
 from bowstring.dissociated.wire import Hello, Welcome
 from bowstring.errors import (
     BowstringError,
+    BrokenError,
     ClosedError,
     EndOfStream,
     ForkedError,
     LimitExceeded,
     ProtocolError,
+    without_frames,
 )
 from bowstring.limits import Limits
-from bowstring.memory import Pool, mappings, watch_forks
+from bowstring.memory import Pool, mappings
 from bowstring.memory.buffer import PrivateMemory
 from bowstring.memory.device import device_by_name
 from bowstring.transport.descriptors import close_all
-from bowstring.transport.loop import Job, Loop, RingingQueue, do_in_loop
-from bowstring.transport.threads import run_in_thread
+from bowstring.transport.loop import Job, RingingQueue, do_in_loop
+from bowstring.transport.sockets import StreamChannel
+from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
     import ssl
@@ -71,6 +75,8 @@ if TYPE_CHECKING:
     from bowstring.transport.certificates import TlsConfig
 
 _LOOK: Final = 0.5
+# Whoever receives looks so often whether another thread has closed the stream.
+_SLICE: Final = 0.1
 _TAKEN_TOGETHER: Final = 8
 
 
@@ -106,9 +112,22 @@ class Connection:
         self._discarded = False
         self.extended = last.hello is not None
         self._pid = os.getpid()
-        self.changed = WakingCondition()
+        self.changed = threading.Condition()
+        self._wakes: list[Callable[[], object]] = []  # of tasks that await something, each once
         self._notes = RingingQueue()
-        self._reading: list[Callable[[], None]] = []  # rings for what reads, where threads are shared
+        self.patience = Patience.of(limits.lease_timeout, limits.heartbeat)
+        self._hearings = [Hearing(wire) for wire in self._wires]
+        self._turn = Turn()  # of the thread that receives
+        # Where a task of asyncio awaits the stream, or a connection cannot be waited for, no caller receives.
+        self._awaited = dialled is not None
+        self._has_thread = False
+        self._reading: Job | None = None  # of the loop, while it waits for the stream
+        self._read = self._asked = (
+            0.0  # when a caller read, and when the producer was asked whether it is there
+        )
+        self._waiting = False  # whether a task waits
+        # Whether the keeper is to attend to us, and a worker to send.
+        self._rung = self._sends = False
         self._named = bool(streams)
         self._protocol = protocol = ReaderProtocol(
             limits,
@@ -130,28 +149,36 @@ class Connection:
         self._assembler = Assembler(
             limits, protocol, self._notes, self.bodies, private=private, remote=remote, allocation=allocation
         )
-        self._device = DeviceHandshake(self._assembler, protocol, streams, limits.device_timeout)
+        self._streams = streams
         self._batches: collections.deque[Assembled] = collections.deque()
-        self._handles = BorrowedHandles(self._assembler, self.changed, protocol, self._wires[-1], limits)
         named = {each.address: each.owner for each in streams} if streams else {}
-        self._sender = ControlSender(self, protocol, self._wires, self._notes, named)
-        watch_forks(self._sender)
-        watch_end(self)
-        self._shares_threads = dialled is not None
-        if len(self._wires) == 1:
-            take_first(self, self._wires[0])
+        self._sender = ControlSender(protocol, self._wires, self._notes, named)
+
+    @functools.cached_property
+    def _device(self) -> DeviceHandshake:
+        return DeviceHandshake(self._assembler, self._protocol, self._streams, self.limits.device_timeout)
+
+    @functools.cached_property
+    def _handles(self) -> BorrowedHandles:
+        wire = self._wires[-1]
+        return BorrowedHandles(self._assembler, self.changed, self._protocol, wire, self.limits)
 
     def start(self) -> None:
-        """Start the threads that keep the connection alive; called by the stream that ends them."""
-        if self._shares_threads:
-            self._share_threads()
-            return
-        for number, wire in enumerate(self._wires):
-            try:
-                run_in_thread(self._read, wire, name="bowstring-client-reader")
-            except LimitExceeded as error:
-                self._give_up(error, alone=not number)
-                raise
+        """Have the stream kept alive; called by the stream that ends that."""
+        self._read = time.monotonic()
+        try:
+            for hearing in self._hearings:
+                if not (
+                    isinstance(hearing.wire.channel, StreamChannel) or _can_be_watched(hearing.wire.channel)
+                ):
+                    self._has_thread = True
+                    run_in_thread(self._hear_always, hearing, name="bowstring-client-reader")
+            keeper().keep(self)
+            if self._awaited:
+                self._wait_in_loop()
+        except LimitExceeded as error:
+            self._give_up(error)
+            raise
 
     def _allocation_of(self, wire: Wire, handle: bytes | None) -> Callable[[], Region] | None:
         """Return what opens the memory of a CUDA IPC handle in a server's URI, if there is one."""
@@ -161,56 +188,225 @@ class Connection:
         device = None if self.bodies is None else self.bodies.device
         return lambda: mappings().open_token(token, device or device_by_name("cuda"))
 
-    def _read(self, wire: Wire) -> None:
-        if wire is self._wires[0]:
-            # From here, because starting a thread takes long, and whoever opens a stream waits for it.
-            try:
-                run_in_thread(self._sender.run, self, name="bowstring-client-sender")
-            except LimitExceeded as error:
-                self._give_up(error, alone=True)
-                return
-        listen(self, wire)
-
-    def _share_threads(self) -> None:
-        """Read and send in threads that many streams share; where a channel cannot be waited for, one reads it."""
-        sending = Job(self._send_once, "bowstring-client-sender")
-        self._sender.silence.begin()
-        try:
-            shared = do_in_loop(sending)
-            for wire in self._wires:
-                if _can_be_watched(wire.channel):
-                    reading = Job(_nothing_left, "bowstring-client-reader")
-                    reading.turn = functools.partial(self._read_once, wire, shared, reading)
-                    self._reading.append(functools.partial(shared.ring, reading))
-                    shared.add(reading)
-                else:
-                    run_in_thread(listen, self, wire, name="bowstring-client-reader")
-        except LimitExceeded as error:
-            self._give_up(error, alone=True)
-            raise
-        self._notes.ring = functools.partial(shared.ring, sending)
-        self._notes.ring()  # for what was put in before
-
-    def _send_once(self) -> float | None:
-        return self._sender.silence.wait if self._sender.turn(self, 0.0) else None
-
-    def _read_once(self, wire: Wire, shared: Loop, job: Job) -> float | None:
-        while listen(self, wire, waits=False):
-            try:
-                shared.watch(job, wire.channel)
-            except (ClosedError, ForkedError):
-                continue  # reading on says what that means
-            return math.inf
-        return None
-
-    def _give_up(self, error: LimitExceeded, *, alone: bool) -> None:
-        """Fail the stream, whatever came of it: it lacks a thread. If no other runs, this one lets go of all."""
+    def _give_up(self, error: LimitExceeded) -> None:
+        """Fail the stream, whatever came of it: it lacks a thread."""
         with self.changed:
             self._protocol.abort(copy.copy(error))
             self._batches.clear()
         self.fail(copy.copy(error))
-        if alone:
-            self._sender.run(self)
+        self._sender.send(self)
+
+    # Receiving, by a caller, by the loop, or by a thread.
+
+    # Receiving: by a caller, by the loop while nobody reads, or by a thread.
+
+    def _hear_always(self, hearing: Hearing) -> None:
+        while not (self.over or hearing.over):
+            self._hear(hearing, hearing.turn, self.limits.heartbeat)
+            self._send_due()
+
+    @property
+    def _heard(self) -> list[Hearing]:
+        """What is to be received: metadata must not run far ahead of bodies that come over another connection."""
+        hearings = [each for each in self._hearings if not each.over]
+        if len(hearings) > 1 and self._protocol.sequence.runs_ahead and not (self.quiet or self.closed):
+            del hearings[0]
+        return hearings
+
+    def _receive(self, seconds: float) -> bool:
+        """Receive what comes within so many seconds; return whether anything did."""
+        hearings = self._heard
+        if len(hearings) == 1:
+            return self._hear(hearings[0], hearings[0].turn, seconds)
+        came = [each for each in hearings if self._hear(each, each.turn, 0.0)]
+        if not came and seconds:
+            poll = select.poll()
+
+            def register(fds: Sequence[int]) -> None:
+                for fd in fds:
+                    poll.register(fd, select.POLLIN)
+
+            if all(_watched(each.wire.channel, register) for each in hearings):
+                poll.poll(1000 * seconds)
+        return bool(came)
+
+    def _hear(self, hearing: Hearing, receive: Callable[..., bool], *seconds: float) -> bool:
+        """Receive over one connection; what goes wrong ends the stream where that needs it still."""
+        try:
+            return receive(self, *seconds)
+        except BowstringError as error:
+            # Its frames hold the stream, which holds it, and so does the channel.
+            hearing.over = True
+            self.lost(hearing.wire, without_frames(error))
+        except Exception as error:  # noqa: BLE001  whoever reads must hear of it, not who received
+            hearing.over = True
+            failure = ProtocolError("the stream cannot be read", found=f"{type(error).__name__}: {error}")
+            failure.__cause__ = without_frames(error)
+            self.fail(failure)
+        except BaseException:
+            if not hearing.settled:
+                self.interrupted()
+            raise
+        finally:
+            self.wake()
+        return False
+
+    def interrupted(self) -> None:
+        """Let the stream end where an interrupt may have lost a message: none is left out without a word."""
+        self.fail(
+            BrokenError(
+                "the stream was interrupted inside a message",
+                where=self.peer,
+                hint="Batches that are there stay true; connect() again reads the data set anew.",
+            )
+        )
+
+    def _wait_in_loop(self) -> None:
+        """Have the loop receive from now on."""
+        if self._reading is None and not (self._has_thread or self.over):
+            self._notes.ring = self._ring
+            self._reading = Job(self._read_ahead, "bowstring-client-reader", waits=False)
+            do_in_loop(self._reading)
+
+    def _ring(self) -> None:
+        if not self._rung:
+            self._rung = True
+            keeper().ring(self)
+
+    def _read_ahead(self) -> float | None:
+        """Receive what is there, in order, and wait for more; where a caller reads, that is left to it."""
+        if self.over:
+            return None
+        if self._is_read:
+            self._reading = self._notes.ring = None
+            keeper().hasten()
+            return None
+        if not self._turn.take():
+            return self.patience.quiet
+        try:
+            begun = [self._hear(each, each.quick_turn) for each in self._heard]
+        finally:
+            self._give_turn()
+        self.attend()
+        if any(begun) or self._lost_peer or not self._rearm():
+            do_in_loop(Job(self._read_on, "bowstring-client-reader"))
+        return math.inf
+
+    def _read_on(self) -> None:
+        """Receive what may have to be waited for: the rest of a message, or memory for a body."""
+        # Where a process is gone and its end is open, waiting is what finds that out.
+        idle = _SLICE if self._lost_peer else 0.0
+        while not self._is_read and self._turn.take():
+            try:
+                came = self._receive(idle)
+            finally:
+                self._give_turn()
+            self._send_due()
+            if self.over or (not came and self._rearm()):
+                return
+        self._ring_reading()
+
+    def _ring_reading(self) -> None:
+        job = self._reading
+        if job is not None and job.loop is not None:
+            job.loop.ring(job)
+
+    @property
+    def _lost_peer(self) -> bool:
+        return any(each.wire.channel.peer.exited(0.0) for each in self._hearings if not each.over)
+
+    @property
+    def _is_read(self) -> bool:
+        """Whether a caller read just now, and may again."""
+        ended = self._awaited or self.closed or self._protocol.over
+        return not ended and time.monotonic() - self._read < self.patience.quiet
+
+    def _rearm(self) -> bool:
+        """Have the loop wait for what comes; false where there is something to receive at once."""
+        job = self._reading
+        if job is None or (loop := job.loop) is None:
+            return True
+        return all(_watched(each.wire.channel, lambda fds: loop.wait_for(job, fds)) for each in self._heard)
+
+    def _give_turn(self) -> None:
+        if self._turn.give():
+            self.wake()
+
+    # What the keeper asks.
+
+    def attend(self) -> None:
+        """Do what is due, and wait for nothing."""
+        self._rung = False
+        sender = self._sender
+        if sender.due or sender.lacks_thread:
+            if sender.goes_at_once and not self.borrows:
+                sender.send(self)
+            elif not self._sends:
+                self._sends = True
+                do_in_loop(Job(self._send_waiting, "bowstring-client-sender"))
+        if self._protocol.over:  # nobody reads any more who would look
+            self._notes.ring = None if self.over else self._ring
+        elif self.closed:
+            self._wait_in_loop()  # for the producer's answer
+
+    def _send_waiting(self) -> None:
+        self._sends = False
+        self._sender.send(self)
+
+    def look(self, now: float) -> float:
+        """Do what time demands; return after how many seconds to look again."""
+        if self.over:
+            keeper().drop(self)
+            return math.inf
+        if not self.changed.acquire(blocking=False):  # somebody is at it
+            return self.patience.quiet
+        try:
+            self._sender.look_at_clock(self, now)
+            if self._awaited and self._waiting and self._is_silent(now):
+                self._protocol.ask()
+        finally:
+            self.changed.release()
+        self.attend()
+        if self._reading is None and not self._has_thread:
+            if self._turn.taken or self._is_read:
+                return self.patience.quiet
+            self._wait_in_loop()
+        return self.patience.most
+
+    def _is_silent(self, now: float) -> bool:
+        """Whether it is time to ask whether the producer is there, once."""
+        since = max(self._asked, *(wire.heard for wire in self._wires))
+        if now - since < self.patience.most:
+            return False
+        self._asked = now
+        return True
+
+    def before_fork(self) -> None:
+        """Say that a child may look at what is lent, and free nothing meanwhile."""
+        self._sender.before_fork()
+
+    def after_fork(self) -> None:
+        """Go on."""
+        self._sender.after_fork()
+
+    def _look(self) -> None:
+        """Have what is due done soon, by the loop."""
+        try:
+            keeper().keep(self)
+        except NO_THREAD:
+            self._sender.send(self)
+        else:
+            self._ring()
+
+    def _send_due(self) -> None:
+        """Send what is due, if that waits for nothing."""
+        sender = self._sender
+        if not sender.due:
+            return
+        if sender.goes_at_once and not self.borrows:
+            sender.send(self)
+        else:
+            self._look()
 
     # What its connections bring (:mod:`bowstring.client.connection.receive_loop`).
 
@@ -229,8 +425,8 @@ class Connection:
                 return
         self.fail(error)
 
-    def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int:
-        """Process a message; return the number of events that the user was not notified of yet."""
+    def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...]) -> None:
+        """Process a message."""
         with self.changed:
             try:
                 events = self._protocol.receive(tag, body, attachments)
@@ -242,12 +438,6 @@ class Connection:
             self._take_all(events)
             if (lost := self._protocol.lost_body) is not None:
                 raise copy.copy(lost)
-            if self._protocol.has_news or self._protocol.over:
-                self._sender.look()
-            if any(map(is_urgent, events)):
-                self.changed.notify_all()
-                return 0
-            return unsaid + len(events)
 
     def begin(self, begun: Begun) -> None:
         """Take the beginning of the stream at once."""
@@ -263,22 +453,15 @@ class Connection:
         except BowstringError as error:
             # At once: what another connection brings must not complete the stream without this.
             self._protocol.fail(copy.copy(error))
-            self.changed.notify_all()
             raise
 
     def take_run(self, run: Run) -> int:
-        """Take the first batches of a run together, those that are valid; return how many.
-
-        The user is not notified (`wake`).
-        """
+        """Take the first batches of a run together, those that are valid; return how many."""
         return self._take_foreseen(run, self._assembler.take_run)
 
     def take_pointed(self, run: PointedRun) -> int:
-        """Do the same with a run of bodies of pointers, and tell the user."""
-        taken = self._take_foreseen(run, self._assembler.take_pointed)
-        if taken:
-            self.wake()
-        return taken
+        """Do the same with a run of bodies of pointers."""
+        return self._take_foreseen(run, self._assembler.take_pointed)
 
     def _take_foreseen(self, run: Any, take: Callable[..., list[Assembled]]) -> int:
         with self.changed:
@@ -288,13 +471,6 @@ class Connection:
                 protocol.take([each.cost for each in taken])
                 self._batches.extend(taken)
             return len(taken)
-
-    def hold_back(self, wire: Wire) -> None:
-        """Let metadata not run far ahead of bodies that come over another connection."""
-        if wire is not self._wires[-1]:
-            with self.changed:
-                while self._protocol.sequence.runs_ahead and not (self.quiet or self.closed):
-                    self.changed.wait(_LOOK)
 
     def _take(self, event: Event) -> None:
         protocol = self._protocol
@@ -310,13 +486,14 @@ class Connection:
                 close_all((event.attachment,))
             case Announced():
                 self.counters.regions += 1
-                self.counters.cached_regions += self._device.announce(event)
+                self.counters.cached_regions += announce(self._assembler, protocol, event)
             case Awaited(event=handle):
                 self._device.await_event(handle)
             case Welcomed(welcome=welcome):
                 protocol.begin()
                 self.welcome = welcome
-                self._sender.silence.learn(welcome.patience)
+                if welcome.patience is not None:
+                    self.patience = Patience.of(welcome.patience, self.limits.heartbeat)
             case Asked(devices=devices):
                 self._wires[-1].send(self._device.answer(devices), self.limits.stall_timeout)
             case Failed() | End() | Stopped():
@@ -328,29 +505,30 @@ class Connection:
         protocol = self._protocol
         with self.changed:
             if not self._complete:
-                error = self._sender.silence.explain(error)
+                error = keeper().explain(error, self.patience.producers)
             if protocol.fail(error) and not self.opened:
                 note_turned_away(error)
-            self.changed.notify_all()
-        if self.borrows:  # whoever sends closes what was lent, and then hangs up
-            self._sender.stop()
-            return
-        with self.changed:
-            used = protocol.ever_lent or protocol.error is None
-        if not used:  # or the producer would have to think the worst
-            self._handles.say_never_used()
+            self.wake()
+        if not self.borrows:  # else whoever sends closes what was lent, and then hangs up
+            with self.changed:
+                used = protocol.ever_lent or protocol.error is None
+            if not used:  # or the producer would have to think the worst
+                self._handles.say_never_used()
+            self.hang_up()
         self._sender.stop()
-        self.hang_up()
+        self._look()
 
     # What the stream asks.
 
     def schema(self) -> pa.Schema:
         """Return the schema, waiting for it."""
         self.check_process()
-        with self.changed:
-            if self.closed or not self.opened:
-                self._wait(lambda: self.opened, self.limits.connect_timeout)
-            return self._assembler.schema
+        if not self.opened and self.is_ordinary and len(self._wires) == 1:
+            [hearing] = self._hearings
+            self._hear(hearing, hearing.begin, min(self.limits.connect_timeout, self.limits.heartbeat))
+        if self.closed or not self.opened:
+            self._wait(lambda: self.opened, self.limits.connect_timeout)
+        return self._assembler.schema
 
     @property
     def is_ordinary(self) -> bool:
@@ -391,16 +569,18 @@ class Connection:
             return passed() or bool(self._batches) or self._complete
 
         while True:
+            if self.closed or not ready():
+                self._wait(ready, self.limits.reply_timeout)
             with self.changed:
-                if self.closed or not ready():
-                    self._wait(ready, self.limits.reply_timeout)
                 if passed():
                     return None
                 if not self._batches:
+                    if not self._complete:  # another thread took it
+                        continue
                     if protocol.behind_end is not None:
                         raise copy.copy(protocol.behind_end)
                     protocol.read_to_end()
-                    self._sender.look()
+                    self._look()
                     raise EndOfStream("there are no more batches")
                 assembled = self._batches[0]
                 if assembled is ordered or assembled.awaited is None:
@@ -449,24 +629,26 @@ class Connection:
             elif self._complete:
                 found = Readiness.ENDED
             else:
-                self.changed.call_once(wake)
-                self._tell_taken()
-                self._sender.waiting = True
-                self._sender.feed(f"batch {self.counters.batches}")
+                if wake not in self._wakes:
+                    self._wakes.append(wake)
+                self._waiting = True
+                self._feed()
+                if self._sender.due:
+                    self._look()
                 self._check_silence(began, self.limits.reply_timeout)
                 return Readiness.NOT_YET
-            if self._sender.waiting:
-                self._sender.waiting = False
+            if self._waiting:
+                self._waiting = False
                 self.counters.seconds_waited += time.monotonic() - began
             return found
 
     def _deliver(self, assembled: Assembled) -> None:
         if not self._named:
             assembled.batch.lease.read_on(assembled.batch.device)
-        self._sender.counts_are_old()
         self._protocol.deliver(assembled.cost, assembled.credit, until_delivered=assembled.until_delivered)
+        self._read = time.monotonic()
         if self._protocol.has_news and not (self._takes_more and not assembled.until_delivered):
-            self._sender.look()
+            self._tell()
 
     @property
     def _takes_more(self) -> bool:
@@ -474,29 +656,58 @@ class Connection:
         partitions = self._protocol.partitions
         return partitions is not None and partitions.unsaid < _TAKEN_TOGETHER
 
-    def _tell_taken(self) -> None:
-        """Report partitions that were taken: the producer may wait for that."""
-        if self._protocol.has_news:
-            self._sender.look()
+    def _tell(self) -> None:
+        """Send what is due now that a batch was taken."""
+        if self._awaited:  # in an event loop, which waits for nothing
+            self._look()
+        else:
+            self._send_due()
+
+    def _feed(self) -> None:
+        """Enlarge the window where the producer waits for memory that only the user holds, or raise `Starved`."""
+        if self._protocol.starves and self._sender.counted:
+            self._protocol.relieve(f"batch {self.counters.batches}")
 
     def _wait(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until `ready`, an error, or too long a silence of the peer."""
-        began = time.monotonic()
-        self._tell_taken()
-        while True:
+        """Receive until `ready`, an error, or too long a silence of the peer."""
+        began = self._asked = time.monotonic()
+        idle = 0.0  # at first what is there
+        while not self._has_come(ready, began, seconds, feeds=idle > 0.0):
+            self._send_due()
+            self._read = time.monotonic()
+            try:
+                if self._has_thread or not self._turn.take():
+                    self._wait_for_others(ready)
+                else:
+                    self._receive(idle)
+            finally:
+                self._give_turn()
+            idle = _SLICE
+        self._read = now = time.monotonic()
+        self.counters.seconds_waited += now - began
+
+    def _wait_for_others(self, ready: Callable[[], bool]) -> None:
+        """Wait until who receives has something, or gives its turn away."""
+        with self.changed:
+            is_news = ready() or self.closed or self._protocol.error is not None
+            if not is_news and (self._has_thread or self._turn.taken):
+                self.changed.wait(_LOOK)
+
+    def _has_come(self, ready: Callable[[], bool], began: float, seconds: float, *, feeds: bool) -> bool:
+        with self.changed:
             if self.closed:  # first of all: what was dropped then must not look like the end
                 raise ClosedError("the stream is closed")
             if ready():
-                break
+                return True
             if (error := self._protocol.error) is not None:
                 # A copy, because what is raised keeps the frames it passed, and so the user's batches, alive.
                 raise copy.copy(error) from error.__cause__
-            self._sender.waiting = True
-            self._sender.feed(f"batch {self.counters.batches}")
-            self.changed.wait(_LOOK)
-            self._check_silence(began, seconds)
-        self._sender.waiting = False
-        self.counters.seconds_waited += time.monotonic() - began
+            if feeds:
+                self._feed()
+                if self._is_silent(time.monotonic()):
+                    self._protocol.ask()
+                self._check_silence(began, seconds)
+            return False
 
     def _check_silence(self, began: float, seconds: float) -> None:
         check_silence(
@@ -535,7 +746,7 @@ class Connection:
     @property
     def borrows(self) -> bool:
         """Whether memory was lent by handles, which must be closed before we hang up."""
-        return self._handles.by_handles
+        return self._assembler.borrows
 
     @property
     def quiet(self) -> bool:
@@ -560,29 +771,34 @@ class Connection:
                 self._batches.clear()
                 if self.quiet:  # what is still on its way needs the dictionaries
                     self._assembler.finish()
-                self.changed.notify_all()
+                self.wake()
 
     def wake(self) -> None:
         """Let the reading call look again."""
         with self.changed:
             self.changed.notify_all()
+            if self._wakes:
+                wakes, self._wakes = self._wakes, []
+                for wake in wakes:
+                    wake()
 
     def close(self) -> None:
         """Ask for nothing more. Batches that were given out stay true, and are freed when they are collected."""
         if os.getpid() != self._pid:
             return
         self.discard()
-        if self._protocol.has_news:  # else the thread has seen the end already
-            self._sender.look()
+        if self._sender.due:  # else the end was seen already
+            self._look()
 
     def flush(self, seconds: float) -> None:
-        """Wait until all pending control messages are sent."""
-        if os.getpid() == self._pid:
-            self._sender.flush(seconds)
+        """Send what is due, within so many seconds."""
+        self._sender.flush(self, seconds)
 
     def abandon(self) -> None:
         """Close without waiting for any lock: for finalizers."""
-        self._notes.put(Command.CLOSED)
+        if not (self._discarded or self.over) and os.getpid() == self._pid:
+            self._notes.put(Command.CLOSED)
+            self._ring()
 
     def finish(self) -> None:
         """Let go of connections and regions: nothing more is sent, and no batch needs them."""
@@ -594,7 +810,9 @@ class Connection:
         self._handles.forget()
         for wire in self._wires:
             wire.forget()
-        self._notes.ring, self._reading = None, []  # which hold this stream
+        self._notes.ring = None
+        keeper().drop(self)
+        self._ring_reading()
 
     def give_back(self) -> None:
         """Close what was lent by handles (:meth:`BorrowedHandles.give_back`)."""
@@ -605,16 +823,18 @@ class Connection:
         """Close all connections."""
         for wire in self._wires:
             wire.channel.close()
-        for ring in self._reading:
-            ring()
 
 
 def _can_be_watched(channel: Channel) -> bool:
     try:
         return channel.watch(lambda _: None)
-    except ClosedError:  # meanwhile: reading says what that means
+    except ClosedError:  # meanwhile: receiving says what that means
         return True
 
 
-def _nothing_left() -> None:
-    return None
+def _watched(channel: Channel, register: Callable[[Sequence[int]], None]) -> bool:
+    """Register what a connection waits for; false where receiving says at once that it is over."""
+    try:
+        return channel.watch(register)
+    except (ClosedError, ForkedError):
+        return False

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Up to here, one by one costs less than arrays of all.
 _FEW: Final = 2
+MOST_SINGLE: Final = 2 * _FEW  # messages
 
 
 class PointedRun(NamedTuple):
@@ -42,8 +43,6 @@ class PointedRun(NamedTuple):
     @classmethod
     def of(cls, received: Sequence[tuple[int | None, Any, Any]], start: int) -> Self | None:
         """Return the pairs at `start` that are equally long; ``None`` where they are too few to be worth it."""
-        if len(received) - start <= 2 * _FEW:
-            return None
         messages: list[Any] = []
         tags: list[int] = []
         bodies: list[Any] = []

@@ -29,6 +29,18 @@ if TYPE_CHECKING:
     from bowstring.memory.cuda.driver_device import DriverDevice
 
 
+def announce(assembler: Assembler, protocol: ReaderProtocol, event: Announced) -> bool:
+    """Add a region to a stream; return whether this process had it mapped already.
+
+    If one cannot be mapped before the stream begins, the bytes are sent instead.
+    """
+    try:
+        return assembler.announce(event)
+    except (InvalidRegion, NotOnDevice) as error:
+        protocol.could_not_map(without_frames(error))
+        return False
+
+
 class DeviceHandshake:
     """Which memory of its producer one stream can reach, and which work on it the stream must wait for."""
 
@@ -41,17 +53,6 @@ class DeviceHandshake:
         self._seconds = seconds
         self._held_back: set[int] = set()
         self._waited = False
-
-    def announce(self, event: Announced) -> bool:
-        """Add a region; return whether this process had it mapped already.
-
-        If one cannot be mapped before the stream begins, the bytes are sent instead.
-        """
-        try:
-            return self._assembler.announce(event)
-        except (InvalidRegion, NotOnDevice) as error:
-            self._protocol.could_not_map(without_frames(error))
-            return False
 
     def await_event(self, handle: EventHandle) -> None:
         """Open what the streams shall wait for; where that fails the producer is to wait."""
@@ -193,11 +194,6 @@ class BorrowedHandles:
         self._limits = limits
         self._once = threading.Lock()
         self._gave_back = False
-
-    @property
-    def by_handles(self) -> bool:
-        """Whether memory was lent by handles, which must be closed before the stream hangs up."""
-        return self._assembler.borrows
 
     def give_back(self) -> None:
         """Close what was lent by handles, and only then report it: the producer's process may free it from then on.

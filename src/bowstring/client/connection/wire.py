@@ -28,7 +28,7 @@ from bowstring.errors import (
 from bowstring.ipc.flatbuf.message import decode_message
 from bowstring.memory import this_process
 from bowstring.transport import dial
-from bowstring.transport.framing import as_messages, joined, lazy_memory, whole_messages
+from bowstring.transport.framing import HEADER_BYTES, as_messages, joined, lazy_memory, whole_messages
 from bowstring.transport.sockets import StreamChannel
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
+    Received = tuple[int | None, Any, tuple[Any, ...]]
+
 _T = TypeVar("_T")
 
 _LOOK: Final = 0.01
@@ -63,7 +65,7 @@ class Wire:
         self.channel = channel
         self._allocator = allocator
         self._landing = False
-        self._runs = Runs(channel, allocator)
+        self._runs = Runs(channel, allocator) if channel.takes_rows else None
         self.heard = time.monotonic()  # when the peer last sent something
         # Refuses a packed body, by tag and length, before memory is allocated for it.
         self.expect: Callable[[int, int], None] | None = None
@@ -72,12 +74,12 @@ class Wire:
     @property
     def busy(self) -> bool:
         """Whether a body is landing just now; the transport's own deadline watches over it."""
-        return self._landing or self._runs.landing
+        return self._landing or (self._runs is not None and self._runs.landing)
 
     @property
     def begun(self) -> bool:
         """Whether a body has begun to land whose rest `receive_run` must have before anything else can come."""
-        return self._runs.begun
+        return self._runs is not None and self._runs.begun
 
     def receive(self, idle: float) -> tuple[int | None, Any, tuple[Any, ...]] | None:
         """Return (tag, body, attachments) of the next message, or ``None`` after `idle` seconds of silence."""
@@ -86,7 +88,8 @@ class Wire:
             if received is None:
                 return None
             self.heard = time.monotonic()
-            self._runs.note(received.tag, received.body.nbytes)
+            if self._runs is not None:
+                self._runs.note(received.tag, received.body.nbytes)
             return received.tag, received.body, received.attachments
         finally:
             self._landing = False
@@ -111,12 +114,30 @@ class Wire:
         ]
         return Begun(regions, begun.welcome, *known, messages[begun.messages : end])
 
+    def receive_whole(self) -> tuple[list[Received], bool]:
+        """Return what is there whole, up to a packed body, and whether more has begun; wait for nothing."""
+        channel = self.channel
+        if self.begun or not isinstance(channel, StreamChannel):
+            return [], True
+        came = channel.peek(0.0, _MOST_AT_ONCE)
+        whole = whole_messages(came, channel.limits, channel.most_attachments)
+        messages = list(itertools.takewhile(lambda each: not is_packed(each.tag), whole))
+        attachments = channel.take(messages)
+        if messages:
+            self.heard = time.monotonic()
+        received: list[Received] = []
+        for message, beside in zip(messages, attachments, strict=True):
+            if self._runs is not None:
+                self._runs.note(message.tag, len(message.body))
+            received.append((message.tag, message.body, beside))
+        return received, sum(HEADER_BYTES + len(each.body) for each in messages) < len(came)
+
     def receive_run(self, idle: float) -> Run | None:
         """Return many messages at once, where they were foreseen and are there; else `receive` has the next one.
 
         The rest of a body is waited for, unless `idle` is 0.
         """
-        run = self._runs.receive(idle)
+        run = None if self._runs is None else self._runs.receive(idle)
         if run is not None:
             self.heard = time.monotonic()
         return run
@@ -144,7 +165,7 @@ class Wire:
             try:
                 return self._allocator.allocate(nbytes)
             except OutOfBudget:
-                self._runs.forget_memory()  # something else came than what it is for
+                self._forget_memory()  # something else came than what it is for
                 if time.monotonic() > give_up or self.channel.closed:
                     raise
                 time.sleep(_LOOK)
@@ -165,8 +186,12 @@ class Wire:
 
     def forget(self) -> None:
         """Let go of the memory that the next body would have landed in."""
-        self._runs.forget_memory()
+        self._forget_memory()
         self._allocator.reset()
+
+    def _forget_memory(self) -> None:
+        if self._runs is not None:
+            self._runs.forget_memory()
 
     def send(self, outgoing: Sequence[Outgoing], deadline: float) -> None:
         """Send messages; nothing moves for at most `deadline` seconds."""

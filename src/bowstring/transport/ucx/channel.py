@@ -52,7 +52,7 @@ class UcxChannel(Progress):
         self._turn = threading.Lock()
         self._receiving = threading.Lock()
         self._asking = dialled  # until the peer has answered
-        self._position = 0
+        self.position = 0
         self._ways = ""
         if link.ours:
             link.greet()
@@ -294,9 +294,9 @@ class UcxChannel(Progress):
 
     def _check(self, tag: int | None, nbytes: int) -> None:
         check_length(tag, nbytes, self.limits)
-        self._position += _MESSAGE_BYTES + nbytes
+        self.position += _MESSAGE_BYTES + nbytes
         if self.restriction is not None:
-            self.restriction.check(self._position)
+            self.restriction.check(self.position)
 
     def _untagged(self, arrived: Arrived) -> memoryview:
         if arrived.body is not None:
