@@ -175,7 +175,7 @@ def read_key(
 
 
 def read_leaf(data: Any, at: Any, code: Any, stop: Any, rules: Any) -> Any:
-    """Return where a value ends that is no container, a status, and the node's head, body and size."""
+    """Return where a leaf ends, a status, and the node's head, body and size."""
     end = at + 1
     status = READ
     head = LITERAL | NULL << 8

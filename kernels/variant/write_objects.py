@@ -108,7 +108,7 @@ def put_bytes(data: Any, begin: Any, end: Any, code: Any, out: Any, at: Any, lim
 
 
 def put_leaf(data: Any, place: Any, end: Any, out: Any, at: Any, limit: Any) -> Any:
-    """Write a value that is no container; return where it ends, or `at` where there is no room, and whether it
+    """Write a leaf; return where it ends, or `at` where there is no room, and whether it
     has no form.
     """
     header = u64(data[place])

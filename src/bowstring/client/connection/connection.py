@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from bowstring.transport.certificates import TlsConfig
 
 _LOOK: Final = 0.5
-# Whoever receives looks so often whether another thread has closed the stream.
+# How often a thread that receives looks whether another one has closed the stream.
 _SLICE: Final = 0.1
 _TAKEN_TOGETHER: Final = 8
 
@@ -238,7 +238,7 @@ class Connection:
             # Its frames hold the stream, which holds it, and so does the channel.
             hearing.over = True
             self.lost(hearing.wire, without_frames(error))
-        except Exception as error:  # noqa: BLE001  whoever reads must hear of it, not who received
+        except Exception as error:  # noqa: BLE001  the reader must hear of it, not who received
             hearing.over = True
             failure = ProtocolError("the stream cannot be read", found=f"{type(error).__name__}: {error}")
             failure.__cause__ = without_frames(error)

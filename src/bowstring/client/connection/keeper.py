@@ -41,7 +41,7 @@ def check_silence(
     silent_since = max(began, min(heard) if answers else max(heard))
     if time.monotonic() - silent_since > seconds and not any(wire.busy for wire in wires):
         raise DeadlineExceeded(
-            "the producer said nothing in time",
+            "the producer was silent for too long",
             expected=f"something within {seconds} s (Limits.connect_timeout, reply_timeout)",
             found=missing,
             where=str(wires[-1].channel),
