@@ -40,8 +40,8 @@ class Job:
     """Something to do whenever its bell rings, never by two threads at the same time.
 
     `turn` returns after how many seconds to do it again unprompted, `math.inf` for never, ``None`` if it is over.
-    One that `waits` for nothing is done by the loop's own thread. One that is `prompt` waits for no peer, and has
-    workers that those which do cannot take, since its turn may be what they wait for.
+    One that `waits` for nothing is done by the thread of the loop. One that is `prompt` waits for no peer, and has
+    workers that those which do cannot take: its turn may be what they wait for.
     """
 
     __slots__ = ("again", "due", "fds", "loop", "name", "prompt", "running", "timed", "turn", "waits")
