@@ -61,7 +61,7 @@ def send_until_stuck(session: Session, outgoing: Sequence[Outgoing]) -> None:
 
 
 def send_first_until_stuck(session: Session, first: Prepared) -> None:
-    """Send what is made once for all readers message by message. A turn waits for nothing: it leaves out the rest."""
+    """Send what is made for all readers message by message. A turn waits for nothing: it leaves out the rest."""
     first.answer.begin(session._protocol)
     for data, attachments in first.runs:
         for tag, beside, body in whole_messages(data, bow.DEFAULT_LIMITS, len(attachments)):
