@@ -155,7 +155,8 @@ class InprocChannel(Channel):
         with self._changed:
             self._check_open()
             if queue.bell is None:
-                queue.bell = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+                with needing_descriptor(f"a connection to {self.address}"):
+                    queue.bell = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(queue.bell)
             if queue.parcels or queue.ended is not None:

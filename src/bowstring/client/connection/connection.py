@@ -196,8 +196,6 @@ class Connection:
         self.fail(copy.copy(error))
         self._sender.send(self)
 
-    # Receiving, by a caller, by the loop, or by a thread.
-
     # Receiving: by a caller, by the loop while nobody reads, or by a thread.
 
     def _hear_always(self, hearing: Hearing) -> None:
