@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from tests.faults.interrupting import interrupted
 from tests.faults.test_interrupts import Interrupter
 
 WAIT = 20.0
@@ -149,3 +150,20 @@ def test_an_interrupt_anywhere_in_receiving_is_told(server: bow.Server) -> None:
                 pass
             # What was on its way to the user, in whose hands an interrupt may drop it, too.
             assert len(seen) >= len(BATCHES[:6]) - interrupted, interrupter.place
+
+
+@pytest.mark.parametrize("address", ["unix:", "inproc:"])
+def test_an_interrupt_in_a_lock_stops_no_loop(serve: Callable[..., bow.Server], address: str) -> None:
+    """Who is interrupted in Python code of a lock keeps none that the loop needs: all other streams go on."""
+    table = pa.Table.from_batches(BATCHES[:4])
+    endpoint = serve(address).publish("t", lambda: iter(BATCHES[:4]), schema=table.schema, readers=None)
+    limits = bow.Limits(connect_timeout=WAIT / 4)
+    for number in itertools.count():
+        stream = bow.connect(endpoint, limits=limits)
+        read, lines = interrupted(stream.read_all, number, threading.__file__)
+        stream.close()
+        with bow.connect(endpoint, limits=limits) as other:
+            assert other.read_all() == table
+        if read is not None:
+            assert lines <= number
+            break

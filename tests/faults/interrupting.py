@@ -18,8 +18,11 @@ class Interrupted(BaseException):
     """What a handler of signals may raise."""
 
 
-def interrupted(call: Callable[[], _T], line: int) -> tuple[_T | None, int]:
-    """End a call before one of the lines of ours that it runs; return its result, and how many lines it has run."""
+def interrupted(call: Callable[[], _T], line: int, where: str = _OURS) -> tuple[_T | None, int]:
+    """End a call before one of the lines of ours that it runs; return its result, and how many lines it has run.
+
+    Or of those of another file, or folder.
+    """
     seen = 0
 
     def on_line(_: FrameType, event: str, __: Any) -> Any:
@@ -31,7 +34,7 @@ def interrupted(call: Callable[[], _T], line: int) -> tuple[_T | None, int]:
         return on_line
 
     before = sys.gettrace()
-    sys.settrace(lambda frame, *_: on_line if frame.f_code.co_filename.startswith(_OURS) else None)
+    sys.settrace(lambda frame, *_: on_line if frame.f_code.co_filename.startswith(where) else None)
     try:
         return call(), seen
     except Interrupted:

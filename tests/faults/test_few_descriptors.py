@@ -12,3 +12,10 @@ def test_few_descriptors(run: Callable[..., Program], between_processes: str) ->
     program = run("few_descriptors", between_processes)
     assert program.hear() == "ok"
     program.end()
+
+
+def test_few_descriptors_within_the_process(run: Callable[..., Program]) -> None:
+    """The same holds where server and reader are in one process, whose loop waits for both with descriptors."""
+    program = run("few_descriptors", "inproc:")
+    assert program.hear() == "ok"
+    program.end()

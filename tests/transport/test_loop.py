@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -12,6 +13,7 @@ from typing import Final
 import pytest
 
 from bowstring.transport.loop import Job, RingingQueue, do_in_loop
+from tests.faults.interrupting import interrupted
 
 WAIT: Final = 20.0
 NAME: Final = "bowstring-test"
@@ -55,6 +57,24 @@ def test_a_bell_a_time_and_a_descriptor_do_a_job(waits: bool) -> None:
         turns.wait()
     loop.ring(turns.job)
     assert len(turns.threads) == 5
+
+
+def test_an_interrupted_bell_silences_no_other() -> None:
+    """Who is interrupted before any line of ringing may have rung for nothing; the next bell is heard."""
+    turns = Turns(*[math.inf] * 100)
+    loop = do_in_loop(turns.job)
+    turns.wait()
+    asleep = threading.Event()
+    lines = interrupted(lambda: loop.ring(turns.job), sys.maxsize)[1]
+    turns.wait()
+    for line in range(lines):
+        asleep.wait(0.02)
+        interrupted(lambda: loop.ring(turns.job), line)
+        asleep.wait(0.02)
+        while turns.done.acquire(blocking=False):
+            pass
+        loop.ring(turns.job)
+        turns.wait()
 
 
 def test_an_earlier_time_counts() -> None:

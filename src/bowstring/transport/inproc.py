@@ -87,6 +87,14 @@ class _Queue:
         return left
 
 
+class _Condition(threading.Condition):
+    """A condition whose lock is known."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        super().__init__(self.lock)
+
+
 class InprocChannel(Channel):
     """One end of a connection within the process."""
 
@@ -96,16 +104,18 @@ class InprocChannel(Channel):
     most_attachments = _MOST_ATTACHMENTS
 
     def __init__(
-        self, address: str, changed: threading.Condition, incoming: _Queue, outgoing: _Queue, limits: Limits
+        self, address: str, changed: _Condition, incoming: _Queue, outgoing: _Queue, limits: Limits
     ) -> None:
         self.address = address
         self.peer = Peer.in_this_process()
         self.limits = limits
-        self._changed = changed  # guards both queues
+        # Guards both queues. Entered without Python code, behind which an interrupt would leave it locked.
+        self._lock = changed.lock
+        self._changed = changed
         self._incoming = incoming
         self._outgoing = outgoing
         self._turn = threading.Lock()
-        self._receiving = threading.Lock()
+        self._receiver: dict[None, object] = {}  # who receives, as in `StreamChannel`
         self._received = self.position = 0
         self._closed = False
         self._abandoned = False
@@ -131,7 +141,7 @@ class InprocChannel(Channel):
 
     def _put(self, parcel: _Parcel, deadline: float) -> None:
         queue = self._outgoing
-        with self._changed:
+        with self._lock:
             end, taken = time.monotonic() + deadline, queue.taken
             while not self._closed and queue.ended is None and not queue.has_room(len(parcel.body)):
                 if queue.taken != taken:
@@ -152,10 +162,11 @@ class InprocChannel(Channel):
 
     def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
         queue = self._incoming
-        with self._changed:
+        with self._lock:
             self._check_open()
             if queue.bell is None:
-                queue.bell = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+                with needing_descriptor(f"a connection to {self.address}"):
+                    queue.bell = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(queue.bell)
             if queue.parcels or queue.ended is not None:
@@ -166,17 +177,19 @@ class InprocChannel(Channel):
     def receive(self, idle: float, land: Land | None = None) -> Received | None:
         timeout = milliseconds(idle, "idle") / 1000
         self._check_open()
-        if not self._receiving.acquire(blocking=False):
-            raise UsageError("another thread is receiving", where=str(self))
+        me = object()
         try:
+            if self._receiver.setdefault(None, me) is not me:
+                raise UsageError("another thread is receiving", where=str(self))
             parcel = self._take(timeout)
             return None if parcel is None else self._deliver(parcel, land)
         finally:
-            self._receiving.release()
+            if None in self._receiver and self._receiver[None] is me:
+                del self._receiver[None]
 
     def _take(self, timeout: float) -> _Parcel | None:
         queue = self._incoming
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: queue.parcels or queue.ended is not None or self._closed, timeout)
             self._check_open()
             if queue.parcels:
@@ -203,7 +216,7 @@ class InprocChannel(Channel):
         except BaseException as error:
             reason = str(error) if isinstance(error, BowstringError) else f"receiving failed: {error!r}"
             self._say_last(error)
-            with self._changed:
+            with self._lock:
                 left = self._incoming.clear()
                 self._end(f"the connection broke before: {reason}")
             del left
@@ -227,7 +240,7 @@ class InprocChannel(Channel):
     def close(self) -> None:
         if self._abandoned:
             return
-        with self._changed:
+        with self._lock:
             self._closed = True
             left = self._incoming.clear()
             self._end("the peer closed the connection")
@@ -263,7 +276,8 @@ class InprocListener(Listener):
         self.uri = f"inproc:{urllib.parse.quote(name)}"
         self._name = name
         self._limits = limits
-        self._changed = threading.Condition()
+        self._changed = _Condition()
+        self._lock = self._changed.lock
         self._waiting: collections.deque[InprocChannel] = collections.deque()
         self._bell: Descriptor | None = None  # for who waits for connections to many listeners
         self._closed = False
@@ -273,14 +287,14 @@ class InprocListener(Listener):
     def accept(self, timeout: float) -> Channel | None:
         seconds = milliseconds(timeout, "timeout") / 1000
         self._check_open()
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._waiting or self._closed, seconds)
             self._check_open()
             self._changed.notify_all()
             return self._waiting.popleft() if self._waiting else None
 
     def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
-        with self._changed:
+        with self._lock:
             self._check_open()
             if self._bell is None:
                 with needing_descriptor(f"a listener at {self.uri}"):
@@ -294,10 +308,10 @@ class InprocListener(Listener):
 
     def _connect(self, limits: Limits, deadline: float) -> InprocChannel:
         """Put one end of a new connection in line and return the other."""
-        changed, there, back = threading.Condition(), _Queue(), _Queue()
+        changed, there, back = _Condition(), _Queue(), _Queue()
         here = InprocChannel(self.uri, changed, back, there, limits)
         far = InprocChannel(self.uri, changed, there, back, self._limits)
-        with self._changed:
+        with self._lock:
             if not self._changed.wait_for(lambda: self._closed or len(self._waiting) < _BACKLOG, deadline):
                 raise DeadlineExceeded(f"the server at {self.uri} took no connection for {deadline:g} s")
             if self._closed:
@@ -317,7 +331,7 @@ class InprocListener(Listener):
     def close(self) -> None:
         if self._abandoned:
             return
-        with self._changed:
+        with self._lock:
             self._closed = True
             waiting = list(self._waiting)
             self._waiting.clear()

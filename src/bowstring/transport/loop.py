@@ -80,8 +80,9 @@ class RingingQueue(queue.SimpleQueue[Any]):
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         super().put(item, block, timeout)
-        if self.ring is not None:
-            self.ring()
+        ring = self.ring  # once: another thread may take it away
+        if ring is not None:
+            ring()
 
 
 class Loop:
@@ -95,7 +96,7 @@ class Loop:
         self._epoll.register(self._bell, select.EPOLLIN)
         # Re-entrant, and nothing else is locked within: the collector may run a finalizer that rings right there.
         self._lock = threading.RLock()
-        self._over = self._rung = False
+        self._over = False
         # What happened, for the thread: a job, and whether its turn is over, with what that returned. If it is not:
         # after how many seconds to begin one, None for a bell.
         self._news: queue.SimpleQueue[tuple[Job, float | None, bool]] = queue.SimpleQueue()
@@ -156,17 +157,18 @@ class Loop:
         if self._pid != os.getpid():  # the lock may be held by a thread that is not here
             return
         self._news.put((job, due, done))
-        # What is in time when the thread wakes for something else need not wake it.
+        # What is in time when the thread wakes for something else need not wake it; one that is awake looks anyhow.
+        until = self._until
         waits = (
             due is not None
-            and time.monotonic() + due >= self._until
+            and time.monotonic() + due >= until
             and not (job.again or self._workers[job.prompt].ready)
         )
-        if not (waits or self._rung):
-            # Without a lock: at the end of the interpreter a thread that is not there any more may hold it.
-            self._rung, bell = True, self._bell
-            if bell is not None:
-                os.eventfd_write(bell, 1)
+        bell = self._bell
+        if not (waits or until == -math.inf or bell is None):
+            # Without a lock: at the end of the interpreter a thread that is not there any more may hold it. Nor is
+            # it noted that it was rung: whoever is interrupted right here would have silenced all others.
+            os.eventfd_write(bell, 1)
 
     def abandon(self) -> None:
         """Close the copies of a forked child; its parent's are not touched."""
@@ -186,7 +188,6 @@ class Loop:
                 if fd == self._bell:
                     with contextlib.suppress(BlockingIOError):
                         os.eventfd_read(fd)
-                    self._rung = False
                 elif (job := self._watched.get(fd)) is not None:
                     self._want(job)
             self._hear()

@@ -80,8 +80,9 @@ class StreamChannel(InUse, Channel):
         # What `send_soon` could not send, and since when nothing of it moved.
         self._left: collections.deque[Run] = collections.deque()
         self._moved = 0.0
-        # Taken without waiting: a second receiver is an error, so that nobody ever waits for this one.
-        self._receiving = threading.Lock()
+        # Who receives, under the one key None: a second one is an error. Unlike a lock it says whose it is, which
+        # an interrupt must know that comes right behind the call that took it.
+        self._receiver: dict[None, object] = {}
         self._ahead = bytearray(_READ_AHEAD)
         self._ahead_view = memoryview(self._ahead)
         self._start = self._end = 0
@@ -375,14 +376,14 @@ class StreamChannel(InUse, Channel):
     def _alone(self, read: Callable[..., Any], *arguments: object) -> Any:
         """Read as the only one who does; what goes wrong where the framing is lost breaks the connection."""
         self._usage.enter(self)
+        me = object()
         try:
-            if not self._receiving.acquire(blocking=False):
+            if self._receiver.setdefault(None, me) is not me:
                 raise UsageError("another thread is receiving", where=str(self))
-            try:
-                return read(*arguments)
-            finally:
-                self._receiving.release()
+            return read(*arguments)
         finally:
+            if None in self._receiver and self._receiver[None] is me:
+                del self._receiver[None]
             if self._usage.leave():
                 self._release()
 

@@ -21,6 +21,7 @@ from bowstring.errors import (
     BowstringError,
     LimitExceeded,
     ProtocolError,
+    UsageError,
 )
 from bowstring.limits import Limits
 from bowstring.transport import tcp
@@ -223,11 +224,9 @@ class TlsChannel(tcp.TcpChannel):
 
     def _look_for_alert(self) -> None:
         """Raise what the peer said before it hung up, if that can be read still; other data are kept."""
-        if self._end < len(self._ahead) and self._receiving.acquire(blocking=False):
-            try:
-                self._look()
-            finally:
-                self._receiving.release()
+        if self._end < len(self._ahead):
+            with contextlib.suppress(UsageError):  # another thread receives
+                self._alone(self._look)
 
     # -- receiving -----------------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ _TAKEN_TOGETHER: Final = 8
 class Connection:
     """Receives one stream, over one or two channels.
 
-    Batches, protocol and assembler change under the condition `changed`.
+    Batches, protocol and assembler change under `lock`.
     """
 
     def __init__(
@@ -112,7 +112,9 @@ class Connection:
         self._discarded = False
         self.extended = last.hello is not None
         self._pid = os.getpid()
-        self.changed = threading.Condition()
+        # Entered without Python code, behind which an interrupt would leave it locked, and with it the loop.
+        self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
         self._wakes: list[Callable[[], object]] = []  # of tasks that await something, each once
         self._notes = RingingQueue()
         self.patience = Patience.of(limits.lease_timeout, limits.heartbeat)
@@ -161,7 +163,7 @@ class Connection:
     @functools.cached_property
     def _handles(self) -> BorrowedHandles:
         wire = self._wires[-1]
-        return BorrowedHandles(self._assembler, self.changed, self._protocol, wire, self.limits)
+        return BorrowedHandles(self._assembler, self.lock, self._protocol, wire, self.limits)
 
     def start(self) -> None:
         """Have the stream kept alive; called by the stream that ends that."""
@@ -190,13 +192,11 @@ class Connection:
 
     def _give_up(self, error: LimitExceeded) -> None:
         """Fail the stream, whatever came of it: it lacks a thread."""
-        with self.changed:
+        with self.lock:
             self._protocol.abort(copy.copy(error))
             self._batches.clear()
         self.fail(copy.copy(error))
         self._sender.send(self)
-
-    # Receiving, by a caller, by the loop, or by a thread.
 
     # Receiving: by a caller, by the loop while nobody reads, or by a thread.
 
@@ -358,14 +358,14 @@ class Connection:
         if self.over:
             keeper().drop(self)
             return math.inf
-        if not self.changed.acquire(blocking=False):  # somebody is at it
+        if not self.lock.acquire(blocking=False):  # somebody is at it
             return self.patience.quiet
         try:
             self._sender.look_at_clock(self, now)
             if self._awaited and self._waiting and self._is_silent(now):
                 self._protocol.ask()
         finally:
-            self.changed.release()
+            self.lock.release()
         self.attend()
         if self._reading is None and not self._has_thread:
             if self._turn.taken or self._is_read:
@@ -419,7 +419,7 @@ class Connection:
         """Take note that a connection brings nothing more, which ends the stream where that needs it still."""
         if type(error) is ClosedError and self._protocol.over:  # we hung up ourselves, in good order
             return
-        with self.changed:
+        with self.lock:
             if not self._protocol.lost(error, bodies=wire is self._wires[-1]):
                 wire.over = True
                 return
@@ -427,7 +427,7 @@ class Connection:
 
     def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...]) -> None:
         """Process a message."""
-        with self.changed:
+        with self.lock:
             try:
                 events = self._protocol.receive(tag, body, attachments)
                 if attachments and not any(isinstance(event, Announced) for event in events):
@@ -441,7 +441,7 @@ class Connection:
 
     def begin(self, begun: Begun) -> None:
         """Take the beginning of the stream at once."""
-        with self.changed:
+        with self.lock:
             self._take_all(begun.regions)
             self._take_all([self._protocol.begin_answered(begun.welcome)])
             self._assembler.begin(begun.schema, begun.layout)
@@ -464,7 +464,7 @@ class Connection:
         return self._take_foreseen(run, self._assembler.take_pointed)
 
     def _take_foreseen(self, run: Any, take: Callable[..., list[Assembled]]) -> int:
-        with self.changed:
+        with self.lock:
             protocol = self._protocol
             taken = take(run) if run.in_order(protocol) else []
             if taken:
@@ -503,14 +503,14 @@ class Connection:
     def fail(self, error: BowstringError) -> None:
         """Let the stream end with an error, and hang up."""
         protocol = self._protocol
-        with self.changed:
+        with self.lock:
             if not self._complete:
                 error = keeper().explain(error, self.patience.producers)
             if protocol.fail(error) and not self.opened:
                 note_turned_away(error)
             self.wake()
         if not self.borrows:  # else whoever sends closes what was lent, and then hangs up
-            with self.changed:
+            with self.lock:
                 used = protocol.ever_lent or protocol.error is None
             if not used:  # or the producer would have to think the worst
                 self._handles.say_never_used()
@@ -571,7 +571,7 @@ class Connection:
         while True:
             if self.closed or not ready():
                 self._wait(ready, self.limits.reply_timeout)
-            with self.changed:
+            with self.lock:
                 if passed():
                     return None
                 if not self._batches:
@@ -600,7 +600,7 @@ class Connection:
 
     def peek(self) -> Batch | None:
         """Return the next batch if it is there already, on the host; it stays the next one."""
-        with self.changed:
+        with self.lock:
             first = self._batches[0] if self._batches and not self.closed else None
             is_there = first is not None and first.awaited is None and first.batch.device.is_host
             return first.batch if is_there and first is not None else None
@@ -617,7 +617,7 @@ class Connection:
 
     def _readiness(self, passed: Callable[[], bool], wake: Callable[[], object], began: float) -> Readiness:
         self.check_process()
-        with self.changed:
+        with self.lock:
             if passed() and not self.closed:
                 found = Readiness.ENDED
             elif self._batches and not self.closed:
@@ -671,30 +671,33 @@ class Connection:
     def _wait(self, ready: Callable[[], bool], seconds: float) -> None:
         """Receive until `ready`, an error, or too long a silence of the peer."""
         began = self._asked = time.monotonic()
+        turn, me = self._turn, threading.get_ident()
         idle = 0.0  # at first what is there
         while not self._has_come(ready, began, seconds, feeds=idle > 0.0):
             self._send_due()
             self._read = time.monotonic()
             try:
-                if self._has_thread or not self._turn.take():
+                if self._has_thread or not turn.take():
                     self._wait_for_others(ready)
                 else:
                     self._receive(idle)
             finally:
-                self._give_turn()
+                if turn.owner == me:
+                    turn.owner = None  # before any call: an interrupt as one begins would keep the turn
+                    self.wake()
             idle = _SLICE
         self._read = now = time.monotonic()
         self.counters.seconds_waited += now - began
 
     def _wait_for_others(self, ready: Callable[[], bool]) -> None:
         """Wait until who receives has something, or gives its turn away."""
-        with self.changed:
+        with self.lock:
             is_news = ready() or self.closed or self._protocol.error is not None
             if not is_news and (self._has_thread or self._turn.taken):
-                self.changed.wait(_LOOK)
+                self._changed.wait(_LOOK)
 
     def _has_come(self, ready: Callable[[], bool], began: float, seconds: float, *, feeds: bool) -> bool:
-        with self.changed:
+        with self.lock:
             if self.closed:  # first of all: what was dropped then must not look like the end
                 raise ClosedError("the stream is closed")
             if ready():
@@ -764,7 +767,7 @@ class Connection:
 
     def discard(self) -> None:
         """Drop batches that will not be asked for."""
-        with self.changed:
+        with self.lock:
             if not self._discarded:
                 self._discarded = True
                 self._protocol.close(nothing_left=not self._batches)
@@ -775,8 +778,8 @@ class Connection:
 
     def wake(self) -> None:
         """Let the reading call look again."""
-        with self.changed:
-            self.changed.notify_all()
+        with self.lock:
+            self._changed.notify_all()
             if self._wakes:
                 wakes, self._wakes = self._wakes, []
                 for wake in wakes:

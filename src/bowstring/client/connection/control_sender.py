@@ -42,26 +42,26 @@ class Turn:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owner: int | None = None
+        self.owner: int | None = None
 
     @property
     def taken(self) -> bool:
         """Whether a thread has it."""
-        return self._owner is not None
+        return self.owner is not None
 
     def take(self) -> bool:
         """Take it, if it is free; wait for nothing."""
         me = threading.get_ident()
         with self._lock:
-            if self._owner in (None, me):
-                self._owner = me
-        return self._owner == me
+            if self.owner in (None, me):
+                self.owner = me
+        return self.owner == me
 
     def give(self) -> bool:
         """Give it back, if this thread has it; return whether it had."""
-        had = self._owner == threading.get_ident()
+        had = self.owner == threading.get_ident()
         if had:
-            self._owner = None
+            self.owner = None
         return had
 
 
@@ -69,7 +69,7 @@ class _Stream(Protocol):
     limits: Limits
 
     @property
-    def changed(self) -> threading.Condition: ...
+    def lock(self) -> threading.RLock: ...
     @property
     def borrows(self) -> bool: ...
     def discard(self) -> None: ...
@@ -121,7 +121,7 @@ class ControlSender:
 
     @property
     def counted(self) -> bool:
-        """Whether all that was freed is counted, what devices were reading included; `changed` is locked."""
+        """Whether all that was freed is counted, what devices were reading included; `lock` is held."""
         return self._notes.empty() and not (self._settling or self._busy)
 
     @property
@@ -176,13 +176,15 @@ class ControlSender:
 
     def send(self, stream: _Stream) -> None:
         """Send what is due. Where another thread does, that one does it for this one, too."""
+        turn, me = self._turn, threading.get_ident()
         while not self.finished:
             try:
-                if not self._turn.take():
+                if not turn.take():
                     return
                 self._take_step(stream)
             finally:
-                self._turn.give()
+                if turn.owner == me:
+                    turn.owner = None  # before any call: an interrupt as one begins would keep the turn
             if not self.due:
                 return
 
@@ -208,7 +210,7 @@ class ControlSender:
 
     def _step(self, stream: _Stream) -> None:
         protocol = self._protocol
-        with stream.changed:
+        with stream.lock:
             notes = self._gather()
             if Command.CLOSED in notes:
                 stream.discard()
@@ -231,7 +233,7 @@ class ControlSender:
         self.finished = (over and self._given_back(stream, done=Command.RETURNED in notes)) or self._gone
 
     def look_at_clock(self, stream: _Stream, now: float) -> None:
-        """Give up on a producer that does not answer STOP in time; `changed` is locked."""
+        """Give up on a producer that does not answer STOP in time; `lock` is held."""
         if self._protocol.use is Use.CLOSED and self._give_up is None:
             self._give_up = now + stream.limits.close_timeout
         if self._give_up is not None and now > self._give_up:

@@ -182,13 +182,13 @@ class BorrowedHandles:
     def __init__(
         self,
         assembler: Assembler,
-        changed: threading.Condition,
+        lock: threading.RLock,
         protocol: ReaderProtocol,
         wire: Wire,
         limits: Limits,
     ) -> None:
-        self._assembler = assembler  # changes under `changed`, the condition of the stream
-        self._changed = changed
+        self._assembler = assembler  # changes under the lock of the stream
+        self._lock = lock
         self._protocol = protocol
         self._wire = wire
         self._limits = limits
@@ -223,7 +223,7 @@ class BorrowedHandles:
 
     def forget(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
         """Let go of the regions, and wait so long for devices to be done with them."""
-        with self._changed:
+        with self._lock:
             self._assembler.finish()
             self._assembler.forget_regions()
         mappings().trim(seconds)
