@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from urllib import parse
 
 import pyarrow as pa
 import pytest
@@ -76,3 +78,28 @@ def test_silence_by_default() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == done.stderr == ""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_handler_that_raises(serve: Callable[..., bow.Server], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handlers of the user's that raise keep no reader out, and no reader in."""
+
+    def raises(record: logging.LogRecord) -> None:
+        raise RuntimeError(record.getMessage())
+
+    server = serve("unix:")
+    endpoint = server.publish("t", {"n": [1]})
+    uri = parse.urlsplit(endpoint.uri)
+    logger = logging.getLogger("bowstring")
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", raises)
+    logger.addHandler(handler)
+    try:
+        for _ in range(20):  # most have spoken before they are accepted
+            with socket.socket(socket.AF_UNIX) as noise:
+                noise.connect(uri.path)
+                noise.sendall(b"no message of the protocol")
+        until(lambda: server.statistics.connections == 0)
+        assert read(endpoint).num_rows == 1
+    finally:
+        logger.removeHandler(handler)

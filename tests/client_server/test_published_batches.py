@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -87,3 +88,21 @@ def test_padding_is_zero_in_memory_that_was_used_before() -> None:
     (region,) = batch.spans.regions
     for _, start, size in batch.spans.table.tolist():
         assert not np.asarray(region.array(start + size, -size % 64)).any()
+
+
+@pytest.mark.parametrize("columns", [None, ["a"]])
+def test_readers_get_the_schema_that_was_named(
+    serve: Callable[..., bow.Server], columns: list[str] | None
+) -> None:
+    """What a reader gets has the metadata of `schema=`, as the endpoint has, whatever those of the batches are."""
+    server = serve("unix:")
+    table = pa.table({"a": [1, 2], "b": ["x", None]}).replace_schema_metadata({"of": "the data"})
+    fields = [pa.field("a", pa.int64(), metadata={"of": "a field"}), pa.field("b", pa.string())]
+    schema = pa.schema(fields, {"of": "the schema"})
+    expected = table.cast(schema) if columns is None else table.cast(schema).select(columns)
+    with bow.connect(server.publish("first", table)) as stream:
+        of_stream = list(stream)
+    for data in (table.to_batches(), of_stream, lambda: iter(table.to_batches())):
+        endpoint = server.publish("t", data, schema=schema, replace=True)
+        with bow.connect(endpoint, columns=columns) as stream:
+            assert stream.read_all().equals(expected, check_metadata=True)

@@ -74,6 +74,7 @@ _OF_BYTES = {
     "test_a_ticket_that_does_not_come_in_time",
     "test_an_oversize_message_after_a_good_hello",
     "test_bad_framing_after_a_good_hello",
+    "test_much_at_once_is_heard_at_once",
     "test_few_descriptors",  # of which UCX needs dozens: `test_ucx.py`
     "test_one_deadline",
     "test_random_bytes",

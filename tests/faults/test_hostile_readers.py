@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import random
 import struct
+import tracemalloc
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 import bowstring as bow
 from bowstring.dissociated.tags import Control, Want, body_tag
 from bowstring.dissociated.wire import Hello, pack_u64
 from bowstring.transport import Message
-from tests.faults.conftest import LIMITS, until
+from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.tables import table_of
 from tests.peer.raw import RawReader, SocketReader
+from tests.peer.wire import Frame
 
 Say = Callable[[RawReader], None]
 
@@ -250,6 +253,47 @@ def test_a_flood_of_questions(serve: Callable[..., bow.Server], address: str) ->
         with bow.connect(endpoint, limits=LIMITS) as stream:
             assert stream.read_all().equals(table_of())
     until(lambda: server.statistics.connections == 0, "the sessions end")
+
+
+def test_a_flood_of_questions_fills_no_memory(serve: Callable[..., bow.Server]) -> None:
+    """However much a reader asks that takes no answers, the server keeps no more for it than it did before."""
+    server = serve("unix:", limits=LIMITS)
+    with SocketReader(server.publish("t", table_of())) as rude:
+        opened(rude)
+        questions = Frame.of(Control.PING, b"").data * 1000
+        rude.push(questions)  # whose answers fill its socket
+        tracemalloc.start()
+        try:
+            for _ in range(20):
+                rude.push(questions)
+            grown, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert grown < 1 << 20
+
+
+def test_much_at_once_is_heard_at_once(serve: Callable[..., bow.Server], between_processes: str) -> None:
+    """However many messages of a reader come together, the server waits for nothing before it heard them all."""
+    server = serve(between_processes, limits=LIMITS.replace(heartbeat=100 * WAIT))
+    with SocketReader(server.publish("t", table_of())) as reader:
+        reader.sock.settimeout(WAIT)
+        opened(reader)
+        reader.push(Frame.of(Control.PING, b"").data * 300 + Frame.of((0xB0 << 56) | 99, b"").data)
+        assert reader.hear_error()
+        until(lambda: server.statistics.connections == 0, "the session ends")
+
+
+def test_who_hangs_up_inside_an_answer(serve: Callable[..., bow.Server]) -> None:
+    """A reader that hangs up before it took all that it asked for leaves nothing behind, at once."""
+    server = serve("unix:", limits=LIMITS)
+    schema = pa.schema([(f"column {number}", pa.int64()) for number in range(1000)])
+    for number in range(40):
+        endpoint = server.publish(f"{number}", lambda: iter(()), schema=schema)
+    with SocketReader(endpoint) as reader:
+        reader.hello()
+        reader.say(Control.LIST)
+        reader.channel.receive(WAIT)
+    until(lambda: server.statistics.connections == 0, "the session ends", WAIT / 4)
 
 
 @pytest.mark.parametrize("ticket", ["unknown", "withdrawn", "another server's"])

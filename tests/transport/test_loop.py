@@ -87,6 +87,22 @@ def test_an_earlier_time_counts() -> None:
     turns.wait()
 
 
+def test_a_time_may_be_far_away() -> None:
+    """A job that wants to be done in a hundred years is rung for in the meantime, as are others."""
+    turns, others = Turns(3.2e9, 3.2e9, None), Turns(0.001, math.inf, None)
+    loop = do_in_loop(turns.job)
+    turns.wait()
+    do_in_loop(others.job)
+    others.wait()
+    others.wait()
+    loop.ring(turns.job)
+    turns.wait()
+    loop.ring(turns.job)
+    turns.wait()
+    loop.ring(others.job)
+    others.wait()
+
+
 def test_jobs_that_wait_for_nothing_share_the_thread() -> None:
     """What waits is done by workers, and all else in one thread while they do."""
     opened = threading.Event()

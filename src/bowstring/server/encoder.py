@@ -58,14 +58,19 @@ def _known_of(layout: Layout) -> _Known:
     return known
 
 
-def place_and_encode(batches: Sequence[Batch], pool: Pool) -> tuple[list[Batch], list[IpcMessage]] | None:
+def place_and_encode(
+    schema: pa.Schema, batches: Sequence[Batch], pool: Pool
+) -> tuple[list[Batch], list[IpcMessage]] | None:
     """Copy batches of one schema, compacted, into one region of a pool of the host; return them and their items.
 
-    ``None`` where no kernel can encode them, some lie in regions already, or there are none.
+    ``None`` where no kernel can encode them, some lie in regions already, they have other metadata than the schema
+    that is sent, or there are none.
     """
     if not batches or not pool.device.is_host:
         return None
     layout = batches[0].layout
+    if not layout.schema.equals(schema, check_metadata=True):
+        return None
     known = _known_of(layout)
     encoder = known.encoder
     laid, addresses_of, sizes_of = [], [], []

@@ -59,7 +59,7 @@ class MaterializedSource:
             if waits and not batch.device.is_host:  # it is read on another stream, maybe
                 settle_devices((batch.device,), seconds)
             ready.append(batch)
-        made = None if in_place else place_and_encode(ready, pool)
+        made = None if in_place else place_and_encode(schema, ready, pool)
         if made is not None:
             placed, items = made
             self._hold(placed, on_host=True, pool=pool)

@@ -200,8 +200,11 @@ class Session:
         """Hear the reader; return how long nothing more may come, ``None`` if the session is over."""
         if self._unsent:
             self._say(())
+            self._pay_pongs()
         # Whatever follows an opening comes later.
-        for _ in range(0 if self._is_new and self._open() else _HEARD_AT_ONCE):
+        at_once = 0 if self._is_new and self._open() else _HEARD_AT_ONCE
+        heard = 0
+        while heard < at_once:
             if self._over:
                 return None
             if self._has_thread:
@@ -210,6 +213,7 @@ class Session:
                 received = self._channel.receive_whole(_no_bodies)
             if received is None:
                 break
+            heard += 1
             self._is_new = False
             self._refuse(received.attachments)
             self._hear(received.tag, received.body)
@@ -219,6 +223,8 @@ class Session:
         if not seconds:
             self._ask()
             seconds = self._patience()
+        if heard == _HEARD_AT_ONCE:
+            return 0.0  # more may have been read ahead, of which no descriptor tells
         # From here on another thread may do the next turn.
         if not self._has_thread and not self._channel.watch(self._watch):
             self._needs_thread = True
@@ -431,6 +437,7 @@ class Session:
 
     def _say(self, outgoing: Sequence[Outgoing]) -> None:
         """Send, without waiting; nothing to a reader that has hung up: what it sent before is received first."""
+        self._unsent = False
         with contextlib.suppress(BrokenError):
             self._unsent = not self._channel.send_soon(as_messages(outgoing, self._channel))
 
@@ -602,8 +609,11 @@ class Session:
             raise
 
     def _pay_pongs(self) -> None:
-        """Answer the reader's questions, unless another thread is sending: then it answers afterwards."""
-        while self._protocol.owes_pong and self._sending.acquire(blocking=False):
+        """Answer the reader's questions at once, unless another thread is sending: then it answers afterwards.
+
+        While the reader takes no answers, they are one: its questions shall not fill the memory.
+        """
+        while self._protocol.owes_pong and not self._unsent and self._sending.acquire(blocking=False):
             try:
                 self._say(self._protocol.pong())
             finally:
@@ -700,8 +710,16 @@ class Session:
                 # It, or a child of its, is alive and may look at this memory for ever: nobody writes it again.
                 protocol.ledger.retire()
             protocol.ledger.clear()
-        if outcome in (Outcome.REFUSED, Outcome.LOST):
-            self._log_end(outcome, error)
+        try:
+            if outcome in (Outcome.REFUSED, Outcome.LOST):
+                self._log_end(outcome, error)
+        finally:  # whatever a handler of the user's raises
+            self._leave(outcome)
+            self._server.ended(self, outcome)
+
+    def _leave(self, outcome: Outcome) -> None:
+        """Count the reader out of what it was let in to."""
+        protocol = self._protocol
         if isinstance(self._publication, Partitions):
             self._let_go(Partitions.ended)
         elif self._publication is not None and protocol.looks:
@@ -711,7 +729,6 @@ class Session:
             shard = protocol.hello.shard if protocol.hello is not None else None
             shards = 1 if shard is None else shard[1]
             self._publication.leave(completed=outcome is Outcome.COMPLETED, shards=shards)
-        self._server.ended(self, outcome)
 
 
 def _log_failure(name: str, error: BaseException) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from bowstring.errors import BowstringError, ClosedError, DeadlineExceeded, LimitExceeded
 from bowstring.transport.loop import Job, do_in_loop
-from bowstring.transport.threads import Work, run_in_thread
+from bowstring.transport.threads import Work, report_uncaught, run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -106,7 +106,11 @@ def _accept_next(
     except (BowstringError, OSError):
         turned_away()
         return _PAUSE, True
-    welcome(channel)
+    try:
+        welcome(channel)
+    except Exception:  # noqa: BLE001  others still come in
+        report_uncaught()
+        channel.close()
     return 0.0 if has_room else _PAUSE, True
 
 

@@ -15,13 +15,12 @@ import math
 import os
 import queue
 import select
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.memory.slab import Descriptor, needing_descriptor
-from bowstring.transport.threads import NO_THREAD, run_in_thread
+from bowstring.transport.threads import NO_THREAD, report_uncaught, run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 # may wait for a peer that is stopped, or for memory that another one will let go.
 _WORKERS: Final = 8
 _WHILE: Final = 0.05
+# How long the thread sleeps at most: `epoll` takes no more than 24 days.
+_LONGEST: Final = 3600.0
 _READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
 _WRITABLE: Final = select.EPOLLOUT | select.EPOLLONESHOT
 
@@ -215,7 +216,7 @@ class Loop:
     def _seconds(self) -> float | None:
         if self._workers[0].ready or self._workers[1].ready:
             return _WHILE
-        return max(0.0, self._times[0][0] - time.monotonic()) if self._times else None
+        return min(max(0.0, self._times[0][0] - time.monotonic()), _LONGEST) if self._times else None
 
     def _want(self, job: Job) -> None:
         if job not in self._jobs or job.again:
@@ -293,8 +294,8 @@ class Loop:
 def _turn_of(job: Job) -> float | None:
     try:
         return job.turn()
-    except Exception:  # noqa: BLE001  as of any thread, whoever watches those hears of it
-        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+    except Exception:  # noqa: BLE001  as of any thread
+        report_uncaught()
         return None
 
 

@@ -24,6 +24,11 @@ _MOST_IDLE: Final = 8
 _IDLE_NAME: Final = "idle (bowstring)"
 
 
+def report_uncaught() -> None:
+    """Report the exception that is being handled as one that ends a thread, to whoever watches those."""
+    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+
 class Work:
     """A call that runs in a daemon thread."""
 
@@ -52,7 +57,7 @@ class Work:
         try:
             target(*args)
         except BaseException:  # noqa: BLE001  as any thread, it reports what nobody caught, and lives on
-            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+            report_uncaught()
         finally:
             # Whatever the call had must not live until the next one comes.
             del target, args

@@ -6,6 +6,7 @@ know goes the general way, :mod:`bowstring.ipc.body.pack`, which writes the same
 
 from __future__ import annotations
 
+import operator
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -37,6 +38,7 @@ _WORTH_THREADS: Final = {"lz4": 1 << 20, "zstd": 1 << 18}
 """Bytes of which several threads compress a part each: waking them takes as long as LZ4 does for less."""
 _DONE, _GROW, _STATE = int(kernel.DONE), int(kernel.GROW), int(kernel.STATE)
 _WORD: Final = 8
+_EXTENT: Final = operator.attrgetter("address", "nbytes")
 _MEMORY: Final = np.array(ALL_MEMORY)
 """The region of structs."""
 
@@ -173,9 +175,7 @@ class BatchEncoder:
             spans, nodes = batch.spans.table, batch.nodes
             if not (batch.device.is_host and nodes.flags.c_contiguous and spans.flags.c_contiguous):
                 return None
-            regions = np.empty((len(batch.spans.regions), 2), np.int64)
-            for index, region in enumerate(batch.spans.regions):
-                regions[index] = region.address, region.nbytes
+            regions = np.array([*map(_EXTENT, batch.spans.regions)], np.int64)
             words = 0, *self._plan, address_of(regions), regions.size, batch.num_rows
             tables = address_of(nodes), nodes.size, address_of(spans), spans.size
         try:
