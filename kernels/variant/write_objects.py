@@ -66,6 +66,9 @@ REFERRED = u64(0x80)
 HEAD = u64(7)  # bytes before the rows: a tuple of two, and a list
 LEAF = u64(32)  # more than a number takes, with what follows it
 ODD_BYTES = u64(10)
+DOUBLE_BYTES = u64(9)
+SINGLE_BYTES = u64(5)
+LONGEST = u64(1 << 31)  # no leaf that ``marshal`` reads takes as much
 DIGIT_BITS = u64(15)
 DIGIT = u64((1 << 15) - 1)
 HALF = i64(1 << 31)
@@ -113,22 +116,24 @@ def put_leaf(data: Any, place: Any, end: Any, out: Any, at: Any, limit: Any) -> 
     """
     header = u64(data[place])
     kind = header >> 2
-    is_double = kind == KIND_DOUBLE
+    # Bytes that are shared may have changed since `end` was found: nothing behind it is read.
+    is_double = kind == KIND_DOUBLE and end - place == DOUBLE_BYTES
+    is_single = kind == KIND_FLOAT and end - place == SINGLE_BYTES
     is_text = kind == KIND_STRING
     stop = at + 1
     odd = False
     if header & BASIC == SHORT:
-        stop = put_bytes(data, place + 1, end, u64(ord("u")), out, at, limit)
+        stop = put_bytes(data, min(place + 1, end), end, u64(ord("u")), out, at, limit)
     elif kind >= INT8 and kind <= INT64:
         stop = put_integer(out, at, signed(data, place + 1, i64(end - place) - 1))
-    elif is_double or kind == KIND_FLOAT:
+    elif is_double or is_single:
         out[at] = u8(ord("g"))
         word = load_word(data, place + 1) if is_double else widened(little(data, place + 1, u64(4)))
         store_word(out, at + 1, word)
         stop = at + 9
     elif is_text or kind == KIND_BINARY:
         code = u64(ord("u")) if is_text else u64(ord("s"))
-        stop = put_bytes(data, place + 5, end, code, out, at, limit)
+        stop = put_bytes(data, min(place + 5, end), end, code, out, at, limit)
     elif kind == TRUE:
         out[at] = u8(ord("T"))
     elif kind == FALSE:
@@ -194,8 +199,8 @@ def put_row(
     begin: Any,
     states: Any,
 ) -> Any:
-    """Write a row; return where it ends, or `begin` where there is no room, and whether it has no form: it is too
-    deep, or its bytes have changed since they were validated.
+    """Write a row; return where it ends, or `begin` where there is no room, and whether it has a form: it is not
+    too deep or too long, and its bytes have not changed since they were validated.
     """
     at = begin
     level = u64(0)
@@ -223,6 +228,7 @@ def put_row(
             break
         nodes -= 1
         if u64(data[place]) & BASIC < OBJECT:
+            right = end - place < LONGEST
             after, is_odd = put_leaf(data, place, end, out, at, limit)
             fits = after != at
             at = after

@@ -375,3 +375,19 @@ def test_uuid_is_itself() -> None:
     """A UUID is stored in the order in which it is printed."""
     identity = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
     assert encode(Value("uuid", identity))[1][1:].hex() == identity.hex
+
+
+@pytest.mark.parametrize("is_object", [False, True])
+def test_containers_that_occur_again_in_each_other_end_at_the_limits(is_object: bool) -> None:
+    """What is written out twice at each level has no end that a column could hold."""
+    thing: Any = "x"
+    for _ in range(60):
+        thing = {"a": thing, "b": thing} if is_object else [thing, thing]
+    with pytest.raises(LimitExceeded, match="too many bytes"):
+        from_python([thing], limits=Limits(extracted_bytes=1 << 12))
+
+
+def test_rows_of_many_values_are_the_rows() -> None:
+    """Blocks end before their nodes take much memory; names, values and nulls stay where they are."""
+    rows = [None if at % 97 == 0 else {"n": at, "all": [at % 2] * 9000} for at in range(1200)]
+    assert to_python(from_python(rows)) == rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import random
 from pathlib import Path
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.errors import BowstringError
+from bowstring.kernels.vortex.program import evaluate
 from bowstring.testing import fake_device
+from bowstring.vortex import program
 from bowstring.vortex.dtype import DType
 from tests.vortex.streams import stream_of
 from tests.vortex.test_hostile import LIMITS, damaged, small_streams
@@ -109,3 +113,41 @@ def test_a_column_that_is_kept_stays_true(vortex_test_data: Path) -> None:
     for each in streams(vortex_test_data)[:40]:
         is_the_same_on_a_device(each, TIMES)
     assert {comparable(each.column(0)) for each in kept} == {comparable(kept[0].column(0))}
+
+
+def test_bytes_that_change_while_a_program_runs_lead_nowhere(
+    vortex_test_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer that writes what it published gets an error or other values, and reaches no other memory."""
+    rng, targets = random.Random(7), list[Any]()
+    bound = program.host.bound
+
+    def bound_and_changed(function: Any, **options: Any) -> Any:
+        found: Any = bound(function, **options)
+        if function is not evaluate:
+            return found
+
+        def run(*words: Any) -> None:
+            found(*words)
+            for body in targets:
+                body[rng.randrange(max(0, len(body) - 400), len(body))] = rng.choice(
+                    (0, 1, 127, rng.randrange(256))
+                )
+
+        return run
+
+    monkeypatch.setattr(program.host, "bound", bound_and_changed)
+    for data in streams(vortex_test_data):
+        for batch in bow.vortex.open_stream(bytearray(data), limits=LIMITS):
+            for position in range(batch.num_columns):
+                assert {outcome(batch, position) for _ in range(TIMES)}
+                body = np.ctypeslib.as_array(
+                    (ctypes.c_uint8 * batch.buffer.nbytes).from_address(batch.buffer.address)
+                )
+                before = body.copy()
+                for _ in range(5):
+                    targets[:] = [body]
+                    with contextlib.suppress(BowstringError):
+                        batch.decode([position]).to_arrow()
+                    targets.clear()
+                    body[:] = before

@@ -454,7 +454,8 @@ class OpenFile:
         if self._is_flat() and not self._fields:
             return found
         earlier = _meant_before(self.footer)
-        for stored, groups, schema in earlier if not self._fields else ():
+        # Copied at once: another thread may add one.
+        for stored, groups, schema in tuple(earlier) if not self._fields else ():
             if stored.equals(found, check_metadata=True):
                 self._groups = groups
                 return schema

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.column import Column
-from bowstring.errors import BowstringError, LimitExceeded, UsageError
+from bowstring.errors import BowstringError, UsageError
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.build import BLOCK_ROWS, column_of, storage_array, variant_field
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.python_blocks import Block
-from bowstring.variant.python_rows import PlainRows
+from bowstring.variant.python_rows import LARGEST, PlainRows, too_large
 
-_LARGEST: Final = (1 << 31) - 1
+_MOST_NODES: Final = 1 << 22  # of a block: 128 MiB
 # Rows that are read together: so many that little is left of what a call takes, and few enough for the caches.
 _FIRST_ROWS, _MOST_ROWS, _CHUNK_BYTES = 256, 4096, 1 << 19
 
@@ -47,8 +47,8 @@ class VariantBuilder:
         self._start()
 
     def _start(self) -> None:
-        self._most = min(self._limits.extracted_bytes, _LARGEST)
-        self._plain = PlainRows(self._limits.depth)
+        self._most = min(self._limits.extracted_bytes, LARGEST)
+        self._plain = PlainRows(self._limits.depth, self._most)
         self._block = Block(self._limits.depth)
         # Copies of rows that are not in the block yet.
         self._waiting: list[Any] = []
@@ -134,20 +134,12 @@ class VariantBuilder:
     def _take(self, rows: Any, *, encoded: bool = False) -> bool:
         """Add rows to the block; return False, and add none, where there is something that must be copied first."""
         taken = self._block.take(rows, self._most - self._nbytes, encoded=encoded)
-        if self._block.rows == BLOCK_ROWS:
+        if self._block.rows == BLOCK_ROWS or self._block.nodes >= _MOST_NODES:
             self._flush()
         return taken
 
-    def _too_large(self, row: int, nbytes: int) -> LimitExceeded:
-        return LimitExceeded(
-            "the values of a Variant column take too many bytes",
-            expected=f"at most {self._most} bytes",
-            found=nbytes,
-            where=f"row {row}",
-            hint="Make several columns of fewer rows."
-            if self._most == _LARGEST
-            else "Make several columns of fewer rows, or raise Limits.extracted_bytes.",
-        )
+    def _too_large(self, row: int, nbytes: int) -> BowstringError:
+        return in_row(too_large(self._most, nbytes), row)
 
     def _flush(self) -> None:
         """Encode the block."""
@@ -184,7 +176,7 @@ class VariantBuilder:
         valid = np.concatenate([np.zeros(0, np.bool_), *self._valid])
         offsets = np.concatenate([np.zeros(1, np.int64), *self._sizes]).cumsum().astype(np.int32)
         data = np.concatenate([np.zeros(0, np.uint8), *self._values])
-        indices = np.repeat(np.array(self._numbers, np.int32), BLOCK_ROWS)[: self._rows]
+        indices = np.repeat(np.array(self._numbers, np.int32), [len(each) for each in self._valid])
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         values = pa.Array.from_buffers(pa.binary(), self._rows, buffers, null_count=0)
         mask = None if valid.all() else pa.array(~valid)
@@ -213,7 +205,7 @@ def from_python(things: Iterable[Any], *, name: str = "variant", limits: Limits 
     Returns
     -------
     Column
-        ``struct<metadata: dictionary<int32, binary>, value: binary>``, marked ``arrow.parquet.variant``. Every
+        ``struct<metadata: dictionary<int32, binary>, value: binary>``, marked ``arrow.parquet.variant``. Up to
         65,536 rows share one dictionary of names.
 
     Raises

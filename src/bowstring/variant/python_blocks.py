@@ -30,6 +30,8 @@ _LONGEST: Final = (1 << 32) - 1
 _NODES: Final = 1 << 15
 _TABLE: Final = 512
 _POOL: Final = 1 << 13
+_MOST_SHARED: Final = 1 << 20
+"""Nodes of a list in which containers occur again: else Python copies them, within its bounds."""
 _Array = np.ndarray[Any, Any]
 
 
@@ -66,7 +68,9 @@ class _Chunk(NamedTuple):
 
 
 class Block:
-    """Rows that share a dictionary of names. `nbytes` counts values, a byte for the head of each container."""
+    """Rows that share a dictionary of names. `nbytes` counts values, a byte for the head of each container;
+    `nodes` takes 32 bytes each until the block is finished.
+    """
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -74,7 +78,7 @@ class Block:
         self._seed = secrets.randbits(64)
         self._nodes, self._slots, self._pool = _NODES, _TABLE, _POOL
         self._refs = np.empty(0, np.uint64)
-        self.rows = self.nbytes = 0
+        self.rows = self.nbytes = self.nodes = 0
 
     def take(self, rows: Sequence[Any], most: int, *, encoded: bool = False) -> bool:
         """Add rows; return False, and add none, where there is something among them that is not plain, or `nbytes`
@@ -105,7 +109,8 @@ class Block:
             if states[NO_ROOM] == KEYS_FULL:
                 self._slots, self._pool = self._slots * 4, self._pool * 4
             elif states[NO_ROOM] == NODES_FULL:
-                if self._nodes > most:  # none takes less than a byte
+                # None takes less than a byte; more than these are containers that occur again, in each other.
+                if self._nodes > min(most, max(_MOST_SHARED, len(data))):
                     self._nodes = _NODES
                     return False
                 self._nodes *= 2
@@ -118,6 +123,9 @@ class Block:
         self._chunks.append(
             _Chunk(data, firsts, counts, nodes, (pool[: int(states[POOL_END])].copy(), lengths))
         )
+        used = int(firsts[-1] + counts[-1])
+        self._nodes = max(_NODES, min(self._nodes, 2 * used))  # rows of a later list may be smaller
+        self.nodes += used
         self.rows += len(rows)
         self.nbytes = nbytes
         return True

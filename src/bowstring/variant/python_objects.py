@@ -39,6 +39,8 @@ _MOST_DEPTH: Final = 1000  # that ``marshal`` reads wherever Python runs
 _ODDS: Final = 1 << 15
 _DECIMALS: Final = {8: struct.Struct("<Bi").unpack_from, 9: struct.Struct("<Bq").unpack_from}
 _EXACT: Final = decimal.Context(prec=64)
+# Offsets that decrease, or bytes that a producer changed between two looks: rows are looked at one by one.
+_ONE_BY_ONE: Final = (InvalidBody, EOFError, LookupError, TypeError, ValueError, struct.error)
 _NO_BUDGET: Final = Budget(nodes=1 << 62, bytes=1 << 62)
 
 
@@ -82,7 +84,7 @@ def to_python(
         return list(values(opened, limits=limits))
     try:
         rows, left = _read(opened, limits)
-    except InvalidBody:  # offsets that decrease: the rows are looked at one by one
+    except _ONE_BY_ONE:
         rows, left = [None] * opened.rows, list(range(opened.rows))
     # Also what is read for all that: an old order of fields.
     for row, value in zip(left, values(opened, limits=limits, chosen=left), strict=True):

@@ -23,6 +23,8 @@ from bowstring.variant.python_leaves import (
     leaf_of,
 )
 
+LARGEST: Final = (1 << 31) - 1
+"""Bytes that the values of a column take at most."""
 _KEPT: Final = 4096
 _INT32, _INT64 = struct.Struct("<Bi").pack, struct.Struct("<Bq").pack
 _INT32_SCALED, _INT64_SCALED = struct.Struct("<BBi").pack, struct.Struct("<BBq").pack
@@ -79,6 +81,18 @@ _ENCODE: Final[dict[type, Callable[[Any], bytes]]] = {
 _ODD: Final = (KeyError, UsageError, ValueError)
 
 
+def too_large(most: int, nbytes: int) -> LimitExceeded:
+    """Return the error for values of a column that take too many bytes."""
+    return LimitExceeded(
+        "the values of a Variant column take too many bytes",
+        expected=f"at most {most} bytes",
+        found=nbytes,
+        hint="Make several columns of fewer rows."
+        if most == LARGEST
+        else "Make several columns of fewer rows, or raise Limits.extracted_bytes.",
+    )
+
+
 class _Frame:
     """A container whose children are being copied."""
 
@@ -91,8 +105,9 @@ class _Frame:
 class PlainRows:
     """Copies rows. `nbytes` counts what their values take, with one byte for the head of each container."""
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int, most: int) -> None:
         self._depth = depth
+        self._most = most
         self._keys: set[tuple[str, ...]] = set()
         self.nbytes = 0
 
@@ -165,6 +180,9 @@ class PlainRows:
                 where=at(path),
                 hint="An object that holds itself has no Variant; else raise Limits.depth.",
             )
+        if self.nbytes > self._most:
+            # Before all of it is copied: what holds something twice, in each other, has no end.
+            raise too_large(self._most, self.nbytes)
         what, children = steps
         made: Any = {} if what == "object" else []
         if what == "object":

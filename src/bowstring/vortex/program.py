@@ -333,12 +333,15 @@ def _run(
             evaluate(count, *body, *tables, number, *rest)
             going &= tops[:, 0] == 1
             tops[~going] = 0
-            bytes_ = tops[:, 1:]
+            bytes_ = tops[:, 1:].copy()
             needed, kept = bytes_.sum(axis=0).tolist()
             if needed + kept > room:
                 return room
             if needed + kept:
-                scratches.append(_scratch.pop() if _scratch else _NO_BYTES)
+                try:
+                    scratches.append(_scratch.pop())
+                except IndexError:  # one look: another thread may take the last
+                    scratches.append(_NO_BYTES)
                 if scratches[-1].size < needed:
                     scratches[-1] = np.empty(needed, np.uint8)
                 memories.append(empty(_NO_BYTES, kept, np.uint8))
@@ -346,6 +349,8 @@ def _run(
                 registers[own + _MEMORY] = before[:, 0] + address_of(scratches[-1])
                 registers[own + _MEMORY + 1] = before[:, 1] + address_of(memories[-1])
                 evaluate(count, *body, *tables, number, *rest)
+                # A producer may have changed the bytes in between: what would lie elsewhere is not decoded.
+                going &= (tops[:, 0] == 1) & (tops[:, 1:] == bytes_).all(axis=1)
             lists = np.column_stack((steps + base, counts * going))
             run_ranges(functools.partial(_run_lists, loaded, address_of(lists)), count, kept)
     finally:
@@ -379,7 +384,7 @@ def _place(
     spans = np.column_stack((np.zeros_like(addresses), addresses, registers[linked.sizes] * linked.widths))
     for memory in memories:
         begin = library.address_of(memory)
-        inside = (addresses >= begin) & (addresses - begin <= memory.size) & (spans[:, 2] > 0)
+        inside = (addresses >= begin) & (addresses - begin < memory.size) & (spans[:, 2] > 0)
         spans[inside, 0] = len(regions)
         spans[inside, 1] -= begin
         regions.append(foreign_region(begin, memory.size, memory))
