@@ -6,7 +6,7 @@ import os
 import pty
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +281,27 @@ def test_a_data_set_is_written_to_a_pipe(extra: tuple[str, ...], table: pa.Table
         out, _ = fetch.process.communicate(timeout=60)
     assert fetch.process.returncode == 0
     assert pa.ipc.open_stream(out).read_all().equals(table.slice(0, 10) if "--limit" in extra else table)
+
+
+@pytest.mark.parametrize("batches", [0, 1, 3])
+def test_a_pipe_does_not_pass_a_part_for_all(batches: int, start: Any) -> None:
+    """Where a fetch to the standard output fails, what it wrote so far is no stream that readers take for whole."""
+    batch = pa.record_batch({"x": [1, 2]})
+
+    def made() -> Iterator[pa.RecordBatch]:
+        yield from [batch] * batches
+        raise ValueError("no more")
+
+    with bow.Server() as server:
+        endpoint = server.publish("x", lambda: pa.RecordBatchReader.from_batches(batch.schema, made()))
+        fetch = start("fetch", str(endpoint), "--to", "-")
+        out, err = fetch.process.communicate(timeout=60)
+    assert fetch.process.returncode == 1
+    assert "no more" in str(err)
+    with pytest.raises(pa.ArrowInvalid):
+        pa.ipc.open_stream(out).read_all()
+    with pytest.raises(bow.BowstringError):
+        list(bow.ipc.open_stream(out))
 
 
 def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,7 +71,7 @@ class DataFile:
 
 
 def read_text(path: str) -> DataFile | None:
-    """Return the rows of a file of text, by its extension; ``None`` where that is no text.
+    """Return the rows of a file of text, by its extension; ``None`` where it has none of these.
 
     It is read whole: what a column is, its last row may decide.
     """
@@ -294,6 +294,7 @@ _WRITERS: dict[str, Callable[[Any, pa.Schema], Any]] = {
     ".csv": _csv_writer,
 }
 EXTENSIONS = tuple(_WRITERS)
+_CONTINUATION = b"\xff\xff\xff\xff"  # begins a message of a stream
 
 
 def check_extension(path: str) -> str:
@@ -322,11 +323,20 @@ def check_compress(path: str | None) -> None:
 
 @contextlib.contextmanager
 def file_sink(path: str, schema: pa.Schema, *, compress: bool = False) -> Iterator[Write]:
-    """Write batches to a file that replaces what the path names when the ``with`` block ends well."""
+    """Write batches to a file that replaces what the path names when the ``with`` block ends well.
+
+    On the standard output, a stream that ends otherwise is not a valid one.
+    """
     make = _compressed_vortex_writer if compress else _WRITERS[check_extension(path)]
     if path == "-":
-        with _translated(path), make(sys.stdout.buffer, schema) as writer:
-            yield _writing(writer, path)
+        try:
+            with _translated(path), make(sys.stdout.buffer, schema) as writer:
+                yield _writing(writer, path)
+        except BaseException:
+            # Where a stream just ends, its reader takes it for whole.
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.buffer.write(_CONTINUATION)
+            raise
         return
     with Target(path) as file, _translated(path), make(file, schema) as writer:
         yield _writing(writer, path)
