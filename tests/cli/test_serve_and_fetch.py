@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.cli import main
+from bowstring.cli.files import read_text
 from tests.ucx import UCX
 
 EXTENSIONS = (".parquet", ".arrow", ".feather", ".arrows", ".zstd.arrows")
@@ -254,6 +258,33 @@ def test_files_of_text_that_are_no_table(
     """Rows that do not fit together are refused by name."""
     assert main(["serve", made(tmp_path, name, content)]) == 1
     assert name in capsys.readouterr().err
+
+
+_WHOLE = st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(2**63 - 2, 2**64 + 1)
+
+
+@given(st.lists(_WHOLE, min_size=1, max_size=4), st.sampled_from(["csv", "jsonl", "nested.jsonl"]))
+def test_whole_numbers_of_text_keep_their_digits(numbers: list[int], extension: str) -> None:
+    """Numbers in CSV and JSON lines are what is written, also beyond 64 bits, beside others and in lists."""
+    form = {"csv": "1.5,{}", "jsonl": '{{"x": 1.5, "n": {}}}', "nested.jsonl": '{{"l": [{{"n": {}}}]}}'}
+    rows = [form[extension].format(number) for number in numbers]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"numbers.{extension}")
+        path.write_text("\n".join(["x,n"] * (extension == "csv") + rows))
+        file = read_text(str(path))
+    assert file is not None
+    assert file.table is not None
+    found = file.table.to_pylist()
+    values = [row["l"][0]["n"] if "l" in row else row["n"] for row in found]
+    assert [int(each) for each in values] == numbers
+
+
+@pytest.mark.parametrize("content", ["x\n1e300\n18446744073709551615\n", "x\n0.5\n1e19\n", "x\ninf\n1\n"])
+def test_floats_of_text_stay_floats(content: str, tmp_path: Path) -> None:
+    """A column with a number that is no whole one, or has too many digits, is of floats."""
+    file = read_text(made(tmp_path, "floats.csv", content.encode()))
+    assert file is not None
+    assert file.schema.types == [pa.float64()]
 
 
 def test_queries_are_served(tmp_path: Path, start: Any, capsys: pytest.CaptureFixture[str]) -> None:
