@@ -292,7 +292,7 @@ class Loop:
 def _turn_of(job: Job) -> float | None:
     try:
         return job.turn()
-    except Exception:  # noqa: BLE001  as of any thread, whoever watches those hears of it
+    except Exception:  # noqa: BLE001  as of any thread, what watches those hears of it
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
         return None
 
