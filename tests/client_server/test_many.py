@@ -18,6 +18,7 @@ import pytest
 import bowstring as bow
 from bowstring.dissociated.tags import Want
 from bowstring.memory import Pool
+from bowstring.server.session import Session
 from bowstring.transport import dial
 from tests.client_server.conftest import PATIENCE, read, until
 from tests.peer.raw import SocketReader
@@ -223,6 +224,27 @@ def test_silent_readers_keep_nobody_out(server: bow.Server) -> None:
     until(lambda: server.statistics.connections == 0)
     until(lambda: waiting_threads() <= begun + 1)
     assert read(endpoint, limits=PATIENCE).equals(table_of(1))
+
+
+def test_silent_strangers_cost_no_turns(
+    serve: Callable[..., bow.Server], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peers that connect and say nothing are looked at once for each heartbeat, and not all the time."""
+    turns = 0
+    turn = Session._turn
+
+    def counted(session: Session) -> float | None:
+        nonlocal turns
+        turns += 1
+        return turn(session)
+
+    monkeypatch.setattr(Session, "_turn", counted)
+    server = serve(address, limits=PATIENCE.replace(heartbeat=0.2, connect_timeout=1.0))
+    silent = [dial(server.address, PATIENCE) for _ in range(4)]
+    until(lambda: server.statistics.idle == 4)
+    assert turns <= 4 * 20, "a turn for each of five heartbeats, and a few around them"
+    for channel in silent:
+        channel.close()
 
 
 def test_open_streams_hold_no_threads_of_the_server(serve: Callable[..., bow.Server]) -> None:

@@ -42,7 +42,7 @@ def lazy(pause: float = 0.0) -> Callable[[], Iterator[pa.RecordBatch]]:
     return make
 
 
-@pytest.mark.parametrize(("address", "most"), [("unix:", 1), ("tcp://127.0.0.1:0", 9)], ids=["unix", "tcp"])
+@pytest.mark.parametrize(("address", "most"), [("unix:", 1), ("tcp://127.0.0.1:0", 12)], ids=["unix", "tcp"])
 @pytest.mark.parametrize("data", ["resident", "lazy"])
 def test_many_streams_share_a_thread(
     serve: Callable[..., bow.Server], address: str, data: str, most: int

@@ -406,6 +406,7 @@ class Session:
                     "a reader named no data set in time",
                     expected=f"within {self._limits.connect_timeout} s (Limits.connect_timeout)",
                 )
+            self._asked = now  # or the next turn would come at once, again and again
             return
         if now < max(self._heard, self._asked) + self._limits.heartbeat:
             return

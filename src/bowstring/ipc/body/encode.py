@@ -173,7 +173,9 @@ class BatchEncoder:
             spans, nodes = batch.spans.table, batch.nodes
             if not (batch.device.is_host and nodes.flags.c_contiguous and spans.flags.c_contiguous):
                 return None
-            regions = np.array([(each.address, each.nbytes) for each in batch.spans.regions], np.int64)
+            regions = np.empty((len(batch.spans.regions), 2), np.int64)
+            for index, region in enumerate(batch.spans.regions):
+                regions[index] = region.address, region.nbytes
             words = 0, *self._plan, address_of(regions), regions.size, batch.num_rows
             tables = address_of(nodes), nodes.size, address_of(spans), spans.size
         try:
