@@ -162,7 +162,7 @@ def test_a_query_that_stops_early_closes_its_stream(server: bow.Server) -> None:
     ("address", "token"), [("unix:", None), ("tcp://127.0.0.1:0", None), ("tcp://127.0.0.1:0", "t" * 16)]
 )
 def test_what_connect_takes_is_scanned(address: str, token: str | None, as_text: bool) -> None:
-    """An endpoint that ``connect`` reads is scanned, also one of a server that lists nothing; no reader is counted."""
+    """Endpoints that ``connect`` reads are scanned, also where a server lists nothing; no reader is counted."""
     with bow.Server(address, token=token) as server:
         endpoint = server.publish("t", {"a": [1, 2, 3]})
         frame = bow.scan_polars(str(endpoint) if as_text else endpoint)

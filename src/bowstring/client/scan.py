@@ -57,7 +57,8 @@ def scan_polars(
         polars is not installed.
     Unsupported
         The data set is for a number of readers (``publish(readers=…)``), of whom polars may need more than one (a
-        server on a network without a token does not say that); or polars has no type for a column: leave it out of `columns`.
+        server on a network without a token does not say that); or polars has no type for a column: leave it out of
+        `columns`.
     UnknownTicket, AccessDenied, BrokenError, DeadlineExceeded, UsageError
         As in :func:`bowstring.connect`. ``collect`` raises them, too, such as after the data set was replaced.
 
