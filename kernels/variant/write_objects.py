@@ -223,7 +223,8 @@ def put_row(
         limit = u64(len(out)) - odds * ODD_BYTES
         end = value_end(data, place, stop)
         right = nodes > 0 and end < UNKNOWN
-        fits = limit - at > LEAF and (odds + 1) * ODD <= u64(len(odd))
+        if limit - at <= LEAF or (odds + 1) * ODD > u64(len(odd)):
+            fits = False
         if not (fits and right):
             break
         nodes -= 1
@@ -268,7 +269,8 @@ def put_row(
                 k = u64(room[slot + NEXT])
                 holder = u64(room[slot + NUMBER])
                 fits = limit - at > LEAF
-        going = level > 0
+        if level == 0:
+            going = False
         if going and fits and right:
             step = k
             if id_width > 0:

@@ -5,8 +5,9 @@ import json
 import os
 import pty
 import signal
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.cli import main
+from bowstring.cli.files import read_text
 from tests.ucx import UCX
 
 EXTENSIONS = (".parquet", ".arrow", ".feather", ".arrows", ".zstd.arrows")
@@ -256,6 +260,33 @@ def test_files_of_text_that_are_no_table(
     assert name in capsys.readouterr().err
 
 
+_WHOLE = st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(2**63 - 2, 2**64 + 1)
+
+
+@given(st.lists(_WHOLE, min_size=1, max_size=4), st.sampled_from(["csv", "jsonl", "nested.jsonl"]))
+def test_whole_numbers_of_text_keep_their_digits(numbers: list[int], extension: str) -> None:
+    """Numbers in CSV and JSON lines are what is written, also beyond 64 bits, beside others and in lists."""
+    form = {"csv": "1.5,{}", "jsonl": '{{"x": 1.5, "n": {}}}', "nested.jsonl": '{{"l": [{{"n": {}}}]}}'}
+    rows = [form[extension].format(number) for number in numbers]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"numbers.{extension}")
+        path.write_text("\n".join(["x,n"] * (extension == "csv") + rows))
+        file = read_text(str(path))
+    assert file is not None
+    assert file.table is not None
+    found = file.table.to_pylist()
+    values = [row["l"][0]["n"] if "l" in row else row["n"] for row in found]
+    assert [int(each) for each in values] == numbers
+
+
+@pytest.mark.parametrize("content", ["x\n1e300\n18446744073709551615\n", "x\n0.5\n1e19\n", "x\ninf\n1\n"])
+def test_floats_of_text_stay_floats(content: str, tmp_path: Path) -> None:
+    """A column with a number that is no whole one, or has too many digits, is of floats."""
+    file = read_text(made(tmp_path, "floats.csv", content.encode()))
+    assert file is not None
+    assert file.schema.types == [pa.float64()]
+
+
 def test_queries_are_served(tmp_path: Path, start: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """What DuckDB answers is a data set beside the files; what it does not is a wrong call, as is nothing."""
     pytest.importorskip("duckdb")
@@ -281,6 +312,27 @@ def test_a_data_set_is_written_to_a_pipe(extra: tuple[str, ...], table: pa.Table
         out, _ = fetch.process.communicate(timeout=60)
     assert fetch.process.returncode == 0
     assert pa.ipc.open_stream(out).read_all().equals(table.slice(0, 10) if "--limit" in extra else table)
+
+
+@pytest.mark.parametrize("batches", [0, 1, 3])
+def test_a_pipe_does_not_pass_a_part_for_all(batches: int, start: Any) -> None:
+    """Where a fetch to the standard output fails, what it wrote so far is no stream that readers take for whole."""
+    batch = pa.record_batch({"x": [1, 2]})
+
+    def made() -> Iterator[pa.RecordBatch]:
+        yield from [batch] * batches
+        raise ValueError("no more")
+
+    with bow.Server() as server:
+        endpoint = server.publish("x", lambda: pa.RecordBatchReader.from_batches(batch.schema, made()))
+        fetch = start("fetch", str(endpoint), "--to", "-")
+        out, err = fetch.process.communicate(timeout=60)
+    assert fetch.process.returncode == 1
+    assert "no more" in str(err)
+    with pytest.raises(pa.ArrowInvalid):
+        pa.ipc.open_stream(out).read_all()
+    with pytest.raises(bow.BowstringError):
+        list(bow.ipc.open_stream(out))
 
 
 def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

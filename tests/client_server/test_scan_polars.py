@@ -155,3 +155,16 @@ def test_a_query_that_stops_early_closes_its_stream(server: bow.Server) -> None:
     assert frame.head(3).collect()["a"].to_list() == [0, 1, 2]
     server.withdraw("long")
     server.wait_released("long", timeout=10)
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@pytest.mark.parametrize(
+    ("address", "token"), [("unix:", None), ("tcp://127.0.0.1:0", None), ("tcp://127.0.0.1:0", "t" * 16)]
+)
+def test_what_connect_takes_is_scanned(address: str, token: str | None, as_text: bool) -> None:
+    """Endpoints that ``connect`` reads are scanned, also where a server lists nothing; no reader is counted."""
+    with bow.Server(address, token=token) as server:
+        endpoint = server.publish("t", {"a": [1, 2, 3]})
+        frame = bow.scan_polars(str(endpoint) if as_text else endpoint)
+        assert server.statistics.readers == 0
+        assert frame.filter(pl.col("a") > 1).collect()["a"].to_list() == [2, 3]

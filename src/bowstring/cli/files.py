@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bowstring import ipc, parquet
 from bowstring.errors import (
@@ -71,7 +72,7 @@ class DataFile:
 
 
 def read_text(path: str) -> DataFile | None:
-    """Return the rows of a file of text, by its extension; ``None`` where that is no text.
+    """Return the rows of a file of text, by its extension; ``None`` where it has none of these.
 
     It is read whole: what a column is, its last row may decide.
     """
@@ -82,6 +83,7 @@ def read_text(path: str) -> DataFile | None:
     _, nbytes = _beginning(path)
     try:
         table = read(path, nbytes)
+        table.validate(full=True)  # of JSON, text is not checked
     except (pa.ArrowException, OSError, ValueError) as error:
         hint = (
             "bow.variant.from_json(path=…) reads rows that differ." if format_ is Format.JSON_LINES else None
@@ -93,15 +95,55 @@ def read_text(path: str) -> DataFile | None:
 def _csv(path: str, _: int) -> pa.Table:
     import pyarrow.csv
 
-    return pyarrow.csv.read_csv(path)
+    table = pyarrow.csv.read_csv(path)
+
+    def again(index: int, field: pa.Field) -> pa.ChunkedArray:
+        options = pyarrow.csv.ConvertOptions(column_types={field.name: field.type})
+        return pyarrow.csv.read_csv(path, convert_options=options).column(index)
+
+    return _with_whole_numbers(table, again)
 
 
 def _json_lines(path: str, nbytes: int) -> pa.Table:
     import pyarrow.json
 
     # A row must fit into two blocks.
-    block = min(max(nbytes, _JSON_BLOCK), _MOST_JSON_BLOCK)
-    return pyarrow.json.read_json(path, pyarrow.json.ReadOptions(block_size=block))
+    options = pyarrow.json.ReadOptions(block_size=min(max(nbytes, _JSON_BLOCK), _MOST_JSON_BLOCK))
+
+    def again(_: int, field: pa.Field) -> pa.ChunkedArray:
+        parsed = pyarrow.json.ParseOptions(
+            explicit_schema=pa.schema([field]), unexpected_field_behavior="ignore"
+        )
+        return pyarrow.json.read_json(path, options, parsed).column(0)
+
+    return _with_whole_numbers(pyarrow.json.read_json(path, options), again)
+
+
+def _with_whole_numbers(table: pa.Table, again: Callable[[int, pa.Field], pa.ChunkedArray]) -> pa.Table:
+    """Return a table with whole numbers as they stand in the text: pyarrow makes floats of those beyond int64."""
+    for index, field in enumerate(table.schema):
+        for whole in _WHOLE:
+            wider = field.with_type(_wider(table.column(index).combine_chunks(), whole))
+            if wider == field:
+                break
+            with contextlib.suppress(pa.ArrowInvalid):  # they have fractions, or more digits
+                table = table.set_column(index, wider, again(index, wider))
+                break
+    return table
+
+
+def _wider(array: pa.Array, whole: pa.DataType) -> pa.DataType:
+    """Return the type of an array with `whole` in place of floats that int64 would not hold."""
+    type_ = array.type
+    if pa.types.is_struct(type_):
+        return pa.struct([each.with_type(_wider(array.field(each.name), whole)) for each in type_])
+    if pa.types.is_list(type_):
+        return pa.list_(_wider(array.flatten(), whole))
+    is_large = pa.types.is_float64(type_) and pc.any(pc.greater_equal(pc.abs(array), 2.0**63)).as_py()
+    return whole if is_large else type_
+
+
+_WHOLE = (pa.uint64(), pa.decimal128(38))
 
 
 _JSON_BLOCK = 16 << 20
@@ -294,6 +336,7 @@ _WRITERS: dict[str, Callable[[Any, pa.Schema], Any]] = {
     ".csv": _csv_writer,
 }
 EXTENSIONS = tuple(_WRITERS)
+_CONTINUATION = b"\xff\xff\xff\xff"  # begins a message of a stream
 
 
 def check_extension(path: str) -> str:
@@ -322,11 +365,20 @@ def check_compress(path: str | None) -> None:
 
 @contextlib.contextmanager
 def file_sink(path: str, schema: pa.Schema, *, compress: bool = False) -> Iterator[Write]:
-    """Write batches to a file that replaces what the path names when the ``with`` block ends well."""
+    """Write batches to a file that replaces what the path names when the ``with`` block ends well.
+
+    On the standard output, a stream that ends otherwise is not a valid one.
+    """
     make = _compressed_vortex_writer if compress else _WRITERS[check_extension(path)]
     if path == "-":
-        with _translated(path), make(sys.stdout.buffer, schema) as writer:
-            yield _writing(writer, path)
+        try:
+            with _translated(path), make(sys.stdout.buffer, schema) as writer:
+                yield _writing(writer, path)
+        except BaseException:
+            # Where a stream just ends, its reader takes it for whole.
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.buffer.write(_CONTINUATION)
+            raise
         return
     with Target(path) as file, _translated(path), make(file, schema) as writer:
         yield _writing(writer, path)

@@ -13,7 +13,7 @@ from bowstring.client.stream import chosen_columns
 from bowstring.columnar.interchange.conversions import needed
 from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.dissociated.endpoint import Dataset, Endpoint
-from bowstring.errors import UnknownTicket, Unsupported, did_you_mean
+from bowstring.errors import AccessDenied, UnknownTicket, Unsupported, did_you_mean
 from bowstring.limits import limits_or_default
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ def scan_polars(
     MissingDependency
         polars is not installed.
     Unsupported
-        The data set is for a number of readers (``publish(readers=…)``), of whom polars may need more than one; or
-        polars has no type for a column: leave it out of `columns`.
+        The data set is for a number of readers (``publish(readers=…)``), of whom polars may need more than one (a
+        server on a network without a token does not say that); or polars has no type for a column: leave it out of
+        `columns`.
     UnknownTicket, AccessDenied, BrokenError, DeadlineExceeded, UsageError
         As in :func:`bowstring.connect`. ``collect`` raises them, too, such as after the data set was replaced.
 
@@ -117,7 +118,12 @@ def _version(
     """Return the schema of what a source stands for now, and what stands for that alone; nobody is counted."""
     if isinstance(source, Dataset):
         return source.schema, source
-    infos = list_datasets(str(source), tls=tls, limits=limits)
+    try:
+        infos = list_datasets(str(source), tls=tls, limits=limits)
+    except AccessDenied:
+        # Over a network a server without a token has no lists, and endpoints that stand for one version.
+        with open_stream(source, tls=tls, limits=limits, looks=True) as stream:
+            return stream.schema, source
     info = next((each for each in infos if source.ticket in (each.ticket, each.name.encode())), None)
     if info is None:
         wanted = source.ticket.decode(errors="replace")

@@ -128,29 +128,22 @@ class ReadOptions:
         return self._known().endpoints
 
     def parts(self) -> list[Endpoint | Dataset]:
-        """Return what tasks read: endpoints, or several of one serving process, which come over one connection.
+        """Return what tasks read, in the order of the rows: endpoints, or several neighbours.
 
-        Endpoints of a process keep their order. They are joined where there are more than two for each core of this
-        host, up to 32 MiB.
+        They are joined where there are more than two for each core of this host and serving process, up to 32 MiB.
         """
         if self.uris:
             return list(self.endpoints())
         dataset, least = self._known(), _WAVES * len(os.sched_getaffinity(0))
+        endpoints = dataset.endpoints
         if dataset.nbytes is None:
-            return list(dataset.endpoints)
-        found: list[Endpoint | Dataset] = []
-        for tickets in by_process(dataset).values():
-            endpoints = [dataset.endpoints[each.number] for each in tickets]
-            nbytes = dataset.nbytes * len(endpoints) // len(dataset)
-            count = min(len(endpoints), max(least, -(-nbytes // _PART_BYTES)))
-            bounds = [len(endpoints) * index // count for index in range(count + 1)]
-            found += [
-                endpoints[first]
-                if last - first == 1
-                else Dataset(tuple(endpoints[first:last]), dataset.schema)
-                for first, last in itertools.pairwise(bounds)
-            ]
-        return found
+            return list(endpoints)
+        count = min(len(endpoints), max(least * len(by_process(dataset)), -(-dataset.nbytes // _PART_BYTES)))
+        bounds = [len(endpoints) * index // count for index in range(count + 1)] if count else []
+        return [
+            endpoints[first] if last - first == 1 else Dataset(endpoints[first:last], dataset.schema)
+            for first, last in itertools.pairwise(bounds)
+        ]
 
     def listing(self, first: int = 0, last: int = 0) -> Listing:
         """Return the endpoints there are now, for a stream: each of one version, also where a URI has a name.

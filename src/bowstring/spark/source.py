@@ -58,7 +58,7 @@ class BowstringDataSource(DataSource):  # type: ignore[misc]  # pyspark has no t
 
 
 class BowstringReader(DataSourceReader):  # type: ignore[misc]
-    """Reads a data set: a partition for each endpoint, or for several small ones of one serving process."""
+    """Reads a data set: a partition for each endpoint, or for several small neighbours."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options

@@ -84,7 +84,7 @@ class Peer:
     def of_socket(cls, sock: socket.socket) -> Peer:
         """Return the process that made the other end of a Unix socket (``SO_PEERCRED``).
 
-        That is the process that called ``connect`` or ``listen``, whoever holds the socket now.
+        That is the process that called ``connect`` or ``listen``, whichever process holds the socket now.
         """
         known_at = time.clock_gettime(time.CLOCK_BOOTTIME)
         pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))

@@ -92,7 +92,7 @@ class _Worker:
             if len(_idle) >= _MOST_IDLE:
                 return
             _idle[self] = None
-            # Whoever takes it out of `_idle` gives it work; if that is the worker itself, there is none.
+            # What takes it out of `_idle` gives it work; if that is the worker itself, there is no work.
             if not self.called.acquire(timeout=_IDLE_SECONDS):
                 try:
                     del _idle[self]

@@ -96,7 +96,7 @@ class VariantBuilder:
         Raises
         ------
         UsageError, LimitExceeded
-            As for :meth:`append`; or it is no iterable of rows.
+            As for :meth:`append`; or it is not an iterable of rows.
         """
         _refuse_one(things)
         if type(things) not in (list, tuple):

@@ -43,7 +43,7 @@ def parse_path(path: str | Sequence[AnyStep]) -> AnyPath:
     Raises
     ------
     UsageError
-        It is no path; the message points at the character.
+        It is not a path; the message points at the character.
 
     Examples
     --------

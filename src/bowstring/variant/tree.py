@@ -88,7 +88,7 @@ class Tree:
         waiting: list[Path] = [()]
         for parent in waiting:
             below = children.get(parent, [])
-            # The whole value is where every path begins, and is no parent.
+            # The whole value is where every path begins, and is not a parent.
             above = self._known[parent, None].index if parent else _ABOVE
             self._family(above, BY_NAME, [path for path in below if isinstance(path[-1], str)], results)
             self._family(above, BY_INDEX, [path for path in below if isinstance(path[-1], int)], results)

@@ -195,7 +195,7 @@ class Progress(InUse, Channel):
             let_go(self._link)
 
     def _interrupt(self) -> None:
-        self._link.revoke()  # whoever lent memory takes it back from now on
+        self._link.revoke()  # a peer that lent memory takes it back from now on
         self._receiver.wake()
         self._sender.wake()
 

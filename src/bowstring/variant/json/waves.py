@@ -365,7 +365,7 @@ def _order_by_words(keys: pa.LargeBinaryArray) -> _Array | None:
         left = np.clip(lengths[of] - at, 0, 8)
         found = windows[np.minimum(offsets[of] + at, len(windows) - 1)].astype(np.uint64)
         spare = ((8 - left) * 8).astype(np.uint64)
-        # A shift by 64 is no shift.
+        # A shift by 64 shifts nothing.
         return np.where(left > 0, found >> spare % 64 << spare % 64, np.uint64(0))
 
     first = words(np.arange(len(keys)), 0)
