@@ -14,7 +14,7 @@ DEPTH = runpy.run_path(f"{Path(__file__).parents[1]}/scripts/depth.py")
 # server's the loop, which wakes a worker and keeps its jobs.
 FUNCTIONS = {
     "publish": 60,
-    "connect and read_next_batch": 258,
+    "connect and read_next_batch": 262,
     "a server, while one connects and reads": 82,
     "to_arrow of 8 columns": 20,
     "open a schema of 8 columns": 74,

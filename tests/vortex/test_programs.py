@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.errors import BowstringError
+from bowstring.kernels import host
 from bowstring.kernels.vortex.program import evaluate
 from bowstring.testing import fake_device
-from bowstring.vortex import program
 from bowstring.vortex.dtype import DType
 from tests.vortex.streams import stream_of
 from tests.vortex.test_hostile import LIMITS, damaged, small_streams
@@ -120,7 +120,7 @@ def test_bytes_that_change_while_a_program_runs_lead_nowhere(
 ) -> None:
     """A producer that writes what it published gets an error or other values, and reaches no other memory."""
     rng, targets = random.Random(7), list[Any]()
-    bound = program.host.bound
+    bound = host.bound
 
     def bound_and_changed(function: Any, **options: Any) -> Any:
         found: Any = bound(function, **options)
@@ -136,7 +136,7 @@ def test_bytes_that_change_while_a_program_runs_lead_nowhere(
 
         return run
 
-    monkeypatch.setattr(program.host, "bound", bound_and_changed)
+    monkeypatch.setattr(host, "bound", bound_and_changed)
     for data in streams(vortex_test_data):
         for batch in bow.vortex.open_stream(bytearray(data), limits=LIMITS):
             for position in range(batch.num_columns):
