@@ -80,8 +80,8 @@ class StreamChannel(InUse, Channel):
         # What `send_soon` could not send, and since when nothing of it moved.
         self._left: collections.deque[Run] = collections.deque()
         self._moved = 0.0
-        # Who receives, under the one key None: a second one is an error. Unlike a lock it says whose it is, which an
-        # interrupt must know that comes right behind the call that took it.
+        # Who receives, under the one key None: a second one is an error. Unlike a lock it says whose it is, which
+        # an interrupt must know that comes right behind the call that took it.
         self._receiver: dict[None, object] = {}
         self._ahead = bytearray(_READ_AHEAD)
         self._ahead_view = memoryview(self._ahead)
