@@ -21,8 +21,6 @@ def run_checked(work: str, folder: Path, flips: int, timeout: int = TIMEOUT) -> 
         sys.executable,
         "-W",
         "error",
-        "-W",
-        "ignore:.* became null",
         "-m",
         "tests.variant.programs.hostile",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from tests.variant.get_columns import column_of
 from tests.variant.hostile import broken_texts, corpus_of, everything, few_things, flipped, prefixes
 
 AT_ONCE = 20_000
+# Here, since what -W is given is no pattern.
+warnings.filterwarnings("ignore", ".* became null")
 
 work = {"few": few_things, "all": everything}[sys.argv[1]]
 corpus = corpus_of(Path(sys.argv[2]))
