@@ -126,7 +126,8 @@ def _print_one(
             facts["flight"] = by_flight
         print(json.dumps(facts), flush=True)
         return
-    how = "read as readers ask" if lazy and file.table is None else "in shared memory"
+    taken = "read" if file.table is None else "copied"
+    how = f"{taken} as readers ask" if lazy else "in shared memory"
     rows = "" if file.num_rows is None else f"{number(file.num_rows)} rows, "
     said = f"{shown(name)}: {file.format.value}, {rows}about {size(file.nbytes)}, {how}"
     print(f"{said}\n  bowstring fetch {shlex.quote(str(endpoint))}{way}", file=sys.stderr)
