@@ -40,6 +40,9 @@ TAKERS: dict[str, Callable[[Any], object]] = {
 }
 
 
+READERS = ("connect", "connect by name", "get")
+
+
 @pytest.mark.parametrize(
     ("path", "address"),
     [
@@ -52,7 +55,9 @@ TAKERS: dict[str, Callable[[Any], object]] = {
 )
 @pytest.mark.parametrize("taker", TAKERS)
 def test_a_path_is_no_address(taker: str, path: str | Path, address: str) -> None:
-    """Whatever takes an address refuses the path of a socket, and says how that is written."""
+    """What takes an address refuses the path of a socket, and says how that is written; readers take a `Path`."""
+    if isinstance(path, Path) and taker in READERS:
+        pytest.skip("tests/client_server/test_sources.py")
     with pytest.raises(bow.UsageError, match=f"begins with unix:, as in '{address}'"):
         TAKERS[taker](path)
 

@@ -277,7 +277,8 @@ def test_readers_keep_what_they_mapped_when_it_stops(connect: Connect, folder: s
     depot = connect()
     pid = depot.status().pid
     endpoint = commit(depot, ({"n": [number]} for number in range(3000))).endpoint
-    with bow.connect(endpoint) as stream:
+    # Of which little comes before it is asked for.
+    with bow.connect(endpoint, limits=bow.Limits(window_bytes=1000)) as stream:
         first = stream.read_next_batch()
         if how == "stop":
             depot.stop()

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parent / "programs" / "hostile_elements.py"
+PROGRAM = "tests.faults.programs.hostile_elements"
 
 
 @pytest.mark.parametrize("examples", [150, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_elements_that_lead_anywhere(examples: int) -> None:
     """What is read in full is what pyarrow finds valid, sent and from files; all else can be displayed."""
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", PROGRAM, str(examples)],
+        [sys.executable, "-X", "faulthandler", "-m", PROGRAM, str(examples)],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,

@@ -307,7 +307,14 @@ def test_the_library_holds_every_signature_and_shows_nothing_else() -> None:
     defined = {words[7] for words in symbols if words[6] != "UND"}
     assert undefined <= {"memset", "memcpy", "memmove"}
     own = {name for name in defined if name.startswith(("bowstring_v", "bowstring_generic"))}
-    assert defined - own <= {"bowstring_sources", "bowstring_stamp", "bowstring_cpuid", "bowstring_xcr0"}
+    # The one that runs the steps of a program calls the others by their addresses.
+    assert defined - own <= {
+        "bowstring_sources",
+        "bowstring_stamp",
+        "bowstring_cpuid",
+        "bowstring_xcr0",
+        "bowstring_run_steps",
+    }
     levels = {name.split("_")[1] for name in own}
     assert levels in ({"v2", "v3"}, {"generic"})
     wanted = {library.symbol(each.name, level, pages=False) for each in signatures() for level in levels}

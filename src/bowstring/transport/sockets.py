@@ -375,8 +375,8 @@ class StreamChannel(InUse, Channel):
 
     def _alone(self, read: Callable[..., Any], *arguments: object) -> Any:
         """Read as the only one who does; what goes wrong where the framing is lost breaks the connection."""
-        self._usage.enter(self)
         me = object()
+        self._usage.enter(self)
         try:
             if self._receiver.setdefault(None, me) is not me:
                 raise UsageError("another thread is receiving", where=str(self))
