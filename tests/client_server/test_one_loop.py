@@ -128,7 +128,9 @@ def test_an_interrupt_while_waiting_loses_nothing(server: bow.Server) -> None:
 
 
 # An interrupt right behind the line that counts a user of a socket leaves it to its finalizer, which closes it.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed:ResourceWarning")
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed:ResourceWarning"
+)
 def test_an_interrupt_anywhere_in_receiving_is_told(server: bow.Server) -> None:
     """Of a stream whose reader was interrupted at any line, all is there that was not returned, or an error is."""
     table = pa.Table.from_batches(BATCHES[:6])
