@@ -37,12 +37,14 @@ _ENDING: Final = frozenset({"close", "__exit__", "__del__", "abandon", "fail", "
 
 @functools.cache
 def _cleaning(path: str) -> frozenset[int]:
-    """Return the lines of a file that are clean-up."""
+    """Return the lines of a file that are clean-up, and those of ``try:``, where Python handles no signal."""
     lines: set[int] = set()
     for node in ast.walk(ast.parse(Path(path).read_text())):
         blocks: list[ast.AST] = []
         if isinstance(node, ast.Try):
             blocks = [*node.handlers, *node.finalbody]
+            # Behind ``with lock:`` only a tracer could end a block there whose lock is not given back.
+            lines.add(node.lineno)
         elif isinstance(node, ast.FunctionDef) and node.name in _ENDING:
             blocks = [node]
         for block in blocks:
