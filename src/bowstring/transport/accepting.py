@@ -55,7 +55,7 @@ class Accepting:
 
     def _turn(self) -> float | None:
         try:
-            pause, _ = _accept_next(self._listener, 0.0, self._welcome, self._turned_away)
+            pause = _accept_next(self._listener, 0.0, self._welcome, self._turned_away)
             if not pause:
                 self._listener.watch(self._watch)
         except ClosedError:
@@ -81,8 +81,7 @@ def accept_all(
     """Do what `Accepting` does in this thread, until the listener is closed or `stopped` returns true."""
     with contextlib.suppress(ClosedError):
         while not stopped():
-            pause, _ = _accept_next(listener, _LOOK, welcome, turned_away)
-            time.sleep(pause)
+            time.sleep(_accept_next(listener, _LOOK, welcome, turned_away))
 
 
 def _accept_next(
@@ -90,28 +89,28 @@ def _accept_next(
     seconds: float,
     welcome: Callable[[Channel], object],
     turned_away: Callable[[], object],
-) -> tuple[float, bool]:
-    """Welcome the next connection; return how long to pause then, and whether there was one."""
+) -> float:
+    """Welcome the next connection, if there is one; return how long to pause then."""
     try:
         channel = listener.accept(seconds)
         if channel is None:
-            return 0.0, False
+            return 0.0
         has_room = channel.authenticated or unauthenticated.make_room()
     except ClosedError:
         raise
     except LimitExceeded:
         # Descriptors of unauthenticated peers are freed for the connections that wait.
         unauthenticated.evict(_EVICTED)
-        return _PAUSE, True
+        return _PAUSE
     except (BowstringError, OSError):
         turned_away()
-        return _PAUSE, True
+        return _PAUSE
     try:
         welcome(channel)
     except Exception:  # noqa: BLE001  others still come in
         report_uncaught()
         channel.close()
-    return 0.0 if has_room else _PAUSE, True
+    return 0.0 if has_room else _PAUSE
 
 
 def place_for(

@@ -124,7 +124,6 @@ class Loop:
                 return False
             job.loop = self
             self._jobs.add(job)
-            job.loop = self
         self._tell(job, after or None, done=False)
         return True
 
