@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -52,6 +54,57 @@ def test_notebooks_show_schema_rows_size_and_path(server: bow.Server, kind: str)
     for part in ("fare", "double", "city", "string", "1.5", "&lt;b&gt;Bern", "rows", "bytes", "unix: mapped"):
         assert part in html
     assert "<b>" not in html
+
+
+def test_values_are_shown_as_people_write_them() -> None:
+    """Text without quotes, times by ISO 8601, nulls as such, nested values by their names; markup is escaped."""
+    moment = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
+    rows = [
+        {
+            "text": "<i>Chur",
+            "moment": moment,
+            "day": moment.date(),
+            "bytes": b"\x01\xff",
+            "nested": {"a": [1, None]},
+        },
+        {"text": None, "moment": None, "day": None, "bytes": bytes(100), "nested": None},
+    ]
+    batch = bow.Batch.from_arrow(pa.RecordBatch.from_pylist(rows))
+    cells = re.findall("<td>(.*?)</td>", batch._repr_html_())
+    written = ["&lt;i&gt;Chur", "2026-01-02 03:04:00+00:00", "2026-01-02", "01 ff", "{a: [1, null]}"]
+    assert cells == [*written, *(["<i>null</i>"] * 3), "00 " * 15 + "00…", "<i>null</i>"]
+    assert re.findall("<td>(.*?)</td>", batch["nested"]._repr_html_()) == [cells[4], cells[9]]
+    assert re.findall("<td>(.*?)</td>", batch["nested"].child("a").children[0]._repr_html_()) == [
+        "1",
+        "<i>null</i>",
+    ]
+
+
+def test_how_many_rows_are_not_shown_is_said() -> None:
+    """Below ten rows of more stands how many there are in all; below a whole table nothing."""
+    with bow.Server() as server:
+        endpoint = server.publish("numbers", [{"n": range(2000)}, {"n": range(1000)}])
+        with bow.connect(endpoint) as stream:
+            batch = stream.read_next_batch()
+        assert "10 of 3,000 rows" in endpoint._repr_html_()
+    assert "10 of 2,000 rows" in batch._repr_html_()
+    assert "10 of 2,000 rows" in batch["n"]._repr_html_()
+    assert "rows</p>" not in batch.slice(0, 10)._repr_html_()
+
+
+def test_listings_and_statistics_are_tables(server: bow.Server) -> None:
+    """What a server offers has a line for each data set, what was counted one for each count."""
+    server.publish("<zones>", {"id": range(3000)})
+    infos: Any = bow.list_datasets(server.address)
+    assert infos == list(infos)
+    assert [re.findall("<td>(.*?)</td>", line)[:2] for line in infos._repr_html_().split("<tr>")[2:]] == [
+        ["&lt;zones&gt;", "3,000"],
+        ["trips", "2"],
+    ]
+    with bow.connect(server.address, "<zones>") as stream:
+        stream.read_all()
+        assert "<td>rows</td><td>3,000</td>" in stream.stats._repr_html_()
+    assert "<td>connections</td>" in server.statistics._repr_html_()
 
 
 @pytest.mark.parametrize("kind", ["endpoint", "dataset", "stream"])

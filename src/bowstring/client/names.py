@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.endpoint import Dataset, Endpoint, is_flight
-from bowstring.dissociated.listing import DatasetInfo, ListingReader, ask_for_list
+from bowstring.dissociated.listing import DatasetInfo, DatasetInfos, ListingReader, ask_for_list
 from bowstring.dissociated.location import Location
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
@@ -76,7 +76,12 @@ def list_datasets(
     >>> [(each.name, each.rows) for each in found]
     [('trips', 3), ('zones', 3)]
     """
-    limits = limits_or_default(limits)
+    return DatasetInfos(_infos(address, token, tls, limits_or_default(limits)))
+
+
+def _infos(
+    address: str, token: str | None, tls: TlsConfig | ssl.SSLContext | None, limits: Limits
+) -> list[DatasetInfo]:
     if not isinstance(address, str):
         check_scheme(address)
     if is_depot(address):

@@ -65,7 +65,7 @@ def _shown(source: Endpoint | Dataset) -> str:
             return html.escape(f"{source!r}: its server does not offer it any more")
         schema, rows, nbytes = found[0].schema, found[0].rows, found[0].nbytes
         first = source if rows else None
-    title = f"{source!r}: {_size(rows, nbytes)}"
+    title = f"{repr(source).strip('<>')}: {_size(rows, nbytes)}"
     if first is None:
         return _table(title, schema, None)
     # Of a large batch that comes as bytes, only the rows that are shown.
@@ -81,7 +81,7 @@ def _shown(source: Endpoint | Dataset) -> str:
             batch = stream.read_next_batch()
         except EndOfStream:
             batch = None
-        return _table(f"{title}{stream.stats.path}", schema, batch)
+        return _table(f"{title}{stream.stats.path}", schema, batch, rows)
 
 
 def _tickets(info: object) -> tuple[bytes, bytes]:
@@ -94,9 +94,9 @@ def _size(rows: int | None, nbytes: int | None) -> str:
     return known if nbytes is None else f"{known}{nbytes:,} bytes, "
 
 
-def _table(title: str, schema: pa.Schema, batch: Batch | None) -> str:
+def _table(title: str, schema: pa.Schema, batch: Batch | None, num_rows: int | None = None) -> str:
     title = title.removesuffix(", ")
     if batch is not None:
-        return table_of_batch(title, batch)
+        return table_of_batch(title, batch, num_rows)
     rows = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     return table_of_rows(title, schema, rows)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pyarrow as pa
 
 from bowstring.closing import Closing
+from bowstring.columnar.display import table_of_facts
 from bowstring.columnar.interchange.conversions import Converting
 from bowstring.columnar.lookup import column_positions
 from bowstring.columnar.materialize import placed
@@ -71,6 +72,10 @@ class StreamStatistics:
     copied: str = ""
     copied_why: str = ""
     decompressed: str = ""
+
+    def _repr_html_(self) -> str:
+        facts = dataclasses.asdict(self).items()
+        return table_of_facts("What came over the stream so far", ("", ""), facts)
 
 
 class Stream(Closing, Converting):

@@ -265,7 +265,8 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         """Return what notebooks show: the columns with their types, and the first rows."""
         if self._spans is None:
             return html.escape(repr(self))
-        return table_of_batch(repr(self), self)
+        size = f"{self.nbytes:,} bytes on {self.device.name}"
+        return table_of_batch(f"Batch of {self.num_rows:,} rows × {self.num_columns} columns, {size}", self)
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bowstring.columnar.display import table_of_batch
 from bowstring.columnar.interchange import export
 from bowstring.columnar.interchange.conversions import Converting, needed, shown_variants
 from bowstring.columnar.interchange.dlpack import device_pair, dlpack_capsule, warn_of_writes
@@ -463,3 +464,8 @@ class Column(export.Exporting, Converting):
             rows = shown_variants(self)
             return f"<Column {self.name!r} {len(self)} × variant on {self.device.name}{rows and ': '}{rows}>"
         return f"<Column {self.name!r} {len(self)} × {self.type} on {self.device.name}>"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the type, and the first rows."""
+        title = f"Column {self.name!r} of {len(self):,} rows on {self.device.name}"
+        return table_of_batch(title, type(self.batch).from_arrow({self.name: self}))

@@ -1,11 +1,12 @@
-"""What notebooks show of batches: the columns with their types, and the first rows."""
+"""What notebooks show: of batches the columns with their types and the first rows, of other objects their facts."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import html
 import importlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -15,20 +16,26 @@ from bowstring.columnar.validation import checked_rows
 from bowstring.errors import BowstringError, InvalidData
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from bowstring.columnar.batch import Batch
 
 SHOWN_ROWS: Final = 10
 """Rows that notebooks show."""
 _SHOWN_COLUMNS: Final = 20
+_SHOWN_BYTES: Final = 16
 
 
-def table_of_batch(title: str, batch: Batch) -> str:
-    """Return HTML: a title, the columns with their types, and the first rows, or what is wrong with these."""
+def table_of_batch(title: str, batch: Batch, num_rows: int | None = None) -> str:
+    """Return HTML: a title, the columns with their types, and the first rows, or what is wrong with these.
+
+    `num_rows` are those of the data set that the batch begins.
+    """
     try:
         some = checked_rows(batch, SHOWN_ROWS)
     except InvalidData as error:
         return f"<p>{html.escape(title)}</p><p>{html.escape(str(error))}</p>"
-    return table_of_rows(title, batch.schema, _shown_rows(some))
+    return table_of_rows(title, batch.schema, _shown_rows(some), num_rows or batch.num_rows)
 
 
 def _shown_rows(some: Batch) -> pa.RecordBatch:
@@ -42,33 +49,72 @@ def _shown_rows(some: Batch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=some.schema.names)
 
 
-def table_of_rows(title: str, schema: pa.Schema, rows: pa.RecordBatch) -> str:
-    """Return HTML: a title, the columns with their types, and some rows."""
+def table_of_rows(title: str, schema: pa.Schema, rows: pa.RecordBatch, num_rows: int | None = None) -> str:
+    """Return HTML: a title, the columns with their types, and the first of `num_rows` rows."""
     fields = list(schema)[:_SHOWN_COLUMNS]
     columns = [rows.column(place) for place in range(len(fields))]
-    heads = "".join(f"<th>{_cut(each.name)}<br><small>{_cut(_type_of(each))}</small></th>" for each in fields)
-    lines = "".join(
-        f"<tr>{''.join(f'<td>{_cut(_shown(column[row]))}</td>' for column in columns)}</tr>"
-        for row in range(min(rows.num_rows, SHOWN_ROWS))
-    )
-    more = len(schema) - len(fields)
-    note = f"<p>and {more} more columns</p>" if more else ""
-    return f"<p>{html.escape(title)}</p><table><tr>{heads}</tr>{lines}</table>{note}"
+    heads = [f"{_cut(each.name)}<br><small>{_cut(_type_of(each))}</small>" for each in fields]
+    shown = min(rows.num_rows, SHOWN_ROWS)
+    lines = [[_cell(column[row]) for column in columns] for row in range(shown)]
+    notes = []
+    if num_rows is not None and num_rows > shown > 0:
+        notes.append(f"{shown} of {num_rows:,} rows")
+    if len(schema) > len(fields):
+        notes.append(f"{len(fields)} of {len(schema):,} columns")
+    foot = f"<p>{', '.join(notes)}</p>" if notes else ""
+    return f"<p>{html.escape(title)}</p>{_table(heads, lines)}{foot}"
+
+
+def table_of_facts(title: str, heads: Sequence[str], facts: Iterable[Sequence[object]]) -> str:
+    """Return HTML: a title, and a line for each of some facts."""
+    lines = [[_cut(f"{each:,}" if type(each) is int else _written(each)) for each in fact] for fact in facts]
+    return f"<p>{html.escape(title)}</p>{_table([html.escape(each) for each in heads], lines)}"
+
+
+def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{each}</th>" for each in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
+    return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def _type_of(field: pa.Field) -> str:
     return "variant" if is_variant(field) else str(field.type)
 
 
+def _cell(value: pa.Scalar) -> str:
+    return _cut(_shown(value)) if value.is_valid else "<i>null</i>"
+
+
 def _shown(value: pa.Scalar) -> str:
     try:
-        return repr(value.as_py())
+        return _written(value.as_py())
     except (ValueError, OverflowError, LookupError, pa.ArrowException):  # what Python has no value for
         pass
     try:
         return str(value)
     except (ValueError, OverflowError, LookupError, pa.ArrowException):  # two fields of one name
         return f"({value.type})"
+
+
+def _written(value: Any) -> str:
+    """Return a value as people write it: text without quotes, times as ISO 8601 has them."""
+    match value:
+        case None:
+            return "null"
+        case str():
+            return value
+        case dt.datetime():
+            return value.isoformat(" ")
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case bytes():
+            return value[:_SHOWN_BYTES].hex(" ") + ("…" if len(value) > _SHOWN_BYTES else "")
+        case dict():
+            return f"{{{', '.join(f'{name}: {_written(each)}' for name, each in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(_written(each) for each in value)}]"
+        case _:
+            return str(value)
 
 
 def _cut(text: str) -> str:

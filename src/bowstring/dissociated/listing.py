@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bowstring.columnar.display import table_of_facts
 from bowstring.dissociated.failures import unpack_error
 from bowstring.dissociated.tags import Control
 from bowstring.dissociated.wire import Hello, Outgoing, json_object, text_of
@@ -104,6 +105,17 @@ class DatasetInfo:
             _count(fields.get(key)) for key in ("rows", "nbytes", "readers", "readers_left")
         )
         return cls(name, schema, rows, nbytes, readers or 0, float(published), ticket, readers_left)
+
+
+class DatasetInfos(list[DatasetInfo]):
+    """What a server offers: a list, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        columns = ("name", "rows", "nbytes", "readers")
+        facts = [
+            [getattr(each, column) for column in columns] + [", ".join(each.schema.names)] for each in self
+        ]
+        return table_of_facts(f"{len(self):,} data sets", [*columns, "columns"], facts)
 
 
 def _count(value: Any) -> int | None:

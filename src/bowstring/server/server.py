@@ -17,6 +17,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from bowstring.closing import Closing
+from bowstring.columnar.display import table_of_facts
 from bowstring.dissociated.endpoint import Endpoint, Offer, this_host
 from bowstring.dissociated.location import Location
 from bowstring.dissociated.partitions import are_enabled
@@ -577,3 +578,7 @@ class ServerStatistics:
     pool: PoolStatistics
     stopped: int = 0
     idle: int = 0
+
+    def _repr_html_(self) -> str:
+        facts = [(each.name, getattr(self, each.name)) for each in dataclasses.fields(self)]
+        return table_of_facts("What the server has done, and does now", ("", ""), facts)
