@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from pathlib import Path
 from typing import Final
 
-FOLDER: Final = Path(__file__).parents[2] / "docs" / "images"
+ROOT: Final = Path(__file__).parents[2]
+FOLDER: Final = ROOT / "docs" / "images"
 _STYLE: Final = """\
   <style>
     text { font: 14px system-ui, "DejaVu Sans", sans-serif; fill: #1f2328 }
@@ -59,6 +61,15 @@ class Picture:
             fill = "memory" if kind == "bytes" else "line"
             head = f"{x2},{y2 - half} {x2 + 2 * half},{y2} {x2},{y2 + half}"
             self._shapes.append(f'<polygon points="{head}" class="{fill}"/>')
+
+    def later(self, x: float, y: float, words: str, kind: str, seconds: float) -> None:
+        """Write a line of text that appears some seconds after the picture."""
+        delay = f'style="animation-delay: {seconds:.1f}s"'
+        self.add(f'<text x="{x}" y="{y}" class="{kind} later" {delay}>{escape(words)}</text>')
+
+    def add(self, shape: str) -> None:
+        """Add an element."""
+        self._shapes.append(shape)
 
     def __str__(self) -> str:
         width, height = self._size
@@ -135,9 +146,51 @@ def travels() -> Picture:
     return picture
 
 
+_TERMINAL: Final = """<style>
+    .screen { fill: #161b22; stroke: #6e7681 }
+    .terminal { font: 12.5px ui-monospace, "DejaVu Sans Mono", monospace; fill: #e6edf3; white-space: pre }
+    .typed { fill: #7ee2cf }
+    .bar { fill: #9198a1; font-size: 12px }
+    @media (prefers-reduced-motion: no-preference) {
+      .later { opacity: 0; animation: appear 0.1s forwards }
+      @keyframes appear { to { opacity: 1 } }
+    }
+  </style>"""
+
+
+def two_terminals() -> Picture:
+    """What the two programs of the README print, line by line, as the README says and a test has it."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    block = re.search(r"In two terminals.*?```text\n(.*?)```", readme, re.DOTALL)
+    assert block is not None
+    lines = block[1].splitlines()
+    middle = lines[0].rindex("$ ")
+    producer, consumer = (
+        [line[part].rstrip() for line in lines] for part in (slice(0, middle), slice(middle, None))
+    )
+    picture = Picture(860, 150, "Two terminals: one publishes a table, the other reads it without a copy")
+    picture.add(_TERMINAL)
+    # In the order in which they appear: the producer's last line comes when the consumer has ended.
+    shown = [
+        *((0, line) for line in producer[:2]),
+        *((1, line) for line in consumer),
+        *((0, line) for line in producer[2:]),
+    ]
+    for side, name in enumerate(("producer", "consumer")):
+        picture.add(f'<rect x="{4 + 430 * side}" y="4" width="422" height="142" rx="8" class="screen"/>')
+        picture.text(215 + 430 * side, 24, name, "bar", "middle")
+    heights = [54, 54]
+    for number, (side, line) in enumerate(shown):
+        kind = "terminal typed" if line.startswith("$") else "terminal"
+        picture.later(16 + 430 * side, heights[side], line, kind, 0.4 + 0.9 * number)
+        heights[side] += 24
+    return picture
+
+
 def main() -> None:
     """Draw all pictures."""
-    for name, picture in {"lifetime": lifetime(), "travels": travels()}.items():
+    pictures = {"lifetime": lifetime(), "travels": travels(), "two-terminals": two_terminals()}
+    for name, picture in pictures.items():
         (FOLDER / f"{name}.svg").write_text(str(picture), "utf-8")
 
 
