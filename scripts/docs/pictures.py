@@ -187,9 +187,28 @@ def two_terminals() -> Picture:
     return picture
 
 
+def logo() -> Picture:
+    """A drawn bow and its string, for the head of each page of the site."""
+    picture = Picture(24, 24, "Bowstring")
+    picture.add(
+        '<path d="M7 2 C20 6 20 18 7 22" fill="none" stroke="#5fd0bd" stroke-width="2.4" stroke-linecap="round"/>'
+    )
+    picture.add(
+        '<path d="M7 2 L4 12 L7 22" fill="none" stroke="#8c959f" stroke-width="1.4" stroke-linejoin="round"/>'
+    )
+    picture.add('<path d="M4 12 H20" fill="none" stroke="#8c959f" stroke-width="1.4"/>')
+    picture.add('<path d="M23 12 L18.5 9.6 V14.4 Z" fill="#5fd0bd"/>')
+    return picture
+
+
 def main() -> None:
     """Draw all pictures."""
-    pictures = {"lifetime": lifetime(), "travels": travels(), "two-terminals": two_terminals()}
+    pictures = {
+        "lifetime": lifetime(),
+        "logo": logo(),
+        "travels": travels(),
+        "two-terminals": two_terminals(),
+    }
     for name, picture in pictures.items():
         (FOLDER / f"{name}.svg").write_text(str(picture), "utf-8")
 

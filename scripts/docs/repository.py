@@ -1,4 +1,4 @@
-"""Files outside of ``docs`` that a page links to are part of the site, below ``repository/``.
+"""Files outside of ``docs`` that pages link to, below ``repository/`` in the site, and the version that pages say.
 
 A hook of MkDocs. Pages link to them as they do in the repository, and MkDocs checks these links like all others.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,13 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
+
+
+def on_config(config: Any) -> Any:
+    """Say at the foot of each page which version it is about."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    config["copyright"] = f"Bowstring {version}, Apache-2.0"
+    return config
 
 
 def _in_repository(page: str) -> str:

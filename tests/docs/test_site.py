@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import bowstring as bow
 from tests.public.surface import MODULES
 
 pytest.importorskip("mkdocs")
@@ -35,10 +36,10 @@ def test_pictures_are_those_that_the_script_draws(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program, str(script), str(tmp_path)], check=True, timeout=SECONDS)
     images = ROOT / "docs" / "images"
     assert {each.name for each in tmp_path.iterdir()} == {each.name for each in images.glob("*.svg")}
-    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
+    pages = "".join(page.read_text("utf-8") for page in [*(ROOT / "docs").rglob("*.md"), ROOT / "mkdocs.yml"])
     for drawn in tmp_path.iterdir():
         assert drawn.read_text("utf-8") == (images / drawn.name).read_text("utf-8")
-        assert f"images/{drawn.name})" in pages
+        assert re.search(rf"images/{re.escape(drawn.name)}(\)|$)", pages, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +134,14 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
             assert "canonical" in tag, page
     for style in site.rglob("*.css"):
         assert not re.search(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", style.read_text("utf-8")), style
+
+
+def test_every_page_says_its_version(site: Path) -> None:
+    """The logo is at the head of a page, and the version of Bowstring at its foot."""
+    for page in [site / "index.html", site / "reference" / "bowstring.html"]:
+        text = page.read_text("utf-8")
+        assert f"Bowstring {bow.__version__}" in text
+        assert "images/logo.svg" in text
 
 
 def test_docstrings_are_shown_as_they_are_meant(site: Path) -> None:
