@@ -90,8 +90,11 @@ def _adopting() -> Iterator[None]:
 
 def can_fork() -> bool:
     """Whether Pythons may be forked in this run."""
+    # Numba imports `coverage` without measuring anything.
+    coverage = sys.modules.get("coverage")
     measured = any(name.startswith(("COVERAGE_", "COV_")) for name in os.environ)
-    return not (os.environ.get("BOWSTRING_TESTS_FRESH") or measured or "coverage" in sys.modules)
+    measured = measured or (coverage is not None and coverage.Coverage.current() is not None)
+    return not (measured or os.environ.get("BOWSTRING_TESTS_FRESH"))
 
 
 @contextlib.contextmanager
