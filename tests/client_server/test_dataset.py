@@ -73,6 +73,51 @@ def test_as_they_come(one_stream: bool, server: bow.Server) -> None:
     assert not one_stream or seen == sorted(seen)
 
 
+def on_hosts(monkeypatch: pytest.MonkeyPatch, serve: Callable[..., bow.Server], hosts: str) -> bow.Dataset:
+    """Return a data set whose endpoints are on these hosts, each reached over ``tcp:`` from the others."""
+    endpoints = []
+    for part, host in enumerate(hosts):
+        monkeypatch.setenv("BOWSTRING_HOST", host)
+        server = serve("unix:")
+        server.listen_too("tcp://127.0.0.1:0")
+        endpoints.append(server.publish("part", part_of(part)))
+    return bow.Dataset(tuple(endpoints), SCHEMA)
+
+
+def test_this_host_first(monkeypatch: pytest.MonkeyPatch, serve: Callable[..., bow.Server]) -> None:
+    """Unordered, endpoints of other hosts are not opened while some of this host are left to open."""
+    dataset = on_hosts(monkeypatch, serve, "bbbbababba")
+    for here in "ab":
+        monkeypatch.setenv("BOWSTRING_HOST", here)
+        local = {part for part, endpoint in enumerate(dataset) if endpoint.is_here}
+        with bow.connect(dataset, ordered=False) as stream:
+            seen = [int(batch["part"].values[0]) for batch in stream]
+        assert sorted(seen) == [part for part in range(len(dataset)) for _ in range(BATCHES)]
+        # Four are open at a time, so a further one is opened once another is read.
+        before = seen[: next(index for index, part in enumerate(seen) if part not in local)]
+        assert len([part for part in local if before.count(part) == BATCHES]) >= len(local) - 3
+        with bow.connect(dataset) as stream:
+            assert stream.read_all()["part"].to_pylist() == [part for part in range(10) for _ in range(6)]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_shards_read_from_several_hosts(
+    monkeypatch: pytest.MonkeyPatch, serve: Callable[..., bow.Server], count: int, ordered: bool
+) -> None:
+    """Readers on any hosts, which know nothing of each other, read each row once over all shards."""
+    dataset = on_hosts(monkeypatch, serve, "abcab")
+    rows: list[tuple[int, int]] = []
+    for index in range(count):
+        monkeypatch.setenv("BOWSTRING_HOST", "cabd"[index % 4])
+        with bow.connect(dataset, shard=(index, count), ordered=ordered) as stream:
+            table = stream.read_all()
+        rows += zip(table["part"].to_pylist(), table["n"].to_pylist(), strict=True)
+    assert sorted(rows) == [
+        (part, number) for part in range(5) for number in range(BATCHES) for _ in range(2)
+    ]
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 def test_from_several_servers(serve: Callable[..., bow.Server], ordered: bool) -> None:
     """Endpoints of one data set may lie on servers of any kind."""

@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bowstring.client.endpoint_stream import EndpointStream, PartitionsStream
-from bowstring.client.grouping import Unit, apart, grouped
+from bowstring.client.grouping import Unit, apart, grouped, in_turn
 from bowstring.client.stream import Readiness, Stream, StreamStatistics, chosen_columns
 from bowstring.errors import (
     AccessDenied,
@@ -62,7 +62,7 @@ class DatasetStream(Stream):
         self._ordered = ordered
         self._ahead = max(_AHEAD, connections)
         self._schema = dataset.schema if columns is None else chosen_columns(dataset.schema, columns)
-        self._pending = collections.deque(grouped(dataset, connections))
+        self._pending = collections.deque(grouped(dataset, connections, ordered=ordered))
         self._unit_of = {number: unit for unit in self._pending for number in unit.numbers}
         self._at = 0  # in order, the endpoint that is read
         self._opening: dict[concurrent.futures.Future[EndpointStream], Unit] = {}
@@ -184,7 +184,7 @@ class DatasetStream(Stream):
     def _take_apart(self, unit: Unit) -> None:
         units = apart(unit, self._dataset)
         self._unit_of |= {each.numbers[0]: each for each in units}
-        self._pending = collections.deque(sorted((*self._pending, *units), key=lambda each: each.numbers[0]))
+        self._pending = collections.deque(in_turn((*self._pending, *units), ordered=self._ordered))
 
     def _locate(self, error: BowstringError, unit: Unit, stream: EndpointStream | None) -> None:
         """Let an error say in which endpoint it happened, where that is known."""

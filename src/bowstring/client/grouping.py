@@ -17,7 +17,7 @@ from bowstring.errors import BrokenError
 from bowstring.transport import passes_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from bowstring.dissociated.endpoint import Dataset, Endpoint
 
@@ -44,14 +44,19 @@ def by_process(dataset: Dataset) -> dict[Endpoint, list[PartitionTicket]]:
     return found
 
 
-def grouped(dataset: Dataset, connections: int) -> list[Unit]:
-    """Return what is read in one stream each, in the order of their first endpoints.
+def grouped(dataset: Dataset, connections: int, *, ordered: bool) -> list[Unit]:
+    """Return what is read in one stream each, as `in_turn` orders them.
 
     The endpoints of one process are shared by `connections` streams where bytes are sent.
     """
     processes = by_process(dataset).items()
     found = [unit for process, tickets in processes for unit in _units(process, tickets, connections)]
-    return sorted(found, key=lambda unit: unit.numbers[0])
+    return in_turn(found, ordered=ordered)
+
+
+def in_turn(units: Iterable[Unit], *, ordered: bool) -> list[Unit]:
+    """Return units by their first endpoints; those of other hosts come last where the data need no order."""
+    return sorted(units, key=lambda unit: (not (ordered or unit.endpoint.is_here), unit.numbers[0]))
 
 
 def _units(process: Endpoint, tickets: list[PartitionTicket], connections: int) -> Iterator[Unit]:

@@ -99,8 +99,10 @@ def connect(
         ``(i, n)``: the i-th of n parts, counted from 0, which together are the data set. A published table is cut
         into contiguous ranges of rows by the producer, which copies nothing but what must be aligned anew; of a
         callable, which is called once for each shard and must give the same batches each time, it is every n-th
-        batch. n shards that were read to their end count as one of ``publish(readers=…)``. Where a data set may be
-        replaced meanwhile, open all shards by the `Stream.endpoint` of one stream, which stands for one version.
+        batch. Of a data set of many endpoints it is the i-th part of each of them, on whatever host the reader is:
+        n readers that know nothing of each other read each row exactly once. n shards that were read to their end
+        count as one of ``publish(readers=…)``. Where a data set may be replaced meanwhile, open all shards by the
+        `Stream.endpoint` of one stream, which stands for one version.
     columns
         Names of the columns wanted, in order; all by default.
     device
@@ -119,8 +121,9 @@ def connect(
         are copied when they are delivered, as ``Stream.stats.copied`` shows; ``mode="map"`` is an error there.
         Arrow's objects (`to_arrow`, `read_all`) stay read-only.
     ordered
-        For a data set of many endpoints: in the order of the endpoints, or as the batches come. Endpoints of one
-        serving process share one stream, which brings them one after the other.
+        For a data set of many endpoints: in the order of the endpoints, or as the batches come, those of this host
+        before those of others. Endpoints of one serving process share one stream, which brings them one after the
+        other.
     pool
         Where bytes land that cannot be mapped, and copies go. A pool on a device asks for that device.
     cuda_stream
