@@ -12,6 +12,7 @@ import pytest
 import bowstring as bow
 from bowstring.columnar.batch import Batch
 from bowstring.memory import Pool
+from bowstring.server import offer
 from bowstring.server.materialized import MaterializedSource
 
 NAMES = ("word", "a", "b", "c", "d", "e", "f")
@@ -42,7 +43,7 @@ def test_no_row_is_lost_between_an_answer_and_what_follows(parts: int) -> None:
     with bow.Server("unix:", pool=pool) as server:
         server.listen_too("tcp://127.0.0.1:0")
         for name, source in (("joined", joined), ("whole", whole)):
-            _, endpoint = server.offer(name, source)
+            _, endpoint = offer(server, name, source)
             assert rows_of(endpoint) == expected
             for others in itertools.permutations(NAMES[2:], 2):  # more than are kept
                 assert rows_of(endpoint.over("tcp"), ["word", "a", *others]) == expected

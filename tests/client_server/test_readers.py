@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.server import catalogue_of, offered
 from tests.client_server.conftest import PATIENCE, read, until
 
 TABLE = pa.table({"n": range(1000)})
@@ -177,8 +178,8 @@ def test_who_is_not_let_in_to_all_parts_is_let_in_to_none(
     """A reader of several data sets as one that is refused by one of them takes nobody's place at the others."""
     server = serve("unix:")
     endpoints = [server.publish(f"{n}", pa.table({"n": [n]}), readers=1) for n in range(3)]
-    parts = [publication for publication, _ in server.offered()]
-    server.offer_joined(lambda ticket: parts if ticket == b"all" else ())
+    parts = [publication for publication, _ in offered(server)]
+    catalogue_of(server).joined = lambda ticket: parts if ticket == b"all" else ()
     with bow.connect(endpoints[taken]):
         with pytest.raises(bow.UnknownTicket, match="all its readers"):
             read(dataclasses.replace(endpoints[0], ticket=b"all"))

@@ -62,7 +62,6 @@ INTERNAL: Final = {
     "Pool": {"after_fork", "before_fork"},
     "RecordBatchReader": {"layout"},
     "Region": {"of_slab"},
-    "Server": {"admit", "ended", "offer", "offer_joined", "listen_too", "token_matches"},
 }
 
 # What the interpreter calls, and what means nothing to a caller.

@@ -21,7 +21,7 @@ from bowstring.depot.registry import Registry
 from bowstring.depot.slab_pool import SlabPool
 from bowstring.errors import BowstringError, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.server import Server
+from bowstring.server import Server, catalogue_of
 from bowstring.transport import Message, dial, listen
 from bowstring.transport.accepting import Accepting, place_for, unauthenticated
 from bowstring.transport.threads import NO_THREAD, run_in_thread
@@ -59,7 +59,7 @@ class Depot:
         self.slab_pool = SlabPool(options.memory, options.disk, options.warm_seconds)
         self.registry = Registry(options.lease_seconds)
         self.server = Server(paths.new_data(), token=self.token)
-        self.server.offer_joined(self.registry.joined)
+        catalogue_of(self.server).joined = self.registry.joined
         self.stopping = False
         self.draining = False
         self.remote_address: str | None = None

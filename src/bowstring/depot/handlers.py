@@ -26,6 +26,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.memory.handle import this_process
+from bowstring.server import offer
 from bowstring.server.materialized import MaterializedSource
 from bowstring.transport import Message
 from bowstring.transport.accepting import Restriction
@@ -269,7 +270,7 @@ def _commit(session: Session, fields: Fields) -> Answer:
             copied = depot.slab_pool.keep(attempt.dataset, pieces)
             source = source if copied is None else moved(source, pieces, *copied, attempt.limits)
         name = f"{attempt.dataset}/{attempt.partition}.{attempt.number}"
-        publication, endpoint = depot.server.offer(name, source, attempt.readers)
+        publication, endpoint = offer(depot.server, name, source, attempt.readers)
         stream = Committed(
             publication,
             dataclasses.replace(endpoint, host=this_host()),

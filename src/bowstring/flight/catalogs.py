@@ -13,6 +13,7 @@ from bowstring.dissociated.partitions import generation_of
 from bowstring.dissociated.producer import Role
 from bowstring.errors import BowstringError, OutOfBudget, UnknownTicket, Unsupported, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.server import catalogue_of, offered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -167,18 +168,18 @@ class ServerCatalog:
 
     def all(self) -> list[Offered]:
         """Return what is offered now, by name."""
-        return [_offered(*each) for each in self._server.offered()]
+        return [_offered(*each) for each in offered(self._server)]
 
     def named(self, name: str) -> Offered:
         """Return one data set."""
-        for publication, endpoint in self._server.offered():
+        for publication, endpoint in offered(self._server):
             if publication.name == name:
                 return _offered(publication, endpoint)
         raise _unknown(name)
 
     def read(self, ticket: bytes) -> tuple[pa.Schema, Reading]:
         """Let one reader in; it counts until the last batch is handed to Flight, or the client is gone."""
-        publication = self._server.admit(ticket, Role.BOTH, authenticated=True, shards=1)
+        publication = catalogue_of(self._server).admit(ticket, Role.BOTH, authenticated=True)
         return publication.source.schema, _OfPublication(publication)
 
     def publish(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
@@ -200,7 +201,7 @@ class ServerCatalog:
 
     def renew(self, name: str) -> float | None:
         """Let a data set that has a time have all of it again."""
-        return self._server.renew(name)
+        return catalogue_of(self._server).renew(name)
 
 
 def _offered(publication: Publication, endpoint: Endpoint) -> Offered:

@@ -1,5 +1,5 @@
 """The server: publishes data sets to readers in other processes."""
 
-from bowstring.server.server import Server, ServerStatistics
+from bowstring.server.server import Server, ServerStatistics, catalogue_of, offer, offered
 
-__all__ = ["Server", "ServerStatistics"]
+__all__ = ["Server", "ServerStatistics", "catalogue_of", "offer", "offered"]

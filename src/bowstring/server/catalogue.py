@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.producer import Role
 from bowstring.errors import (
+    AccessDenied,
     ClosedError,
     DeadlineExceeded,
     UnknownTicket,
@@ -37,8 +38,11 @@ _log = logging.getLogger("bowstring")
 class Catalogue:
     """The publications of one server."""
 
-    def __init__(self, changed: threading.Condition) -> None:
+    def __init__(self, changed: threading.Condition, token: str | None = None) -> None:
         self._changed = changed  # the server's condition: all changes happen under it, and notify it
+        self.token = token
+        # Several offers of resident data that a ticket stands for, as one.
+        self.joined: Callable[[bytes], Sequence[Publication]] | None = None
         self._publications: dict[bytes, Publication] = {}
         # By name, the last one that was offered: of all that had a name, no other one can be offered still.
         self._newest: dict[str, Publication] = {}
@@ -113,15 +117,18 @@ class Catalogue:
         ticket: bytes,
         role: Role,
         *,
-        names: bool,  # the reader may ask by name
+        authenticated: bool,
         shards: int = 1,  # how many such readers count as one
         looks: bool = False,  # it is not counted
-        joined: Publication | None = None,  # what a ticket stands for that the catalogue does not know
     ) -> Publication:
         """Return the data set that a reader asks for, by ticket or by name, and count the reader.
 
         Of two connections that carry one stream, the one with the bodies counts.
         """
+        names = authenticated or self.token is not None
+        # Not under the condition, which `joined` may need while it holds a lock of its own.
+        parts = () if self.joined is None else self.joined(ticket)
+        joined = JoinedPublication(parts, self._changed) if parts else None
         with self._changed:
             publication = self._publications.get(ticket, joined)
             if publication is None and names:
@@ -170,8 +177,26 @@ class Catalogue:
         with self._changed:
             return [p for p in self._publications.values() if p.offered]
 
-    def infos(self) -> list[DatasetInfo]:
-        """Return what readers may know of the data sets that are offered, by name."""
+    def token_matches(self, token: str | None) -> bool:
+        """Whether a reader may come in; takes the same time for every wrong token."""
+        if self.token is None:
+            return True
+        given = (token or "").encode(errors="replace")
+        return secrets.compare_digest(given, self.token.encode())
+
+    def infos(self, *, authenticated: bool) -> list[DatasetInfo]:
+        """Return what a reader may know of the data sets that are offered, by name.
+
+        Raises
+        ------
+        AccessDenied
+            It came over a network, and there is no token.
+        """
+        if not authenticated and self.token is None:
+            raise AccessDenied(
+                "over a network data sets are listed only with a token",
+                hint="Give the server a token, or connect by the endpoint that publish() returned.",
+            )
         with self._changed:
             return [each.info() for each in sorted(self.offered(), key=lambda each: each.name)]
 

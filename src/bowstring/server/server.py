@@ -9,7 +9,6 @@ import functools
 import logging
 import math
 import os
-import secrets
 import signal
 import threading
 import time
@@ -23,7 +22,6 @@ from bowstring.dissociated.location import Location
 from bowstring.dissociated.partitions import are_enabled
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
-    AccessDenied,
     BowstringError,
     ClosedError,
     ForkedError,
@@ -35,18 +33,17 @@ from bowstring.memory import Pool, kept_for_good, named_streams, on_streams
 from bowstring.server.acceptor import Acceptor
 from bowstring.server.advertising import advertised_host, host_to_name, reached_at
 from bowstring.server.arguments import check_address, check_door, check_offer, check_seconds
-from bowstring.server.catalogue import Catalogue, JoinedPublication, Publication
+from bowstring.server.catalogue import Catalogue, Publication
 from bowstring.server.session import Session
 from bowstring.server.sources import source_of
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from bowstring.dissociated.listing import DatasetInfo
-    from bowstring.dissociated.producer import Outcome, Role
+    from bowstring.dissociated.producer import Outcome
     from bowstring.memory import PoolStatistics
     from bowstring.server.sources import Source
     from bowstring.transport.certificates import TlsConfig
@@ -119,14 +116,13 @@ class Server(Closing):
         self.limits = limits
         self._own_pool = pool is None
         self.pool = pool or Pool()
-        self._token = token
         self._pid = os.getpid()
         self._locations: dict[tuple[Want, str], str] = {}
         self._changed = threading.Condition()
-        self._catalogue = Catalogue(self._changed)
-        self._parts_of: Callable[[bytes], Sequence[Publication]] | None = None
+        self._catalogue = Catalogue(self._changed, token)
         self._closed = False
-        self._acceptor = Acceptor(functools.partial(Session, self), limits, self._changed)
+        session_of = functools.partial(Session, self._catalogue, self.pool, limits, self._ended)
+        self._acceptor = Acceptor(session_of, limits, self._changed)
         self._reached: dict[str, str] = {}
         self._listen(address, tls)
         _servers.add(self)
@@ -244,23 +240,6 @@ class Server(Closing):
         ticket = name.encode() if by_name else publication.ticket
         return self._endpoint(ticket, separate=separate)
 
-    def offer(self, name: str, source: Source, readers: int | None = None) -> tuple[Publication, Endpoint]:
-        """Offer a source that was prepared already; the caller ensures that `name` is new.
-
-        With a second address, the endpoint is for readers on this host and elsewhere.
-        """
-        self._check()
-        publication = Publication(name, source, readers, self._changed)
-        with self._changed:
-            self._check()
-            self._catalogue.forget()
-            self._catalogue.enter(publication)
-        return publication, self._endpoint(publication.ticket, separate=False)
-
-    def offer_joined(self, parts_of: Callable[[bytes], Sequence[Publication]]) -> None:
-        """Let readers have several offers of resident data as one, by tickets that `parts_of` knows."""
-        self._parts_of = parts_of
-
     def listen_too(
         self, address: str, *, tls: TlsConfig | ssl.SSLContext | None = None, plaintext: bool = False
     ) -> str:
@@ -280,7 +259,7 @@ class Server(Closing):
             The address is malformed, in use, or needs a token or encryption.
         """
         self._check()
-        check_address(address, self._token, plaintext=plaintext, tls=tls)
+        check_address(address, self._catalogue.token, plaintext=plaintext, tls=tls)
         return self._listen(address, tls)
 
     def _listen(self, address: str, tls: TlsConfig | ssl.SSLContext | None) -> str:
@@ -289,7 +268,7 @@ class Server(Closing):
         self._reached[listened] = reached_at(listened, host)
         self._passes_memory = self._acceptor.channels[0].passes_memory is not None
         # Whether every reader of this server may ask by name.
-        self._names_open = self._token is not None or self._acceptor.all_known
+        self._names_open = self._catalogue.token is not None or self._acceptor.all_known
         return listened
 
     def _endpoint(self, ticket: bytes, *, separate: bool) -> Endpoint:
@@ -314,7 +293,7 @@ class Server(Closing):
                 int(Want.FREE),
                 None,
                 int(Want.HELLO),
-                self._token,
+                self._catalogue.token,
                 want is Want.DATA and are_enabled(),
             )
             said = self._locations[want, at] = str(location)
@@ -412,68 +391,19 @@ class Server(Closing):
                 idle=self._acceptor.idle,
             )
 
-    # What the sessions ask of the server.
-
-    def admit(
-        self, ticket: bytes, role: Role, *, authenticated: bool, shards: int, looks: bool = False
-    ) -> Publication:
-        """Return the data set that a reader asks for, and count the reader in (:meth:`Catalogue.admit`)."""
-        names = authenticated or self._token is not None
-        # Not under the condition, which `parts_of` may need while it holds a lock of its own.
-        parts = () if self._parts_of is None else self._parts_of(ticket)
-        joined = JoinedPublication(parts, self._changed) if parts else None
-        return self._catalogue.admit(ticket, role, names=names, shards=shards, looks=looks, joined=joined)
-
-    def infos(self, *, authenticated: bool) -> list[DatasetInfo]:
-        """Return what is offered now, for a reader that may ask by name.
-
-        Raises
-        ------
-        AccessDenied
-            It may not: it came over a network, and there is no token.
-        """
-        if not authenticated and self._token is None:
-            raise AccessDenied(
-                "over a network data sets are listed only with a token",
-                hint="Give the server a token, or connect by the endpoint that publish() returned.",
-            )
-        return self._catalogue.infos()
-
-    def offered(self) -> list[tuple[Publication, Endpoint]]:
-        """Return what is offered now, by name, and the endpoint that stands for the name of each."""
-        self._check()
-        found = sorted(self._catalogue.offered(), key=lambda each: each.name)
-        by_name = self._names_open
-        return [
-            (each, self._endpoint(each.name.encode() if by_name else each.ticket, separate=False))
-            for each in found
-        ]
-
-    def renew(self, name: str) -> float | None:
-        """Let a data set that has a time have all of it again (:meth:`Catalogue.renew`)."""
-        self._check()
-        return self._catalogue.renew(name)
-
     @property
     def token(self) -> str | None:
         """The secret that readers must give."""
-        return self._token
+        return self._catalogue.token
 
-    def token_matches(self, token: str | None) -> bool:
-        """Whether a reader may come in; takes the same time for every wrong token."""
-        if self._token is None:
-            return True
-        given = (token or "").encode(errors="replace")
-        return secrets.compare_digest(given, self._token.encode())
+    # Life.
 
-    def ended(self, session: Session, outcome: Outcome) -> None:
+    def _ended(self, session: Session, outcome: Outcome) -> None:
         """Forget a session."""
         with self._changed:
             self._acceptor.ended(session, outcome)
             self._catalogue.forget()
             self._changed.notify_all()
-
-    # Life.
 
     def _check(self) -> None:
         if self._pid != os.getpid():
@@ -512,6 +442,47 @@ class Server(Closing):
             "closed" if self._closed else f"{len(self._catalogue)} data sets, {len(self._acceptor)} readers"
         )
         return f"<Server {self.address} {state}>"
+
+
+# What depots and Flight servers, which stand on a server, ask of it.
+
+
+def catalogue_of(server: Server) -> Catalogue:
+    """Return what a server offers, and to whom, as its sessions use it.
+
+    Raises
+    ------
+    ClosedError
+        The server is closed.
+    """
+    server._check()
+    return server._catalogue
+
+
+def offer(
+    server: Server, name: str, source: Source, readers: int | None = None
+) -> tuple[Publication, Endpoint]:
+    """Offer a source that was prepared already; the caller ensures that `name` is new.
+
+    With a second address, the endpoint is for readers on this host and elsewhere.
+    """
+    server._check()
+    publication = Publication(name, source, readers, server._changed)
+    with server._changed:
+        server._check()
+        server._catalogue.forget()
+        server._catalogue.enter(publication)
+    return publication, server._endpoint(publication.ticket, separate=False)
+
+
+def offered(server: Server) -> list[tuple[Publication, Endpoint]]:
+    """Return what a server offers now, by name, and the endpoint that stands for the name of each."""
+    found = sorted(catalogue_of(server).offered(), key=lambda each: each.name)
+    by_name = server._names_open
+    return [
+        (each, server._endpoint(each.name.encode() if by_name else each.ticket, separate=False))
+        for each in found
+    ]
 
 
 @contextlib.contextmanager

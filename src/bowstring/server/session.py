@@ -62,8 +62,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from bowstring.dissociated.items import IpcMessage
-    from bowstring.server import Server
-    from bowstring.server.catalogue import Publication
+    from bowstring.limits import Limits
+    from bowstring.memory import Pool
+    from bowstring.server.catalogue import Catalogue, Publication
     from bowstring.server.partitions import PartitionedSource
     from bowstring.server.sources import Source
     from bowstring.transport import Channel
@@ -98,11 +99,20 @@ class Session:
     its own, for as long as it sends. Everything that the two share changes under `_changed`.
     """
 
-    def __init__(self, server: Server, channel: Channel) -> None:
-        self._server = server
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        pool: Pool,
+        limits: Limits,
+        ended: Callable[[Session, Outcome], None],
+        channel: Channel,
+    ) -> None:
+        self._catalogue = catalogue
+        self._pool = pool
+        self._limits = limits
+        self._ended = ended
         self._channel = channel
-        self._limits = server.limits
-        self._protocol = ProducerProtocol(server.limits)
+        self._protocol = ProducerProtocol(limits)
         self._changed = threading.Condition()
         self._publication: Publication | Partitions | None = None
         self._source: Source | PartitionedSource | None = None  # of it, or of the shard that is read
@@ -115,7 +125,7 @@ class Session:
         self._stalled = False
         self._heard = self._asked = time.monotonic()
         is_known = channel.authenticated or channel.certified
-        self._protocol.most_listed = MOST_BYTES if is_known or server.token else STRANGERS_BYTES
+        self._protocol.most_listed = MOST_BYTES if is_known or catalogue.token else STRANGERS_BYTES
         self._asked_devices = 0.0
         self._sending = threading.Lock()
         self._unsent = False  # of what the turns say
@@ -124,7 +134,7 @@ class Session:
         self._end: _End | None = None
         self.work: list[Work] = []
         # All that may come before a data set was named, and when that must be.
-        channel.restriction = Restriction(self._heard + server.limits.connect_timeout)
+        channel.restriction = Restriction(self._heard + limits.connect_timeout)
 
     @property
     def is_stranger(self) -> bool:
@@ -254,7 +264,7 @@ class Session:
         self._is_new = not came
         messages = whole_messages(came, self._limits, 0) if len(came) <= UNAUTHENTICATED_BYTES else []
         ask = Ask.read(messages)
-        if ask is None or not self._server.token_matches(ask.hello.token):
+        if ask is None or not self._catalogue.token_matches(ask.hello.token):
             return False
         with self._changed:
             self._heard = time.monotonic()
@@ -296,7 +306,7 @@ class Session:
                 self._begin(ticket)
                 self._channel.restriction = None
             case ListWanted():
-                self._say(list_of(self._server.infos(authenticated=self._is_known)))
+                self._say(list_of(self._catalogue.infos(authenticated=self._is_known)))
                 self._over = True  # once that was sent
             case Pinged():
                 self._pay_pongs()
@@ -317,7 +327,7 @@ class Session:
 
     def _check_token(self) -> None:
         hello = self._protocol.hello
-        if not self._server.token_matches(hello.token if hello is not None else None):
+        if not self._catalogue.token_matches(hello.token if hello is not None else None):
             raise AccessDenied(
                 "the token is wrong",
                 hint="Use the whole URI that the server printed; if it names no token, add it: "
@@ -354,7 +364,7 @@ class Session:
         shards = 1 if shard is None else shard[1]
 
         admit = functools.partial(
-            self._server.admit,
+            self._catalogue.admit,
             role=role,
             authenticated=self._channel.authenticated or self._is_known,
             shards=shards,
@@ -502,7 +512,7 @@ class Session:
         if following is None:
             welcome = welcome_to(self._channel, protocol, source, publication.ticket)
             waiting = [*ahead(protocol, source, self._channel), *protocol.welcome(welcome)]
-        room = Room(protocol, self._server.pool, self._limits, self._changed, self._is_over, self._send)
+        room = Room(protocol, self._pool, self._limits, self._changed, self._is_over, self._send)
         items = (
             source.items(columns, pointers=protocol.pointers, make_room=room.make)
             if following is None
@@ -715,7 +725,7 @@ class Session:
                 self._log_end(outcome, error)
         finally:  # whatever a handler of the user's raises
             self._leave(outcome)
-            self._server.ended(self, outcome)
+            self._ended(self, outcome)
 
     def _leave(self, outcome: Outcome) -> None:
         """Count the reader out of what it was let in to."""
