@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import html
+import http.server
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -159,3 +165,48 @@ def test_fields_that_are_not_for_users_are_left_out(site: Path) -> None:
     attributes = batch.partition("Attributes:")[2].partition("</ul>")[0]
     assert "custom_metadata" in attributes
     assert "variadic_counts" not in attributes
+
+
+_MEASURE = """
+<body><script>
+(async () => {
+  const faults = [];
+  for (const [page, width] of PAGES) {
+    const frame = document.createElement("iframe");
+    frame.width = width; frame.height = 900; frame.src = page;
+    document.body.append(frame);
+    await new Promise(loaded => frame.onload = loaded);
+    const inside = frame.contentDocument;
+    if (inside.documentElement.scrollWidth > width) faults.push([page, width, "the page"]);
+    const wide = width > 1000 ? inside.querySelectorAll("article pre > code, .md-typeset__scrollwrap") : [];
+    for (const each of wide)
+      if (each.scrollWidth > each.clientWidth + 1) faults.push([page, width, each.textContent.slice(0, 60)]);
+    frame.remove();
+  }
+  document.body.textContent = "measured " + JSON.stringify(faults);
+})();
+</script></body>
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+def test_pages_fit_windows_of_common_widths(site: Path) -> None:
+    """No page scrolls sideways at 1,366 or 500 pixels; at 1,366 neither does code or a table of a guide."""
+    pages = sorted(os.fspath(page.relative_to(site)) for page in site.rglob("*.html"))
+    # The generated reference has signatures of any length.
+    others = ("reference/", "repository/", "decisions/", "404")
+    asked = [(page, width) for page in pages if not page.startswith(others) for width in (500, 1366)]
+    (site / "measure.html").write_text(_MEASURE.replace("PAGES", json.dumps(asked)), "utf-8")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=os.fspath(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{served.server_port}/measure.html"
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=100000", "--dump-dom"]
+        shown = subprocess.run(
+            ["chromium", *flags, address], capture_output=True, text=True, timeout=SECONDS, check=True
+        ).stdout
+        served.shutdown()
+    found = re.search(r"measured (\[.*\])", shown)
+    assert found is not None, shown[-2000:]
+    assert json.loads(html.unescape(found[1])) == []
