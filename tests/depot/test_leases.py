@@ -14,7 +14,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.memory import this_process
-from tests.depot.conftest import WAIT, APP, Connect, Task, commit, held, read, until, until_free
+from tests.depot.conftest import APP, WAIT, Connect, Task, commit, held, read, until, until_free
 
 TABLE = pa.table({"n": [1, 2, 3]})
 REMOTE = "tcp://127.0.0.1:0"
