@@ -33,6 +33,7 @@ def use(monkeypatch: pytest.MonkeyPatch, look: str = NO_GPU, programs: Programs 
     monkeypatch.setattr(doctor, "REAL", programs)
 
 
+@pytest.mark.usefixtures("forked")
 def test_doctor_tries_everything(capsys: pytest.CaptureFixture[str]) -> None:
     """Memory, sockets and all roads of the host work on a machine that runs the tests; the rest has a reason."""
     assert main(["doctor", "--json"]) == 0
@@ -63,6 +64,7 @@ def test_nothing_heavy_is_loaded() -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+@pytest.mark.usefixtures("forked")
 def test_doctor_in_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Each check is a line of at most 100 columns without colours; the last one says whether the default works."""
     use(monkeypatch)
@@ -83,6 +85,7 @@ os.memfd_create = no
 """
 
 
+@pytest.mark.usefixtures("forked")
 def test_doctor_names_what_is_in_the_way(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

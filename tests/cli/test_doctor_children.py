@@ -58,7 +58,7 @@ def children() -> set[str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(no_leaks: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_is_left(forked: None, no_leaks: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No process, zombie, descriptor or socket is left behind a test; and nobody is waited for long."""
     monkeypatch.setattr(child_module, "GRACE_SECONDS", 0.2)
     with tempfile.TemporaryDirectory() as folder:  # one of its own: the path of a socket must be short

@@ -34,7 +34,7 @@ def address(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait for something that another thread does, and that has no event to wait for."""
     end = time.monotonic() + seconds
     while not condition():

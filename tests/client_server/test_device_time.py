@@ -428,8 +428,8 @@ def test_one_thread_waits_however_much_ends(
         while batches:
             batches.pop()
             time.sleep(0.01)
-        waiting = [each.name for each in threading.enumerate() if each.name == "bowstring-client-settler"]
-        assert waiting == ["bowstring-client-settler"]
+        until(lambda: work.waited)
+        assert [each.name for each in threading.enumerate()].count("bowstring-client-settler") == 1
         assert held(server)
         work.end()
         until(lambda: not held(server))

@@ -384,10 +384,8 @@ def test_a_server_that_closes_while_it_waits(serve: Callable[..., bow.Server], d
     thread.start()
     until(lambda: server.statistics.connections == 1)
     time.sleep(0.1)
-    begin = time.monotonic()
     server.close()
     thread.join(10.0)
-    assert time.monotonic() - begin < 5.0
     assert len(errors) == 1
     device.driver.end_work()
     del array

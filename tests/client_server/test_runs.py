@@ -26,7 +26,8 @@ from bowstring.server.materialized import MaterializedSource
 from bowstring.server.session import Session
 from bowstring.testing.transport_kit import in_thread
 from bowstring.testing.transport_kit.harness import let_it_wait
-from bowstring.transport import dial
+from bowstring.transport import dial, sockets
+from bowstring.transport.framing import gathered
 from bowstring.transport.tcp import TcpChannel
 from tests.client_server.conftest import PATIENCE, come_home
 from tests.peer.raw import RawReader
@@ -450,23 +451,17 @@ def test_what_is_counted(server: bow.Server) -> None:
 @pytest.mark.parametrize("rows", [16, 8000, 400_000])
 def test_what_is_sent_at_once(server: bow.Server, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """Small batches are sent many at a time, up to 64 or about 1 MiB; a larger one goes alone."""
-    calls: list[int] = []
-    push, whole = TcpChannel._push, True
-
-    def counted(self: TcpChannel, views: list[Any], attachments: tuple[object, ...]) -> int:
-        nonlocal whole
-        bodies = sum(len(view) == body for view in views)
-        if bodies and whole:  # else it goes on with what the one before could not send
-            calls.append(bodies)
-        sent = push(self, views, attachments)
-        if bodies:
-            whole = sent == sum(map(len, views))
-        return sent
-
-    monkeypatch.setattr(TcpChannel, "_push", counted)
     batch = numbers(rows, 1)
-    body = batch.nbytes
     count = max(4, (12 << 20) // batch.nbytes) if rows > 16 else 300
+    calls: list[int] = []
+
+    def counted(messages: Any, check: Any) -> Any:
+        runs = gathered(messages, check)
+        bodies = (sum(len(view) == batch.nbytes for view in run.views) for run in runs)
+        calls.extend(filter(None, bodies))
+        return runs
+
+    monkeypatch.setattr(sockets, "gathered", counted)
     endpoint = server.publish("t", pa.Table.from_batches([batch] * count))
     with bow.connect(endpoint, limits=PATIENCE) as stream:
         assert sum(each.num_rows for each in stream) == rows * count

@@ -27,7 +27,7 @@ LIMITS = bow.Limits(
 )
 
 
-def until(true: Callable[[], object], seconds: float = 10.0) -> None:
+def until(true: Callable[[], object], seconds: float = 30.0) -> None:
     """Wait until something is true."""
     end = time.monotonic() + seconds
     while not true():

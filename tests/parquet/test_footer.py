@@ -317,10 +317,10 @@ def _decoded_or_refused(data: bytes) -> None:
 def test_claims_cost_nothing(data: bytes, error: type[BowstringError]) -> None:
     """Claims of sizes, counts and depths beyond the bytes or the limits are refused at once, without memory."""
     tracemalloc.start()
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(error):
         decode_footer(data)
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 << 20
