@@ -260,7 +260,7 @@ def test_pointers_that_come_together_are_told(monkeypatch: pytest.MonkeyPatch) -
     silent = PATIENCE.replace(heartbeat=3 * WAIT)  # and nobody asks him whether he is there
     together: list[int] = []
     held: list[Any] = []
-    take, send = Connection.take_pointed, Session._send
+    take, send = Connection.take_pairs, Session._send
     waits, over, holding = threading.Event(), threading.Event(), threading.Event()
 
     def grouped(self: Session, outgoing: Any) -> Any:
@@ -270,8 +270,8 @@ def test_pointers_that_come_together_are_told(monkeypatch: pytest.MonkeyPatch) -
         said, held[:] = [*held], []
         return send(self, said)
 
-    def noted(self: Connection, run: Any) -> int:
-        together.append(take(self, run))
+    def noted(self: Connection, messages: Any) -> int:
+        together.append(take(self, messages))
         return together[-1]
 
     def produced() -> Iterator[pa.RecordBatch]:
@@ -284,7 +284,7 @@ def test_pointers_that_come_together_are_told(monkeypatch: pytest.MonkeyPatch) -
         over.wait(WAIT)
 
     monkeypatch.setattr(Session, "_send", grouped)
-    monkeypatch.setattr(Connection, "take_pointed", noted)
+    monkeypatch.setattr(Connection, "take_pairs", noted)
     with bow.Server("unix:", limits=silent) as server:
         endpoint = server.publish("t", produced(), schema=numbers(1, 1).schema)
         with bow.connect(endpoint, limits=silent) as stream:
@@ -292,7 +292,7 @@ def test_pointers_that_come_together_are_told(monkeypatch: pytest.MonkeyPatch) -
             let_it_wait(found)
             waits.set()
             assert found.result(WAIT / 2) == [100] * 24
-            assert max(together) > 2
+            assert max(together) > 4
             over.set()
 
 
@@ -453,12 +453,14 @@ def test_what_is_sent_at_once(server: bow.Server, monkeypatch: pytest.MonkeyPatc
     calls: list[int] = []
     push, whole = TcpChannel._push, True
 
-    def counted(self: TcpChannel, views: list[Any], attachments: tuple[object, ...]) -> int:
+    def counted(
+        self: TcpChannel, views: list[Any], attachments: tuple[object, ...], *, wait: bool = True
+    ) -> int:
         nonlocal whole
         bodies = sum(len(view) == body for view in views)
         if bodies and whole:  # else it goes on with what the one before could not send
             calls.append(bodies)
-        sent = push(self, views, attachments)
+        sent = push(self, views, attachments, wait=wait)
         if bodies:
             whole = sent == sum(map(len, views))
         return sent
