@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.client.connection import Connection
-from bowstring.client.connection.decode_many import PointedRun
 from bowstring.columnar import placed
 from bowstring.dissociated.tags import Want
 from bowstring.dissociated.wire import PREFIX_BYTES
@@ -30,15 +29,15 @@ COUNT = 24
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list of how many batches were made of each run."""
+    """Return a list of how many messages were taken together each time."""
     found: list[int] = []
-    take = Connection.take_pointed
+    take = Connection.take_pairs
 
-    def counted(self: Connection, run: PointedRun) -> int:
-        found.append(take(self, run))
+    def counted(self: Connection, held: Any) -> int:
+        found.append(take(self, held))
         return found[-1]
 
-    monkeypatch.setattr(Connection, "take_pointed", counted)
+    monkeypatch.setattr(Connection, "take_pairs", counted)
     return found
 
 
@@ -72,7 +71,7 @@ def replayed(messages: Sequence[Message], *, hang_up: bool = True) -> tuple[list
 def one_by_one(messages: Sequence[Message], *, hang_up: bool = True) -> tuple[list[Any], str, list[int]]:
     """Return the same for a reader that makes each batch by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PointedRun, "of", classmethod(lambda *_: None))
+        patch.setattr(Connection, "take_pairs", lambda *_: 0)
         return replayed(messages, hang_up=hang_up)
 
 
@@ -99,7 +98,7 @@ def test_values(server: bow.Server, taken: list[int], kind: str, rows: int) -> N
         found[index].validate(full=True)
         assert found[index].to_arrow().equals(expected)
     if kind in ("numbers", "dictionaries"):
-        assert sum(taken) >= 100
+        assert sum(taken) >= 200
     found.clear()
     server.withdraw("t")
     server.wait_released("t", 10)
@@ -112,7 +111,7 @@ def test_the_same_is_freed(streams: dict[str, list[Message]], taken: list[int], 
     assert together == one_by_one(streams[kind], hang_up=False)
     assert together[1] == "the end"
     assert together[2]
-    assert max(taken) > 2
+    assert max(taken) > 4
 
 
 @given(
@@ -170,7 +169,7 @@ def test_a_fault_in_each_place(
     assert len(judged) > 1
     if kind == "words" and which == "body":  # pointers to other bytes of the region, where offsets should be
         assert any(end.startswith("InvalidBody") for end in judged)
-    assert max(taken) > 2
+    assert max(taken) > 4
 
 
 def test_regions_of_their_own(server: bow.Server, taken: list[int]) -> None:
@@ -180,7 +179,7 @@ def test_regions_of_their_own(server: bow.Server, taken: list[int]) -> None:
     batches = [apart[index % 9] for index in range(90)]
     with bow.connect(server.publish("t", batches), limits=PATIENCE) as stream:
         found = list(stream)
-    assert max(taken) > 2
+    assert max(taken) > 4
     assert {len(each.spans.regions) for each in found} == {1}
     assert len({id(each.spans.regions[0]) for each in found}) == 9
     for index, batch in enumerate(batches):
@@ -197,7 +196,7 @@ def test_each_batch_by_itself(server: bow.Server, taken: list[int]) -> None:
     rows = [numbers(1000, seed) for seed in range(100)]
     with bow.connect(server.publish("t", pa.Table.from_batches(rows)), limits=PATIENCE) as stream:
         kept = [batch for index, batch in enumerate(stream) if index % 13 == 5]
-    assert max(taken) > 2
+    assert max(taken) > 4
     kept[0].release()
     with pytest.raises(bow.ClosedError):
         kept[0].to_arrow()
@@ -229,7 +228,7 @@ def test_bitmaps_without_a_meaning(streams: dict[str, list[Message]], taken: lis
     ]
     together, alone = replayed(said, hang_up=False), one_by_one(said, hang_up=False)
     assert together == alone
-    assert max(taken) > 2
+    assert max(taken) > 4
     assert together[1] == "the end"
     assert together[2] == replayed(streams[kind], hang_up=False)[2]
     assert "None" not in str(together[0])

@@ -345,9 +345,19 @@ class ReaderProtocol:
 
         If they are not, it is for `receive` to say what is wrong, if anything.
         """
-        goes_on = self.error is None and self.phase is Phase.OPEN and self.use is Use.READING
         fits = self.partitions is None or self.partitions.fits(len(tags))
-        return goes_on and fits and self.sequence.foreseen(prefixes, tags, kind)
+        return self._goes_on and fits and self.sequence.foreseen(prefixes, tags, kind)
+
+    def take_end(self, message: Any) -> bool:
+        """Take the end of the stream, if the message surely is that; else it is for `receive`."""
+        taken = self._goes_on and self.partitions is None and self.sequence.take_end(message)
+        if taken:
+            self._end_told, self.phase = True, Phase.COMPLETE
+        return taken
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.error is None and self.phase is Phase.OPEN and self.use is Use.READING
 
     def take(self, costs: Sequence[int]) -> None:
         """Count pairs that were foreseen, one at least, as received and given out; each takes some credit."""

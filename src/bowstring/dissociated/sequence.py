@@ -13,8 +13,8 @@ import numpy as np
 
 from bowstring.dissociated.credits import Account
 from bowstring.dissociated.events import Packed, Part, Pointers
-from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, body_tag, split_body_tag
-from bowstring.dissociated.wire import END, METADATA, PREFIX_BYTES, unpack_pairs, unpack_prefix
+from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, TYPE_SHIFT, split_body_tag
+from bowstring.dissociated.wire import END, METADATA, PREFIX_BYTES, pack_prefix, unpack_pairs, unpack_prefix
 from bowstring.errors import LimitExceeded, ProtocolError
 from bowstring.ipc.flatbuf.message import (
     MessageKind,
@@ -73,12 +73,33 @@ class MessageSequence:
 
         If they are not, taking them one by one says what is wrong, if anything.
         """
-        waits = self._metadata or self._bodies or self._end is not None
-        return self._begun and not waits and are_numbered(self._next, prefixes, tags, kind)
+        if not self._is_plain:
+            return False
+        first, count = self._next, len(tags)
+        numbers = np.arange(first, first + count, dtype=np.uint64)
+        said = prefixes[:, 1:PREFIX_BYTES].tobytes()
+        return (
+            first + count - 1 <= SEQUENCE_MASK  # they do not roll over
+            and prefixes[:, 0].tobytes() == bytes((METADATA,)) * count
+            and said == numbers.astype("<u4").tobytes()
+            and tags.tobytes() == (numbers | np.uint64(kind << TYPE_SHIFT)).tobytes()
+        )
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the stream goes on with the next message, and nothing came before its time."""
+        return self._begun and not (self._metadata or self._bodies or self._end is not None)
 
     def take(self, count: int) -> None:
         """Count that many pairs that were foreseen, one at least, as received and given out."""
         self._next = (self._next + count) & SEQUENCE_MASK
+
+    def take_end(self, message: Any) -> bool:
+        """Take the end of the stream, if the message surely is that; false if it is not."""
+        if not self._is_plain or message != pack_prefix(END, self._next):
+            return False
+        self._end, self.ended = self._next, True
+        return True
 
     def add_metadata(self, message: Any) -> None:
         """Take an untagged message: the metadata of a part, or the end of the stream."""
@@ -251,18 +272,3 @@ def packed_cost(message: Message, nbytes: int) -> int:
     else:
         header = decode_record_batch(message)
     return Account.cost(int(header.buffers[:, 1].sum()), len(header.buffers), nbytes)
-
-
-def are_numbered(
-    first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
-) -> bool:
-    """Whether pairs of metadata and body have the numbers from `first` on, which do not roll over."""
-    count = len(tags)
-    numbers = np.arange(first, first + count, dtype=np.uint64)
-    said = prefixes[:, 1:PREFIX_BYTES].tobytes()
-    return (
-        first + count - 1 <= SEQUENCE_MASK
-        and prefixes[:, 0].tobytes() == bytes((METADATA,)) * count
-        and said == numbers.astype("<u4").tobytes()
-        and tags.tobytes() == (numbers | np.uint64(body_tag(0, kind))).tobytes()
-    )

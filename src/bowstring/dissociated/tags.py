@@ -16,10 +16,10 @@ PACKED: Final = 0
 POINTERS: Final = 1
 
 SEQUENCE_MASK: Final = 0xFFFF_FFFF
-_TYPE_SHIFT: Final = 56
+TYPE_SHIFT: Final = 56
 _RESERVED: Final = 0x00FF_FFFF_0000_0000
-_CONTROL: Final = (0xB0 << _TYPE_SHIFT) | 0xFFFF_FF00
-_URI: Final = (0xB1 << _TYPE_SHIFT) | 0xFFFF_FF00
+_CONTROL: Final = (0xB0 << TYPE_SHIFT) | 0xFFFF_FF00
+_URI: Final = (0xB1 << TYPE_SHIFT) | 0xFFFF_FF00
 
 
 class Want(enum.IntEnum):
@@ -67,27 +67,27 @@ class Control(enum.IntEnum):
 
 def body_tag(sequence: int, body_type: int) -> int:
     """Return the tag of a body."""
-    return (body_type << _TYPE_SHIFT) | (sequence & SEQUENCE_MASK)
+    return (body_type << TYPE_SHIFT) | (sequence & SEQUENCE_MASK)
 
 
 def is_body(tag: int) -> bool:
     """Whether a tag is meant for a body: its type byte is none of those that Bowstring added."""
-    return tag >> _TYPE_SHIFT not in (_CONTROL >> _TYPE_SHIFT, _URI >> _TYPE_SHIFT)
+    return tag >> TYPE_SHIFT not in (_CONTROL >> TYPE_SHIFT, _URI >> TYPE_SHIFT)
 
 
 def is_pointers(tag: int) -> bool:
     """Whether a tag is that of a body of type 1."""
-    return tag >> _TYPE_SHIFT == POINTERS
+    return tag >> TYPE_SHIFT == POINTERS
 
 
 def is_packed(tag: int | None) -> bool:
     """Whether a message, with a tag or without, is a body of type 0."""
-    return tag is not None and tag >> _TYPE_SHIFT == PACKED
+    return tag is not None and tag >> TYPE_SHIFT == PACKED
 
 
 def split_body_tag(tag: int) -> tuple[int, int]:
     """Return (sequence number, body type); reserved bits must be 0."""
-    body_type = tag >> _TYPE_SHIFT
+    body_type = tag >> TYPE_SHIFT
     if tag & _RESERVED:
         raise ProtocolError(
             "reserved bits of a body tag are set", expected="bits 32-55 clear", found=hex(tag)

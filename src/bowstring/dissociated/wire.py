@@ -27,6 +27,8 @@ END: Final = 0
 METADATA: Final = 1
 
 _PREFIX: Final = struct.Struct("<BI")
+ROW_BYTES: Final = 16
+"""Of a body of pointers: an address and a length, or its total and its count."""
 PREFIX_BYTES: Final = _PREFIX.size
 _U64: Final = struct.Struct("<Q")
 _MOST_TICKET: Final = 4096

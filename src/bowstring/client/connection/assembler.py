@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,10 +13,10 @@ from bowstring.columnar.layout import Layout
 from bowstring.dissociated.addresses import AnnouncedRegions
 from bowstring.dissociated.credits import Account
 from bowstring.dissociated.events import Announced, Packed, Part, Pointers
-from bowstring.dissociated.wire import PREFIX_BYTES
+from bowstring.dissociated.wire import PREFIX_BYTES, ROW_BYTES
 from bowstring.errors import ProtocolError, Unsupported
 from bowstring.ipc.body.check import check_offsets, check_pairs, leave_out_unused_bitmaps
-from bowstring.ipc.body.decode import COUNT, NBYTES, BatchDecoder
+from bowstring.ipc.body.decode import COUNT, FIRST, NBYTES, BatchDecoder
 from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.compression.body import decompressed_batches
 from bowstring.ipc.compression.codec import DEFAULT_DECOMPRESSION
@@ -48,9 +49,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from bowstring.client.connection.decode_many import PointedRun
     from bowstring.client.connection.remote import RemoteMemory
-    from bowstring.client.connection.runs import Run
+    from bowstring.client.connection.runs import PointedPairs, Run
     from bowstring.dissociated.reader import Lent, ReaderProtocol
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.ipc.flatbuf.message import Message
@@ -164,35 +164,46 @@ class Assembler:
             ]
         return taken
 
-    def take_pointed(self, run: PointedRun) -> list[Assembled]:
-        """Make batches of a run of pointers: those in front that are surely right."""
+    def take_pairs(self, pairs: PointedPairs) -> list[Assembled]:
+        """Make batches of pairs with bodies of pointers: those in front that are surely right."""
         layout, kernel = self._layout, self._kernel
         if layout is None or kernel is None or self._unchecked or self._reads is not None:
             return []
         self._open_allocation()
         dictionaries = self._memo.all(layout)
-        count = min(run.leading, kernel.most(run.bodies.shape[1] - 1))
-        if dictionaries is None or not count:
+        if dictionaries is None:
             return []
-        pairs = run.bodies[:count, 1:]
+        bodies = pairs.bodies[: kernel.most(max(map(len, pairs.bodies)) // ROW_BYTES)]
+        # Of each body a row with its total and count, and then one for each buffer.
+        rows = np.frombuffer(b"".join(bodies), "<u8").reshape(-1, 2)
+        counts = [len(each) // ROW_BYTES - 1 for each in bodies]
+        firsts = [0, *itertools.accumulate(count + 1 for count in counts[:-1])]
+        heads, lengths = rows[firsts], rows[:, 1].copy()
+        lengths[firsts] = 0
+        # The sum may wrap where lengths are larger than any region; then they lie in none.
+        fine = (heads[:, 0] == np.add.reduceat(lengths, firsts)) & (heads[:, 1] == counts)
+        right = len(fine) if fine.all() else int(fine.argmin())
+        if not right:
+            return []
+        named = np.delete(rows, firsts, axis=0)[: sum(counts[:right])]
         try:
-            spans, regions = self.resolve(pairs.reshape(-1, 2))
+            spans, regions = self.resolve(named)
         except ProtocolError:  # for whoever looks at each of them to say of which
             return []
         if not all(region.device.is_host for region in regions):
             return []
-        tables = spans.reshape(count, -1, 3)
-        decoded = kernel.pointed(run.messages[:count, PREFIX_BYTES:], tables, regions)
+        messages = [each[PREFIX_BYTES:] for each in pairs.messages[:right]]
+        decoded = kernel.pointed(messages, counts[:right], spans, regions)
         if decoded is None:
             return []
-        held, is_lent = Dictionaries(dictionaries), (pairs != 0).any(axis=2)
+        held, is_lent = Dictionaries(dictionaries), (named != 0).any(axis=1)
         taken = []
-        for head, nodes, variadic, table, pair, lends in zip(
-            decoded.heads, decoded.nodes, decoded.counts, tables, pairs, is_lent, strict=False
-        ):
-            used = _numbered(table, regions)
+        for head, nodes, variadic in zip(decoded.heads, decoded.nodes, decoded.counts, strict=False):
+            where = slice(head[FIRST], head[FIRST] + head[COUNT])
+            table = spans[where]
+            used = regions if len(regions) <= 1 else _numbered(table, regions)
             credit = head[NBYTES] if self._protocol.charged else 0
-            lent = self._protocol.lend(pair[lends, 0], credit)
+            lent = self._protocol.lend(named[where][is_lent[where], 0], credit)
             batch = Batch.from_parts(
                 layout,
                 head[0],
@@ -435,8 +446,8 @@ class Assembler:
             spans, regions = self.resolve(body.pairs)
         except ProtocolError:
             return None
-        message = np.frombuffer(part.message.data, np.uint8)[None]
-        return (spans, regions) if self._kernel.pointed(message, spans[None], regions) is not None else None
+        right = self._kernel.pointed([part.message.data], [len(spans)], spans, regions) is not None
+        return (spans, regions) if right else None
 
 
 def _numbered(spans: npt.NDArray[np.int64], regions: Sequence[Region]) -> tuple[Region, ...]:

@@ -22,6 +22,7 @@ from bowstring.client.connection.device import BorrowedHandles, DeviceHandshake,
 from bowstring.client.connection.keeper import Patience, check_silence, keeper
 from bowstring.client.connection.receive_loop import Hearing
 from bowstring.client.connection.remote import RemoteMemory, cuda_token
+from bowstring.client.connection.runs import PointedPairs
 from bowstring.client.connection.wire import Wire, note_turned_away, open_wires
 from bowstring.client.stream import Counters, Readiness
 from bowstring.dissociated.events import (
@@ -63,9 +64,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.client.connection.decode_many import PointedRun
     from bowstring.client.connection.runs import Run
-    from bowstring.client.connection.wire import Begun
+    from bowstring.client.connection.wire import Begun, Received
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.dissociated.partitions import PartitionTicket
@@ -457,20 +457,31 @@ class Connection:
 
     def take_run(self, run: Run) -> int:
         """Take the first batches of a run together, those that are valid; return how many."""
-        return self._take_foreseen(run, self._assembler.take_run)
-
-    def take_pointed(self, run: PointedRun) -> int:
-        """Do the same with a run of bodies of pointers."""
-        return self._take_foreseen(run, self._assembler.take_pointed)
-
-    def _take_foreseen(self, run: Any, take: Callable[..., list[Assembled]]) -> int:
         with self.lock:
             protocol = self._protocol
-            taken = take(run) if run.in_order(protocol) else []
+            taken = self._assembler.take_run(run) if run.in_order(protocol) else []
             if taken:
                 protocol.take([each.cost for each in taken])
                 self._batches.extend(taken)
             return len(taken)
+
+    def take_pairs(self, held: Sequence[Received]) -> int:
+        """Take the first messages together, those that are surely right; return how many.
+
+        They are pairs of metadata and pointers, and the end of the stream.
+        """
+        with self.lock:
+            protocol = self._protocol
+            pairs = PointedPairs.of(held)
+            taken = self._assembler.take_pairs(pairs) if pairs.in_order(protocol) else []
+            if taken:
+                protocol.take([0] * len(taken))
+                self._batches.extend(taken)
+            count = 2 * len(taken)
+            if count < len(held) and held[count][0] is None and protocol.take_end(held[count][1]):
+                self._assembler.finish()
+                count += 1
+            return count
 
     def _take(self, event: Event) -> None:
         protocol = self._protocol

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from bowstring.client.connection.decode_many import MOST_SINGLE, PointedRun
 from bowstring.dissociated.tags import is_packed, is_pointers
 from bowstring.dissociated.wire import METADATA
 from bowstring.errors import BowstringError, without_frames
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bowstring.client.connection.runs import Run
     from bowstring.client.connection.wire import Begun, Received, Wire
 
 # Messages, two to a batch: from here on others cost no less together, and the user waits.
 _MOST_TOGETHER: Final = 128
-# Only the third of batches that look alike is known to do so.
+# Messages that cannot be taken together are hardly followed by others that can.
 _TRIES: Final = 3
 
 
@@ -24,7 +25,7 @@ class _Stream(Protocol):
     def begin(self, begun: Begun) -> None: ...
     def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...]) -> None: ...
     def take_run(self, run: Run) -> int: ...
-    def take_pointed(self, run: PointedRun) -> int: ...
+    def take_pairs(self, held: Sequence[Received]) -> int: ...
 
 
 class Hearing:
@@ -109,12 +110,11 @@ def _hear_all(stream: _Stream, held: list[Received]) -> None:
     at, tries = 0, _TRIES
     try:
         while at < len(held):
-            run = PointedRun.of(held, at) if tries and len(held) - at > MOST_SINGLE else None
-            taken = 0 if run is None else stream.take_pointed(run)
+            taken = stream.take_pairs(held[at:]) if tries and not held[at][2] else 0
             if taken:
-                at += 2 * taken
+                at += taken
                 continue
-            tries -= run is not None
+            tries -= 1
             pair = 2 if held[at][0] is None else 1
             for each in held[at : at + pair]:
                 stream.hear(*each)

@@ -1,16 +1,19 @@
-"""Runs: pairs of metadata and packed body that can be foreseen, and are received many at a time."""
+"""Runs: pairs of metadata and body that are taken together; those of packed bodies are received many at a time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from bowstring.dissociated.tags import PACKED, is_packed
+from bowstring.dissociated.tags import PACKED, POINTERS, TYPE_SHIFT, is_packed
+from bowstring.dissociated.wire import PREFIX_BYTES, ROW_BYTES
 from bowstring.errors import OutOfBudget
 from bowstring.transport.scatter_read import Rows, cut
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from bowstring.dissociated.reader import ReaderProtocol
@@ -46,6 +49,34 @@ class Run(NamedTuple):
         """Return one pair as it would have come by itself: the message, the tag and the body."""
         message = memoryview(self.messages[index].tobytes())
         return message, int(self.tags[index]), self.bodies.slice(index * self.body, self.body)
+
+
+class PointedPairs(NamedTuple):
+    """Pairs of an untagged message and a body of pointers, in the order in which they came."""
+
+    messages: list[bytes]
+    tags: list[int]
+    bodies: list[bytes]
+
+    @classmethod
+    def of(cls, received: Sequence[tuple[int | None, Any, Any]]) -> Self:
+        """Return the pairs that some messages begin with."""
+        pairs = cls([], [], [])
+        for (untagged, message, _), (tag, body, _) in zip(received[::2], received[1::2], strict=False):
+            is_pair = untagged is None and tag is not None and tag >> TYPE_SHIFT == POINTERS
+            if not is_pair or len(message) < PREFIX_BYTES or len(body) % ROW_BYTES or not len(body):
+                break
+            pairs.messages.append(message)
+            pairs.tags.append(tag)
+            pairs.bodies.append(body)
+        return pairs
+
+    def in_order(self, protocol: ReaderProtocol) -> bool:
+        """Whether there are any, and these are surely the next parts of a stream, all of them."""
+        if not self.tags:
+            return False
+        prefixes = np.frombuffer(b"".join([each[:PREFIX_BYTES] for each in self.messages]), np.uint8)
+        return protocol.foreseen(prefixes.reshape(-1, PREFIX_BYTES), np.array(self.tags, np.uint64), POINTERS)
 
 
 class Runs:

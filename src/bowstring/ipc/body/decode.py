@@ -150,14 +150,17 @@ class BatchDecoder:
         return self._read(words, _PACKED, 0, count)
 
     def pointed(
-        self, messages: npt.NDArray[np.uint8], spans: Table, regions: Sequence[Region]
+        self, messages: Sequence[bytes], counts: Sequence[int], spans: Table, regions: Sequence[Region]
     ) -> Decoded | None:
-        """Read messages whose buffers lie anywhere."""
-        places = self._places(messages, len(messages))
-        places[:, 4] = spans.shape[1]
+        """Read messages whose buffers lie anywhere: so many rows of `spans` are those of each."""
+        data = np.frombuffer(b"".join(messages), np.uint8)
+        places = np.zeros((len(messages), _PLACE), np.int64)
+        places[:, 1] = lengths = list(map(len, messages))
+        places[:, 0] = np.cumsum(lengths) - lengths + address_of(data)
+        places[:, 4] = counts
         table = region_table(regions)
         words = address_of(table), table.size, address_of(places), places.size
-        return self._read(words, _POINTED, 0, len(messages), spans.reshape(-1, _SPAN))
+        return self._read(words, _POINTED, 0, len(messages), spans)
 
     @staticmethod
     def _places(messages: npt.NDArray[np.uint8], count: int) -> Table:
