@@ -12,6 +12,7 @@ import pytest
 import bowstring as bow
 from bowstring.client.connection.assembler import Assembler
 from bowstring.columnar import compacted, placed
+from bowstring.columnar.parts import batch_parts
 from bowstring.dissociated.events import Announced, Part
 from bowstring.dissociated.items import IpcMessage
 from bowstring.dissociated.producer import ProducerProtocol, Role
@@ -101,7 +102,9 @@ def test_fields_that_share_a_dictionary_arrive(address: str) -> None:
 
 def item(metadata: bytes, part: bow.Batch) -> IpcMessage:
     """The message of a batch that goes by pointers."""
-    return IpcMessage(metadata, part.spans.table, part.spans.regions, (), part.nbytes)
+    return IpcMessage(
+        metadata, batch_parts(part).spans.table, batch_parts(part).spans.regions, (), part.nbytes
+    )
 
 
 def numbers_of(part: bow.Batch) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.memory import Pool
 from tests.client_server.conftest import come_home, read
 
@@ -209,7 +210,7 @@ def test_what_lies_in_a_region_is_not_copied(serve: Callable[..., bow.Server]) -
             numbers[:] = LARGE["n"]
         del numbers
         layout = there.layout
-        own = bow.Batch.from_parts(layout, there.num_rows, there.nodes, [None, buffer])
+        own = make_batch(bow.Batch, layout, there.num_rows, batch_parts(there).nodes, [None, buffer])
         second = server.publish("second", own)
         assert server.pool.statistics == before
         assert read(second)["n"].to_pylist() == list(range(200_000))
@@ -224,7 +225,7 @@ def test_published_is_frozen(serve: Callable[..., bow.Server]) -> None:
     buffer = pool.allocate(80)
     with bow.connect(server.publish("like", {"n": np.arange(10)})) as stream:
         (like,) = stream
-    own = bow.Batch.from_parts(like.layout, 10, like.nodes, [None, buffer])
+    own = make_batch(bow.Batch, like.layout, 10, batch_parts(like).nodes, [None, buffer])
     with buffer.writable("<i8") as numbers:
         numbers[:] = 7
         kept = numbers[2:5]

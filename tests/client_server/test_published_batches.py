@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.columnar.batch import batches
+from bowstring.columnar.parts import batch_parts
 from bowstring.kernels.host import bound
 from bowstring.kernels.ipc import batch as kernel
 from bowstring.server.materialized import MaterializedSource
@@ -85,8 +86,8 @@ def test_padding_is_zero_in_memory_that_was_used_before() -> None:
     schema, found = batches(pa.table({"a": pa.array([1], pa.int8()), "b": pa.array(["x"])}))
     source = MaterializedSource(schema, found, pool)
     (batch,) = source.batches()
-    (region,) = batch.spans.regions
-    for _, start, size in batch.spans.table.tolist():
+    (region,) = batch_parts(batch).spans.regions
+    for _, start, size in batch_parts(batch).spans.table.tolist():
         assert not np.asarray(region.array(start + size, -size % 64)).any()
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.client.connection import Connection
 from bowstring.columnar import placed
+from bowstring.columnar.parts import batch_parts
 from bowstring.dissociated.tags import Want
 from bowstring.dissociated.wire import PREFIX_BYTES
 from bowstring.memory import Pool
@@ -180,8 +181,8 @@ def test_regions_of_their_own(server: bow.Server, taken: list[int]) -> None:
     with bow.connect(server.publish("t", batches), limits=PATIENCE) as stream:
         found = list(stream)
     assert max(taken) > 4
-    assert {len(each.spans.regions) for each in found} == {1}
-    assert len({id(each.spans.regions[0]) for each in found}) == 9
+    assert {len(batch_parts(each).spans.regions) for each in found} == {1}
+    assert len({id(batch_parts(each).spans.regions[0]) for each in found}) == 9
     for index, batch in enumerate(batches):
         assert found[index].equals(batch)
     del batch, batches, apart

@@ -17,6 +17,7 @@ import pytest
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts, derived
 from bowstring.testing.fake_array import current
 
 __all__ = [
@@ -106,7 +107,7 @@ class Table:
         if owner.device.is_host:
             raise RuntimeError("Unsupported ArrowDeviceArray type")
         for part in (owner, *(each.values for each in owner.dictionaries.values())):
-            assert (part.nodes[:, 1] >= 0).all(), "nulls that are not counted"
+            assert (batch_parts(part).nodes[:, 1] >= 0).all(), "nulls that are not counted"
         for column in owner.columns:
             refuse_as_libcudf(column)
         return Table([Column(owner, index) for index in range(owner.num_columns)])
@@ -125,8 +126,8 @@ class Table:
             raise ValueError("pylibcudf.Table does not support alternative schema")
         whole = self._columns[0].owner.select([column.index for column in self._columns])
         schema = pa.schema([pa.field("", nameless(field.type)) for field in whole.schema])
-        parts = whole.parts._replace(layout=Layout.of(schema, list(whole.layout.dictionary_ids)))
-        return whole.derived(parts, whole.num_rows).__arrow_c_device_array__()
+        parts = batch_parts(whole)._replace(layout=Layout.of(schema, list(whole.layout.dictionary_ids)))
+        return derived(whole, parts, whole.num_rows).__arrow_c_device_array__()
 
 
 class StructDtype:

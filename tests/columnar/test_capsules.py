@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 
 from bowstring.columnar import Batch, Column, placed
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import NotOnDevice
 from bowstring.memory import Device, Pool, cpu
 from bowstring.testing import FakeDevice, fake_device
@@ -168,7 +169,7 @@ def test_a_device_is_named_in_its_struct(fake: FakeDevice) -> None:
 def test_memory_lives_as_long_as_what_was_taken(export: str, part: str) -> None:
     """Capsules, whether taken or not, and pyarrow objects keep the memory alive, and nothing does after them."""
     batch = Batch.from_arrow(SOURCE).to_device(fake_device()).to_device(cpu())
-    region = weakref.ref(batch.spans.regions[0])
+    region = weakref.ref(batch_parts(batch).spans.regions[0])
     thing: Batch | Column = batch if part == "batch" else batch["l"]
     if part == "child":
         thing = batch["l"].children[0]
@@ -234,7 +235,7 @@ def test_arrays_are_views_of_the_very_bytes() -> None:
     """Export copies nothing: addresses in pyarrow are addresses in the region."""
     pool = Pool(budget=4 << 20)
     batch = placed(Batch.from_arrow({"a": np.arange(1000.0)}), pool.allocator())
-    region = batch.spans.regions[0]
+    region = batch_parts(batch).spans.regions[0]
     address = batch.to_arrow()["a"].buffers()[1].address
     assert region.address <= address < region.address + region.nbytes
     assert batch["a"].to_numpy().ctypes.data == address

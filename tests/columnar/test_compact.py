@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.columnar import Batch, compacted
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.columnar.slice import slice_parts
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody
@@ -27,7 +28,7 @@ def test_any_slice_becomes_compact_on_a_device(source: pa.RecordBatch, start: in
     for dictionary in batch.dictionaries.values():
         dictionary._is_compact = False
     compact = compacted(batch)
-    assert (compact.nodes[:, 1] >= 0).all()
+    assert (batch_parts(compact).nodes[:, 1] >= 0).all()
     assert compact.to_device("cpu").to_arrow().equals(source.slice(start, rows))
 
 
@@ -40,7 +41,7 @@ def test_a_long_bitmap_of_a_child_is_counted() -> None:
     device = fake_device(0)
     batch = Batch.from_arrow(pa.record_batch({"l": lists})).to_device(device).slice(1, 2)
     compact = compacted(batch)
-    assert compact.nodes[1].tolist() == [299_990 - 77, int(values[77:299_990].sum())]
+    assert batch_parts(compact).nodes[1].tolist() == [299_990 - 77, int(values[77:299_990].sum())]
 
 
 NESTED = pa.record_batch(
@@ -61,7 +62,7 @@ def broken(places: list[tuple[int, int]], short: int, device: Device) -> Batch:
     layout = whole.layout
     rows = [position for _, position, _, _ in layout.offsets]
     rows += [layout.nodes[layout.nodes[node].children[0]].first_buffer + 1 for node in layout.run_ends]
-    arrays = {row: whole.spans.array(row).copy() for row in range(len(whole.spans))}
+    arrays = {row: batch_parts(whole).spans.array(row).copy() for row in range(len(batch_parts(whole).spans))}
     places_of = [(row, at) for row in rows for at in range(len(arrays[row]) // 4)]
     for which, value in places:
         row, at = places_of[which % len(places_of)]
@@ -70,7 +71,7 @@ def broken(places: list[tuple[int, int]], short: int, device: Device) -> Batch:
         arrays[rows[short]] = arrays[rows[short]][:-5]
     there = [device.from_host(array) if len(array) else None for array in arrays.values()]
     buffers = [None if array is None else buffer_of(array, device) for array in there]
-    return Batch.from_parts(layout, whole.num_rows, whole.nodes, buffers)
+    return make_batch(Batch, layout, whole.num_rows, batch_parts(whole).nodes, buffers)
 
 
 @given(
@@ -86,9 +87,11 @@ def test_what_does_not_fit_is_refused_as_on_the_host(
     for device in (cpu(), fake_device(0)):
         batch = broken(places, short, device)
         try:
-            parts = slice_parts(batch.parts, device, start, 4 - start)
-            compact = compacted(Batch.from_parts(parts.layout, 4 - start, parts.nodes, list(parts.spans)))
-            results.append([compact.nodes.tolist(), compact.spans.table[:, 2].tolist()])
+            parts = slice_parts(batch_parts(batch), device, start, 4 - start)
+            compact = compacted(make_batch(Batch, parts.layout, 4 - start, parts.nodes, list(parts.spans)))
+            results.append(
+                [batch_parts(compact).nodes.tolist(), batch_parts(compact).spans.table[:, 2].tolist()]
+            )
         except InvalidBody:
             results.append([])
     assert results[0] == results[1]

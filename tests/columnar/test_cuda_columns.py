@@ -15,6 +15,7 @@ from bowstring.columnar import Batch
 from bowstring.columnar.interchange import dlpack
 from bowstring.columnar.interchange.capsule import address_in, device_in, event_in
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.columnar.spans import Spans
 from bowstring.errors import DeadlineExceeded, NotExportable, ViewsAlive
 from bowstring.memory import Region, Slab, foreign_region, named_streams
@@ -57,7 +58,8 @@ def batch_on(device: CudaDevice, nulls: int = 0) -> Batch:
     values = VALUES.copy()
     region: Region = foreign_region(values.ctypes.data + ADDRESS_SHIFT, values.nbytes, values, device)
     table = np.array([[0, 0, 2 if nulls else 0], [0, 0, values.nbytes]], np.int64)
-    return Batch.from_parts(
+    return make_batch(
+        Batch,
         Layout.of(pa.schema([("a", pa.float32())])),
         10,
         np.array([[10, nulls]], np.int64),
@@ -87,7 +89,7 @@ def test_a_consumer_that_holds_the_column_holds_the_batch(device: CudaDevice) ->
     """Libraries keep the object that said where it lies: while they do, the batch cannot be released."""
     batch = batch_on(device)
     column = batch["a"]
-    region = weakref.ref(batch.spans.regions[0])
+    region = weakref.ref(batch_parts(batch).spans.regions[0])
     assert column.__cuda_array_interface__
     with pytest.raises(ViewsAlive):
         batch.release()
@@ -216,7 +218,7 @@ def test_arrays_of_mapped_memory_warn_once(device: CudaDevice) -> None:
     dlpack.warn_once.cache_clear()
     batch = batch_on(device)
     batch.to_cupy()  # memory of this process
-    [region] = batch.spans.regions
+    [region] = batch_parts(batch).spans.regions
     region.slab = Slab(device, None, address=0, nbytes=1, uuid=bytes(16), writable=False)
     with pytest.warns(UserWarning, match="must not be written"):
         batch.to_cupy()

@@ -15,6 +15,7 @@ import pytest
 import bowstring as bow
 from bowstring.columnar import Batch
 from bowstring.columnar.interchange.cudf import aligned_for_libcudf
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import (
     MissingDependency,
     NotExportable,
@@ -98,7 +99,7 @@ def test_a_batch_is_a_data_frame_over_the_same_memory(device: FakeDevice) -> Non
 def test_the_batch_lives_as_long_as_any_column(device: FakeDevice) -> None:
     """A lease ends with the last column of what was made of the batch, and cannot be released before."""
     batch = Batch.from_arrow(SOURCE).to_device(device)
-    region = weakref.ref(batch.spans.regions[0])
+    region = weakref.ref(batch_parts(batch).spans.regions[0])
     frame = batch.to_cudf()
     with pytest.raises(ViewsAlive):
         batch.release()

@@ -16,6 +16,7 @@ from hypothesis import given
 
 import bowstring as bow
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import NotOnDevice, Unsupported, UsageError
 from bowstring.testing import FakeDevice, fake_device
 from bowstring.testing.fake_array import ADDRESS_SHIFT
@@ -91,7 +92,7 @@ def test_structs_with_offsets_and_unknown_nulls(device: FakeDevice) -> None:
 def test_the_memory_lives_as_long_as_the_batch(device: FakeDevice) -> None:
     """What was taken keeps the other library's memory, and lets it go when its last view is gone."""
     ours = Batch.from_arrow(TEXT).to_device(device)
-    region = weakref.ref(ours.spans.regions[0])
+    region = weakref.ref(batch_parts(ours).spans.regions[0])
     taken = Batch.from_arrow(Elsewhere(ours))
     view = taken["n"].raw_values
     del ours, taken

@@ -11,6 +11,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.columnar import Batch, batches
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import DeviceError, UsageError
 from bowstring.testing import FakeDevice, fake_device
 from tests.columnar.device_producer import Producer
@@ -61,7 +62,7 @@ def test_batches_of_the_host_are_taken_too(device: FakeDevice) -> None:
 def test_memory_goes_back_batch_by_batch(device: FakeDevice) -> None:
     """What was taken lives as long as its views, whatever became of the stream; what is dropped goes at once."""
     ours = on(device)
-    regions = [weakref.ref(batch.spans.regions[0]) for batch in ours]
+    regions = [weakref.ref(batch_parts(batch).spans.regions[0]) for batch in ours]
     producer = Producer(SCHEMA, ours)
     del ours
     _, taken = batches(producer)

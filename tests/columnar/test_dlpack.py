@@ -19,6 +19,7 @@ from hypothesis.extra import numpy as arrays
 
 from bowstring.columnar import Batch, Column
 from bowstring.columnar.interchange.dlpack import _Tensor, _Versioned
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import NotExportable, ViewsAlive
 from bowstring.memory import Device
 from bowstring.testing import FakeDevice, OnlyCurrent, fake_device
@@ -194,7 +195,7 @@ def test_what_is_no_plain_number_is_refused_by_name(device: Device, name: str) -
 def test_the_batch_lives_as_long_as_the_tensor(device: Device) -> None:
     """While a capsule or what was made of it is alive, the memory stays, and the batch cannot be released."""
     batch = Batch.from_arrow({"a": np.arange(5)}).to_device(fake_device()).to_device(device)
-    region = weakref.ref(batch.spans.regions[0])
+    region = weakref.ref(batch_parts(batch).spans.regions[0])
     capsule = batch["a"].__dlpack__(max_version=(1, 0))
     with pytest.raises(ViewsAlive):
         batch.release()
@@ -209,7 +210,7 @@ def test_the_batch_lives_as_long_as_the_tensor(device: Device) -> None:
 def test_arrays_of_numpy_outlive_everything() -> None:
     """What NumPy took stays true after column, batch and capsule are gone, and is let go by any thread."""
     batch = Batch.from_arrow({"a": np.arange(5)}).to_device(fake_device()).to_device("cpu")
-    region = weakref.ref(batch.spans.regions[0])
+    region = weakref.ref(batch_parts(batch).spans.regions[0])
     held = [np.from_dlpack(batch["a"]) for _ in range(4)]
     del batch
     gc.collect()

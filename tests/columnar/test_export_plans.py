@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.columnar.parts import batch_parts
 
 COLUMNS = 20
 
@@ -45,7 +46,7 @@ def calls_of(batches: list[bow.Batch]) -> int:
 def test_batches_that_differ_in_turn_cost_as_much_as_equal_ones(kinds: int) -> None:
     """What is worked out for some numbers of buffers is kept while others come between."""
     batches = [batch_of(extra) for extra in range(1, kinds + 1)]
-    counts = {batch.variadic_counts for batch in batches}
+    counts = {batch_parts(batch).variadic_counts for batch in batches}
     assert len(counts) == kinds
     assert calls_of(batches * 2) == 2 * sum(calls_of([batch, batch]) // 2 for batch in batches)
     for batch in batches:

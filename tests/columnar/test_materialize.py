@@ -11,6 +11,7 @@ import pytest
 
 from bowstring.columnar import Batch, Layout, batches, placed
 from bowstring.columnar.copy_pieces import _PIECE, _SEVERAL
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import OutOfBudget, ViewsAlive
 from bowstring.memory import Buffer, Device, Pool, cpu
@@ -49,10 +50,11 @@ def test_only_what_lies_elsewhere_is_copied(pool: Pool) -> None:
     second = Batch.from_arrow({"b": np.arange(100.0)}).to_device(pool.device)
     layout = Layout.of(pa.schema({"a": pa.int64(), "b": pa.float64()}))
     foreign = pool.device.xp.asarray(np.arange(100.0))
-    mixed = Batch.from_parts(
+    mixed = make_batch(
+        Batch,
         layout,
         100,
-        np.concatenate([first.nodes, second.nodes]),
+        np.concatenate([batch_parts(first).nodes, batch_parts(second).nodes]),
         [None, first.buffers[1], None, buffer_of(foreign, pool.device)],
     )
     result = placed(mixed, pool.allocator(1))
@@ -73,7 +75,7 @@ def test_old_bytes_do_not_leak(device: Device) -> None:
     source = Batch.from_arrow({"a": pa.array([1, None, 3], pa.int8()), "s": ["x", "yy", "z"]})
     batch = placed(source, pool.allocator(1))
     assert pool.statistics.reused == 1
-    spans = batch.spans
+    spans = batch_parts(batch).spans
     end = int((spans.table[:, 1] + spans.table[:, 2]).max())
     taken = np.zeros(end // device.alignment * device.alignment, np.bool_)
     content = device.to_host(spans.regions[0].array(0, len(taken)))
@@ -95,7 +97,10 @@ def test_columns_of_any_length_are_copied_whole(nbytes: int) -> None:
     assert pool.statistics.reused == 1
     np.testing.assert_array_equal(batch["a"].raw_values, first)
     np.testing.assert_array_equal(batch["b"].raw_values, second)
-    (start, end), content = batch.spans.table[[1, 3], 1], batch.spans.regions[0].array(0, 4 << 20)
+    (start, end), content = (
+        batch_parts(batch).spans.table[[1, 3], 1],
+        batch_parts(batch).spans.regions[0].array(0, 4 << 20),
+    )
     assert not content[start + nbytes : end].any()
     assert (content[-(-(end + nbytes) // 64) * 64 :] == 0xEE).all()
 
@@ -108,7 +113,7 @@ def test_published_memory_is_frozen(pool: Pool) -> None:
         array[:] = 5
         kept: Any = array[1:]
     del array
-    batch = Batch.from_parts(layout, 4, np.array([[4, 0]]), [None, buffer])
+    batch = make_batch(Batch, layout, 4, np.array([[4, 0]]), [None, buffer])
     with pytest.raises(ViewsAlive):
         placed(batch, pool.allocator())
     del kept

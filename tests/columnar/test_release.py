@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar import Batch, Dictionary, compacted
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.errors import ClosedError, NotPicklable, UsageError, ViewsAlive
 from bowstring.memory import Device, Lease, wrap
 
@@ -43,9 +44,15 @@ def ended() -> queue.SimpleQueue[object]:
 def leased(device: Device, ended: queue.SimpleQueue[object]) -> Batch:
     """Return a batch with a lease that notes its end."""
     made = Batch.from_arrow({"a": pa.array([1, None, 3]), "s": pa.array(["x", "y", None])}).to_device(device)
-    lease = Lease(made.spans.regions, ended, "ended")
-    return Batch.from_parts(
-        made.layout, 3, made.nodes, spans=made.spans.table, regions=made.spans.regions, lease=lease
+    lease = Lease(batch_parts(made).spans.regions, ended, "ended")
+    return make_batch(
+        Batch,
+        made.layout,
+        3,
+        batch_parts(made).nodes,
+        spans=batch_parts(made).spans.table,
+        regions=batch_parts(made).spans.regions,
+        lease=lease,
     )
 
 
@@ -113,25 +120,27 @@ def test_dictionaries_keep_their_own_lease(ended: queue.SimpleQueue[object]) -> 
     """Releasing a batch does not end the lease of a dictionary that others use; dropping the last one does."""
     made = Batch.from_arrow({"d": pa.array(["x", "y", "x"]).dictionary_encode()})
     values = made.dictionaries[0].values
-    leased = Batch.from_parts(
+    leased = make_batch(
+        Batch,
         values.layout,
         2,
-        values.nodes,
-        spans=values.spans.table,
-        regions=values.spans.regions,
-        lease=Lease(values.spans.regions, ended, "dictionary"),
+        batch_parts(values).nodes,
+        spans=batch_parts(values).spans.table,
+        regions=batch_parts(values).spans.regions,
+        lease=Lease(batch_parts(values).spans.regions, ended, "dictionary"),
     )
     dictionary = Dictionary(0, leased)
     del values, leased
 
     def use(dictionary: Dictionary) -> Batch:
-        return Batch.from_parts(
+        return make_batch(
+            Batch,
             made.layout,
             3,
-            made.nodes,
+            batch_parts(made).nodes,
             dictionaries={0: dictionary},
-            spans=made.spans.table,
-            regions=made.spans.regions,
+            spans=batch_parts(made).spans.table,
+            regions=batch_parts(made).spans.regions,
         )
 
     first, second = use(dictionary), use(dictionary)
@@ -152,16 +161,17 @@ def test_dictionaries_keep_their_own_lease(ended: queue.SimpleQueue[object]) -> 
 def test_buffers_bring_their_leases(ended: queue.SimpleQueue[object]) -> None:
     """A batch made of buffers of another batch keeps that one's lease, and its views count as views of both."""
     numbers = Batch.from_arrow({"a": np.arange(3)})
-    lease = Lease(numbers.spans.regions, ended, "first")
-    first = Batch.from_parts(
+    lease = Lease(batch_parts(numbers).spans.regions, ended, "first")
+    first = make_batch(
+        Batch,
         numbers.layout,
         3,
-        numbers.nodes,
-        spans=numbers.spans.table,
-        regions=numbers.spans.regions,
+        batch_parts(numbers).nodes,
+        spans=batch_parts(numbers).spans.table,
+        regions=batch_parts(numbers).spans.regions,
         lease=lease,
     )
-    second = Batch.from_parts(first.layout, 3, first.nodes, list(first.buffers))
+    second = make_batch(Batch, first.layout, 3, batch_parts(first).nodes, list(first.buffers))
     with pytest.raises(ViewsAlive):
         first.release()
     view = second["a"].raw_values
@@ -179,7 +189,7 @@ def test_buffers_without_a_lease_count_too(ended: queue.SimpleQueue[object]) -> 
     """Views of plain buffers that a batch with a lease was made of are views of the batch."""
     layout = Batch.from_arrow({"a": np.arange(2)}).layout
     lease = Lease((), ended, "batch")
-    batch = Batch.from_parts(layout, 2, np.array([[2, 0]]), [None, wrap(np.arange(2))], lease=lease)
+    batch = make_batch(Batch, layout, 2, np.array([[2, 0]]), [None, wrap(np.arange(2))], lease=lease)
     view = batch["a"].raw_values
     with pytest.raises(ViewsAlive):
         batch.release()
@@ -210,12 +220,13 @@ def test_batches_over_the_same_regions_end_one_by_one() -> None:
     first = whole.slice(0, 4)
     copied = compacted(first)
     others = [
-        Batch.from_parts(
+        make_batch(
+            Batch,
             first.layout,
             4,
-            first.nodes,
-            spans=whole.slice(4 * number, 4).spans.table.copy(),
-            regions=first.spans.regions,
+            batch_parts(first).nodes,
+            spans=batch_parts(whole.slice(4 * number, 4)).spans.table.copy(),
+            regions=batch_parts(first).spans.regions,
         )
         for number in (1, 2)
     ]

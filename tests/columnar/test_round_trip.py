@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.columnar import Batch, Layout, compacted, is_compact, placed, placed_bytes
+from bowstring.columnar.parts import batch_parts
 from bowstring.memory import Device, Pool, cpu
 from bowstring.testing import FakeDevice, fake_device
 from tests.arrays import array_of
@@ -75,7 +76,7 @@ def test_a_compact_batch_is_equal_and_no_larger(
     compact.validate()
     assert compact.to_arrow().equals(source.slice(start, rows))
     assert compact.nbytes <= batch.nbytes
-    assert (compact.nodes[:, 1] >= 0).all()
+    assert (batch_parts(compact).nodes[:, 1] >= 0).all()
     assert is_compact(compact)
     assert compacted(compact) is compact
 
@@ -84,14 +85,14 @@ def test_a_compact_batch_is_equal_and_no_larger(
 def test_compact_offsets_start_at_zero(source: pa.RecordBatch, start: int, rows: int) -> None:
     """Nothing is left in a compact batch that its offsets do not span, and unneeded bitmaps are gone."""
     batch = compacted(Batch.from_arrow(source).slice(start, rows))
-    layout, lengths = batch.layout, batch.nodes[:, 0]
-    fixed = layout.fixed_buffers(batch.variadic_counts)
+    layout, lengths = batch.layout, batch_parts(batch).nodes[:, 0]
+    fixed = layout.fixed_buffers(batch_parts(batch).variadic_counts)
     for node, position, width, child in layout.offsets:
-        offsets = batch.spans.array(int(fixed[position]), f"<i{width}")
-        end = lengths[child] if child >= 0 else batch.spans.table[fixed[position + 1], 2]
+        offsets = batch_parts(batch).spans.array(int(fixed[position]), f"<i{width}")
+        end = lengths[child] if child >= 0 else batch_parts(batch).spans.table[fixed[position + 1], 2]
         assert [*offsets[:1], *offsets[-1:]] == ([0, end] if lengths[node] else [])
-    validity = batch.spans.table[fixed[layout.validity_buffers], 2]
-    nulls = batch.nodes[layout.validity_nodes, 1]
+    validity = batch_parts(batch).spans.table[fixed[layout.validity_buffers], 2]
+    nulls = batch_parts(batch).nodes[layout.validity_nodes, 1]
     assert np.array_equal(validity != 0, nulls != 0)
 
 
@@ -111,7 +112,7 @@ def test_placed_batches_are_equal_and_shareable(
         assert all(buffer.region.shareable for buffer in buffers)
         assert all(buffer.address % device.alignment == 0 for buffer in buffers)
     again = placed(result, pool.allocator())
-    assert again.spans.addresses().tolist() == result.spans.addresses().tolist()
+    assert batch_parts(again).spans.addresses().tolist() == batch_parts(result).spans.addresses().tolist()
 
 
 @given(source=record_batches(), start=ROWS, rows=ROWS)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.interchange.swap import swapped
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import make_batch
 from bowstring.memory import wrap
 from bowstring.testing import fake_device
 from tests import strategies
@@ -69,7 +70,7 @@ def test_views_keep_their_text() -> None:
     short, long = struct.Struct("i5s7x"), struct.Struct("i4sii")
     layout = Layout.of(pa.schema({"a": pa.string_view()}))
     views = struct.pack(">i5s7x", 5, b"short") + struct.pack(">i4sii", 18, b"long", 0, 300)
-    big = Batch.from_parts(layout, 2, np.array([[2, 0]]), [None, wrap(views), wrap(bytes(400))], (1,))
+    big = make_batch(Batch, layout, 2, np.array([[2, 0]]), [None, wrap(views), wrap(bytes(400))], (1,))
     for batch in (swapped(big), swapped(big.to_device(fake_device()))):
         found = _bytes(batch)[1]
         assert short.unpack(found[:16]) == (5, b"short")

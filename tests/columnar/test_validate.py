@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.columnar import Batch, Dictionary, compacted
+from bowstring.columnar.parts import batch_parts, derived, make_batch
 from bowstring.errors import InvalidBody
 from bowstring.memory import Device, Pool
 from tests.strategies import record_batches
@@ -31,14 +32,18 @@ SOURCE = pa.record_batch(
 
 def remade(batch: Batch, **changes: Any) -> Batch:
     """Return a batch with some parts changed."""
-    parts = {"spans": batch.spans.table.copy(), "regions": batch.spans.regions, "device": batch.device}
-    nodes = batch.nodes.copy()
-    return Batch.from_parts(batch.layout, changes.pop("rows", batch.num_rows), nodes, **{**parts, **changes})
+    parts = {
+        "spans": batch_parts(batch).spans.table.copy(),
+        "regions": batch_parts(batch).spans.regions,
+        "device": batch.device,
+    }
+    nodes = batch_parts(batch).nodes.copy()
+    return make_batch(Batch, batch.layout, changes.pop("rows", batch.num_rows), nodes, **{**parts, **changes})
 
 
 def shorter(batch: Batch, row: int, by: int = 1) -> Batch:
     """Return a batch with one buffer cut short."""
-    spans = batch.spans.table.copy()
+    spans = batch_parts(batch).spans.table.copy()
     spans[row, 2] -= by
     return remade(batch, spans=spans)
 
@@ -46,7 +51,7 @@ def shorter(batch: Batch, row: int, by: int = 1) -> Batch:
 def with_node(batch: Batch, node: int, length: int, nulls: int) -> Batch:
     """Return a batch with one node changed."""
     changed = remade(batch)
-    changed.nodes[node] = length, nulls
+    batch_parts(changed).nodes[node] = length, nulls
     return changed
 
 
@@ -57,7 +62,9 @@ def overwritten(batch: Batch, row: int, values: Any) -> Batch:
         array[:] = batch.device.xp.asarray(values)
     buffers = list(batch.buffers)
     buffers[row] = buffer
-    return Batch.from_parts(batch.layout, batch.num_rows, batch.nodes, buffers, device=batch.device)
+    return make_batch(
+        Batch, batch.layout, batch.num_rows, batch_parts(batch).nodes, buffers, device=batch.device
+    )
 
 
 # Buffers: n 0-1, s 2-4, l 5-6, l.item 7-9, f 10, f.item 11-12, r none, r.run_ends 13-14, r.values 15-17
@@ -140,17 +147,17 @@ def test_dictionaries_are_validated() -> None:
     values = batch.dictionaries[0].values
     broken = {0: Dictionary(0, shorter(values, 2))}
     with pytest.raises(InvalidBody):
-        batch.derived(batch.parts, 2, broken).validate()
+        derived(batch, batch_parts(batch), 2, broken).validate()
     short = {0: Dictionary(0, values.slice(0, 1))}
     with pytest.raises(InvalidBody):
-        batch.derived(batch.parts, 2, short).validate(full=True)
+        derived(batch, batch_parts(batch), 2, short).validate(full=True)
 
 
 def test_a_missing_dictionary_is_named(device: Device) -> None:
     """Whatever needs a dictionary that the batch does not have raises InvalidBody, and names the id."""
     source = {"n": [1, 2], "d": pa.array(["x", "y"]).dictionary_encode()}
     batch = Batch.from_arrow(source).to_device(device)
-    broken = batch.derived(batch.parts, 2, {})
+    broken = derived(batch, batch_parts(batch), 2, {})
     for use in (
         lambda: broken.validate(full=True),
         broken.to_arrow,
@@ -217,7 +224,7 @@ def test_wrong_numbers_never_lead_outside(
 ) -> None:
     """Whatever numbers stand in the tables of a batch, working on it gives a result or InvalidBody."""
     batch = compacted(Batch.from_arrow(source).to_device(device))
-    nodes, spans = batch.nodes.copy(), batch.spans.table.copy()
+    nodes, spans = batch_parts(batch).nodes.copy(), batch_parts(batch).spans.table.copy()
     for _ in range(data.draw(st.integers(1, 3))):
         if data.draw(st.booleans()) or not spans[:, 2].any():
             row = data.draw(st.integers(0, len(nodes) - 1))
@@ -225,14 +232,15 @@ def test_wrong_numbers_never_lead_outside(
         else:
             row = int(data.draw(st.sampled_from(np.flatnonzero(spans[:, 2]).tolist())))
             spans[row, 2] = data.draw(st.integers(0, int(spans[row, 2])))
-    changed = Batch.from_parts(
+    changed = make_batch(
+        Batch,
         batch.layout,
         batch.num_rows,
         nodes,
-        variadic_counts=batch.variadic_counts,
+        variadic_counts=batch_parts(batch).variadic_counts,
         dictionaries=batch.dictionaries,
         spans=spans,
-        regions=batch.spans.regions,
+        regions=batch_parts(batch).spans.regions,
         device=device,
     )
     for work in (

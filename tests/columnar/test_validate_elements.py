@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowstring.columnar import Batch, Dictionary, compacted
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.columnar.spans import buffer_of
 from bowstring.columnar.validation.elements import check_elements
 from bowstring.errors import InvalidBody
@@ -44,12 +45,13 @@ def as_it_is(batch: Batch, device: Device, known: dict[int, Dictionary] | None =
         if id_ not in known:
             known[id_] = Dictionary(id_, as_it_is(batch.dictionaries[id_].values, device, known))
     arrays = [None if each is None else device.from_host(each.to_host()) for each in batch.buffers]
-    return Batch.from_parts(
+    return make_batch(
+        Batch,
         batch.layout,
         batch.num_rows,
-        batch.nodes,
+        batch_parts(batch).nodes,
         [None if each is None else buffer_of(each, device) for each in arrays],
-        variadic_counts=batch.variadic_counts,
+        variadic_counts=batch_parts(batch).variadic_counts,
         dictionaries={id_: known[id_] for id_ in batch.dictionaries},
         device=device,
     )
@@ -74,18 +76,19 @@ def mutated(batch: Batch, rng: Rng, known: dict[int, Dictionary] | None = None) 
     present = [each for each in contents if each is not None]
     for _ in range(rng.integers(0, 3) if present else 0):
         overwrite(present[rng.integers(0, len(present))], rng)
-    nodes = batch.nodes.copy()
+    nodes = batch_parts(batch).nodes.copy()
     if rng.random() < 0.1:
         node = int(rng.integers(0, len(nodes)))
         if node not in batch.layout.bitmapless:  # pyarrow does not take a count from these
             nodes[node, 1] = rng.choice([-1, 0, 1, int(nodes[node, 0])])
     buffers = [None if each is None else wrap(each) for each in contents]
-    return Batch.from_parts(
+    return make_batch(
+        Batch,
         batch.layout,
         batch.num_rows,
         nodes,
         buffers,
-        variadic_counts=batch.variadic_counts,
+        variadic_counts=batch_parts(batch).variadic_counts,
         dictionaries={id_: known[id_] for id_ in batch.dictionaries},
     )
 

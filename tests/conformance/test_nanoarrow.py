@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.columnar import Batch
+from bowstring.columnar.parts import batch_parts
 from bowstring.memory import Device, cpu
 from bowstring.testing import fake_device
 from tests import strategies
@@ -85,7 +86,7 @@ def test_what_nanoarrow_holds_outlives_stream_and_server(device: Device) -> None
     server = bow.Server(pool=pool)
     stream = bow.connect(server.publish("t", Batch.from_arrow(source).to_device(device)))
     [batch] = stream
-    region = weakref.ref(batch.spans.regions[0])
+    region = weakref.ref(batch_parts(batch).spans.regions[0])
     held = nanoarrow.device.c_device_array(batch)
     del batch
     stream.close()

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.columnar.parts import batch_parts
 from tests.depot.conftest import APP, MIB, Connect, Task, commit, held, read, until, until_free
 
 WORDS = pa.array(["one", "two", "three"])
@@ -310,7 +311,7 @@ def test_a_writer_that_is_killed_leaves_the_others(depot: bow.depot.Depot, task:
 def slabs_of(source: bow.Endpoint | bow.Dataset) -> set[bytes]:
     """Return which slabs a data set lies in."""
     with bow.connect(source) as stream:
-        return {region.uuid for batch in stream for region in batch.spans.regions}
+        return {region.uuid for batch in stream for region in batch_parts(batch).spans.regions}
 
 
 def test_nobody_can_write_what_appends_share(depot: bow.depot.Depot) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from bowstring.client.connection.assembler import Assembler
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.parts import batch_parts
 from bowstring.dissociated.events import Announced, Part
 from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.reader import ReaderProtocol
@@ -77,7 +78,7 @@ def read(messages: list[Said]) -> list[Batch]:
 
 def inside(batch: Batch) -> bool:
     """Whether each buffer of a batch lies in its region, and its dictionaries' buffers do."""
-    spans = batch.spans
+    spans = batch_parts(batch).spans
     sizes = np.array([region.nbytes for region in spans.regions] or [0])
     table = spans.table
     good = (table[:, 1:] >= 0).all() and (table[:, 1] <= sizes[table[:, 0]] - table[:, 2]).all()

@@ -15,6 +15,7 @@ import pyarrow as pa
 import bowstring as bow
 import bowstring.testing
 from bowstring.columnar import Dictionary
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.errors import BowstringError
 from bowstring.memory import device_by_name, foreign_region, mappings
 
@@ -26,24 +27,25 @@ _QUICK = bow.Limits(connect_timeout=10.0, reply_timeout=10.0, heartbeat=0.2, rel
 
 def moved(device: bowstring.testing.FakeDevice, batch: bow.Batch) -> bow.Batch:
     """Return a batch of the host whose buffers lie in one allocation of another library."""
-    table = batch.spans.table.copy()
+    table = batch_parts(batch).spans.table.copy()
     ends = np.cumsum(-(-table[:, 2] // 64) * 64)
     memory = device.allocate(max(1, int(ends[-1])))
     for row, end in enumerate(ends.tolist()):
         _, _, nbytes = table[row].tolist()
         start = end - (-(-nbytes // 64) * 64)
         if nbytes:
-            memory[start : start + nbytes] = device.from_host(batch.spans.array(row))
+            memory[start : start + nbytes] = device.from_host(batch_parts(batch).spans.array(row))
         table[row] = 0, start * bool(nbytes), nbytes
     region = foreign_region(memory.data.ptr, len(memory), memory, device)
     dictionaries = {
         id_: Dictionary(id_, moved(device, each.values)) for id_, each in batch.dictionaries.items()
     }
-    return bow.Batch.from_parts(
+    return make_batch(
+        bow.Batch,
         batch.layout,
         batch.num_rows,
-        batch.nodes,
-        variadic_counts=batch.variadic_counts,
+        batch_parts(batch).nodes,
+        variadic_counts=batch_parts(batch).variadic_counts,
         dictionaries=dictionaries,
         spans=table,
         regions=[region],

@@ -13,6 +13,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.columnar import Batch
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import ViewsAlive
 from bowstring.memory import Device, device_by_name
 
@@ -63,7 +64,7 @@ def test_cupy_takes_columns(batch: Batch, protocol: str) -> None:
     cupy = imported("cupy")
     array = getattr(cupy, protocol)(batch["f"])
     assert array.data.ptr == batch["f"].raw_values.data.ptr
-    region = weakref.ref(batch.spans.regions[0])
+    region = weakref.ref(batch_parts(batch).spans.regions[0])
     with pytest.raises(ViewsAlive):
         batch.release()
     del batch
@@ -120,7 +121,7 @@ def test_to_cudf_and_back(batch: Batch, start: int) -> None:
 def test_a_data_frame_outlives_its_batch(batch: Batch) -> None:
     """The memory is cuDF's, too, until its last column is gone."""
     imported("cudf")
-    region = weakref.ref(batch.spans.regions[0])
+    region = weakref.ref(batch_parts(batch).spans.regions[0])
     frame = batch.select(["f"]).to_cudf()
     series = frame["f"]
     del batch, frame

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import ipc
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import InvalidBody
 from bowstring.ipc.compression.device import nvcomp
 from bowstring.memory import device_by_name
@@ -64,7 +65,7 @@ def with_frame(numbers: Any, frame: bytes) -> bytes:
     body = buffer + bytes(-len(buffer) % 64)
     places = np.array([[0, 0], [0, len(buffer)]])
     metadata = Template(batch.layout).encode_batch(
-        batch.num_rows, batch.nodes, places, len(body), (), compression="lz4"
+        batch.num_rows, batch_parts(batch).nodes, places, len(body), (), compression="lz4"
     )
     schema = framed_message(encode_schema(batch.schema), alignment=8)
     return b"".join((schema, framed_message(metadata, alignment=8), body))

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring import Batch
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import BowstringError, ClosedError, InvalidBody, LimitExceeded
 from bowstring.ipc import (
     IpcWriteOptions,
@@ -94,7 +95,13 @@ def outcome(source: Any) -> tuple[list[Any], str]:
 def _bytes_of(batch: Batch) -> Any:
     buffers = [b"" if buffer is None else buffer.to_host().tobytes() for buffer in batch.buffers]
     inner = [_bytes_of(dictionary.values) for dictionary in batch.dictionaries.values()]
-    return batch.num_rows, batch.nodes.tolist(), batch.variadic_counts, buffers, inner
+    return (
+        batch.num_rows,
+        batch_parts(batch).nodes.tolist(),
+        batch_parts(batch).variadic_counts,
+        buffers,
+        inner,
+    )
 
 
 def assert_same(data: bytes) -> None:

@@ -14,6 +14,7 @@ from pyarrow.ipc import Alignment
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidMetadata
 from bowstring.ipc.body.pack import aligned, needed_alignment, unpack
@@ -69,8 +70,8 @@ def test_streams_at_any_address_read_equal(
     assert pa.Table.from_batches([batch.to_arrow() for batch in found], schema=table.schema).equals(table)
     for batch in found:
         for part in (batch, *(each.values for each in batch.dictionaries.values())):
-            needed = needed_alignment(part.layout, part.variadic_counts)
-            assert not (part.spans.addresses() % needed).any()
+            needed = needed_alignment(part.layout, batch_parts(part).variadic_counts)
+            assert not (batch_parts(part).spans.addresses() % needed).any()
 
 
 @pytest.mark.parametrize("shift", [1, 2, 3, 4, 7])
@@ -98,7 +99,7 @@ def test_at_64_bytes_everything_is_placed_so() -> None:
     for shift in (0, 8, 33):
         batch = ipc.open_stream(shifted(stream_of(table), shift), options=options).read_next_batch()
         for part in (batch, *(each.values for each in batch.dictionaries.values())):
-            assert not (part.spans.addresses() % 64).any()
+            assert not (batch_parts(part).spans.addresses() % 64).any()
         assert batch.to_arrow().equals(table.to_batches()[0])
 
 
@@ -133,12 +134,12 @@ def test_buffers_on_a_device_are_put_right_there() -> None:
     room = device.from_host(np.frombuffer(bytes(4) + np.arange(3, dtype=np.int64).tobytes(), np.uint8))
     odd = buffer_of(room, device).slice(4, 24)
     layout = Layout.of(pa.schema({"a": pa.int64()}))
-    batch = Batch.from_parts(layout, 3, np.array([[3, 0]]), [None, odd])
+    batch = make_batch(Batch, layout, 3, np.array([[3, 0]]), [None, odd])
     device.statistics.reset()
     moved = aligned(batch)
     assert moved.device is device
     assert device.statistics.host_reads == 0
-    assert not (moved.spans.addresses() % 64).any()
+    assert not (batch_parts(moved).spans.addresses() % 64).any()
     assert moved.to_device("cpu")["a"].values.tolist() == [0, 1, 2]
 
 

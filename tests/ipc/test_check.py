@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.errors import BowstringError, InvalidBody, InvalidMetadata
 from bowstring.ipc.body.check import check, check_offsets, check_pairs
 from bowstring.ipc.body.pack import unpack
@@ -311,13 +312,13 @@ def test_offsets_in_several_regions_and_at_odd_places() -> None:
     spans = [(0, 0, 0), (0, 1, 8), (0, 40, 3), (0, 0, 0), (0, 14, 8), (0, 43, 3)]
     region = wrap(memory).region
     nodes = np.array([[1, 0], [1, 0]])
-    check_offsets(Batch.from_parts(layout, 1, nodes, spans=np.array(spans), regions=(region,)))
+    check_offsets(make_batch(Batch, layout, 1, nodes, spans=np.array(spans), regions=(region,)))
     spans[5] = (0, 43, 2)
     with pytest.raises(InvalidBody, match="'b'"):
-        check_offsets(Batch.from_parts(layout, 1, nodes, spans=np.array(spans), regions=(region,)))
+        check_offsets(make_batch(Batch, layout, 1, nodes, spans=np.array(spans), regions=(region,)))
     spans[1] = (0, 1, 7)
     with pytest.raises(InvalidBody, match="too short"):
-        check_offsets(Batch.from_parts(layout, 1, nodes, spans=np.array(spans), regions=(region,)))
+        check_offsets(make_batch(Batch, layout, 1, nodes, spans=np.array(spans), regions=(region,)))
 
 
 TYPES = strategies.data_types(dictionaries=False)
@@ -415,9 +416,9 @@ def test_the_kernel_never_lets_through_what_plain_integers_refuse(
     found, expected = by_kernel(header, layout, body), by_integers(header, layout, body)
     assert found is None or expected is not None
     if found is not None and expected is not None:
-        assert found.nodes[0].tolist() == expected.nodes.tolist()
-        assert found.counts[0] == expected.variadic_counts
-        assert _present(found.spans) == _present(expected.spans.table)
+        assert found.nodes[0].tolist() == batch_parts(expected).nodes.tolist()
+        assert found.counts[0] == batch_parts(expected).variadic_counts
+        assert _present(found.spans) == _present(batch_parts(expected).spans.table)
 
 
 def _present(spans: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> list[list[int]]:

@@ -15,6 +15,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts
 from bowstring.ipc.body.decode import BatchDecoder, Decoded
 from bowstring.kernels.ipc import read
 from bowstring.memory import wrap
@@ -167,10 +168,10 @@ def assert_agrees(found: Decoded | None, status: int, expected: list[bow.Batch],
     for index, (rows, first, count, *_) in enumerate(heads):
         assert found is not None
         batch = expected[index]
-        assert (rows, found.nodes[index].tolist()) == (batch.num_rows, batch.nodes.tolist())
-        assert found.counts[index] == batch.variadic_counts
+        assert (rows, found.nodes[index].tolist()) == (batch.num_rows, batch_parts(batch).nodes.tolist())
+        assert found.counts[index] == batch_parts(batch).variadic_counts
         if found.codec is None:
-            table = batch.spans.table
+            table = batch_parts(batch).spans.table
             spans = found.spans[first : first + count]
             assert spans[:, 2].tolist() == table[:, 2].tolist()
             present = table[:, 2] != 0
@@ -206,7 +207,7 @@ def test_nodes_without_bitmaps_have_no_nulls(name: str, count: int) -> None:
     found = [bow.ipc.open_stream(source).read_next_batch() for source in (data, io.BytesIO(data))]
     with without_library():
         found.append(bow.ipc.open_stream(data).read_next_batch())
-    assert [batch.nodes[0].tolist() for batch in found] == [[ROWS, 0]] * 3
+    assert [batch_parts(batch).nodes[0].tolist() for batch in found] == [[ROWS, 0]] * 3
 
 
 @needs_library

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import BowstringError, DeviceError, InvalidBody, LimitExceeded
 from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.compression.device import decompress as compression_device
@@ -351,7 +352,7 @@ def test_no_byte_of_a_region_is_what_lay_there_before(library: FakeNvComp, codec
     body = data + bytes(-len(data) % 8)
     header = RecordBatchHeader(13, np.array([[13, 0]]), np.array([[0, 0], [0, len(data)]]), (), codec)
     batch = unpack(header, NUMBERS, wrap(body), target=bodies)
-    [region] = batch.spans.regions
+    [region] = batch_parts(batch).spans.regions
     assert pool.statistics.reused == 1
     there = DEVICE.to_host(region.array(0, DEVICE.alignment))
     assert not there[13 * 8 :].any()

@@ -13,6 +13,7 @@ import pytest
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import InvalidBody, InvalidData, InvalidMetadata, LimitExceeded
 from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.compression import body as compressed_body
@@ -258,6 +259,6 @@ def test_damage_in_the_middle_of_many_buffers_is_named() -> None:
             pieces = pieces[:8] + bytes(8) + pieces[16:]
         buffers.append((len(body), len(pieces)))
         body += pieces + bytes(-len(pieces) % 8)
-    header = RecordBatchHeader(5000, batch.nodes, np.array(buffers), (), "zstd")
+    header = RecordBatchHeader(5000, batch_parts(batch).nodes, np.array(buffers), (), "zstd")
     with pytest.raises(InvalidData, match="column 17"):
         unpack(header, batch.layout, wrap(body))

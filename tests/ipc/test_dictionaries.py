@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.parts import make_batch
 from bowstring.errors import InvalidBody, InvalidMetadata, Truncated, UsageError
 from bowstring.ipc.dictionary.reader import GrowingValues
 from bowstring.ipc.flatbuf.footer import Block, encode_footer, read_footer
@@ -158,7 +159,7 @@ def test_dictionaries_larger_than_their_offsets_are_refused() -> None:
     batch = Batch.from_arrow(pa.record_batch({"values": ["x"]}))
     offsets, nothing = wrap(np.array([0, 2**31 - 1], np.int32)), wrap(bytes(16))
     # The bytes themselves are never looked at: the sum of their lengths is too large already.
-    large = Batch.from_parts(batch.layout, 1, np.array([[1, 0]]), [None, offsets, nothing])
+    large = make_batch(Batch, batch.layout, 1, np.array([[1, 0]]), [None, offsets, nothing])
     values = GrowingValues(batch)
     values.append(batch)
     values.append(large)

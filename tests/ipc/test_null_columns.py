@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import ipc
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import InvalidMetadata
 
 ROWS = 777  # stands nowhere else in the metadata
@@ -47,7 +48,7 @@ def test_the_type_says_that_all_is_null(column: pa.Array, count: int) -> None:
                 (node,) = [
                     each for each, kind in enumerate(batch.layout.nodes) if pa.types.is_null(kind.type)
                 ]
-                assert batch.nodes[node].tolist() == [ROWS, ROWS]
+                assert batch_parts(batch).nodes[node].tolist() == [ROWS, ROWS]
     theirs = pa.ipc.open_stream(stream).read_next_batch().column(0)
     assert theirs.to_pylist() == column.to_pylist()
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import make_batch
 from bowstring.errors import InvalidMetadata, Unsupported, UsageError
 from tests import strategies
 from tests.ipc.files import SAMPLE, by_bowstring, by_pyarrow, messages
@@ -228,7 +229,7 @@ def test_a_sink_is_not_opened_for_options_that_are_refused(tmp_path: Path) -> No
 def test_columns_of_more_than_31_bits_are_written_only_when_asked_for() -> None:
     """A column without bytes may be as long as it likes; writing it needs the option, as in pyarrow."""
     layout = Layout.of(pa.schema({"a": pa.null()}))
-    batch = Batch.from_parts(layout, 1 << 31, np.array([[1 << 31, 1 << 31]]))
+    batch = make_batch(Batch, layout, 1 << 31, np.array([[1 << 31, 1 << 31]]))
     for kind in KINDS:
         with pytest.raises(UsageError, match="allow_64bit"):
             by_bowstring([batch], kind=kind)

@@ -12,6 +12,7 @@ from bowstring.columnar import compacted
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import placed_compact
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.ipc.body.pack import pack
 from bowstring.memory import Pool, wrap
 
@@ -43,7 +44,7 @@ def test_neighbours_without_room_for_zeros() -> None:
     layout = Layout.of(pa.schema({"a": pa.int64(), "b": pa.int64()}))
     spans = np.array([[0, 0, 0], [0, 0, 24], [0, 0, 0], [0, 24, 24]], np.int64)
     nodes = np.array([[3, 0], [3, 0]], np.int64)
-    batch = Batch.from_parts(layout, 3, nodes, spans=spans, regions=(memory.region,))
+    batch = make_batch(Batch, layout, 3, nodes, spans=spans, regions=(memory.region,))
     body = b"".join(bytes(piece) for piece in pack(batch).pieces)
     assert body == values[:3].tobytes() + bytes(40) + values[3:].tobytes() + bytes(40)
 
@@ -60,10 +61,10 @@ def test_a_body_is_its_buffers_and_zeros(kinds: list[tuple[str, bool]], data: st
         columns[f"c{index}"] = pa.array(np.full(rows, index + 1, kind), mask=mask)
     batch = in_one_region(columns)
     # What lies in the gaps of the region must not be seen.
-    for region in batch.spans.regions:
+    for region in batch_parts(batch).spans.regions:
         whole = region.array(0, region.nbytes, writable=True)
         hidden = np.ones(region.nbytes, np.bool_)
-        for _, offset, length in batch.spans.table.tolist():
+        for _, offset, length in batch_parts(batch).spans.table.tolist():
             hidden[offset : offset + length] = False
         whole[hidden] = 255
     packed = pack(batch)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.interchange.capsule import address_in
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
 from bowstring.kernels.host import interpret
@@ -110,8 +111,12 @@ def to_write(
     regions = [0, len(arena.data)]
     if offset is None:
         ours = Batch.from_arrow(batch)
-        nodes, spans, regions = ours.nodes.reshape(-1).copy(), ours.spans.table.reshape(-1).copy(), []
-        for region in ours.spans.regions:
+        nodes, spans, regions = (
+            batch_parts(ours).nodes.reshape(-1).copy(),
+            batch_parts(ours).spans.table.reshape(-1).copy(),
+            [],
+        )
+        for region in batch_parts(ours).spans.regions:
             regions += [arena.put(region.array(0, region.nbytes).tobytes()), region.nbytes]
     metadata, places = Template(layout).form()
     return (
@@ -217,7 +222,7 @@ def checked(_: np.random.Generator) -> Iterator[Case]:
         for drops in (0, 1):
             ours, arena = Batch.from_arrow(batch), Arena()
             regions = []
-            for region in ours.spans.regions:
+            for region in batch_parts(ours).spans.regions:
                 regions += [arena.put(region.array(0, region.nbytes).tobytes()), region.nbytes]
             yield (
                 1,
@@ -226,9 +231,9 @@ def checked(_: np.random.Generator) -> Iterator[Case]:
                     ours.layout.reading_plan,
                     np.array(regions, np.int64),
                     drops,
-                    ours.nodes.reshape(-1),
-                    np.array(ours.variadic_counts, np.int64),
-                    ours.spans.table.reshape(-1).copy(),
+                    batch_parts(ours).nodes.reshape(-1),
+                    np.array(batch_parts(ours).variadic_counts, np.int64),
+                    batch_parts(ours).spans.table.reshape(-1).copy(),
                     np.full(1, -1),
                 ),
             )

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.columnar import copy_pieces as filling
 from bowstring.columnar.copy_pieces import Pieces, fill
+from bowstring.columnar.parts import batch_parts
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import BowstringError, DeviceError, NotOnDevice, OutOfBudget
 from bowstring.kernels.launch import launch
@@ -96,7 +97,7 @@ def test_a_peer_is_let_in_where_the_driver_gives_no_less_than_writing(
     set_access = first.driver.set_access
 
     def noted(address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
-        asked.extend([writable] * (address == batch.spans.regions[0].address))
+        asked.extend([writable] * (address == batch_parts(batch).spans.regions[0].address))
         set_access(address, nbytes, ordinal, writable=writable)
 
     monkeypatch.setattr(first.driver, "set_access", noted)

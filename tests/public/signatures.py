@@ -18,20 +18,7 @@ __all__ = ["class_lines", "field_lines", "property_lines", "signature", "value_t
 
 # Names without an underscore that only other modules of Bowstring use: they may change.
 INTERNAL: Final = {
-    "Batch": {
-        "alike",
-        "derived",
-        "dictionaries",
-        "from_parts",
-        "layout",
-        "lease",
-        "lease_on",
-        "nodes",
-        "owner",
-        "parts",
-        "spans",
-        "variadic_counts",
-    },
+    "Batch": {"dictionaries", "layout", "lease"},
     "Buffer": {"fresh", "owner"},
     "Committed": {"of"},
     "Column": {"as_batch", "batch", "field"},

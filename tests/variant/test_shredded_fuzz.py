@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import wrap
@@ -121,7 +122,9 @@ def test_random_buffers_are_statuses_or_errors(
     for _ in range(drawn.randint(1, 4)):
         raw[drawn.randrange(len(raw))] = drawn.choice([0, 1, 2, 127, 128, 255, drawn.randrange(256)])
     buffers[number] = wrap(raw)
-    hostile = Batch.from_parts(batch.layout, batch.num_rows, batch.nodes, buffers, device=batch.device)[0]
+    hostile = make_batch(
+        Batch, batch.layout, batch.num_rows, batch_parts(batch).nodes, buffers, device=batch.device
+    )[0]
     for call in (
         lambda column: variant.get(column, where, wanted, limits=LIMITS),
         lambda column: variant.unshred(column, limits=LIMITS),

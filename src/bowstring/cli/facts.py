@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from bowstring.cli.terminal import Branch, number, size
 from bowstring.columnar import Batch, Kind, Layout
+from bowstring.columnar.parts import batch_parts
 
 Facts = dict[str, Any]
 
@@ -66,11 +67,12 @@ def node_facts(
 
 def batch_facts(batch: Batch) -> Facts:
     """Return rows, bytes, columns and dictionaries of a batch."""
-    sizes = batch.spans.table[:, 2].tolist()
+    parts = batch_parts(batch)
+    sizes = parts.spans.table[:, 2].tolist()
     facts: Facts = {
         "rows": batch.num_rows,
         "bytes": batch.nbytes,
-        "columns": node_facts(batch.layout, batch.nodes, sizes, batch.variadic_counts),
+        "columns": node_facts(batch.layout, parts.nodes, sizes, parts.variadic_counts),
     }
     if batch.dictionaries:
         facts["dictionaries"] = [

@@ -19,6 +19,7 @@ from bowstring.cli.terminal import FAILED, as_json, in_options, print_tree, show
 from bowstring.client import list_datasets
 from bowstring.client.opening import open_stream
 from bowstring.columnar import Layout
+from bowstring.columnar.parts import batch_parts
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BowstringError, InvalidMetadata, ProtocolError, Unsupported, UsageError
 from bowstring.ipc.body.check import check
@@ -361,7 +362,9 @@ def _look_at(stream: Stream, facts: Facts, most: int) -> None:
         if batch is None:
             break
         fetched.append({"name": f"batch {index}", "device": batch.device.name, **batch_facts(batch)})
-        regions |= {region.uuid: region for region in batch.spans.regions if region.slab is not None}
+        regions |= {
+            region.uuid: region for region in batch_parts(batch).spans.regions if region.slab is not None
+        }
         del batch  # its memory goes home before the next one is asked for
     # Only now, since over two connections the server's answer may come after the schema.
     stats = stream.stats

@@ -15,6 +15,7 @@ from bowstring.client.pinned import Pinned
 from bowstring.client.stream import Counters, Readiness, Stream, StreamStatistics, chosen_columns
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
+from bowstring.columnar.parts import batch_parts
 from bowstring.columnar.validation import check_once
 from bowstring.errors import ClosedError, EndOfStream, InvalidData, UsageError, without_frames
 from bowstring.limits import DEFAULT_LIMITS
@@ -268,7 +269,7 @@ class EndpointStream(Stream):
 
     def _shared(self, batch: Batch) -> bool:
         """Whether the batch shall be written, and lies in memory that others see: then it must be copied."""
-        if self._private is None or all(region.private for region in batch.spans.regions):
+        if self._private is None or all(region.private for region in batch_parts(batch).spans.regions):
             return False
         if self._mode == "map":
             raise UsageError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from bowstring.columnar.parts import batch_parts
+
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.memory import Lease, Region
@@ -29,9 +31,10 @@ class Pinned:
 
     def add(self, batch: Batch) -> None:
         """Take note of a batch, as it came."""
-        if len(batch.spans.regions) != 1 or batch.lease is None:
+        parts = batch_parts(batch)
+        if len(parts.spans.regions) != 1 or batch.lease is None:
             return
-        region = batch.spans.regions[0]
+        region = parts.spans.regions[0]
         if self._landing is None or self._landing() is not region:
             self._count()
             self._landing = weakref.ref(region)

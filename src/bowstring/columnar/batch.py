@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, overload
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.column import Column
-from bowstring.columnar.dictionary import Dictionaries, Dictionary
+from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.display import table_of_batch
 from bowstring.columnar.interchange import cudf, export
 from bowstring.columnar.interchange.conversions import Converting
@@ -20,10 +18,10 @@ from bowstring.columnar.interchange.source import one_batch, open_batches
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import column_index
 from bowstring.columnar.materialize import on_device
-from bowstring.columnar.slice import Parts, slice_parts
-from bowstring.columnar.spans import Spans, joint_lease
-from bowstring.errors import ClosedError, NotPicklable, UsageError
-from bowstring.memory import Buffer, Device, Lease, Region
+from bowstring.columnar.parts import Parts, batch_parts, derived
+from bowstring.columnar.slice import slice_parts
+from bowstring.errors import NotPicklable, UsageError
+from bowstring.memory import Buffer, Device, Lease
 
 if TYPE_CHECKING:
     from bowstring.columnar.validation import Validated
@@ -40,10 +38,6 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
     layout : Layout
         The nodes and buffers of the schema.
     num_rows : int
-    nodes : ndarray of int64, shape (nodes, 2)
-        Length and null count of each node, pre-order; the null count is -1 where it is unknown.
-    variadic_counts : tuple of int
-        Number of variadic buffers of each view node.
     dictionaries : dict of int to Dictionary
         By dictionary id, those inside the values of others included.
     lease : Lease
@@ -70,85 +64,27 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
 
     __slots__ = (
         "__weakref__",
-        "_spans",
+        "_parts",
         "custom_metadata",
         "device",
         "dictionaries",
         "layout",
         "lease",
-        "nodes",
         "num_rows",
         "validated",
-        "variadic_counts",
     )
 
     layout: Layout
     num_rows: int
-    nodes: npt.NDArray[np.int64]
-    variadic_counts: tuple[int, ...]
     dictionaries: dict[int, Dictionary]
     lease: Lease
     custom_metadata: dict[bytes, bytes] | None
     device: Device
     validated: Validated
-    _spans: Spans | None
+    _parts: Parts | None
 
     def __init__(self) -> None:
         raise UsageError("a Batch is not made by hand", hint="Use Batch.from_arrow(data).")
-
-    @classmethod
-    def from_parts(
-        cls,
-        layout: Layout,
-        num_rows: int,
-        nodes: npt.NDArray[np.int64],
-        buffers: Sequence[Buffer | None] | None = None,
-        variadic_counts: Sequence[int] = (),
-        dictionaries: Mapping[int, Dictionary] | None = None,
-        lease: Lease | None = None,
-        custom_metadata: dict[bytes, bytes] | None = None,
-        *,
-        spans: npt.NDArray[np.int64] | None = None,
-        regions: Sequence[Region] = (),
-        device: Device | None = None,
-    ) -> Batch:
-        """Put a batch together; the parts are taken as they are, unchecked (see :meth:`validate`).
-
-        Parameters
-        ----------
-        layout, num_rows, nodes, variadic_counts, dictionaries, custom_metadata
-            As the attributes.
-        buffers
-            In the order of ``RecordBatch.buffers``; ``None`` for empty ones. Leave it out and give:
-        spans : ndarray of int64, shape (buffers, 3)
-            Index into `regions`, offset and length of each buffer in bytes; Buffers are made when asked for, so
-            that a batch of any number of columns costs a microsecond.
-        regions
-            The memory that `spans` points into.
-        lease
-            Ends with the batch; by default the batch gets one over its own buffers.
-        device
-            By default that of the first buffer, or the host.
-        """
-        batch = cls.__new__(cls)
-        if spans is None:
-            table = Spans.of(buffers or ())
-            lease = joint_lease(buffers or ()) if lease is None else lease
-        else:
-            table = Spans(spans, regions)
-        batch.layout = layout
-        batch.num_rows = num_rows
-        batch.nodes = nodes
-        batch.variadic_counts = tuple(variadic_counts)
-        if not isinstance(dictionaries, Dictionaries):
-            dictionaries = Dictionaries(dictionaries or {})
-        batch.dictionaries = dictionaries
-        batch.lease = table.lease = Lease(table.regions) if lease is None else lease
-        batch.custom_metadata = custom_metadata
-        batch.device = table.device if device is None else device
-        batch.validated = "structure"
-        batch._spans = table
-        return batch
 
     @classmethod
     def from_arrow(cls, source: Any) -> Batch:
@@ -183,32 +119,14 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         return len(self.layout.columns)
 
     @property
-    def spans(self) -> Spans:
-        """Where the buffers lie.
-
-        Raises
-        ------
-        ClosedError
-            The batch was released.
-        """
-        if self._spans is None:
-            raise ClosedError("the batch was released", hint="Copy what you need before release().")
-        return self._spans
-
-    @property
     def buffers(self) -> Sequence[Buffer | None]:
         """The buffers in the order of ``RecordBatch.buffers``, ``None`` for empty ones, made when asked for."""
-        return self.spans
-
-    @property
-    def parts(self) -> Parts:
-        """Layout, nodes and buffers, as :mod:`bowstring.columnar.slice` takes them."""
-        return Parts(self.layout, self.nodes, self.spans, self.variadic_counts)
+        return batch_parts(self).spans
 
     @property
     def nbytes(self) -> int:
         """Bytes of the buffers, without dictionaries."""
-        return self.spans.nbytes
+        return batch_parts(self).spans.nbytes
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -258,12 +176,12 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         return self.num_rows
 
     def __repr__(self) -> str:
-        size = "released" if self._spans is None else f"{self.nbytes} bytes on {self.device.name}"
+        size = "released" if self._parts is None else f"{self.nbytes} bytes on {self.device.name}"
         return f"<Batch {self.num_rows} rows × {self.num_columns} columns, {size}>"
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the columns with their types, and the first rows."""
-        if self._spans is None:
+        if self._parts is None:
             return html.escape(repr(self))
         size = f"{self.nbytes:,} bytes on {self.device.name}"
         return table_of_batch(f"Batch of {self.num_rows:,} rows × {self.num_columns} columns, {size}", self)
@@ -286,27 +204,6 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
             self.to_device("cpu").to_arrow().equals(batch.to_device("cpu").to_arrow(), check_metadata)
         )
 
-    def derived(
-        self, parts: Parts, num_rows: int, dictionaries: Mapping[int, Dictionary] | None = None
-    ) -> Batch:
-        """Return a batch over the same memory; this one cannot be released while that one lives."""
-        if dictionaries is None:
-            dictionaries = {id_: self.dictionaries[id_] for id_ in parts.layout.dictionary_ids}
-        batch = Batch.from_parts(
-            parts.layout,
-            num_rows,
-            parts.nodes,
-            variadic_counts=parts.variadic_counts,
-            dictionaries=dictionaries,
-            lease=self.lease_on(),
-            custom_metadata=self.custom_metadata,
-            spans=parts.spans.table,
-            regions=parts.spans.regions,
-            device=self.device,
-        )
-        batch.validated = self.validated
-        return batch
-
     def select(self, names: Iterable[str | int]) -> Batch:
         """Return some of the columns, by name or position, in the order given, without a copy.
 
@@ -327,10 +224,13 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
                 "columns are chosen by a list", expected=f"[{names!r}]"[:80], found=repr(names)[:80]
             )
         chosen = [column_index(self.schema, name) for name in names]
-        layout, nodes, buffers = self.layout.select(chosen, self.variadic_counts)
-        counts = dict(zip(self.layout.variadic_nodes, self.variadic_counts, strict=True))
+        parts = batch_parts(self)
+        layout, nodes, buffers = parts.layout.select(chosen, parts.variadic_counts)
+        counts = dict(zip(parts.layout.variadic_nodes, parts.variadic_counts, strict=True))
         kept = tuple(counts[node] for node in nodes.tolist() if node in counts) if counts else ()
-        return self.derived(Parts(layout, self.nodes[nodes], self.spans.take(buffers), kept), self.num_rows)
+        return derived(
+            self, Parts(layout, parts.nodes[nodes], parts.spans.take(buffers), kept), self.num_rows
+        )
 
     def slice(self, offset: int = 0, length: int | None = None) -> Batch:
         """Return some of the rows, without a copy but for what must be re-based.
@@ -351,7 +251,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
             raise UsageError("a slice begins and ends inside the batch", found=f"{offset}, {length}")
         start = min(offset, self.num_rows)
         rows = self.num_rows - start if length is None else min(length, self.num_rows - start)
-        return self.derived(slice_parts(self.parts, self.device, start, rows), rows)
+        return derived(self, slice_parts(batch_parts(self), self.device, start, rows), rows)
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return a ``pyarrow.RecordBatch``: zero-copy on the host, from a device through a copy to the host.
@@ -439,22 +339,8 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         bowstring.errors.ClosedError: the batch was released. Copy what you need before release().
         """
         self.lease.release()
-        self._spans = None
+        self._parts = None
         self.dictionaries = {}
-
-    def lease_on(self) -> Lease:
-        """Return a lease for a batch that uses memory of this one: it counts as a view of it."""
-        return Lease([self.lease.export()])
-
-    def owner(self) -> object:
-        """Return what a view of the batch must keep alive.
-
-        Raises
-        ------
-        ClosedError
-            The batch was released.
-        """
-        return self.lease.export(), self.spans.regions
 
     def __arrow_c_schema__(self) -> Any:
         return self.schema.__arrow_c_schema__()

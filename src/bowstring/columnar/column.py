@@ -18,7 +18,7 @@ from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
 from bowstring.columnar.marks import is_variant, with_mark
 from bowstring.columnar.nodes import Kind, Node
-from bowstring.columnar.slice import Parts
+from bowstring.columnar.parts import Parts, batch_parts, derived
 from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.memory import Buffer
@@ -76,7 +76,7 @@ class Column(export.Exporting, Converting):
         return self.field.type
 
     def __len__(self) -> int:
-        return int(self.batch.nodes[self._index, 0])
+        return int(batch_parts(self.batch).nodes[self._index, 0])
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> pa.Scalar: ...
@@ -104,7 +104,8 @@ class Column(export.Exporting, Converting):
     @property
     def null_count(self) -> int:
         """Number of nulls; counted on first use where it is unknown (one read by the host)."""
-        nodes = self.batch.nodes
+        parts = batch_parts(self.batch)
+        nodes = parts.nodes
         if nodes[self._index, 1] < 0:
             validity = self.validity
             length = len(self)
@@ -112,7 +113,8 @@ class Column(export.Exporting, Converting):
             if validity is not None:
                 valid = int(self.device.to_host(bitmap.count_set(validity, 0, length))[0])
             if not nodes.flags.writeable:  # they lie in a message
-                self.batch.nodes = nodes = nodes.copy()
+                nodes = nodes.copy()
+                self.batch._parts = parts._replace(nodes=nodes)
             nodes[self._index, 1] = length - valid
         return int(nodes[self._index, 1])
 
@@ -120,7 +122,7 @@ class Column(export.Exporting, Converting):
 
     def _buffer(self, *kinds: Kind) -> Buffer | None:
         """Return the buffer of one of these kinds, or ``None`` where it is empty."""
-        counts = self.batch.variadic_counts
+        counts = batch_parts(self.batch).variadic_counts
         first = int(self.batch.layout.first_buffers(counts)[self._index])
         for position, kind in enumerate(self._node.buffer_kinds, first):
             if kind in kinds:
@@ -289,17 +291,17 @@ class Column(export.Exporting, Converting):
 
     def as_batch(self) -> Batch:
         """Return a batch of this column alone, over the same memory."""
-        batch, layout = self.batch, self.batch.layout
-        first = layout.first_buffers(batch.variadic_counts)
+        layout, nodes, spans, counts = batch_parts(self.batch)
+        first = layout.first_buffers(counts)
         end = self._node.end
-        counts = zip(layout.variadic_nodes, batch.variadic_counts, strict=True)
+        counted = zip(layout.variadic_nodes, counts, strict=True)
         parts = Parts(
             layout.alone(self._index, self.field),
-            batch.nodes[self._index : end],
-            batch.spans.take(slice(int(first[self._index]), int(first[end]))),
-            tuple(count for node, count in counts if self._index <= node < end),
+            nodes[self._index : end],
+            spans.take(slice(int(first[self._index]), int(first[end]))),
+            tuple(count for node, count in counted if self._index <= node < end),
         )
-        return batch.derived(parts, len(self))
+        return derived(self.batch, parts, len(self))
 
     def to_pandas(self, **options: Any) -> Any:
         """Return a ``pandas.Series`` of the column's name; `options` are those of pyarrow's ``to_pandas``."""

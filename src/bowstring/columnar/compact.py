@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.nodes import Kind
+from bowstring.columnar.parts import batch_parts, derived, offset_bounds
 from bowstring.columnar.slice import slice_parts
-from bowstring.columnar.spans import offset_bounds
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
@@ -24,9 +24,9 @@ def compacted(batch: Batch) -> Batch:
         dictionaries[id_] = _compacted_dictionary(each)
         same &= dictionaries[id_] is each
     if is_compact(batch):
-        return batch if same else batch.derived(batch.parts, batch.num_rows, dictionaries)
-    parts = slice_parts(batch.parts, batch.device, 0, batch.num_rows, trim=True)
-    return batch.derived(parts, batch.num_rows, dictionaries)
+        return batch if same else derived(batch, batch_parts(batch), batch.num_rows, dictionaries)
+    parts = slice_parts(batch_parts(batch), batch.device, 0, batch.num_rows, trim=True)
+    return derived(batch, parts, batch.num_rows, dictionaries)
 
 
 def _compacted_dictionary(dictionary: Dictionary) -> Dictionary:
@@ -42,7 +42,7 @@ def _compacted_dictionary(dictionary: Dictionary) -> Dictionary:
 
 def is_compact(batch: Batch) -> bool:
     """Whether nothing can be left out of a batch, its dictionaries aside: O(columns), one read by the host."""
-    layout, nodes = batch.layout, batch.nodes
+    layout, nodes = batch.layout, batch_parts(batch).nodes
     if (nodes[:, 1] < 0).any():
         return False
     lengths = nodes[:, 0]
@@ -56,23 +56,25 @@ def is_compact(batch: Batch) -> bool:
 
 
 def _sizes_are_exact(batch: Batch) -> bool:
+    parts = batch_parts(batch)
     layout = batch.layout
-    sizes = batch.spans.table[layout.fixed_buffers(batch.variadic_counts), 2]
-    needed = layout.minimum_lengths(batch.nodes[:, 0])
-    needed[layout.validity_buffers] *= batch.nodes[layout.validity_nodes, 1] > 0
+    sizes = parts.spans.table[layout.fixed_buffers(parts.variadic_counts), 2]
+    needed = layout.minimum_lengths(parts.nodes[:, 0])
+    needed[layout.validity_buffers] *= parts.nodes[layout.validity_nodes, 1] > 0
     return bool(((sizes == needed) | (layout.buffer_kinds == Kind.BYTES)).all())
 
 
 def _offsets_span_all(batch: Batch) -> bool:
     """Whether offsets start at 0 and end where their bytes or children end, and run ends where their rows do."""
+    parts = batch_parts(batch)
     layout = batch.layout
     if not (layout.offsets or layout.run_ends):
         return True
-    lengths = batch.nodes[:, 0].tolist()
-    fixed = layout.fixed_buffers(batch.variadic_counts)
+    lengths = parts.nodes[:, 0].tolist()
+    fixed = layout.fixed_buffers(parts.variadic_counts)
     for node, position, _, child in layout.offsets:
         if not lengths[node] and (
-            lengths[child] if child >= 0 else batch.spans.table[fixed[position + 1], 2]
+            lengths[child] if child >= 0 else parts.spans.table[fixed[position + 1], 2]
         ):
             return False
     for node in layout.run_ends:

@@ -13,6 +13,7 @@ import numpy as np
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.copy_pieces import Pieces, fill
 from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.errors import InvalidBody
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import (
@@ -45,7 +46,7 @@ def placed_bytes(batch: Batch, device: Device) -> int:
     """
     batches = [batch, *(dictionary.values for dictionary in batch.dictionaries.values())]
     alignment = _alignment(batch.device, device)
-    return sum(int(_aligned(each.spans.table[:, 2], alignment).sum()) for each in batches)
+    return sum(int(_aligned(batch_parts(each).spans.table[:, 2], alignment).sum()) for each in batches)
 
 
 def placed(
@@ -76,6 +77,7 @@ def placed_compact(
     note: Callable[[Road], None] | None = None,
 ) -> Batch:
     """Do what :func:`placed` does, for a batch that is known to be compact."""
+    parts = batch_parts(compact)
     known: MutableMapping[Dictionary, Dictionary] = {} if dictionaries is None else dictionaries
     device = allocator.device
     # What makes a batch compact makes its dictionaries so, too.
@@ -85,9 +87,9 @@ def placed_compact(
     inner: dict[int, Dictionary] = {}
     for id_, each in compact.dictionaries.items():
         inner[id_] = _placed(each, allocator, known, place)
-    table, regions, moving = _already_placed(compact.spans, device, in_place=in_place)
+    table, regions, moving = _already_placed(parts.spans, device, in_place=in_place)
     if moving.any():
-        table, regions, path = _copied(compact.spans, moving, table, regions, allocator, seconds)
+        table, regions, path = _copied(parts.spans, moving, table, regions, allocator, seconds)
         if note is not None:
             note(path)
     return elsewhere(compact, inner, table, regions, device)
@@ -102,11 +104,13 @@ def elsewhere(
     lease: Lease | None = None,
 ) -> Batch:
     """Return a batch of the same rows with other buffers and dictionaries; it has a lease of its own by default."""
-    made = type(batch).from_parts(
+    parts = batch_parts(batch)
+    made = make_batch(
+        type(batch),
         batch.layout,
         batch.num_rows,
-        batch.nodes,
-        variadic_counts=batch.variadic_counts,
+        parts.nodes,
+        variadic_counts=parts.variadic_counts,
         dictionaries=dictionaries,
         lease=lease,
         custom_metadata=batch.custom_metadata,
@@ -141,7 +145,7 @@ def dictionaries_placed(
         if dictionary not in known:
             known[dictionary] = Dictionary(id_, placed(dictionary.values, allocator, known, in_place=False))
         inner[id_] = known[dictionary]
-    spans = batch.spans
+    spans = batch_parts(batch).spans
     return elsewhere(batch, inner, spans.table, spans.regions, batch.device, batch.lease)
 
 
@@ -250,9 +254,8 @@ class Lender:
     def result(self, placed: Sequence[Batch], device: Device) -> Lending:
         """Return how much is lent."""
         dictionaries = {id(each): each.values for batch in placed for each in batch.dictionaries.values()}
-        nbytes = sum(
-            int(each.spans.table[each.spans.lent, 2].sum()) for each in (*placed, *dictionaries.values())
-        )
+        lying = [batch_parts(each).spans for each in (*placed, *dictionaries.values())]
+        nbytes = sum(int(spans.table[spans.lent, 2].sum()) for spans in lying)
         refused = dict(self._refused)
         for source, lent in self._nbytes.items():
             if source is not device and lent > nbytes:
@@ -267,7 +270,7 @@ class Lender:
     def lent(self, batch: Batch) -> Batch:
         """Return a batch with its buffers in lent regions, as far as they can be; the others stay what they are."""
         dictionaries = {id_: self._dictionary(each) for id_, each in batch.dictionaries.items()}
-        spans, device = batch.spans, batch.device
+        spans, device = batch_parts(batch).spans, batch.device
         table, regions = spans.table.copy(), list(spans.regions)
         places: dict[int, int] = {}
         addresses, present = spans.addresses(), table[:, 2] != 0
@@ -326,5 +329,6 @@ class Lender:
 def wholly_lent(batch: Batch) -> bool:
     """Whether a batch and its dictionaries lie in lent memory altogether, so that nothing of it must be placed."""
     batches = [batch, *(dictionary.values for dictionary in batch.dictionaries.values())]
-    lent = [each.spans.lent[each.spans.table[:, 2] != 0] for each in batches]
+    lying = [batch_parts(each).spans for each in batches]
+    lent = [spans.lent[spans.table[:, 2] != 0] for spans in lying]
     return any(len(each) for each in lent) and all(each.all() for each in lent)

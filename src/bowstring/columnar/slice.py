@@ -8,13 +8,14 @@ of each node are found top down: the offsets and runs that the host must know ar
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind
+from bowstring.columnar.parts import Parts
 from bowstring.columnar.spans import Spans, Table, buffer_of
 from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
@@ -26,15 +27,6 @@ _PARALLEL = (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION)
 _FIXED_LIST = pa.lib.Type_FIXED_SIZE_LIST
 _RUNS = pa.lib.Type_RUN_END_ENCODED
 _BYTES = int(Kind.BYTES)  # NumPy compares plain integers several times as fast
-
-
-class Parts(NamedTuple):
-    """What a batch is made of, beside its rows: nodes, shape (nodes, 2), and buffers."""
-
-    layout: Layout
-    nodes: Table
-    spans: Spans
-    variadic_counts: tuple[int, ...]
 
 
 def slice_parts(

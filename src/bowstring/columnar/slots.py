@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from bowstring.columnar.column import Column
 from bowstring.columnar.nodes import Kind, storage_type
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import InvalidBody
 from bowstring.memory import Device
 
@@ -67,16 +68,15 @@ def binary_view_slots(column: Column) -> tuple[Any, Any, Any]:
     raw = column._array(np.uint8, Kind.VIEWS)[: rows * _VIEW]
     if len(raw) < rows * _VIEW:
         raise InvalidBody("a buffer of views is too short", expected=rows * _VIEW, found=len(raw))
-    first = int(batch.layout.first_buffers(batch.variadic_counts)[column._index])
+    layout, _, spans, counts = batch_parts(batch)
+    first = int(layout.first_buffers(counts)[column._index])
     first += node.buffer_kinds.index(Kind.VIEWS) + 1
-    count = dict(zip(batch.layout.variadic_nodes, batch.variadic_counts, strict=True))[column._index]
-    table = batch.spans.table[first : first + count]
+    count = dict(zip(layout.variadic_nodes, counts, strict=True))[column._index]
+    table = spans.table[first : first + count]
     ends = np.cumsum(table[:, 2]) + rows * _VIEW
     bases = np.append(ends - table[:, 2], -1)
     sizes = np.append(table[:, 2], 0)
-    data = xp.concatenate(
-        [raw, *(batch.spans.array(first + each) for each in range(count) if table[each, 2])]
-    )
+    data = xp.concatenate([raw, *(spans.array(first + each) for each in range(count) if table[each, 2])])
     words = raw.view(np.int32).reshape(rows, 4)
     length = words[:, 0].astype(np.int64)
     buffer = words[:, 2].astype(np.int64)

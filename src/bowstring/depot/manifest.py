@@ -18,6 +18,7 @@ import numpy as np
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.depot.slabs import Piece
 from bowstring.dissociated.items import IpcMessage
 from bowstring.errors import (
@@ -142,7 +143,7 @@ class Rebuilder:
         self._keep(part, batch)
 
     def _keep(self, part: Told, batch: Batch) -> None:
-        spans = batch.spans
+        spans = batch_parts(batch).spans
         self._encoded.append(IpcMessage(part.metadata, spans.table, spans.regions, nbytes=batch.nbytes))
 
     def _take_schema(self, message: Message) -> None:
@@ -171,7 +172,8 @@ class Rebuilder:
         spans, used = _within(table, regions)
         # Dictionaries inside a dictionary are looked for when a batch uses it.
         dictionaries = {} if inner else self._memo.complete(layout, header.nodes)
-        batch = Batch.from_parts(
+        batch = make_batch(
+            Batch,
             layout,
             header.length,
             header.nodes,

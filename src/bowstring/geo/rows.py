@@ -11,6 +11,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import make_batch
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import UsageError
 from bowstring.geo.box import as_box, is_canonical, meet, narrower
@@ -224,4 +225,4 @@ def _column(
     field: pa.Field, rows: int, nodes: list[tuple[int, int]], buffers: list[Buffer | None], device: Device
 ) -> Column:
     layout = Layout.of(pa.schema([field]))
-    return Batch.from_parts(layout, rows, np.array(nodes, np.int64), buffers, device=device)[0]
+    return make_batch(Batch, layout, rows, np.array(nodes, np.int64), buffers, device=device)[0]

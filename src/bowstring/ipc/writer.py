@@ -11,6 +11,7 @@ from pyarrow.ipc import WriteStats
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import ClosedError, UsageError
 from bowstring.files import FileWriter, Target
 from bowstring.ipc.body.encode import SMALL_BODY, BatchEncoder, Encoded
@@ -150,7 +151,7 @@ class RecordBatchWriter(FileWriter):
                 packed.nodes,
                 packed.buffers,
                 packed.body_length,
-                batch.variadic_counts,
+                batch_parts(batch).variadic_counts,
                 custom_metadata,
                 self._options.codec_name,
             )
@@ -211,7 +212,7 @@ class RecordBatchWriter(FileWriter):
                 packed.nodes,
                 packed.buffers,
                 packed.body_length,
-                values.variadic_counts,
+                batch_parts(values).variadic_counts,
                 compression=self._options.codec_name,
             )
             message = self._message(metadata, packed)
@@ -220,7 +221,8 @@ class RecordBatchWriter(FileWriter):
             self._arrivals.append(change.arrival)
 
     def _pack(self, batch: Batch) -> Packed:
-        longest = int(batch.nodes[:, 0].max()) if len(batch.nodes) else 0
+        parts = batch_parts(batch)
+        longest = int(parts.nodes[:, 0].max()) if len(parts.nodes) else 0
         if longest > _LONGEST and not self._options.allow_64bit:
             raise UsageError(
                 "a column has more slots than 32 bits can count",
@@ -231,7 +233,7 @@ class RecordBatchWriter(FileWriter):
         # A slice is written without the bytes and children that it left out.
         packed = pack(compacted(batch), self._codec, use_threads=self._options.use_threads)
         if self._options.metadata_version is MetadataVersion.V4:
-            buffers = with_bitmaps_of_4(packed.buffers, batch.layout, batch.variadic_counts)
+            buffers = with_bitmaps_of_4(packed.buffers, batch.layout, parts.variadic_counts)
             packed = packed._replace(buffers=buffers)
         return packed
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.errors import InvalidData, Unsupported, first_line
 from bowstring.parquet.columns import children_of
 from bowstring.parquet.source import is_url
@@ -191,10 +192,11 @@ def _joined(columns: Sequence[tuple[Batch, int]], schema: pa.Schema, rows: int) 
             new = known.setdefault((id(batch), id_), len(known))
             dictionaries[new] = Dictionary(new, one.dictionaries[id_].values)
             ids.append(new)
-        nodes.append(one.nodes)
+        nodes.append(batch_parts(one).nodes)
         buffers += one.buffers
-        counts += one.variadic_counts
-    return Batch.from_parts(
+        counts += batch_parts(one).variadic_counts
+    return make_batch(
+        Batch,
         Layout.of(schema, ids),
         rows,
         np.concatenate(nodes),

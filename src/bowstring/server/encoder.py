@@ -13,6 +13,7 @@ from bowstring.columnar.compact import compacted
 from bowstring.columnar.copy_pieces import Pieces, fill_on_host
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import column_positions
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.dissociated.items import IpcMessage
 from bowstring.ipc.body.encode import BatchEncoder
 from bowstring.ipc.body.pack import laid_out, pack
@@ -100,8 +101,8 @@ def place_and_encode(
     for batch, each in zip(batches, laid, strict=True):
         own = spans[at : at + len(each.sizes)]
         at += len(own)
-        made = Batch.from_parts(
-            layout, batch.num_rows, each.nodes, spans=own, regions=regions, device=pool.device
+        made = make_batch(
+            Batch, layout, batch.num_rows, each.nodes, spans=own, regions=regions, device=pool.device
         )
         made.validated = batch.validated
         placed.append(made)
@@ -173,15 +174,22 @@ class Encoder:
         if template is None:
             template = self._templates[id(layout)] = Template(layout)
         packed = laid_out(batch) if self._pointers else pack(batch)
-        parts = (batch.num_rows, packed.nodes, packed.buffers, packed.body_length, batch.variadic_counts)
+        _, _, spans, counts = batch_parts(batch)
+        parts = (
+            batch.num_rows,
+            packed.nodes,
+            packed.buffers,
+            packed.body_length,
+            counts,
+        )
         if dictionary is None:
             metadata = template.encode_batch(*parts, batch.custom_metadata)
         else:
             metadata = template.encode_dictionary(dictionary, is_delta, *parts)
         return IpcMessage(
             metadata,
-            batch.spans.table,
-            batch.spans.regions,
+            spans.table,
+            spans.regions,
             packed.pieces,
             batch.nbytes,
             self._charged and dictionary is None,

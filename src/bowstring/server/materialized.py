@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.materialize import Lender, placed_compact, wholly_lent
+from bowstring.columnar.parts import batch_parts
 from bowstring.dissociated.items import regions_of
 from bowstring.errors import UnknownTicket, UsageError
 from bowstring.limits import DEFAULT_LIMITS
@@ -136,7 +137,7 @@ class MaterializedSource:
         rows = nbytes = 0
         for batch in self._batches:
             rows += batch.num_rows
-            nbytes += int(batch.spans.table[:, 2].sum())
+            nbytes += int(batch_parts(batch).spans.table[:, 2].sum())
         self.num_rows: int | None = rows
         self.num_batches: int | None = len(self._batches)
         self.nbytes: int | None = nbytes
@@ -284,7 +285,7 @@ def _room(batches: list[Batch], device: Device) -> int:
             dictionaries[id(each)] = each.values
     nbytes = 0
     for batch in (*batches, *dictionaries.values()):
-        spans = batch.spans
+        spans = batch_parts(batch).spans
         moving = spans.table[:, 2]
         if batch.device is device and not device.is_host and any(region.lent for region in spans.regions):
             moving = moving[~spans.lent]

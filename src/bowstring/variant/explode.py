@@ -11,6 +11,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import make_batch
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.kernels import bitmap
@@ -331,7 +332,8 @@ def _exploded(source: Source, objects: _Containers, arrays: _Containers, *, oute
         pa.field("key", pa.string()),
         variant_field("value"),
     ]
-    return Batch.from_parts(
+    return make_batch(
+        Batch,
         Layout.of(pa.schema(fields)),
         total,
         np.array([(total, 0), (total, nulls), (total, -1), (total, nulls), (total, 0), (total, 0)], np.int64),

@@ -15,6 +15,7 @@ from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.one_column import one_column
+from bowstring.columnar.parts import make_batch
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, InvalidData, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
@@ -451,7 +452,8 @@ def type_of(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = F
         kinds = device.xp.empty(rows, np.int8)
         launch(name_kinds, rows, opened.value.data, located.positions, located.statuses, kinds)
         layout = Layout.of(pa.schema([pa.field(_name_of(path), pa.dictionary(pa.int8(), pa.string()))]))
-        return Batch.from_parts(
+        return make_batch(
+            Batch,
             layout,
             rows,
             np.array([(rows, -1)], np.int64),
@@ -480,7 +482,8 @@ def _names(device: Device) -> Batch:
     texts = [kind.encode() for kind in KINDS]
     ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
     data = np.frombuffer(b"".join(texts), np.uint8)
-    return Batch.from_parts(
+    return make_batch(
+        Batch,
         Layout.of(pa.schema([pa.field("values", pa.string())])),
         len(KINDS),
         np.array([(len(KINDS), 0)], np.int64),

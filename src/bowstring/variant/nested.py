@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import make_batch
 from bowstring.columnar.slots import Slots
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import LimitExceeded
@@ -91,7 +92,8 @@ class Source:
         empty = xp.asarray(np.frombuffer(_EMPTY_METADATA, np.uint8))
         data, ends = xp.concatenate([data, empty]), xp.concatenate([offsets, offsets[-1:] + np.int64(3)])
         count, ends = len(starts) + 1, ends if large else ends.astype(np.int32)
-        return Batch.from_parts(
+        return make_batch(
+            Batch,
             Layout.of(pa.schema([pa.field("values", type_)])),
             count,
             np.array([(count, 0)], np.int64),

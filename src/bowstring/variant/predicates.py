@@ -12,6 +12,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import make_batch
 from bowstring.columnar.slots import check_order
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import NotOnDevice, UsageError
@@ -229,7 +230,8 @@ def _joined(source: Source, valid: Any, indices: Any, blobs: list[Column], offse
     sizes = xp.concatenate([each.offsets[1:] - each.offsets[:-1] for each in blobs])
     ends, _ = ends_of(source, sizes.astype(np.int64), large=False)
     texts = xp.concatenate([each.raw_values for each in blobs])
-    values = Batch.from_parts(
+    values = make_batch(
+        Batch,
         Layout.of(pa.schema([pa.field("values", pa.binary())])),
         len(sizes),
         np.array([(len(sizes), 0)], np.int64),
@@ -237,7 +239,8 @@ def _joined(source: Source, valid: Any, indices: Any, blobs: list[Column], offse
         device=device,
     )
     parts = bitmap.packed(valid), None, indices, None, offsets.astype(np.int32), data
-    return Batch.from_parts(
+    return make_batch(
+        Batch,
         Layout.of(pa.schema([variant_field(source.name)])),
         rows,
         np.array([(rows, -1), (rows, 0), (rows, 0)], np.int64),

@@ -13,6 +13,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
 from bowstring.kernels import bitmap
@@ -95,16 +96,16 @@ def holding(field: pa.Field, node: tuple[int, int], buffers: list[Any], children
 
 def part_of(column: Column) -> Gathered:
     """Return a column, or a child of one, in its parts as they are; its dictionaries are those of its batch."""
-    batch = column.batch
     first, end = column._index, column._node.end
-    bounds = batch.layout.first_buffers(batch.variadic_counts)
-    counts = zip(batch.layout.variadic_nodes, batch.variadic_counts, strict=True)
+    layout, nodes, buffers, counts = batch_parts(column.batch)
+    bounds = layout.first_buffers(counts)
+    counted = zip(layout.variadic_nodes, counts, strict=True)
     return Gathered(
         column.field,
-        list(map(tuple, batch.nodes[first:end].tolist())),
-        list(batch.buffers[int(bounds[first]) : int(bounds[end])]),
-        tuple(count for node, count in counts if first <= node < end),
-        batch.layout.alone(first, column.field).dictionary_ids,
+        list(map(tuple, nodes[first:end].tolist())),
+        list(buffers[int(bounds[first]) : int(bounds[end])]),
+        tuple(count for node, count in counted if first <= node < end),
+        layout.alone(first, column.field).dictionary_ids,
     )
 
 
@@ -134,8 +135,8 @@ def batch_of(columns: Sequence[Gathered], opened: VariantColumn) -> Batch:
                 ids.append(dictionary.id)
     table = np.array(nodes, np.int64).reshape(-1, 2)
     device = opened.column.device
-    return Batch.from_parts(
-        Layout.of(pa.schema(fields), ids), opened.rows, table, buffers, counts, known, device=device
+    return make_batch(
+        Batch, Layout.of(pa.schema(fields), ids), opened.rows, table, buffers, counts, known, device=device
     )
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import column_index
+from bowstring.columnar.parts import make_batch
 from bowstring.columnar.validation import check_once
 from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.ipc.flatbuf.reader import Tables
@@ -316,4 +317,4 @@ class EncodedBatch:
 def _bytes_column(buffer: Buffer) -> Batch:
     """Return bytes as a batch of one column without nulls, which can be moved between devices."""
     nodes = np.array([[buffer.nbytes, 0]], np.int64)
-    return Batch.from_parts(_BYTES, buffer.nbytes, nodes, [None, buffer], device=buffer.device)
+    return make_batch(Batch, _BYTES, buffer.nbytes, nodes, [None, buffer], device=buffer.device)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch, batches
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
+from bowstring.columnar.parts import make_batch
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody, InvalidMetadata, UsageError
 from bowstring.ipc.reader import IteratedReader
@@ -97,7 +98,7 @@ def _message_batch(batch: Any, layout: Layout, dtype: DType) -> Batch:
     data, device = _whole(batch), batch.device
     offsets = device.from_host(np.array([0, data.nbytes], np.int64))
     nodes = np.array([[1, 0]], np.int64)
-    return Batch.from_parts(layout, 1, nodes, [None, buffer_of(offsets, device), data], device=device)
+    return make_batch(Batch, layout, 1, nodes, [None, buffer_of(offsets, device), data], device=device)
 
 
 def _whole(batch: EncodedBatch) -> Buffer:

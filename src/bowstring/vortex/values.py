@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import make_batch
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody, Unsupported
 from bowstring.kernels import bitmap
@@ -117,7 +118,8 @@ def to_batch(
     """Return columns, whose buffers are spans of some regions, as a batch over the same memory."""
     table = np.array([node for each in columns for node in each.nodes], np.int64)
     spans = np.array([span for each in columns for span in each.buffers], np.int64)
-    return Batch.from_parts(
+    return make_batch(
+        Batch,
         Layout.of(schema),
         rows,
         table.reshape(-1, 2),

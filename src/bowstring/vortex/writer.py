@@ -10,6 +10,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.nodes import Kind as BufferKind
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import ClosedError, InvalidBody, LimitExceeded, UsageError
 from bowstring.files import FileWriter, Target
 from bowstring.ipc.framing import write_all
@@ -233,13 +234,13 @@ class _Columns:
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._first = batch.layout.first_buffers(batch.variadic_counts)
+        self._first = batch.layout.first_buffers(batch_parts(batch).variadic_counts)
 
     def node(self, index: int, dtype: DType) -> Piece:
         if dtype.kind is Kind.EXTENSION:
             return Piece("vortex.ext", children=(self.node(index, dtype.children[0]),))
         node = self._batch.layout.nodes[index]
-        rows = int(self._batch.nodes[index, 0])
+        rows = int(batch_parts(self._batch).nodes[index, 0])
         if node.dictionary_id is not None:
             return self._dictionary(index, node, dtype, rows)
         if pa.types.is_run_end_encoded(node.type):
@@ -272,7 +273,7 @@ class _Columns:
         elements = self.node(*children[0])
         if kind is Kind.FIXED_SIZE_LIST:
             return Piece("vortex.fixed_size_list", children=(elements, *tail))
-        held = int(self._batch.nodes[node.children[0], 0])
+        held = int(batch_parts(self._batch).nodes[node.children[0], 0])
         return self._list(index, node, rows, held, (elements,), tail)
 
     def _list(
@@ -328,7 +329,7 @@ class _Columns:
     def _runs(self, node: Node, dtype: DType, rows: int) -> Piece:
         ends_at, values_at = node.children
         width = self._batch.layout.nodes[ends_at].width
-        count = int(self._batch.nodes[ends_at, 0])
+        count = int(batch_parts(self._batch).nodes[ends_at, 0])
         ends = self._array(ends_at, 1, np.dtype(f"<u{width}"), count)
         if rows and count:  # the last run of a slice may end behind it
             count = int(np.searchsorted(ends, rows)) + 1

@@ -10,6 +10,7 @@ import numpy as np
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import make_batch
 from bowstring.dissociated.addresses import AnnouncedRegions
 from bowstring.dissociated.credits import Account
 from bowstring.dissociated.events import Announced, Packed, Part, Pointers
@@ -204,7 +205,8 @@ class Assembler:
             used = regions if len(regions) <= 1 else _numbered(table, regions)
             credit = head[NBYTES] if self._protocol.charged else 0
             lent = self._protocol.lend(named[where][is_lent[where], 0], credit)
-            batch = Batch.from_parts(
+            batch = make_batch(
+                Batch,
                 layout,
                 head[0],
                 nodes,
@@ -416,7 +418,8 @@ class Assembler:
             lent = None
         if resolved is None:
             leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
-        batch = Batch.from_parts(
+        batch = make_batch(
+            Batch,
             layout,
             header.length,
             header.nodes,

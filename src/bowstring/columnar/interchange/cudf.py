@@ -19,7 +19,7 @@ from bowstring.columnar.interchange.libcudf_types import in_types_of_libcudf
 from bowstring.columnar.interchange.to_array import array_without_nulls
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, storage_type
-from bowstring.columnar.slice import Parts
+from bowstring.columnar.parts import Parts, batch_parts, derived
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.errors import MissingDependency, NotExportable, NotOnDevice, Unsupported, UsageError
 
@@ -163,13 +163,13 @@ def aligned_for_libcudf(batch: Batch) -> Batch:
 
 def _aligned_for_libcudf(batch: Batch, known: dict[Dictionary, Dictionary]) -> Batch:
     """Do what :func:`aligned_for_libcudf` does; `known` are the dictionaries that were looked at before."""
-    layout, kinds = batch.layout, batch.layout.buffer_kinds
-    rows = layout.fixed_buffers(batch.variadic_counts)
+    layout, nodes, spans, counts = batch_parts(batch)
+    kinds, rows = layout.buffer_kinds, layout.fixed_buffers(counts)
     widths = layout.buffer_bits >> 3
     # The greatest power of two in the width of an element.
     units = np.minimum(np.maximum(widths & -widths, 1), _WIDEST)
     units[(kinds == Kind.VALIDITY) | (kinds == Kind.BITS)] = _WORD
-    addresses = batch.spans.addresses()[rows]
+    addresses = spans.addresses()[rows]
     absent = ((kinds == Kind.OFFSETS32) | (kinds == Kind.OFFSETS64)) & (addresses == 0)
     replaced = np.flatnonzero((addresses % units != 0) | absent).tolist()
     for id_, each in batch.dictionaries.items():
@@ -180,19 +180,19 @@ def _aligned_for_libcudf(batch: Batch, known: dict[Dictionary, Dictionary]) -> B
         dictionaries[id_].values is each.values for id_, each in batch.dictionaries.items()
     ):
         return batch
-    table, regions = batch.spans.table.copy(), list(batch.spans.regions)
+    table, regions = spans.table.copy(), list(spans.regions)
     for position in replaced:
         row = int(rows[position])
         with batch.device.use():
             if absent[position]:
                 array = batch.device.xp.zeros(int(widths[position]), np.uint8)
             else:
-                array = batch.spans.array(row).copy()
+                array = spans.array(row).copy()
         buffer = buffer_of(array, batch.device)
         table[row] = len(regions), 0, buffer.nbytes
         regions.append(buffer.region)
-    parts = Parts(layout, batch.nodes, Spans(table, regions), batch.variadic_counts)
-    return batch.derived(parts, batch.num_rows, dictionaries)
+    parts = Parts(layout, nodes, Spans(table, regions), counts)
+    return derived(batch, parts, batch.num_rows, dictionaries)
 
 
 def arrow_of_cudf(source: Any) -> tuple[Any, Mapping[Any, Any]] | None:
@@ -236,7 +236,7 @@ def with_categories(batch: Batch, table: Any, dtypes: Mapping[Any, Any], importe
     if fields == list(batch.schema):
         return batch
     layout = Layout.of(pa.schema(fields, metadata=batch.schema.metadata), ids)
-    return batch.derived(batch.parts._replace(layout=layout), batch.num_rows, dictionaries)
+    return derived(batch, batch_parts(batch)._replace(layout=layout), batch.num_rows, dictionaries)
 
 
 def _is_categorical(dtype: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.columnar.interchange.capsule import address_in
+from bowstring.columnar.parts import batch_parts
 from bowstring.errors import NotExportable, warn_caller
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class _Elsewhere:
 
 def warn_of_writes(batch: Batch) -> None:
     """Warn, once in a process, of arrays over GPU memory of another process, which nothing marks as read-only."""
-    mapped = any(region.slab is not None and not region.slab.writable for region in batch.spans.regions)
+    mapped = any(
+        region.slab is not None and not region.slab.writable for region in batch_parts(batch).spans.regions
+    )
     if mapped and not batch.device.is_host:
         warn_once()
 

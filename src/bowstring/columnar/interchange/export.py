@@ -25,6 +25,7 @@ from bowstring.columnar.interchange.capsule import (
 from bowstring.columnar.interchange.null_slots import followed_nodes, replace_strays
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import storage_type
+from bowstring.columnar.parts import batch_parts, owner_of
 from bowstring.columnar.spans import Table
 from bowstring.errors import NotExportable, NotOnDevice, Unsupported
 from bowstring.memory import Device
@@ -127,7 +128,8 @@ class _Block:
     def __init__(
         self, batch: Batch, root: int, event: RecordedEvent | None = None, *, copied: bool = False
     ) -> None:
-        plan = _plan(batch.layout, batch.variadic_counts)
+        parts = batch_parts(batch)
+        plan = _plan(batch.layout, parts.variadic_counts)
         self.words = words = np.empty(plan.words, np.int64)
         self.base: int = words.__array_interface__["data"][0]
         whole = plan.relative * self.base
@@ -140,9 +142,9 @@ class _Block:
         try:
             for _, id_ in plan.dictionaries:
                 self._inner.append(_Block(batch.dictionaries[id_].values, 0))
-            self.anchor = Anchor((words, batch.owner(), self._inner, event, self.kept))
+            self.anchor = Anchor((words, owner_of(batch), self._inner, event, self.kept))
             fields = plan.fields(whole)
-            fields[:-1, :2] = batch.nodes
+            fields[:-1, :2] = parts.nodes
             fields[-1, 0] = batch.num_rows
             self._write_buffers(batch, plan)
             structs = range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES)
@@ -164,14 +166,15 @@ class _Block:
             release(address)
 
     def _write_buffers(self, batch: Batch, plan: _Plan) -> None:
+        parts = batch_parts(batch)
         words = self.words
-        addresses = batch.spans.addresses()
+        addresses = parts.spans.addresses()
         if batch.device.is_host:
             absent = addresses == 0
             absent[plan.validity] = False
             if plan.offset_nodes:
                 # Without slots, the first offset may be anything, and pyarrow follows it.
-                absent[plan.offset_rows] |= batch.nodes[plan.offset_nodes, 0] == 0
+                absent[plan.offset_rows] |= parts.nodes[plan.offset_nodes, 0] == 0
             addresses[absent] = self.base + 8 * plan.zeros_at
             if plan.followed:
                 self.kept += replace_strays(batch, plan.followed, addresses)
@@ -179,7 +182,7 @@ class _Block:
             words[plan.buffers_at : plan.buffers_at + len(addresses)] = addresses
             return
         words[plan.slots] = addresses
-        words[plan.sizes_at : plan.zeros_at] = batch.spans.table[plan.variadic, 2]
+        words[plan.sizes_at : plan.zeros_at] = parts.spans.table[plan.variadic, 2]
         for slot, start in zip(plan.size_slots, plan.size_starts, strict=True):
             words[slot] = self.base + 8 * (plan.sizes_at + start)
 

@@ -23,7 +23,8 @@ from bowstring.columnar.interchange.capsule import (
 )
 from bowstring.columnar.interchange.cudf import with_names_of_cudf
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.slice import Parts, slice_parts
+from bowstring.columnar.parts import Parts, make_batch
+from bowstring.columnar.slice import slice_parts
 from bowstring.columnar.spans import Spans, Table
 from bowstring.errors import DeviceError, UsageError
 from bowstring.kernels.host import ALL_MEMORY, bound
@@ -264,7 +265,8 @@ class Importer:
                 (there,) = _words(int(table[room_at + _ROOM * node + _STRUCT_AT]) + 8 * _DICTIONARY, 1)
                 dictionary = self._dictionary(layout.dictionaries[id_], id_, there, source, _HostMemory())
                 dictionaries |= dictionary.values.dictionaries | {id_: dictionary}
-        return self.batch_type.from_parts(
+        return make_batch(
+            self.batch_type,
             layout,
             rows,
             table[:num_nodes].reshape(-1, 2),
@@ -310,7 +312,8 @@ class Importer:
         for id_, address in walk.dictionaries:
             dictionary = self._dictionary(layout.dictionaries[id_], id_, address, owner, walk.memory)
             dictionaries |= dictionary.values.dictionaries | {id_: dictionary}
-        return self.batch_type.from_parts(
+        return make_batch(
+            self.batch_type,
             layout,
             num_rows,
             parts.nodes,

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, storage_type
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import Unsupported
 from bowstring.kernels import bitmap
@@ -57,7 +58,8 @@ def in_types_of_libcudf(batch: Batch) -> Batch:
     with batch.device.use():
         made = [_made(column, column.name) for column in batch.columns]
     fields = [field.with_type(each.type) for field, each in zip(batch.schema, made, strict=True)]
-    result = type(batch).from_parts(
+    result = make_batch(
+        type(batch),
         Layout.of(pa.schema(fields)),
         batch.num_rows,
         np.array([node for each in made for node in each.nodes], np.int64).reshape(-1, 2),
@@ -150,7 +152,7 @@ def _joined(parent: _Made, children: list[_Made]) -> _Made:
 
 def _own_buffers(column: Column) -> list[Buffer | None]:
     batch, index = column.batch, column._index
-    first = batch.layout.first_buffers(batch.variadic_counts)
+    first = batch.layout.first_buffers(batch_parts(batch).variadic_counts)
     return list(batch.buffers[int(first[index]) : int(first[index + 1])])
 
 

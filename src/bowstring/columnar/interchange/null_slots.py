@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.columnar.nodes import Kind
+from bowstring.columnar.parts import batch_parts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -44,10 +45,11 @@ def replace_strays(batch: Batch, nodes: list[Followed], addresses: Table) -> lis
 
     Returns the copies, which must be kept. Only null slots are looked at, and other buffers stay where they are.
     """
+    parts = batch_parts(batch)
     kept = []
-    spans = batch.spans
+    spans = parts.spans
     for node, validity, end, dictionary in nodes:
-        rows, nulls = batch.nodes[node].tolist()
+        rows, nulls = parts.nodes[node].tolist()
         if not (nulls and spans.table[validity, 2]):
             continue
         width = batch.layout.nodes[node].width or 16

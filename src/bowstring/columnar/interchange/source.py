@@ -16,6 +16,7 @@ from bowstring.columnar.interchange.foreign import Importer, device_stream
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import ColumnErrors, check_equal_lengths, checked_name
 from bowstring.columnar.marks import field_of, without_mark
+from bowstring.columnar.parts import make_batch
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import BowstringError, InvalidBody, Unsupported, UsageError
 from bowstring.kernels import bitmap
@@ -148,7 +149,8 @@ def _without_rows(layout: Layout, batch_type: type[Batch]) -> Batch:
 
 
 def _no_rows(layout: Layout, dictionaries: dict[int, Dictionary], batch_type: type[Batch]) -> Batch:
-    return batch_type.from_parts(
+    return make_batch(
+        batch_type,
         layout,
         0,
         np.zeros((layout.num_nodes, 2), np.int64),
@@ -223,7 +225,7 @@ def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[Batch]) 
             buffers += [None, _array_buffer(array, device)]
         layout = Layout.of(pa.schema(fields))
         nodes = np.array([(rows, 0)] * len(fields), np.int64)
-        return batch_type.from_parts(layout, rows, nodes, buffers, device=device)
+        return make_batch(batch_type, layout, rows, nodes, buffers, device=device)
 
 
 def _equal_rows(arrays: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind
+from bowstring.columnar.parts import batch_parts, derived
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.kernels import rearrange
 from bowstring.kernels.launch import launch
@@ -31,7 +32,8 @@ def swapped(batch: Batch) -> Batch:
 
     Check counts and sizes before, and offsets after: they mean nothing until they are swapped.
     """
-    spans = batch.spans
+    parts = batch_parts(batch)
+    spans = parts.spans
     widths = _widths(batch)
     rows = np.flatnonzero((widths != _BYTES) & (spans.table[:, 2] > 0))
     if not len(rows):
@@ -48,14 +50,15 @@ def swapped(batch: Batch) -> Batch:
         table[rows, 0] = len(spans.regions)
         table[rows, 1] = starts
         moved = Spans(table, (*spans.regions, target.region))
-        return batch.derived(batch.parts._replace(spans=moved), batch.num_rows, batch.dictionaries)
+        return derived(batch, parts._replace(spans=moved), batch.num_rows, batch.dictionaries)
 
 
 def _widths(batch: Batch) -> npt.NDArray[np.int64]:
     """Return the bytes of an element of each buffer, or the form of those that are made of several."""
+    parts = batch_parts(batch)
     layout = batch.layout
-    widths = np.full(len(batch.spans.table), _BYTES, np.int64)
-    fixed = layout.fixed_buffers(batch.variadic_counts)
+    widths = np.full(len(parts.spans.table), _BYTES, np.int64)
+    fixed = layout.fixed_buffers(parts.variadic_counts)
     for position, node in enumerate(layout.buffer_nodes.tolist()):
         kind = Kind(layout.buffer_kinds[position])
         if kind is Kind.VIEWS:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from bowstring.columnar.dictionary import dictionaries_of
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, Node
+from bowstring.columnar.parts import batch_parts
 from bowstring.columnar.validation.probes import (
     Probe,
     Subject,
@@ -101,7 +102,7 @@ def _probes(subject: Subject, *, values: bool) -> Iterator[Probe]:
 
 def _null_count(subject: Subject, index: int, node: Node, *, never: bool) -> Iterator[Probe]:
     """Compare the null count of the node with the bitmap; -1 is unknown."""
-    rows, claimed = subject.batch.nodes[index].tolist()
+    rows, claimed = batch_parts(subject.batch).nodes[index].tolist()
     bits = Kind.VALIDITY in node.buffer_kinds and subject.validity(index)
     if bits is False or not len(bits):
         if never and claimed > 0:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind, Node
-from bowstring.columnar.spans import offset_bounds
+from bowstring.columnar.parts import OffsetBounds, batch_parts, offset_bounds
 from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, run_arrays
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.spans import OffsetBounds
 
 _SAME_ROW = (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION)
 _RUNS = pa.lib.Type_RUN_END_ENCODED
@@ -47,7 +46,7 @@ class Subject:
         self.path = path
         self.device = batch.device
         self.xp = batch.device.xp
-        self.first = batch.layout.first_buffers(batch.variadic_counts).tolist()
+        self.first = batch.layout.first_buffers(batch_parts(batch).variadic_counts).tolist()
         self._ends: dict[int, OffsetBounds] | None = None
 
     # What kernels take
@@ -58,7 +57,7 @@ class Subject:
 
     def rows(self, index: int) -> int:
         """Return the number of slots of a node."""
-        return int(self.batch.nodes[index, 0])
+        return int(batch_parts(self.batch).nodes[index, 0])
 
     def end(self, index: int) -> OffsetBounds:
         """Return where the offsets of a node begin and end."""
@@ -72,20 +71,21 @@ class Subject:
 
     def size(self, index: int, kind: Kind) -> int:
         """Return the bytes of a buffer."""
-        return int(self.batch.spans.table[self.row_of(index, kind), 2])
+        return int(batch_parts(self.batch).spans.table[self.row_of(index, kind), 2])
 
     def array(self, index: int, kind: Kind, dtype: npt.DTypeLike) -> Any:
         """Return a buffer as an array: aligned for its type, by a copy where the buffer is not."""
+        parts = batch_parts(self.batch)
         size = np.dtype(dtype).itemsize
         row = self.row_of(index, kind)
-        raw = self.batch.spans.array(row)
-        if int(self.batch.spans.addresses()[row]) % size:
+        raw = parts.spans.array(row)
+        if int(parts.spans.addresses()[row]) % size:
             raw = raw.copy()
         return raw[: len(raw) - len(raw) % size].view(dtype)
 
     def validity(self, index: int) -> Any:
         """Return the bitmap of a node, no bytes where it has none."""
-        return self.batch.spans.array(self.row_of(index, Kind.VALIDITY))
+        return batch_parts(self.batch).spans.array(self.row_of(index, Kind.VALIDITY))
 
     def first_row(self, kernel: Callable[..., None], rows: int, *arguments: Any) -> Any:
         """Launch a kernel that answers for blocks of rows, and return the first wrong row of all, shape (1,)."""
@@ -115,7 +115,7 @@ class Subject:
         """Return single numbers of a buffer, signed, `width` bytes each."""
         rows = [self.row_of(index, kind)] * len(slots)
         at = [slot * width for slot in slots]
-        return self.batch.spans.fetch(self.device, rows, at, [width] * len(slots))
+        return batch_parts(self.batch).spans.fetch(self.device, rows, at, [width] * len(slots))
 
     def refuse(
         self, index: int, what: str, slot: int | None = None, *, expected: object, found: object
@@ -236,7 +236,7 @@ def check_dense_union(subject: Subject, index: int) -> Iterator[Probe]:
     type_ids = subject.array(index, Kind.TYPE_IDS, np.uint8)
     starts = subject.array(index, Kind.STARTS32, np.int32)
     table = _children_by_type_id(subject, index)
-    lengths = xp.asarray(subject.batch.nodes[list(children), 0])
+    lengths = xp.asarray(batch_parts(subject.batch).nodes[list(children), 0])
     firsts = xp.empty(blocks_of(rows) * len(children), np.int64)
     lasts = xp.empty(blocks_of(rows) * len(children), np.int64)
     within = subject.first_row(
@@ -332,7 +332,7 @@ def check_views(subject: Subject, index: int) -> Iterator[Probe]:
     parts = subject.array(index, Kind.VIEWS, np.uint32)
     validity = subject.validity(index)
     first = subject.row_of(index, Kind.VIEWS) + 1
-    table = subject.batch.spans.table[first : subject.first[index + 1]]
+    table = batch_parts(subject.batch).spans.table[first : subject.first[index + 1]]
     sizes = subject.xp.asarray(np.ascontiguousarray(table[:, 2]))
 
     def explain(row: int) -> tuple[object, object]:
@@ -375,7 +375,7 @@ def _variadic_memory(subject: Subject, table: Any) -> Iterator[tuple[Any, Any]]:
 
     A buffer begins at -1 where it lies in another region, or nowhere.
     """
-    spans = subject.batch.spans
+    spans = batch_parts(subject.batch).spans
     present = table[:, 2] > 0
     if not present.any():
         yield subject.xp.empty(0, np.uint8), np.full(len(table), -1, np.int64)

@@ -11,7 +11,7 @@ from bowstring.columnar.dictionary import dictionaries_of
 from bowstring.columnar.interchange.export import MOST_LEVELS
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind
-from bowstring.columnar.spans import offset_bounds
+from bowstring.columnar.parts import batch_parts, offset_bounds
 from bowstring.columnar.validation.elements import check_elements, may_be_wrong
 from bowstring.errors import InvalidBody
 from bowstring.kernels.launch import are_ready, can_launch
@@ -45,13 +45,14 @@ def validate(batch: Batch, *, full: bool, again: bool = True) -> None:
 
 
 def _has_bitmaps(batch: Batch) -> bool:
-    rows = batch.layout.fixed_buffers(batch.variadic_counts)[batch.layout.validity_buffers]
-    return bool(batch.spans.table[rows, 2].any())
+    parts = batch_parts(batch)
+    rows = batch.layout.fixed_buffers(parts.variadic_counts)[batch.layout.validity_buffers]
+    return bool(parts.spans.table[rows, 2].any())
 
 
 def _check_structure(batch: Batch) -> None:
     """Counts and sizes: O(columns), without a look at the data."""
-    layout, nodes = batch.layout, batch.nodes
+    layout, nodes = batch.layout, batch_parts(batch).nodes
     lengths, nulls = nodes[:, 0], nodes[:, 1]
     for node in np.flatnonzero((lengths < 0) | (nulls < -1) | (nulls > lengths)).tolist():
         _refuse(layout, node, "impossible length or null count", found=nodes[node].tolist())
@@ -75,12 +76,13 @@ def _check_structure(batch: Batch) -> None:
 
 
 def _check_sizes(batch: Batch) -> None:
+    parts = batch_parts(batch)
     layout = batch.layout
-    sizes = batch.spans.table[layout.fixed_buffers(batch.variadic_counts), 2]
-    needed = layout.minimum_lengths(_without_overflow(batch.nodes[:, 0], layout.longest))
+    sizes = parts.spans.table[layout.fixed_buffers(parts.variadic_counts), 2]
+    needed = layout.minimum_lengths(_without_overflow(parts.nodes[:, 0], layout.longest))
     short = sizes < needed
     optional = (layout.buffer_kinds == Kind.VALIDITY) & (sizes == 0)
-    short &= ~(optional & (batch.nodes[layout.buffer_nodes, 1] <= 0))
+    short &= ~(optional & (parts.nodes[layout.buffer_nodes, 1] <= 0))
     for position in np.flatnonzero(short).tolist():
         kind = Kind(layout.buffer_kinds[position])
         node = int(layout.buffer_nodes[position])

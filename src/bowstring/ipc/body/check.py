@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind
-from bowstring.columnar.spans import offset_bounds, region_table
+from bowstring.columnar.parts import batch_parts, offset_bounds
+from bowstring.columnar.spans import region_table
 from bowstring.errors import InvalidBody, InvalidMetadata
 from bowstring.kernels.host import ALL_MEMORY, bound
 from bowstring.kernels.ipc import batch, read
@@ -214,12 +215,13 @@ def check_offsets(batch: Batch) -> None:
 
     Of a device it reads once.
     """
+    parts = batch_parts(batch)
     layout = batch.layout
     if not (layout.offsets or layout.run_ends) or offsets_are_right(batch):
         return
     for node in layout.run_ends:
         child = layout.nodes[node].children[0]
-        if batch.nodes[node, 0] and batch.nodes[child, 0] <= 0:
+        if parts.nodes[node, 0] and parts.nodes[child, 0] <= 0:
             raise InvalidBody("run ends are missing", found="0 runs", where=node_name(layout, child))
     for node, first, last, most, is_runs in offset_bounds(batch):
         if is_runs:
@@ -233,14 +235,15 @@ def check_offsets(batch: Batch) -> None:
 
 def offsets_are_right(batch: Batch, *, drops: bool = False) -> bool:
     """Whether the offsets of a batch on the host are surely right; `drops` empties bitmaps without nulls."""
-    spans, plan, call = batch.spans, batch.layout.reading_plan, bound(read.check_batch)
-    table, nodes = spans.table, batch.nodes
+    parts = batch_parts(batch)
+    spans, plan, call = parts.spans, batch.layout.reading_plan, bound(read.check_batch)
+    table, nodes = spans.table, parts.nodes
     if call is None or plan is None or not batch.device.is_host:
         return False
     if not (table.flags.c_contiguous and nodes.flags.c_contiguous):
         return False
     regions = region_table(spans.regions)
-    counts = np.array(batch.variadic_counts, np.int64)
+    counts = np.array(parts.variadic_counts, np.int64)
     state = np.empty(1, np.int64)
     call(
         *ALL_MEMORY,

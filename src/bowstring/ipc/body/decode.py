@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.parts import make_batch
 from bowstring.columnar.spans import region_table
 from bowstring.ipc.flatbuf.message import CODECS
 from bowstring.kernels.host import ALL_MEMORY, bound
@@ -67,7 +68,8 @@ class Decoded(NamedTuple):
     ) -> Batch:
         """Return the batch of a body that is not compressed."""
         rows, first, count, *_ = self.heads[index]
-        return Batch.from_parts(
+        return make_batch(
+            Batch,
             layout,
             rows,
             self.nodes[index],

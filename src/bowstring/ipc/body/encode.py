@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.interchange.capsule import address_in
+from bowstring.columnar.parts import batch_parts, owner_of
 from bowstring.ipc.body.pack import PADDING, host_pieces
 from bowstring.ipc.compression.codec import all_compressed
 from bowstring.ipc.framing import ALIGNMENT, frame
@@ -134,7 +135,7 @@ class BatchEncoder:
         if begins < 0:
             at, rows = room.out_at, room.pieces.tolist()
             buffers = [(at + start if is_new else start, nbytes) for is_new, start, nbytes in rows]
-            owner = batch if isinstance(batch, pa.RecordBatch) else batch.owner(), room.out
+            owner = batch if isinstance(batch, pa.RecordBatch) else owner_of(batch), room.out
         data = room.out.data
         if 2 * size < data.nbytes and (begins >= 0 or size == head):
             data = memoryview(data[:size].tobytes())
@@ -172,10 +173,11 @@ class BatchEncoder:
             capsule = batch.__arrow_c_array__()[1]
             words = address_in(capsule, b"arrow_array"), *self._plan, *self._memory, batch.num_rows
         else:
-            spans, nodes = batch.spans.table, batch.nodes
+            parts = batch_parts(batch)
+            spans, nodes = parts.spans.table, parts.nodes
             if not (batch.device.is_host and nodes.flags.c_contiguous and spans.flags.c_contiguous):
                 return None
-            regions = np.array([*map(_EXTENT, batch.spans.regions)], np.int64)
+            regions = np.array([*map(_EXTENT, parts.spans.regions)], np.int64)
             words = 0, *self._plan, address_of(regions), regions.size, batch.num_rows
             tables = address_of(nodes), nodes.size, address_of(spans), spans.size
         try:

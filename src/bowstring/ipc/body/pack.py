@@ -11,6 +11,7 @@ from pyarrow.ipc import Alignment
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.nodes import Kind
+from bowstring.columnar.parts import batch_parts, derived, make_batch, owner_of
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.errors import InvalidMetadata
 from bowstring.ipc.body.check import check, check_offsets, leave_out_unused_bitmaps
@@ -52,7 +53,8 @@ class Packed(NamedTuple):
 
 def laid_out(batch: Batch) -> Packed:
     """Lay out the body of a batch without its pieces, as a message needs it whose body goes by pointers."""
-    return _placed(batch.nodes, batch.spans.table[:, _LENGTH])
+    parts = batch_parts(batch)
+    return _placed(parts.nodes, parts.spans.table[:, _LENGTH])
 
 
 def _placed(nodes: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Packed:
@@ -66,26 +68,28 @@ def _placed(nodes: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Pac
 
 def pack(batch: Batch, codec: pa.Codec | None = None, *, use_threads: bool = True) -> Packed:
     """Lay out the body of a batch, without copying what is on the host."""
+    parts = batch_parts(batch)
     if codec is not None:
         return _packed_compressed(batch, codec, use_threads=use_threads)
     if batch.device.is_host:
-        lengths = batch.spans.table[:, _LENGTH].tolist()
-        pieces = host_pieces(zip(batch.spans.addresses().tolist(), lengths, strict=True), batch.owner())
+        lengths = parts.spans.table[:, _LENGTH].tolist()
+        pieces = host_pieces(zip(parts.spans.addresses().tolist(), lengths, strict=True), owner_of(batch))
     else:
         pieces = _device_pieces(batch)
     return laid_out(batch)._replace(pieces=pieces)
 
 
 def _packed_compressed(batch: Batch, codec: pa.Codec, *, use_threads: bool) -> Packed:
-    rows = np.flatnonzero(batch.spans.table[:, _LENGTH])
-    buffers = [buffer.to_host() for row in rows.tolist() if (buffer := batch.spans[row]) is not None]
-    lengths = np.zeros(len(batch.spans.table), np.int64)
+    parts = batch_parts(batch)
+    rows = np.flatnonzero(parts.spans.table[:, _LENGTH])
+    buffers = [buffer.to_host() for row in rows.tolist() if (buffer := parts.spans[row]) is not None]
+    lengths = np.zeros(len(parts.spans.table), np.int64)
     pieces: list[Any] = []
     framed = all_compressed(buffers, codec, use_threads=use_threads)
     for row, (prefix, frame) in zip(rows.tolist(), framed, strict=True):
         lengths[row] = len(prefix) + memoryview(frame).nbytes
         pieces += [prefix, frame, PADDING[-lengths[row] % ALIGNMENT]]
-    return _placed(batch.nodes, lengths)._replace(pieces=pieces)
+    return _placed(parts.nodes, lengths)._replace(pieces=pieces)
 
 
 def host_pieces(buffers: Iterable[tuple[int, int]], owner: object) -> list[Any]:
@@ -159,7 +163,8 @@ def unpack(
             lease = lease and Lease(regions)  # nothing is left of the body there
         else:
             lease = None if lease is None else Lease([*regions, lease.export()])
-    batch = Batch.from_parts(
+    batch = make_batch(
+        Batch,
         layout,
         header.length,
         header.nodes,
@@ -185,7 +190,9 @@ def unpack(
 
 def _refuse_overlaps(batch: Batch, body: Buffer) -> None:
     # Else a body of buffers that all span it would be copied as many times. Its region may be a whole file.
-    there = body.nbytes + sum(region.nbytes for region in batch.spans.regions if region is not body.region)
+    there = body.nbytes + sum(
+        region.nbytes for region in batch_parts(batch).spans.regions if region is not body.region
+    )
     if batch.nbytes > there:
         raise InvalidMetadata(
             "the buffers of a body overlap", expected=f"at most {there} bytes", found=f"{batch.nbytes} bytes"
@@ -205,15 +212,16 @@ def _with_nulls_of_types(header: RecordBatchHeader, layout: Layout) -> RecordBat
 
 def aligned(batch: Batch, how: Alignment = Alignment.Any) -> Batch:
     """Return a batch whose buffers can all be read where they are: the batch itself where they can already."""
+    parts = batch_parts(batch)
     if how is Alignment.At64Byte:
         needed: Table | int = _ALL
     else:
-        needed = needed_alignment(batch.layout, batch.variadic_counts)
-    wrong = np.flatnonzero(batch.spans.addresses() % needed)
+        needed = needed_alignment(batch.layout, parts.variadic_counts)
+    wrong = np.flatnonzero(parts.spans.addresses() % needed)
     if not len(wrong):
         return batch
-    spans = _moved(batch.spans, wrong, batch.device)
-    return batch.derived(batch.parts._replace(spans=spans), batch.num_rows, batch.dictionaries)
+    spans = _moved(parts.spans, wrong, batch.device)
+    return derived(batch, parts._replace(spans=spans), batch.num_rows, batch.dictionaries)
 
 
 def needed_alignment(layout: Layout, variadic_counts: tuple[int, ...] = ()) -> Table:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionaries
+from bowstring.columnar.parts import make_batch
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.ipc.body.check import (
     Table,
@@ -170,7 +171,8 @@ def decompressed_batches(
             table[stored, 0] = len(regions)
             regions.append(memory.region)
         at = end
-        batch = Batch.from_parts(
+        batch = make_batch(
+            Batch,
             layout,
             num_rows,
             nodes,

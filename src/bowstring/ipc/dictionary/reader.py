@@ -12,6 +12,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.nodes import Kind
+from bowstring.columnar.parts import batch_parts, derived, make_batch
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody, InvalidMetadata, Unsupported
 
@@ -219,7 +220,9 @@ class GrowingValues:
     @property
     def nodes(self) -> npt.NDArray[np.int64]:
         """Length and null count of each node, in all parts together."""
-        total: npt.NDArray[np.int64] = sum((delta.nodes for delta in self._deltas), self._first.nodes)
+        total: npt.NDArray[np.int64] = sum(
+            (batch_parts(delta).nodes for delta in self._deltas), batch_parts(self._first).nodes
+        )
         return total
 
     def append(self, delta: Batch) -> None:
@@ -244,7 +247,8 @@ class GrowingValues:
         made_of = len(self._deltas), dict(dictionaries)
         if self._batch is None or self._made_of != made_of:
             parts = [
-                part.derived(part.parts, part.num_rows, dictionaries) for part in (self._first, *self._deltas)
+                derived(part, batch_parts(part), part.num_rows, dictionaries)
+                for part in (self._first, *self._deltas)
             ]
             self._batch = _join(parts) if self._deltas else parts[0]
             self._made_of = made_of
@@ -338,7 +342,9 @@ class _FlatColumn:
             if self._is_text:
                 self._append_text(part, rows)
             else:
-                self._buffers[1].put(part.spans.array(1)[: rows * self._width], self._length * self._width)
+                self._buffers[1].put(
+                    batch_parts(part).spans.array(1)[: rows * self._width], self._length * self._width
+                )
         self._length += rows
 
     def batch(self) -> Batch:
@@ -347,11 +353,12 @@ class _FlatColumn:
             sizes = [sizes[0], sizes[1] + self._width if self._length else 0, self._text]
         buffers = [each.buffer(nbytes) for each, nbytes in zip(self._buffers, sizes, strict=True)]
         nodes = np.array([[self._length, self._nulls]], np.int64)
-        return Batch.from_parts(self._layout, self._length, nodes, buffers, device=self._device)
+        return make_batch(Batch, self._layout, self._length, nodes, buffers, device=self._device)
 
     def _append_validity(self, part: Batch, rows: int) -> None:
-        xp, bitmap = self._device.xp, part.spans.array(0)
-        has_nulls = len(bitmap) and part.nodes[0, 1]
+        parts = batch_parts(part)
+        xp, bitmap = self._device.xp, parts.spans.array(0)
+        has_nulls = len(bitmap) and parts.nodes[0, 1]
         bits = xp.unpackbits(bitmap, bitorder="little")[:rows] if has_nulls else xp.ones(rows, np.uint8)
         if has_nulls:
             self._nulls += rows - int(self._device.to_host(bits.sum(keepdims=True))[0])
@@ -361,8 +368,9 @@ class _FlatColumn:
         self._buffers[0].put(xp.packbits(bits, bitorder="little"), start)
 
     def _append_text(self, part: Batch, rows: int) -> None:
+        parts = batch_parts(part)
         dtype = self._offset_type
-        offsets = part.spans.array(1, dtype)[: rows + 1]
+        offsets = parts.spans.array(1, dtype)[: rows + 1]
         first, last = self._device.to_host(offsets[::rows]).tolist()
         if self._text + last - first > np.iinfo(dtype).max:
             raise InvalidBody(
@@ -373,5 +381,5 @@ class _FlatColumn:
         # Those in between may be anything: they wrap as they like, and full validation looks at them.
         moved = offsets + np.array(self._text - first, np.int64).astype(dtype)
         self._buffers[1].put(moved.view(np.uint8), self._length * dtype.itemsize)
-        self._buffers[2].put(part.spans.array(2)[first:last], self._text)
+        self._buffers[2].put(parts.spans.array(2)[first:last], self._text)
         self._text += last - first

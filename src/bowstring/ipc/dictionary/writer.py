@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.dictionary import dictionaries_of
+from bowstring.columnar.parts import batch_parts
 from bowstring.ipc.dictionary.reader import Arrival
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def same_values(before: Batch, after: Batch) -> bool:
         return True
     if before.num_rows != after.num_rows:
         return False
-    if np.array_equal(before.nodes, after.nodes) and (
+    if np.array_equal(batch_parts(before).nodes, batch_parts(after).nodes) and (
         _places(before) == _places(after) or _same_bytes(before, after)
     ):
         return True
@@ -111,7 +112,8 @@ def _same_bytes(before: Batch, after: Batch) -> bool:
     """Whether all buffers hold the same bytes: so a NaN is like itself, and most comparisons end here."""
     if not (before.device.is_host and after.device.is_host) or before.dictionaries or after.dictionaries:
         return False
-    if len(before.spans) != len(after.spans):
+    one, other = batch_parts(before).spans, batch_parts(after).spans
+    if len(one) != len(other):
         return False
-    pairs = ((before.spans.array(index), after.spans.array(index)) for index in range(len(before.spans)))
+    pairs = ((one.array(index), other.array(index)) for index in range(len(one)))
     return all(np.array_equal(first, second) for first, second in pairs)

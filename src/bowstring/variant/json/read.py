@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, UsageError
 from bowstring.kernels.json import format as status
@@ -272,10 +273,11 @@ class ColumnBuilder:
             batch = batch.to_device(device)
         offsets = device.from_host(self._offsets.astype(np.int32))
         values = self._values[: int(self._offsets[-1])]
-        return Batch.from_parts(
+        return make_batch(
+            Batch,
             batch.layout,
             rows,
-            batch.nodes,
+            batch_parts(batch).nodes,
             [
                 *batch.buffers[:-2],
                 buffer_of(offsets.view(np.uint8), device),

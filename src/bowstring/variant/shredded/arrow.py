@@ -14,6 +14,7 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.marks import is_variant
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.one_column import one_column
+from bowstring.columnar.parts import make_batch
 from bowstring.columnar.spans import buffer_of, buffer_or_none
 from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Unsupported, UsageError
 from bowstring.kernels import bitmap
@@ -267,7 +268,8 @@ def _variant(column: Column, name: str, blob: bytes, offsets: Any, data: Any, pr
         validity = buffer_of(bitmap.packed(present), device)
     ends = xp.asarray(np.array([0, len(blob)], np.int32))
     parts = [buffer_or_none(each, device) for each in (ends, xp.asarray(np.frombuffer(blob, np.uint8)))]
-    metadata = Batch.from_parts(
+    metadata = make_batch(
+        Batch,
         Layout.of(pa.schema([pa.field("values", pa.binary())])),
         1,
         np.array([(1, 0)], np.int64),
@@ -276,7 +278,8 @@ def _variant(column: Column, name: str, blob: bytes, offsets: Any, data: Any, pr
     )
     values = [buffer_or_none(each, device) for each in (offsets.astype(np.int32), data)]
     indices = buffer_or_none(xp.zeros(rows, np.int32), device)
-    return Batch.from_parts(
+    return make_batch(
+        Batch,
         Layout.of(pa.schema([variant_field(name)])),
         rows,
         np.array([(rows, rows if nulls else -1 if validity else 0), (rows, 0), (rows, 0)], np.int64),

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind
+from bowstring.columnar.parts import batch_parts
 from bowstring.columnar.slots import Slots, slots_of
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.kernels import bitmap
@@ -121,7 +122,7 @@ class ShreddedPaths:
     def _gathered(self, column: Column, field: pa.Field, holders: list[Column]) -> Gathered:
         nulls = [each for each in holders if each.null_count and each.validity is not None]
         batch, node = column.batch, column._node
-        first = int(batch.layout.first_buffers(batch.variadic_counts)[column._index])
+        first = int(batch.layout.first_buffers(batch_parts(batch).variadic_counts)[column._index])
         kept = [batch.buffers[first + k] for k in range(1, len(node.buffer_kinds))]
         if not nulls:
             return Gathered(field, [(self._rows, 0)], [None, *kept])
