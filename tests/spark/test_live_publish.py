@@ -78,4 +78,5 @@ def _works(command: str) -> bool:
 @pytest.mark.parametrize(("module", "scenario"), CASES)
 def test_scenario(module: str, scenario: str) -> None:
     """What the scenario's own sentence says holds on a live Spark."""
-    assert outcomes(module).get(scenario, "it did not run") == ""
+    error = outcomes(module).get(scenario, "it did not run")
+    assert not error, error

@@ -30,6 +30,15 @@ from bowstring.spark.types import (
 Convert = Callable[[Any], Any]
 _MOST_DIGITS: Final = 38
 _DEEPEST: Final = 64
+_LISTS: Final = frozenset(
+    (
+        pa.lib.Type_LIST,
+        pa.lib.Type_LARGE_LIST,
+        pa.lib.Type_FIXED_SIZE_LIST,
+        pa.lib.Type_LIST_VIEW,
+        pa.lib.Type_LARGE_LIST_VIEW,
+    )
+)
 _UNION: Final = "Choose other columns, or give each member of the union a column of its own."
 _HINTS: Final[dict[int, str]] = {
     pa.lib.Type_SPARSE_UNION: _UNION,
@@ -92,13 +101,15 @@ class _Forms:
                 where = f"{path}.key"
                 raise Unsupported("Spark has no such keys of maps", found=str(type_.key_type), where=where)
             target = pa.map_(keys.field.with_nullable(False), items.field)
-            convert = partial(_to_map, target, keys.convert, items.convert, path)
+            convert = partial(
+                conversions.to_map, target=target, keys=keys.convert, items=items.convert, path=path
+            )
             same = not self._checks_maps and keys.convert is None and items.convert is None
-        elif pa.types.is_list(type_) or type_.id in conversions.AS_LIST:
+        elif type_.id in _LISTS:
             inner = self.form(type_.value_field, "element", f"{path}.element", depth + 1)
-            target, as_list = pa.list_(inner.field), conversions.AS_LIST.get(type_.id)
-            convert = partial(_to_list, target, as_list, inner.convert, path)
-            same = as_list is None and inner.convert is None and inner.field.nullable
+            target = pa.list_(inner.field)
+            convert = partial(conversions.to_list, target=target, convert=inner.convert, path=path)
+            same = inner.convert is None and inner.field.nullable
         else:
             return None
         return target, None if same and target.equals(type_, check_metadata=True) else convert
@@ -107,17 +118,7 @@ class _Forms:
 def _struct(
     target: pa.DataType, converts: list[Convert | None], path: str, order: list[int] | None = None
 ) -> tuple[pa.DataType, Convert | None]:
-    return target, lambda array: conversions.to_struct(array, target, converts, path, order)
-
-
-def _to_map(target: pa.DataType, keys: Convert | None, items: Convert | None, path: str, array: Any) -> Any:
-    return conversions.to_map(array, target, keys, items, path)
-
-
-def _to_list(
-    target: pa.DataType, as_list: Convert | None, items: Convert | None, path: str, array: Any
-) -> Any:
-    return conversions.to_list(array, target, as_list, items, path)
+    return target, partial(conversions.to_struct, target=target, converts=converts, path=path, order=order)
 
 
 def _holds_map(type_: pa.DataType) -> bool:
@@ -178,9 +179,8 @@ class _ToSpark(_Forms):
         if not value.field.type.equals(pa.binary()) or not metadata.field.type.equals(pa.binary()):
             raise Unsupported("a Variant's children are binary", found=str(type_), where=path)
         target = marked(b"variant")
-        return target, lambda array: conversions.to_variant(
-            array, target, value.convert, metadata.convert, path
-        )
+        given = {"value": value.convert, "metadata": metadata.convert}
+        return target, partial(conversions.to_variant, target=target, path=path, **given)
 
 
 def _decimal(type_: pa.DataType, path: str) -> pa.DataType:

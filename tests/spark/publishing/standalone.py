@@ -165,7 +165,7 @@ def no_worker_of_ours_is_left(session: Any) -> None:
     """When Spark has stopped, no task's process is left of those that published."""
     bow.spark.publish(numbers(session), "last")
     session.stop()
-    end = time.monotonic() + 20.0
+    end = time.monotonic() + patient(20.0)
     while _daemons() and time.monotonic() < end:
         time.sleep(0.2)
     assert not _daemons()
