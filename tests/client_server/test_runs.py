@@ -261,7 +261,7 @@ def test_pointers_that_come_together_are_told(monkeypatch: pytest.MonkeyPatch) -
     silent = PATIENCE.replace(heartbeat=3 * WAIT)  # and nobody asks him whether he is there
     together: list[int] = []
     held: list[Any] = []
-    take, send = Connection.take_pointed, Session._send
+    take, send = Connection.take_pairs, Session._send
     waits, over, holding = threading.Event(), threading.Event(), threading.Event()
 
     def grouped(self: Session, outgoing: Any) -> Any:
@@ -271,8 +271,8 @@ def test_pointers_that_come_together_are_told(monkeypatch: pytest.MonkeyPatch) -
         said, held[:] = [*held], []
         return send(self, said)
 
-    def noted(self: Connection, run: Any) -> int:
-        together.append(take(self, run))
+    def noted(self: Connection, messages: Any) -> int:
+        together.append(take(self, messages))
         return together[-1]
 
     def produced() -> Iterator[pa.RecordBatch]:
@@ -285,7 +285,7 @@ def test_pointers_that_come_together_are_told(monkeypatch: pytest.MonkeyPatch) -
         over.wait(WAIT)
 
     monkeypatch.setattr(Session, "_send", grouped)
-    monkeypatch.setattr(Connection, "take_pointed", noted)
+    monkeypatch.setattr(Connection, "take_pairs", noted)
     with bow.Server("unix:", limits=silent) as server:
         endpoint = server.publish("t", produced(), schema=numbers(1, 1).schema)
         with bow.connect(endpoint, limits=silent) as stream:
@@ -293,7 +293,7 @@ def test_pointers_that_come_together_are_told(monkeypatch: pytest.MonkeyPatch) -
             let_it_wait(found)
             waits.set()
             assert found.result(WAIT / 2) == [100] * 24
-            assert max(together) > 2
+            assert max(together) > 4
             over.set()
 
 
