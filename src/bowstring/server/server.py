@@ -30,6 +30,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.limits import Limits, limits_or_default
+from bowstring.locks import Condition
 from bowstring.memory import Pool, kept_for_good, named_streams, on_streams
 from bowstring.server.acceptor import Acceptor
 from bowstring.server.advertising import advertised_host, host_to_name, reached_at
@@ -121,7 +122,7 @@ class Server(Closing):
         self._token = token
         self._pid = os.getpid()
         self._locations: dict[tuple[Want, str], str] = {}
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._catalogue = Catalogue(self._changed)
         self._parts_of: Callable[[bytes], Sequence[Publication]] | None = None
         self._closed = False
