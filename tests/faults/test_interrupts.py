@@ -29,8 +29,22 @@ from tests.faults.conftest import until
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 _OURS: Final = str(Path(bow.__file__).parent)
-_ALL: Final = pytest.param(None, marks=pytest.mark.slow, id="every line")
+# Every line takes half an hour on a busy machine: each part ends well before the watch over tests that hang.
+_PARTS: Final = 16
+_ALL: Final = [
+    pytest.param(range(part, 1 << 30, _PARTS), marks=pytest.mark.slow, id=f"every line, part {part}")
+    for part in range(_PARTS)
+]
 _SOME: Final = pytest.param(8, id="some lines")
+# Nothing is let go only because a producer did not answer in time.
+_PATIENT: Final = bow.Limits(close_timeout=300.0)
+_OF_CONDITIONS: Final = {
+    each.__code__
+    for each in vars(threading)["Condition"].__dict__.values()
+    if getattr(each, "__name__", "") in {"__enter__", "__exit__"}
+}
+_OF_LOCKS: Final = {"acquire", "release", "__enter__", "__exit__"}
+_LOCKS: Final = (type(threading.Lock()), type(threading.RLock()))
 # Their bodies are clean-up, which nothing that runs in the same thread can guard against a second interrupt.
 _ENDING: Final = frozenset({"close", "__exit__", "__del__", "abandon", "fail", "hang_up", "finish"})
 
@@ -112,11 +126,61 @@ class Interrupter:
         return self._line
 
 
-def numbers(call: Callable[[], object], count: int | None) -> Iterator[int]:
-    """Yield the lines before which a call is to be interrupted: so many of them, or all."""
-    counted = Interrupter(-1)
+class InterrupterAtLocks:
+    """Raises KeyboardInterrupt behind the n-th call of a lock's methods: there Python handles signals."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.lines = 0
+        self.place = ""
+
+    def run(self, call: Callable[[], object]) -> bool:
+        """Return whether the call was interrupted."""
+        before = sys.getprofile()
+        sys.setprofile(self._event)
+        try:
+            call()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.setprofile(before)
+        return False
+
+    def _event(self, frame: FrameType, event: str, function: Any) -> None:
+        code = frame.f_code
+        if event == "c_return":
+            is_lock = isinstance(getattr(function, "__self__", None), _LOCKS)
+            if not is_lock or function.__name__ not in _OF_LOCKS:
+                return
+            if not (code in _OF_CONDITIONS or code.co_filename.startswith(_OURS)):
+                return
+        elif not (event == "call" and code in _OF_CONDITIONS):
+            return
+        outer: FrameType | None = frame
+        while outer is not None:
+            path = outer.f_code.co_filename
+            if path.startswith(_OURS) and outer.f_lineno in _cleaning(path):
+                return
+            outer = outer.f_back
+        self.lines += 1
+        if self.lines == self._number:
+            self.place = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}, at {event}"
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+
+_Interrupters = type[Interrupter] | type[InterrupterAtLocks]
+
+
+def numbers(
+    call: Callable[[], object], which: int | range | None, interrupters: _Interrupters = Interrupter
+) -> Iterator[int]:
+    """Yield the lines before which a call is to be interrupted: so many of them, those in a range, or all."""
+    counted = interrupters(-1)
     assert not counted.run(call)
-    step = 1 if count is None else counted.lines / count
+    if isinstance(which, range):
+        return iter(which[: len(range(which.start, counted.lines, which.step))])
+    step = 1 if which is None else counted.lines / which
     return itertools.takewhile(
         lambda number: number <= counted.lines, (1 + int(step * i) for i in itertools.count())
     )
@@ -158,14 +222,18 @@ def settle(pool: Pool, before: dict[str, str], place: str) -> None:
 
 
 def sweep(
-    call: Callable[[], object], pool: Pool, count: int | None, forget: Callable[[], object] = lambda: None
+    call: Callable[[], object],
+    pool: Pool,
+    which: int | range | None,
+    forget: Callable[[], object] = lambda: None,
+    interrupters: _Interrupters = Interrupter,
 ) -> None:
     """Interrupt a call at many lines; each time all is let go, and the call works again."""
     call()
-    for number in list(numbers(call, count)):
+    for number in list(numbers(call, which, interrupters)):
         trim(pool)
         before = descriptors()
-        interrupter = Interrupter(number)
+        interrupter = interrupters(number)
         interrupter.run(call)
         forget()
         settle(pool, before, interrupter.place)
@@ -180,22 +248,22 @@ def pool() -> Iterator[Pool]:
     made.close()
 
 
-@pytest.mark.parametrize("count", [_SOME, _ALL])
+@pytest.mark.parametrize("which", [_SOME, *_ALL])
 @pytest.mark.parametrize("address", ["unix:", "tcp://127.0.0.1:0", "inproc:"])
-def test_a_reader_that_is_interrupted(pool: Pool, address: str, count: int | None) -> None:
+def test_a_reader_that_is_interrupted(pool: Pool, address: str, which: int | range) -> None:
     """`connect` and reading leave no connection, thread or memory when they are interrupted at any line."""
     with bow.Server(address, pool=pool) as server:
         endpoint = server.publish("t", {"a": list(range(1000)), "b": ["x"] * 1000})
 
         def call() -> None:
-            with bow.connect(endpoint) as stream:
+            with bow.connect(endpoint, limits=_PATIENT) as stream:
                 assert stream.read_all().num_rows == 1000
 
-        sweep(call, pool, count)
+        sweep(call, pool, which)
 
 
-@pytest.mark.parametrize("count", [_SOME, _ALL])
-def test_an_export_that_is_interrupted(pool: Pool, count: int | None) -> None:
+@pytest.mark.parametrize("which", [_SOME, *_ALL])
+def test_an_export_that_is_interrupted(pool: Pool, which: int | range) -> None:
     """Batches and columns that go to other libraries stay with nobody when that is interrupted at any line."""
     with bow.Server("inproc:", pool=pool) as server:
         data = {"a": list(range(1000)), "b": ["x"] * 1000}
@@ -204,17 +272,17 @@ def test_an_export_that_is_interrupted(pool: Pool, count: int | None) -> None:
         )
 
         def call() -> None:
-            with bow.connect(endpoint) as stream:
+            with bow.connect(endpoint, limits=_PATIENT) as stream:
                 batch = stream.read_next_batch()
                 assert batch.to_arrow().num_rows == pa.record_batch(batch).num_rows == 1000
                 assert len(pa.array(batch["c"])) == len(batch["a"].to_arrow()) == 1000
                 assert len(batch.__arrow_c_device_array__()) == 2
 
-        sweep(call, pool, count)
+        sweep(call, pool, which)
 
 
-@pytest.mark.parametrize("count", [_SOME, _ALL])
-def test_a_publication_that_is_interrupted(pool: Pool, count: int | None) -> None:
+@pytest.mark.parametrize("which", [_SOME, *_ALL])
+def test_a_publication_that_is_interrupted(pool: Pool, which: int | range) -> None:
     """`publish` and `withdraw` leave no memory when they are interrupted at any line."""
     with bow.Server("unix:", pool=pool) as server:
         data = {"a": list(range(1000)), "b": ["x"] * 1000}
@@ -227,7 +295,55 @@ def test_a_publication_that_is_interrupted(pool: Pool, count: int | None) -> Non
             with contextlib.suppress(bow.errors.UnknownTicket):
                 server.withdraw("t")
 
-        sweep(call, pool, count, forget)
+        sweep(call, pool, which, forget)
+
+
+def answers(call: Callable[[], object]) -> bool:
+    """Return whether a call in another thread ends: no lock that it takes is held."""
+    ended = threading.Event()
+
+    def other() -> None:
+        call()
+        ended.set()
+
+    threading.Thread(target=other, daemon=True).start()
+    return ended.wait(20.0)
+
+
+@pytest.mark.parametrize("address", ["unix:", "tcp://127.0.0.1:0", "inproc:"])
+def test_a_reader_that_is_interrupted_at_a_lock(pool: Pool, address: str) -> None:
+    """`connect` and reading leave no lock held when they are interrupted where one is taken or given back."""
+    with bow.Server(address, pool=pool) as server:
+        endpoint = server.publish("t", {"a": list(range(1000)), "b": ["x"] * 1000})
+
+        def call() -> None:
+            with bow.connect(endpoint, limits=_PATIENT) as stream:
+                assert stream.read_all().num_rows == 1000
+
+        def forget() -> None:
+            assert answers(lambda: server.statistics)
+
+        sweep(call, pool, None, forget, InterrupterAtLocks)
+
+
+@pytest.mark.parametrize("address", ["unix:", "inproc:"])
+def test_a_server_that_is_interrupted_at_a_lock(pool: Pool, address: str) -> None:
+    """What a server is asked leaves no lock held when it is interrupted where one is taken or given back."""
+    with bow.Server(address, pool=pool) as server:
+
+        def call() -> None:
+            server.publish("t", {"a": [1, 2, 3]}, replace=True, ttl=60.0)
+            assert list(server.endpoints) == ["t"]
+            server.wait(0.0)
+            server.withdraw("t")
+            server.wait_released("t", 20.0)
+
+        def forget() -> None:
+            assert answers(lambda: server.statistics)
+            with contextlib.suppress(bow.errors.UnknownTicket):
+                server.withdraw("t")
+
+        sweep(call, pool, None, forget, InterrupterAtLocks)
 
 
 def test_what_was_not_made_is_deleted_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import collections
 import contextlib
 import os
 import ssl
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from bowstring.errors import (
     UsageError,
     without_frames,
 )
+from bowstring.locks import Condition
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _right(batch: pa.RecordBatch | None) -> pa.RecordBatch | None:
     return batch
 
 
-class _WakingCondition(threading.Condition):
+class _WakingCondition(Condition):
     """A condition that calls functions, once, when its waiters are notified."""
 
     def __init__(self) -> None:

@@ -546,16 +546,19 @@ class Depot(Closing):
 
     def _reconnected(self, lost: Connection) -> Connection:
         """Return the connection that came after one that was lost; whoever finds that first makes it."""
-        if not self._finding.acquire(timeout=_ANSWER_SECONDS):
-            raise DeadlineExceeded(f"another thread looked for the depot for {_ANSWER_SECONDS:g} s")
+        held: list[bool] = []
         try:
+            held += map(self._finding.acquire, (True,), (_ANSWER_SECONDS,))  # see `bowstring.locks`
+            if True not in held:
+                raise DeadlineExceeded(f"another thread looked for the depot for {_ANSWER_SECONDS:g} s")
             self._check()
             if self._main is not lost:
                 return self._main
             lost.close()
             return self._take_main(self._find())
         finally:
-            self._finding.release()
+            if True in held:
+                self._finding.release()
 
     def _take_main(self, fresh: Connection) -> Connection:
         try:

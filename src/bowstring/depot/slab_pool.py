@@ -21,6 +21,7 @@ from bowstring.depot.slabs import (
     whole_pages,
 )
 from bowstring.errors import BowstringError, ClosedError, OutOfBudget
+from bowstring.locks import Condition
 from bowstring.memory import Region, cpu
 from bowstring.memory.pool import size_class
 from bowstring.memory.writable_memfd import free_pages, make_writable_file, make_writable_memfd
@@ -66,7 +67,7 @@ class SlabPool:
         # Less than the budget: what the depot can map, whatever the budget says.
         self.address_space = None if limit == resource.RLIM_INFINITY or limit >= memory else limit
         self._warm_seconds = warm_seconds
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._home: collections.deque[Slab] = collections.deque()
         self._used: dict[bytes, Lent] = {}
         self._held: collections.Counter[tuple[Kind, str]] = collections.Counter()

@@ -229,14 +229,17 @@ def _taken(device: DriverDevice, seconds: float) -> Iterator[_Stage]:
         raise ForkedError(
             "pinned memory does not survive a fork", hint="Start processes by spawn or forkserver."
         )
-    if not kept.lock.acquire(timeout=seconds):
-        raise DeadlineExceeded(
-            "another copy between devices is under way", expected=f"done within {seconds:g} s"
-        )
+    held: list[bool] = []
     try:
+        held += map(kept.lock.acquire, (True,), (seconds,))  # see `bowstring.locks`
+        if True not in held:
+            raise DeadlineExceeded(
+                "another copy between devices is under way", expected=f"done within {seconds:g} s"
+            )
         yield kept
     finally:
-        kept.lock.release()
+        if True in held:
+            kept.lock.release()
 
 
 def _pump(

@@ -214,16 +214,19 @@ def _enter(starts: list[int], address: int) -> None:
 def _forget_ended() -> None:
     """Put a list without the addresses that ended in the place of the one that is looked at."""
     global _lists  # noqa: PLW0603  swapped by one assignment
-    if not _replacing.acquire(blocking=False):
-        return
+    held: list[bool] = []
     try:
+        held += map(_replacing.acquire, (False,))  # see `bowstring.locks`
+        if True not in held:
+            return
         fresh: list[int] = []
         _lists = (_lists[0], fresh)
         for address in sorted(reference.key for reference in _registered.valuerefs()):
             _enter(fresh, address)
         _lists = (fresh,)
     finally:
-        _replacing.release()
+        if True in held:
+            _replacing.release()
 
 
 def _after_fork() -> None:

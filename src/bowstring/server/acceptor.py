@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bowstring.limits import Limits
+    from bowstring.locks import Condition
     from bowstring.server.session import Session
     from bowstring.transport import Channel, Listener
     from bowstring.transport.certificates import TlsConfig
@@ -26,9 +26,7 @@ _LEAST_PATIENCE: Final = 0.05
 class Acceptor:
     """The sessions of one server, and the listeners that accept connections for them."""
 
-    def __init__(
-        self, session_of: Callable[[Channel], Session], limits: Limits, changed: threading.Condition
-    ) -> None:
+    def __init__(self, session_of: Callable[[Channel], Session], limits: Limits, changed: Condition) -> None:
         self._session_of = session_of
         self._limits = limits
         self._changed = changed  # the server's condition, under which all changes happen

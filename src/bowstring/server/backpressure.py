@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from bowstring.dissociated.wire import Outgoing
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Sequence
 
     from bowstring.dissociated.producer import ProducerProtocol
     from bowstring.limits import Limits
+    from bowstring.locks import Condition
     from bowstring.memory import Pool
 
 _LOOK: Final = 0.01
@@ -26,7 +26,7 @@ class Room:
         protocol: ProducerProtocol,
         pool: Pool,
         limits: Limits,
-        changed: threading.Condition,
+        changed: Condition,
         given_up: Callable[[], bool],
         send: Callable[[Sequence[Outgoing]], object],
     ) -> None:

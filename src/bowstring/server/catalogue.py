@@ -8,7 +8,6 @@ import heapq
 import logging
 import math
 import secrets
-import threading
 import time
 from typing import TYPE_CHECKING, Final, cast
 
@@ -29,6 +28,7 @@ from bowstring.transport.loop import Job, do_in_loop
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from bowstring.locks import Condition
     from bowstring.server.sources import Source
 
 _REMEMBERED: Final = 1024
@@ -38,7 +38,7 @@ _log = logging.getLogger("bowstring")
 class Catalogue:
     """The publications of one server."""
 
-    def __init__(self, changed: threading.Condition, token: str | None = None) -> None:
+    def __init__(self, changed: Condition, token: str | None = None) -> None:
         self._changed = changed  # the server's condition: all changes happen under it, and notify it
         self.token = token
         # Several offers of resident data that a ticket stands for, as one.
@@ -230,7 +230,7 @@ class Catalogue:
 class _Expiry:
     """Withdraws data sets when their time is over: a job of the loop while there are any such."""
 
-    def __init__(self, changed: threading.Condition) -> None:
+    def __init__(self, changed: Condition) -> None:
         self._changed = changed
         self._waiting: list[tuple[float, int, Publication]] = []
         self._added = 0
@@ -288,7 +288,7 @@ class Publication:
     All changes happen under the server's condition, which is notified of each.
     """
 
-    def __init__(self, name: str, source: Source, readers: int | None, changed: threading.Condition) -> None:
+    def __init__(self, name: str, source: Source, readers: int | None, changed: Condition) -> None:
         self.name = name
         # Of this version only: by it readers still come while it is replaced and others read it.
         self.ticket = f"{name}#{secrets.token_hex(8)}".encode()
@@ -427,7 +427,7 @@ class JoinedPublication(Publication):
     Only its readers refer to it, so it is never withdrawn or released itself.
     """
 
-    def __init__(self, parts: Sequence[Publication], changed: threading.Condition) -> None:
+    def __init__(self, parts: Sequence[Publication], changed: Condition) -> None:
         sources = [cast("MaterializedSource", part.source) for part in parts]
         super().__init__(parts[0].name, MaterializedSource.joined(sources), None, changed)
         self._parts = parts

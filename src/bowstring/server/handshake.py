@@ -17,12 +17,12 @@ from bowstring.transport.framing import as_messages, gathered
 from bowstring.transport.sockets import StreamChannel
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Sequence
 
     from bowstring.dissociated.items import IpcMessage
     from bowstring.dissociated.producer import ProducerProtocol
     from bowstring.dissociated.wire import Hello, Outgoing
+    from bowstring.locks import Condition
     from bowstring.memory import EventHandle, Pending, Region
     from bowstring.server.partitions import PartitionedSource
     from bowstring.server.sources import Source
@@ -114,9 +114,7 @@ def awaited(protocol: ProducerProtocol, source: _Source) -> Pending | None:
     return None if pending.done else pending
 
 
-def has_come(
-    pending: Pending, changed: threading.Condition, given_up: Callable[[], bool], seconds: float
-) -> bool:
+def has_come(pending: Pending, changed: Condition, given_up: Callable[[], bool], seconds: float) -> bool:
     """Wait until work is done; false if it is not waited for any more."""
     deadline, pause = time.monotonic() + seconds, _SHORTEST_PAUSE
     while not pending.done:

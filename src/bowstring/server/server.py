@@ -29,6 +29,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.limits import Limits, limits_or_default
+from bowstring.locks import Condition
 from bowstring.memory import Pool, kept_for_good, named_streams, on_streams
 from bowstring.server.acceptor import Acceptor
 from bowstring.server.advertising import advertised_host, host_to_name, reached_at
@@ -118,7 +119,7 @@ class Server(Closing):
         self.pool = pool or Pool()
         self._pid = os.getpid()
         self._locations: dict[tuple[Want, str], str] = {}
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._catalogue = Catalogue(self._changed, token)
         self._closed = False
         session_of = functools.partial(Session, self._catalogue, self.pool, limits, self._ended)

@@ -39,6 +39,7 @@ from bowstring.errors import (
     ProtocolError,
     without_frames,
 )
+from bowstring.locks import Condition
 from bowstring.server.backpressure import Room
 from bowstring.server.handshake import (
     Prepared,
@@ -113,7 +114,7 @@ class Session:
         self._ended = ended
         self._channel = channel
         self._protocol = ProducerProtocol(limits)
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._publication: Publication | Partitions | None = None
         self._source: Source | PartitionedSource | None = None  # of it, or of the shard that is read
         self._job: Job | None = None

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
 from bowstring.limits import Limits
+from bowstring.locks import Condition
 from bowstring.memory.slab import Descriptor, needing_descriptor
 from bowstring.transport.channel import Channel, Land, Listener, Message, Received
 from bowstring.transport.descriptors import abandon_in_child, forked
@@ -87,14 +88,6 @@ class _Queue:
         return left
 
 
-class _Condition(threading.Condition):
-    """A condition whose lock is known."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        super().__init__(self.lock)
-
-
 class InprocChannel(Channel):
     """One end of a connection within the process."""
 
@@ -104,14 +97,12 @@ class InprocChannel(Channel):
     most_attachments = _MOST_ATTACHMENTS
 
     def __init__(
-        self, address: str, changed: _Condition, incoming: _Queue, outgoing: _Queue, limits: Limits
+        self, address: str, changed: Condition, incoming: _Queue, outgoing: _Queue, limits: Limits
     ) -> None:
         self.address = address
         self.peer = Peer.in_this_process()
         self.limits = limits
-        # Guards both queues. Entered without Python code, behind which an interrupt would leave it locked.
-        self._lock = changed.lock
-        self._changed = changed
+        self._changed = changed  # guards both queues
         self._incoming = incoming
         self._outgoing = outgoing
         self._turn = threading.Lock()
@@ -130,18 +121,21 @@ class InprocChannel(Channel):
         if any(len(message.attachments) > _MOST_ATTACHMENTS for message, _ in checked):
             raise UsageError("too many attachments on one message", expected=f"at most {_MOST_ATTACHMENTS}")
         self._check_open()
-        if not self._turn.acquire(timeout=deadline):
-            self._check_open()
-            raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
+        held: list[bool] = []
         try:
+            held += map(self._turn.acquire, (True,), (deadline,))  # see `bowstring.locks`
+            if True not in held:
+                self._check_open()
+                raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
             for message, views in checked:
                 self._put(_Parcel(message.tag, b"".join(views), message.attachments), deadline)
         finally:
-            self._turn.release()
+            if True in held:
+                self._turn.release()
 
     def _put(self, parcel: _Parcel, deadline: float) -> None:
         queue = self._outgoing
-        with self._lock:
+        with self._changed:
             end, taken = time.monotonic() + deadline, queue.taken
             while not self._closed and queue.ended is None and not queue.has_room(len(parcel.body)):
                 if queue.taken != taken:
@@ -162,7 +156,7 @@ class InprocChannel(Channel):
 
     def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
         queue = self._incoming
-        with self._lock:
+        with self._changed:
             self._check_open()
             if queue.bell is None:
                 with needing_descriptor(f"a connection to {self.address}"):
@@ -189,7 +183,7 @@ class InprocChannel(Channel):
 
     def _take(self, timeout: float) -> _Parcel | None:
         queue = self._incoming
-        with self._lock:
+        with self._changed:
             self._changed.wait_for(lambda: queue.parcels or queue.ended is not None or self._closed, timeout)
             self._check_open()
             if queue.parcels:
@@ -216,7 +210,7 @@ class InprocChannel(Channel):
         except BaseException as error:
             reason = str(error) if isinstance(error, BowstringError) else f"receiving failed: {error!r}"
             self._say_last(error)
-            with self._lock:
+            with self._changed:
                 left = self._incoming.clear()
                 self._end(f"the connection broke before: {reason}")
             del left
@@ -240,7 +234,7 @@ class InprocChannel(Channel):
     def close(self) -> None:
         if self._abandoned:
             return
-        with self._lock:
+        with self._changed:
             self._closed = True
             left = self._incoming.clear()
             self._end("the peer closed the connection")
@@ -262,9 +256,14 @@ class InprocChannel(Channel):
         for queue in (self._incoming, self._outgoing):
             queue.ended = queue.ended or "the peer closed the connection"
             queue.ring()
-        if self._changed.acquire(blocking=False):
-            self._changed.notify_all()
-            self._changed.release()
+        held: list[bool] = []
+        try:
+            held += map(self._changed.acquire, (False,))  # see `bowstring.locks`
+            if True in held:
+                self._changed.notify_all()
+        finally:
+            if True in held:
+                self._changed.release()
 
 
 class InprocListener(Listener):
@@ -276,8 +275,7 @@ class InprocListener(Listener):
         self.uri = f"inproc:{urllib.parse.quote(name)}"
         self._name = name
         self._limits = limits
-        self._changed = _Condition()
-        self._lock = self._changed.lock
+        self._changed = Condition()
         self._waiting: collections.deque[InprocChannel] = collections.deque()
         self._bell: Descriptor | None = None  # for who waits for connections to many listeners
         self._closed = False
@@ -287,14 +285,14 @@ class InprocListener(Listener):
     def accept(self, timeout: float) -> Channel | None:
         seconds = milliseconds(timeout, "timeout") / 1000
         self._check_open()
-        with self._lock:
+        with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed, seconds)
             self._check_open()
             self._changed.notify_all()
             return self._waiting.popleft() if self._waiting else None
 
     def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
-        with self._lock:
+        with self._changed:
             self._check_open()
             if self._bell is None:
                 with needing_descriptor(f"a listener at {self.uri}"):
@@ -308,10 +306,10 @@ class InprocListener(Listener):
 
     def _connect(self, limits: Limits, deadline: float) -> InprocChannel:
         """Put one end of a new connection in line and return the other."""
-        changed, there, back = _Condition(), _Queue(), _Queue()
+        changed, there, back = Condition(), _Queue(), _Queue()
         here = InprocChannel(self.uri, changed, back, there, limits)
         far = InprocChannel(self.uri, changed, there, back, self._limits)
-        with self._lock:
+        with self._changed:
             if not self._changed.wait_for(lambda: self._closed or len(self._waiting) < _BACKLOG, deadline):
                 raise DeadlineExceeded(f"the server at {self.uri} took no connection for {deadline:g} s")
             if self._closed:
@@ -331,7 +329,7 @@ class InprocListener(Listener):
     def close(self) -> None:
         if self._abandoned:
             return
-        with self._lock:
+        with self._changed:
             self._closed = True
             waiting = list(self._waiting)
             self._waiting.clear()

@@ -117,15 +117,18 @@ class StreamChannel(InUse, Channel):
         """Do what `send` does with what was gathered, and checked, before."""
         self._usage.enter(self)
         try:
-            if not self._turn.acquire(timeout=deadline):
-                raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
+            held: list[bool] = []
             try:
+                held += map(self._turn.acquire, (True,), (deadline,))  # see `bowstring.locks`
+                if True not in held:
+                    raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
                 while self._left:
                     self._write(self._left.popleft(), deadline)
                 for run in runs:
                     self._write(run, deadline)
             finally:
-                self._turn.release()
+                if True in held:
+                    self._turn.release()
         finally:
             if self._usage.leave():
                 self._release()
@@ -136,10 +139,10 @@ class StreamChannel(InUse, Channel):
         try:
             # The thread whose turn it is may send what is left; else the next call does.
             self._left.extend(runs)
-            if not self._turn.acquire(blocking=False):
-                return False
+            held: list[bool] = []
             try:
-                return self._write_soon()
+                held += map(self._turn.acquire, (False,))  # see `bowstring.locks`
+                return True in held and self._write_soon()
             except BowstringError as error:
                 self._give_up(error)
                 raise
@@ -149,7 +152,8 @@ class StreamChannel(InUse, Channel):
                 self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)))
                 raise
             finally:
-                self._turn.release()
+                if True in held:
+                    self._turn.release()
         finally:
             if self._usage.leave():
                 self._release()
@@ -332,14 +336,13 @@ class StreamChannel(InUse, Channel):
     def peek(self, idle: float, room: int) -> bytes:
         """Return what has come, after at most `idle` seconds, and `room` bytes at most; it stays, to be received.
 
-        It is empty where nothing came, and where it is for `receive` to say what is wrong.
+        It is empty where nothing came.
         """
         found: bytes = self._alone(self._peek, idle, room)
         return found
 
     def _peek(self, idle: float, room: int) -> bytes:
-        if self._unreadable:
-            return b""
+        self._check_readable()
         try:
             if self._start == self._end and not self._read_ahead(idle):
                 return b""
@@ -388,8 +391,7 @@ class StreamChannel(InUse, Channel):
                 self._release()
 
     def _receive(self, idle: float, land: Land | None) -> Received | None:
-        if self._unreadable:
-            raise BrokenError("the connection broke before", found=self._broken, where=str(self))
+        self._check_readable()
         attachments: tuple[object, ...] = ()
         try:
             header = self._next_header(idle)
@@ -406,6 +408,10 @@ class StreamChannel(InUse, Channel):
         except BaseException as error:
             self._stop_reading(error, attachments)
             raise
+
+    def _check_readable(self) -> None:
+        if self._unreadable:
+            raise BrokenError("the connection broke before", found=self._broken, where=str(self))
 
     def _next_header(self, timeout: float) -> Header | None:
         """Return the next header, or ``None`` when none began in time."""

@@ -114,7 +114,7 @@ class Connection:
         self._pid = os.getpid()
         # Entered without Python code, behind which an interrupt would leave it locked, and with it the loop.
         self.lock = threading.RLock()
-        self._changed = threading.Condition(self.lock)
+        self._changed = threading.Condition(self.lock)  # noqa: TID251  only that lock is entered
         self._wakes: list[Callable[[], object]] = []  # of tasks that await something, each once
         self._notes = RingingQueue()
         self.patience = Patience.of(limits.lease_timeout, limits.heartbeat)

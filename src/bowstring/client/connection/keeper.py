@@ -9,20 +9,24 @@ from __future__ import annotations
 import atexit
 import collections
 import contextlib
+import functools
 import math
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TypeVar
 
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, LeaseExpired
 from bowstring.memory import watch_forks
 from bowstring.transport.loop import Job, do_in_loop
+from bowstring.transport.threads import report_uncaught
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bowstring.client.connection.wire import Wire
+
+_T = TypeVar("_T")
 
 # So long nobody reads a stream before the loop does; so often it is looked at.
 QUIET: Final = 0.1
@@ -78,6 +82,9 @@ class Kept(Protocol):
 
     def flush(self, seconds: float) -> None:
         """Send what is due."""
+
+    def fail(self, error: BowstringError) -> None:
+        """End with an error."""
 
     def before_fork(self) -> None: ...
     def after_fork(self) -> None: ...
@@ -168,12 +175,13 @@ class Keeper:
         if now - self._looks > _SHORTEST:
             self._pauses.append((now - max(self._looked, self._looks), now))
         while self._rung:
-            self._rung.popleft().attend()
+            stream = self._rung.popleft()
+            self._guarded(stream, stream.attend)
         if self._hasty or now >= self._looks:
             self._hasty = False
             wait = math.inf
             for stream in list(self._streams):
-                wait = min(wait, stream.look(now))
+                wait = min(wait, self._guarded(stream, functools.partial(stream.look, now)) or math.inf)
             if wait <= QUIET:
                 self._used = now
             elif now - self._used < _LINGER:
@@ -182,6 +190,19 @@ class Keeper:
         self._looked = time.monotonic()
         if self._looks < math.inf or self._goes_on():
             return max(0.0, self._looks - self._looked)
+        return None
+
+    def _guarded(self, stream: Kept, call: Callable[[], _T]) -> _T | None:
+        """Do something for a stream; what goes wrong ends this stream alone."""
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001  all streams depend on this thread
+            report_uncaught()
+            if stream in self._streams:
+                failure = BrokenError("the stream cannot be kept", found=f"{type(error).__name__}: {error}")
+                with contextlib.suppress(Exception):
+                    stream.fail(failure)
+                self.drop(stream)  # else the same would go wrong for ever
         return None
 
     def _goes_on(self) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import DeadlineExceeded, DeviceError, without_frames
+from bowstring.locks import Condition
 from bowstring.memory.cuda.driver import nothing_runs
 from bowstring.memory.lease import Finalizer
 
@@ -49,7 +50,7 @@ class DeviceWaiter:
         self._work = work
         self._name = name
         self._left = left
-        self._changed = threading.Condition()
+        self._changed = Condition()
         # The collector may run a finalizer that asks in any thread, in the one that takes requests too.
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         self._running = False
