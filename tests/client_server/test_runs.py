@@ -113,7 +113,7 @@ class Says:
             except OSError:
                 return
             with peer:
-                peer.settimeout(WAIT)
+                peer.settimeout(6 * WAIT)  # for all of it, while a busy reader looks at each batch
                 try:
                     peer.recv(1000)
                     peer.sendall(self.bytes)
