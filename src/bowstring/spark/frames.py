@@ -62,21 +62,10 @@ _WAVES: Final = 2
 # Asking where each partition would rather run takes a call to Java; more of them are not asked about.
 _MOST_ASKED: Final = 20_000
 # How many rows come out of these, and how large, no estimate of Spark's tells.
-_UNKNOWN: Final = frozenset(
-    {
-        "ArrowEvalPython",
-        "FlatMapGroupsInPandas",
-        "FlatMapGroupsInArrow",
-        "Generate",
-        "LogicalRDD",
-        "MapElements",
-        "MapInArrow",
-        "MapInPandas",
-        "MapPartitions",
-        "PythonMapInArrow",
-        "SerializeFromObject",
-    }
-)
+_UNKNOWN: Final = (
+    "ArrowEvalPython", "FlatMapGroupsInPandas", "FlatMapGroupsInArrow", "Generate", "LogicalRDD", "MapElements",
+    "MapInArrow", "MapInPandas", "MapPartitions", "PythonMapInArrow", "SerializeFromObject",
+)  # fmt: skip
 
 
 def coalesced(df: Any, how: Any) -> Any:
