@@ -124,6 +124,10 @@ def _keeps_order(made: Any, few: int) -> bool:
 def _nodes(plan: Any) -> Iterator[Any]:
     """Yield the nodes of a plan."""
     yield plan
-    children = plan.children()
-    for index in range(children.size()):
-        yield from _nodes(children.apply(index))
+    for child in listed(plan.children()):
+        yield from _nodes(child)
+
+
+def listed(sequence: Any) -> list[Any]:
+    """Return a sequence of Scala's as a list."""
+    return [sequence.apply(index) for index in range(sequence.size())]
