@@ -70,7 +70,7 @@ def outcomes(module: str) -> dict[str, str]:
 
 def _works(command: str) -> bool:
     try:
-        return subprocess.run(command.split(), capture_output=True, timeout=10, check=False).returncode == 0
+        return subprocess.run(command.split(), capture_output=True, timeout=60, check=False).returncode == 0
     except OSError:
         return False
 

@@ -218,12 +218,12 @@ def test_tasks_leave_nothing_with_the_producer() -> None:
         assert frame.count() == 8000
         gone(server)
         assert frame.filter("row = 1").count() == 1000
-        server.wait_released(timeout=20)
+        server.wait_released(timeout=patient(20))
 
 
 def gone(server: bow.Server) -> None:
     """Wait until the server has heard what its readers said last."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + patient(20)
     while server.statistics.connections:
         assert time.monotonic() < end, "a reader stays"
         time.sleep(0.01)

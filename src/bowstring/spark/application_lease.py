@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import depot
 from bowstring.depot.launch import Paths
-from bowstring.dissociated.location import token_of
 from bowstring.errors import BowstringError
 from bowstring.transport import encrypts
 from bowstring.transport.threads import run_in_thread
@@ -43,7 +42,8 @@ class Application:
         # By the first of their addresses; that of this host, which keeps the names, by its path alone, too.
         self._depots: dict[str, depot.Depot] = {}
         self._leases: dict[tuple[str, ...], float] = {}
-        self._stays: dict[str | None, dict[str, float]] = {}
+        # How long data sets are kept after its end.
+        self._stays: dict[str, float] = {}
         self._closed = threading.Event()
         self._ending = threading.Lock()
         self._thread: Any = None
@@ -65,11 +65,11 @@ class Application:
         self, dataset: str, tickets: Iterable[Ticket], lease_seconds: float, stay: float
     ) -> list[depot.Depot]:
         """Hold the lease at the depots of a data set; return them."""
+        if stay > 0:
+            self._stays[dataset] = stay
         depots = []
         for addresses in addresses_of(tickets):
             depots.append(self._depot(addresses))
-            with self._lock:
-                self._stays.setdefault(token_of(addresses[0]), {})[dataset] = stay
             self._hold(depots[-1], addresses, lease_seconds)
         return depots
 
@@ -168,12 +168,9 @@ class Application:
         with self._ending:
             with self._lock:
                 depots, self._depots = self._depots, {}
-                stays = {token: dict(each) for token, each in self._stays.items()}
             for held in depots.values():
-                wanted = stays.get(token_of(held.addresses[0]), {})
-                kept = {dataset: stay for dataset, stay in wanted.items() if stay > 0}
                 with contextlib.suppress(BowstringError):
-                    held.end(self.name, stays=kept)
+                    held.end(self.name, stays=self._stays.copy())
                 held.close()
 
 

@@ -30,15 +30,10 @@ from bowstring.spark.types import (
 Convert = Callable[[Any], Any]
 _MOST_DIGITS: Final = 38
 _DEEPEST: Final = 64
-_LISTS: Final = frozenset(
-    (
-        pa.lib.Type_LIST,
-        pa.lib.Type_LARGE_LIST,
-        pa.lib.Type_FIXED_SIZE_LIST,
-        pa.lib.Type_LIST_VIEW,
-        pa.lib.Type_LARGE_LIST_VIEW,
-    )
-)
+_LISTS: Final = (
+    pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, pa.lib.Type_FIXED_SIZE_LIST,
+    pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW,
+)  # fmt: skip
 _UNION: Final = "Choose other columns, or give each member of the union a column of its own."
 _HINTS: Final[dict[int, str]] = {
     pa.lib.Type_SPARSE_UNION: _UNION,
@@ -150,8 +145,7 @@ class _ToSpark(_Forms):
     def _leaf(self, type_: pa.DataType, path: str, depth: int) -> tuple[pa.DataType, Convert | None]:
         if pa.types.is_dictionary(type_) or pa.types.is_run_end_encoded(type_):
             values = self.form(pa.field("values", type_.value_type), "values", path, depth)
-            decode = conversions.decode if pa.types.is_dictionary(type_) else conversions.decode_runs
-            return values.field.type, lambda array: decode(array, values.convert)
+            return values.field.type, partial(conversions.decode, convert=values.convert)
         if pa.types.is_decimal(type_):
             target = _decimal(type_, path)
         elif pa.types.is_timestamp(type_):

@@ -88,15 +88,13 @@ def to_time(path: str, *, truncate: bool) -> Convert:
 
 
 def decode(array: Any, convert: Convert | None) -> Any:
-    """Return the values of a dictionary-encoded array."""
-    return _taken(array.dictionary if convert is None else convert(array.dictionary), array.indices)
-
-
-def decode_runs(array: Any, convert: Convert | None) -> Any:
-    """Return the values of a run-end encoded array."""
-    places = np.arange(array.offset, array.offset + len(array))
-    indices = np.searchsorted(array.run_ends.to_numpy(), places, side="right")
-    return _taken(array.values if convert is None else convert(array.values), pa.array(indices))
+    """Return the values of a dictionary-encoded or run-end encoded array."""
+    if pa.types.is_dictionary(array.type):
+        values, indices = array.dictionary, array.indices
+    else:
+        ends, rows = array.run_ends.to_numpy(), np.arange(array.offset, array.offset + len(array))
+        values, indices = array.values, pa.array(np.searchsorted(ends, rows, side="right"))
+    return _taken(values if convert is None else convert(values), indices)
 
 
 def _taken(values: Any, indices: Any) -> Any:

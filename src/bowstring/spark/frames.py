@@ -62,21 +62,10 @@ _WAVES: Final = 2
 # Asking where each partition would rather run takes a call to Java; more of them are not asked about.
 _MOST_ASKED: Final = 20_000
 # How many rows come out of these, and how large, no estimate of Spark's tells.
-_UNKNOWN: Final = frozenset(
-    {
-        "ArrowEvalPython",
-        "FlatMapGroupsInPandas",
-        "FlatMapGroupsInArrow",
-        "Generate",
-        "LogicalRDD",
-        "MapElements",
-        "MapInArrow",
-        "MapInPandas",
-        "MapPartitions",
-        "PythonMapInArrow",
-        "SerializeFromObject",
-    }
-)
+_UNKNOWN: Final = (
+    "ArrowEvalPython", "FlatMapGroupsInPandas", "FlatMapGroupsInArrow", "Generate", "LogicalRDD", "MapElements",
+    "MapInArrow", "MapInPandas", "MapPartitions", "PythonMapInArrow", "SerializeFromObject",
+)  # fmt: skip
 
 
 def coalesced(df: Any, how: Any) -> Any:
@@ -135,6 +124,10 @@ def _keeps_order(made: Any, few: int) -> bool:
 def _nodes(plan: Any) -> Iterator[Any]:
     """Yield the nodes of a plan."""
     yield plan
-    children = plan.children()
-    for index in range(children.size()):
-        yield from _nodes(children.apply(index))
+    for child in listed(plan.children()):
+        yield from _nodes(child)
+
+
+def listed(sequence: Any) -> list[Any]:
+    """Return a sequence of Scala's as a list."""
+    return [sequence.apply(index) for index in range(sequence.size())]

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import itertools
-import os
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs
 
 from bowstring.errors import InvalidData, Unsupported
 from bowstring.parquet.file import OpenFile
 from bowstring.parquet.source import file_system
+from bowstring.spark.frames import listed
 from bowstring.spark.task import DepotTask, running_task
 from bowstring.spark.types import TAKEN_AS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from bowstring.spark.task import Order
+    from bowstring.spark.frames import listed
+from bowstring.spark.task import Order
 
 _PARQUET: Final = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 _USUAL: Final = {
@@ -63,7 +62,7 @@ def scan_of(df: Any) -> Scan:
     names: list[tuple[int, str, str]] | None = None
     while plan.getClass().getSimpleName() == "Project":
         names = _chosen(plan, names)
-        plan = _only_child(plan)
+        [plan] = listed(plan.children())
     if plan.getClass().getSimpleName() != "LogicalRelation":
         raise Unsupported("a plan that does more than read Parquet files", found=plan.nodeName(), hint=_HINT)
     relation = plan.relation()
@@ -73,7 +72,7 @@ def scan_of(df: Any) -> Scan:
     _check_settings(df.sparkSession.conf, relation)
     if not relation.partitionSchema().isEmpty():
         raise Unsupported("columns that are names of folders", found="a partitioned table", hint=_HINT)
-    stored = {each.exprId().id(): each.name() for each in _listed(plan.output())}
+    stored = {each.exprId().id(): each.name() for each in listed(plan.output())}
     known = set(relation.dataSchema().fieldNames())
     chosen = names if names is not None else [(id_, name, name) for id_, name in stored.items()]
     columns = tuple((stored.get(id_, ""), name) for id_, _, name in chosen)
@@ -109,7 +108,7 @@ def _is_special(type_: Any) -> bool:
 def _chosen(project: Any, above: list[tuple[int, str, str]] | None) -> list[tuple[int, str, str]]:
     """Return (identity below, name below, name in the data frame) of what is wanted of a projection."""
     below: dict[int, tuple[int, str, str]] = {}
-    for each in _listed(project.projectList()):
+    for each in listed(project.projectList()):
         kind = each.getClass().getSimpleName()
         source = each.child() if kind == "Alias" else each
         if source.getClass().getSimpleName() != "AttributeReference":
@@ -118,16 +117,6 @@ def _chosen(project: Any, above: list[tuple[int, str, str]] | None) -> list[tupl
     if above is None:
         return list(below.values())
     return [(*below[id_][:2], name) for id_, _, name in above]
-
-
-def _only_child(plan: Any) -> Any:
-    [child] = _listed(plan.children())
-    return child
-
-
-def _listed(sequence: Any) -> list[Any]:
-    """Return a sequence of Scala's as a list."""
-    return [sequence.apply(index) for index in range(sequence.size())]
 
 
 _PIECE_BYTES: Final = 128 << 20
@@ -163,11 +152,8 @@ def pieces_of(files: Iterable[str], least: int) -> list[Piece]:
 
 def _size(uri: str) -> int:
     filesystem, path = _opened(uri)
-    info = filesystem.get_file_info(path)
-    if info.type != pyarrow.fs.FileType.File:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), uri)
-    size: int = info.size
-    return size
+    with filesystem.open_input_file(path) as source:
+        return int(source.size())
 
 
 def _opened(uri: str) -> tuple[Any, str]:

@@ -69,20 +69,18 @@ class _Line:
     """A line on the terminal that is written over, and wiped out in the end."""
 
     def __init__(self) -> None:
-        self._width = 0
         self._begun = time.monotonic()
+        self._shown = False
 
     def __call__(self, progress: Progress) -> None:
         if time.monotonic() - self._begun >= _FIRST_SECONDS:
+            self._shown = True
             self._write(str(progress))
 
     def close(self) -> None:
-        if self._width:
+        if self._shown:
             self._write("")
-            sys.stderr.write("\r")
-            sys.stderr.flush()
 
     def _write(self, text: str) -> None:
-        sys.stderr.write(f"\r{text:<{self._width}}")
+        sys.stderr.write(f"\r{text}\x1b[K")
         sys.stderr.flush()
-        self._width = len(text)

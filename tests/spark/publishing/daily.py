@@ -199,7 +199,7 @@ def what_ends_a_data_set(session: Any) -> None:
     wait_for(gone, 6.0)
     once = bow.spark.publish(frame, "once", readers=1)
     assert count("once") == 1000
-    once.wait_released(20.0)
+    once.wait_released(patient(20.0))
     wait_for(lambda: held().datasets == ())
     lost = bow.spark.publish(frame, "lost", recoverable=True)
     os.kill(held().pid, signal.SIGKILL)

@@ -154,7 +154,7 @@ def a_reader_that_dies(session: Any) -> None:
             return False
 
     wait_for(is_read)
-    published.wait_released(20.0)
+    published.wait_released(patient(20.0))
     wait_for(lambda: held().memory_in_use + held().disk_in_use == 0)
 
 

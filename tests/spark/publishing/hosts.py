@@ -19,6 +19,7 @@ import pytest
 import bowstring as bow
 from bowstring.spark.application_lease import application_of
 from bowstring.spark.driver import driver_of
+from tests.spark.live import patient
 from tests.spark.publishing import standalone
 from tests.spark.publishing.local import ROWS, SUM, numbers, total, wait_for
 from tests.transport.certified import authority
@@ -110,7 +111,7 @@ def another_host(session: Any) -> None:
     with bow.connect(published) as stream:
         assert sum(int(batch["id"].values.sum()) for batch in stream) == SUM
         assert stream.stats.path == "tcp: packed"
-    published.wait_released(30.0)
+    published.wait_released(patient(30.0))
 
 
 def what_is_saved_there(session: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -65,6 +66,17 @@ def wait_for(wanted: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.05)
 
 
+def kill_the_depot() -> None:
+    """Kill the depot, and wait until nothing of it is left."""
+    process = Path("/proc", str(held().pid))
+    os.kill(int(process.name), signal.SIGKILL)
+    end = time.monotonic() + patient(20.0)
+    with contextlib.suppress(OSError):  # it is gone; one that nobody has waited for has no command line
+        while (process / "cmdline").read_bytes():
+            assert time.monotonic() < end, "the depot does not end"
+            time.sleep(0.05)
+
+
 def every_row_comes_once(session: Any) -> None:
     """Partitions come in order, with all rows; the text agrees with the numbers."""
     published = bow.spark.publish(numbers(session, 5), "numbers", depot_options=OPTIONS, coalesce=None)
@@ -101,7 +113,7 @@ def one_reader_frees_it(session: Any) -> None:
     """With readers=1 the memory is free when the one reader has read all, and nobody else gets in."""
     published = bow.spark.publish(numbers(session), "once", readers=1)
     assert total(published) == (ROWS, SUM)
-    published.wait_released(20.0)
+    published.wait_released(patient(20.0))
     wait_for(lambda: held().memory_in_use + held().disk_in_use == 0)
     with pytest.raises(bow.UnknownTicket):
         total(published)
@@ -231,8 +243,7 @@ def a_cancelled_job(session: Any) -> None:
 def a_depot_that_is_killed(session: Any) -> None:
     """What was lost with a depot is published again on request, and what was not stays where it is."""
     published = bow.spark.publish(numbers(session), "lost", recoverable=True, depot_options=OPTIONS)
-    os.kill(held().pid, signal.SIGKILL)
-    time.sleep(0.3)
+    kill_the_depot()
     with pytest.raises(bow.BowstringError):
         total(published)
     again = published.republish()

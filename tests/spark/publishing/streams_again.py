@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from tests.spark.publishing.local import held
+from tests.spark.publishing.local import kill_the_depot
 from tests.spark.publishing.streams import REPLACED, Query, append, publish, start
 
 __all__ = ["SCENARIOS", "start"]
@@ -43,16 +40,14 @@ def a_depot_that_starts_again(session: Any) -> None:
         some.look()
     assert some.batches == [[0, 1, 2, 3]]
     assert query.look() == relaxed.look() == list(range(10))
-    os.kill(held().pid, signal.SIGKILL)
-    time.sleep(0.3)
+    kill_the_depot()
     with pytest.raises(Exception, match=r"BrokenError|no data set of that name"):
         query.look()
     published.republish()
     some.before = lambda _: None
     assert some.look() == list(range(4, 10))
     assert query.look() == relaxed.look() == []
-    os.kill(held().pid, signal.SIGKILL)
-    time.sleep(0.3)
+    kill_the_depot()
     append(session, "lost", range(10, 20))
     with pytest.raises(Exception, match=REPLACED):
         query.look()
