@@ -396,7 +396,7 @@ BY_UCX = """
 import bowstring as bow
 spark = bow.spark.session(master="local[2]", config={"spark.ui.enabled": "false"})
 published = bow.spark.publish(spark.range(0, 300_000, 1, 4).selectExpr("id", "cast(id as string) s"), "u")
-with bow.connect(published, transport="ucx") as stream:
+with bow.connect(published, options=bow.ConnectOptions(transport="ucx")) as stream:
     table = stream.read_all()
     print(table.num_rows, sum(table["id"].to_pylist()), stream.stats.path)
 spark.stop()
