@@ -57,8 +57,8 @@ def test_a_server_lists_what_it_offers(serve: Callable[..., bow.Server], address
     server.withdraw("gone")
     with bow.connect(server.address, "b", token=TOKEN):
         first, second = bow.list_datasets(server.address, token=TOKEN)
-    assert (first.name, first.rows, first.nbytes, first.readers) == ("a", None, None, 0)
-    assert (second.name, second.rows, second.readers) == ("b", 3, 1)
+    assert (first.name, first.num_rows, first.nbytes, first.readers) == ("a", None, None, 0)
+    assert (second.name, second.num_rows, second.readers) == ("b", 3, 1)
     assert second.schema.equals(TABLE.schema)
     assert second.nbytes is not None
     assert second.published_at is not None

@@ -253,7 +253,7 @@ def test_servers_of_others(plain: Plain, locations: list[str]) -> None:
         assert stream.read_all().equals(TABLE)
     assert read(address).equals(TABLE)
     [info] = bow.list_datasets(address)
-    assert (info.name, info.rows, info.published_at) == ("t", None, None)
+    assert (info.name, info.num_rows, info.published_at) == ("t", None, None)
 
 
 def _encrypted(**does: Any) -> Foreign:

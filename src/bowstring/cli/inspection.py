@@ -338,7 +338,7 @@ def _listed(endpoint: Endpoint, tls: TlsConfig | None) -> Facts:
     with contextlib.suppress(ProtocolError, Unsupported):
         for info in list_datasets(str(endpoint), tls=tls):
             if endpoint.ticket in (info.ticket, info.name.encode()):
-                return {"rows": info.rows, "bytes": info.nbytes, "schema": schema_facts(info.schema)}
+                return {"rows": info.num_rows, "bytes": info.nbytes, "schema": schema_facts(info.schema)}
     return {}
 
 

@@ -63,7 +63,7 @@ def _shown(source: Endpoint | Dataset) -> str:
         ]
         if not found:
             return html.escape(f"{source!r}: its server does not offer it any more")
-        schema, rows, nbytes = found[0].schema, found[0].rows, found[0].nbytes
+        schema, rows, nbytes = found[0].schema, found[0].num_rows, found[0].nbytes
         first = source if rows else None
     title = f"{source!r}: {_size(rows, nbytes)}"
     if first is None:
