@@ -17,7 +17,7 @@ import bowstring as bow
 def read(address: str, token: str) -> None:
     """List what the server offers, and read one column of it."""
     for found in bow.list_datasets(address, token=token):
-        print(f"{found.name}: {found.rows:,} rows, columns {found.schema.names}")
+        print(f"{found.name}: {found.num_rows:,} rows, columns {found.schema.names}")
     with bow.connect(address, "trips", token=token, columns=["fare"]) as stream:
         total = sum(float(batch["fare"].to_numpy().sum()) for batch in stream)
         print(f"total {total:,.1f} over {stream.stats.path}")

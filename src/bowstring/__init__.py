@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bowstring import torch as torch
     from bowstring import variant as variant
     from bowstring import vortex as vortex
-    from bowstring.client import connect, list_datasets
+    from bowstring.client import ConnectOptions, connect, list_datasets
     from bowstring.client.async_stream import AsyncStream, connect_async, list_datasets_async
     from bowstring.client.scan import scan_polars
     from bowstring.client.stream import Stream, StreamStatistics
@@ -53,6 +53,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "Batch",
     "Buffer",
     "Column",
+    "ConnectOptions",
     "Dataset",
     "DatasetInfo",
     "Device",
@@ -94,6 +95,7 @@ _HOMES = {
     "Batch": "bowstring.columnar.batch",
     "Buffer": "bowstring.memory",
     "Column": "bowstring.columnar.column",
+    "ConnectOptions": "bowstring.client",
     "Dataset": "bowstring.dissociated.endpoint",
     "DatasetInfo": "bowstring.dissociated.listing",
     "Device": "bowstring.memory",

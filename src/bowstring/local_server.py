@@ -12,7 +12,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from bowstring.client import connect
+from bowstring.client import ConnectOptions, connect
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import UnknownTicket, UsageError
 from bowstring.server import Server
@@ -110,7 +110,7 @@ def get(endpoint: Endpoint | str, *, validate: Validated | None = None) -> pa.Ta
     >>> bow.get(bow.put({"a": ["x", "y"]}, readers=1)).column("a").to_pylist()
     ['x', 'y']
     """
-    with connect(endpoint, validate=validate) as stream:
+    with connect(endpoint, options=ConnectOptions(validate=validate)) as stream:
         return stream.read_all()
 
 

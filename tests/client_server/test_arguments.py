@@ -19,10 +19,11 @@ NOWHERE = "unix:/nowhere/x.sock?want_data=1&ticket=dA"
 
 KINDS: dict[str, list[Any]] = {
     "columns": [5, "a", b"a", [1], {"a": 1}, {"a"}, ["\ud800"], ["a", "b\udfff"]],
-    "ticket": [5, "\ud800", [1]],
+    "ticket": [5, "t", [1]],
+    "name": [5, "\ud800", [1]],
     "limits": [{}, "none", 3],
     "device": [5],
-    "pool": [5],
+    "options": [5, {"ordered": False}, bow.ConnectOptions(pool=5)],  # type: ignore[arg-type]
     "mode": [5],
     "cuda_stream": [5.0],
 }

@@ -85,7 +85,9 @@ def test_a_data_set_of_many_endpoints(server: bow.Server, *, ordered: bool) -> N
     """All batches of all endpoints come, in order where that is asked for."""
     parts = [BATCHES[at : at + 2] for at in range(0, COUNT, 2)]
     endpoints = [server.publish(f"p{number}", part) for number, part in enumerate(parts)]
-    table = run(rows(bow.Dataset(tuple(endpoints), TABLE.schema), ordered=ordered))
+    table = run(
+        rows(bow.Dataset(tuple(endpoints), TABLE.schema), options=bow.ConnectOptions(ordered=ordered))
+    )
     assert (table if ordered else table.sort_by("n")).equals(TABLE)
 
 
@@ -197,7 +199,7 @@ def test_cancelled_anywhere(server: bow.Server, kind: str) -> None:
     if kind in ("dataset", "unordered"):
         endpoints = [server.publish(f"p{number}", part) for number, part in enumerate(BATCHES)]
         source = bow.Dataset(tuple(endpoints), TABLE.schema)
-        options["ordered"] = kind == "dataset"
+        options["options"] = bow.ConnectOptions(ordered=kind == "dataset")
     if kind == "copied":
         options["mode"] = "copy"
     chance = random.Random(kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -38,7 +39,9 @@ def test_compressed_bodies_land_on_the_device(
 ) -> None:
     """Batches and dictionaries come to the device that was asked for, and the stats say how."""
     pool = Pool(DEVICE, budget=64 << 20)
-    wanted = {"device": "fake:0"} if kind == "named" else {"pool": pool}
+    wanted: dict[str, Any] = (
+        {"device": "fake:0"} if kind == "named" else {"options": bow.ConnectOptions(pool=pool)}
+    )
     with (
         PlainServer(address, messages_of(TABLE, options={"compression": codec})) as server,
         bow.connect(server.uri, "t", limits=PATIENCE, **wanted) as stream,

@@ -187,7 +187,11 @@ def test_what_is_read_ahead_is_complete_and_belongs_to_its_taker(
 
     def take() -> None:
         with (
-            bow.connect(bow.Dataset(tuple(endpoints), schema), ordered=False, device=device) as stream,
+            bow.connect(
+                bow.Dataset(tuple(endpoints), schema),
+                options=bow.ConnectOptions(ordered=False),
+                device=device,
+            ) as stream,
             device.on(named_streams(mine)),
         ):
             taken.append(stream.read_next_batch())

@@ -64,7 +64,7 @@ def test_in_order(one_stream: bool, server: bow.Server) -> None:
 
 def test_as_they_come(one_stream: bool, server: bow.Server) -> None:
     """Unordered, every batch comes once, and those of one endpoint in their order."""
-    with bow.connect(published(server), ordered=False) as stream:
+    with bow.connect(published(server), options=bow.ConnectOptions(ordered=False)) as stream:
         seen = [(batch["part"].values[0], batch["n"].values[0]) for batch in stream]
         assert stream.stats.batches == PARTS * BATCHES
     for part in range(PARTS):
@@ -124,7 +124,7 @@ def test_from_several_servers(serve: Callable[..., bow.Server], ordered: bool) -
     servers = [serve(address) for address in ("unix:", "inproc:", "tcp://127.0.0.1:0")]
     endpoints = [server.publish("part", part_of(part)) for part, server in enumerate(servers)]
     dataset = bow.Dataset(tuple(endpoints), SCHEMA)
-    with bow.connect(dataset, ordered=ordered) as stream:
+    with bow.connect(dataset, options=bow.ConnectOptions(ordered=ordered)) as stream:
         table = stream.read_all()
         assert stream.stats.path == "inproc: mapped, tcp: packed, unix: mapped"
     assert table.sort_by([("part", "ascending"), ("n", "ascending")]).equals(WHOLE.slice(0, 6 * BATCHES))
@@ -143,7 +143,7 @@ def test_the_first_is_read_while_others_open(server: bow.Server) -> None:
     read(first)  # what publish() asked for, to see the schema
     go_on.clear()
     dataset = bow.Dataset((first, server.publish("quick", part_of(1))), SCHEMA)
-    with bow.connect(dataset, ordered=False, limits=PATIENCE) as stream:
+    with bow.connect(dataset, options=bow.ConnectOptions(ordered=False), limits=PATIENCE) as stream:
         assert [int(next(stream)["part"].values[0]) for _ in range(BATCHES)] == [1] * BATCHES
         go_on.set()
         assert [int(batch["part"].values[0]) for batch in stream] == [0] * BATCHES
@@ -171,7 +171,7 @@ def test_they_are_opened_ahead(server: bow.Server) -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 def test_columns(one_stream: bool, server: bow.Server, ordered: bool) -> None:
     """Columns are chosen of every endpoint."""
-    with bow.connect(published(server), columns=["n"], ordered=ordered) as stream:
+    with bow.connect(published(server), columns=["n"], options=bow.ConnectOptions(ordered=ordered)) as stream:
         assert stream.schema.names == ["n"]
         table = stream.read_all()
     assert sorted(table["n"].to_pylist()) == sorted(WHOLE["n"].to_pylist())
@@ -195,7 +195,7 @@ def test_options_reach_every_endpoint(server: bow.Server, mode: str) -> None:
 def test_another_schema(one_stream: bool, server: bow.Server, ordered: bool) -> None:
     """An endpoint whose schema is not that of its data set is an error that shows both."""
     endpoints = (server.publish("a", part_of(0)), server.publish("b", {"other": [1]}))
-    stream = bow.connect(bow.Dataset(endpoints, SCHEMA), ordered=ordered)
+    stream = bow.connect(bow.Dataset(endpoints, SCHEMA), options=bow.ConnectOptions(ordered=ordered))
     with stream, pytest.raises(bow.InvalidData, match=r"(?s)part.*other"):
         stream.read_all()
     until(lambda: server.statistics.connections == 0)
@@ -206,7 +206,7 @@ def test_one_endpoint_is_gone(one_stream: bool, server: bow.Server, ordered: boo
     """One endpoint that nobody offers fails the whole, and nothing is left open."""
     dataset = published(server)
     server.withdraw("part 2")
-    with bow.connect(dataset, ordered=ordered, limits=PATIENCE) as stream:
+    with bow.connect(dataset, options=bow.ConnectOptions(ordered=ordered), limits=PATIENCE) as stream:
         with pytest.raises(bow.UnknownTicket, match=r"at partition 2\b"):
             stream.read_all()
         with pytest.raises(bow.ClosedError):
@@ -226,7 +226,9 @@ def test_one_endpoint_fails(server: bow.Server, ordered: bool) -> None:
     failing = server.publish("failing", fail(), schema=SCHEMA)
     endpoints = (*dataset.endpoints[:2], failing, *dataset.endpoints[2:])
     kept: list[bow.Batch] = []
-    stream = bow.connect(bow.Dataset(endpoints, SCHEMA), ordered=ordered, limits=PATIENCE)
+    stream = bow.connect(
+        bow.Dataset(endpoints, SCHEMA), options=bow.ConnectOptions(ordered=ordered), limits=PATIENCE
+    )
     with stream, pytest.raises(bow.ProducerFailed, match="disk on fire"):
         kept.extend(stream)
     if ordered:
@@ -238,7 +240,7 @@ def test_one_endpoint_fails(server: bow.Server, ordered: bool) -> None:
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_closed_in_the_middle(one_stream: bool, server: bow.Server, ordered: bool, count: int) -> None:
     """Closing ends all its streams, open, opening or not yet begun, and batches stay."""
-    with bow.connect(published(server), ordered=ordered) as stream:
+    with bow.connect(published(server), options=bow.ConnectOptions(ordered=ordered)) as stream:
         kept = [next(stream) for _ in range(count)]
     for call in (stream.read_next_batch, stream.read_all):
         with pytest.raises(bow.ClosedError):
@@ -260,7 +262,7 @@ def test_closed_while_another_thread_waits(server: bow.Server, ordered: bool) ->
         yield batch_of(0, 0)
 
     dataset = bow.Dataset((server.publish("slow", slow, schema=SCHEMA),), SCHEMA)
-    stream = bow.connect(dataset, ordered=ordered, limits=PATIENCE)
+    stream = bow.connect(dataset, options=bow.ConnectOptions(ordered=ordered), limits=PATIENCE)
     close_while_one_waits(stream, asked)
     go_on.set()
     until(lambda: server.statistics.connections == 0)
@@ -275,7 +277,7 @@ def test_forgotten(one_stream: bool, server: bow.Server) -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 def test_of_none(ordered: bool) -> None:
     """A data set without endpoints has a schema and no batches."""
-    with bow.connect(bow.Dataset((), SCHEMA), ordered=ordered) as stream:
+    with bow.connect(bow.Dataset((), SCHEMA), options=bow.ConnectOptions(ordered=ordered)) as stream:
         assert stream.read_all().equals(SCHEMA.empty_table())
         assert stream.stats.batches == 0
 
@@ -314,7 +316,10 @@ def test_a_data_set_on_a_device_has_one_budget(
         servers = [ends.enter_context(PlainServer("unix:", messages)) for _ in range(6)]
         endpoints = tuple(bow.Endpoint.parse(server.uri, b"t") for server in servers)
         stream = bow.connect(
-            bow.Dataset(endpoints, table.schema), device=fake_device(0), pool=pool, limits=PATIENCE
+            bow.Dataset(endpoints, table.schema),
+            device=fake_device(0),
+            options=bow.ConnectOptions(pool=pool),
+            limits=PATIENCE,
         )
         kept = [ends.enter_context(stream).read_next_batch()]
         with contextlib.nullcontext() if codec else pytest.raises(bow.OutOfBudget):
@@ -352,7 +357,7 @@ def test_statistics_are_right_while_another_thread_reads(
         close(self)
         look()
 
-    with bow.connect(published(server), ordered=ordered) as stream:
+    with bow.connect(published(server), options=bow.ConnectOptions(ordered=ordered)) as stream:
         monkeypatch.setattr(EndpointStream, "stats", property(stats))
         monkeypatch.setattr(EndpointStream, "close", closed)
         for _ in stream:

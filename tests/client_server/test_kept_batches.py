@@ -28,7 +28,7 @@ def read(
 ) -> tuple[list[bow.Batch], str]:
     """Return the batches that are kept, and why any was copied."""
     kept = []
-    with bow.connect(endpoint, pool=pool) as stream:
+    with bow.connect(endpoint, options=bow.ConnectOptions(pool=pool)) as stream:
         for number, batch in enumerate(stream):
             if is_kept(number):
                 kept.append(batch)

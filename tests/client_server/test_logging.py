@@ -57,7 +57,7 @@ def test_readers_that_are_refused(serve: Callable[..., bow.Server], caplog: pyte
     with pytest.raises(bow.AccessDenied):
         read(endpoint.with_token("wrong"))
     with pytest.raises(bow.UnknownTicket):
-        read(endpoint.uri, ticket="other")
+        read(endpoint.uri, name="other")
     until(lambda: len(of_level(caplog, logging.WARNING)) == 2)
     texts = [record.getMessage() for record in of_level(caplog, logging.WARNING)]
     assert all(text.startswith("refused a reader (") for text in texts)

@@ -29,7 +29,7 @@ def test_a_data_set_is_found_by_address_and_name(serve: Callable[..., bow.Server
     for name in ("trips", b"trips"):
         with bow.connect(server.address, name, token=TOKEN) as stream:
             assert stream.read_all().equals(TABLE)
-    assert read(server.address, ticket="zones", token=TOKEN).column_names == ["z"]
+    assert read(server.address, name="zones", token=TOKEN).column_names == ["z"]
 
 
 def test_without_a_name_the_choice_is_named(serve: Callable[..., bow.Server], address: str) -> None:
@@ -44,7 +44,7 @@ def test_without_a_name_the_choice_is_named(serve: Callable[..., bow.Server], ad
     with pytest.raises(bow.UnknownTicket, match=r"Did you mean 'two'\?"):
         bow.connect(server.address, "twoo", token=TOKEN)
     with pytest.raises(bow.UsageError, match="are the same"):
-        bow.connect(server.address, "one", ticket="two", token=TOKEN)
+        bow.connect(server.address, "one", ticket=b"two", token=TOKEN)
 
 
 def test_a_server_lists_what_it_offers(serve: Callable[..., bow.Server], address: str) -> None:
@@ -57,8 +57,8 @@ def test_a_server_lists_what_it_offers(serve: Callable[..., bow.Server], address
     server.withdraw("gone")
     with bow.connect(server.address, "b", token=TOKEN):
         first, second = bow.list_datasets(server.address, token=TOKEN)
-    assert (first.name, first.rows, first.nbytes, first.readers) == ("a", None, None, 0)
-    assert (second.name, second.rows, second.readers) == ("b", 3, 1)
+    assert (first.name, first.num_rows, first.nbytes, first.readers) == ("a", None, None, 0)
+    assert (second.name, second.num_rows, second.readers) == ("b", 3, 1)
     assert second.schema.equals(TABLE.schema)
     assert second.nbytes is not None
     assert second.published_at is not None

@@ -58,7 +58,7 @@ def test_hundreds_are_kept_over_one_connection(
     server = serve(address, limits=FEW, budget=1 << 30)
     dataset = published(server, 300)
     before = threading.active_count()
-    with bow.connect(dataset, ordered=ordered, limits=PATIENCE) as stream:
+    with bow.connect(dataset, options=bow.ConnectOptions(ordered=ordered), limits=PATIENCE) as stream:
         kept = list(stream)
         assert server.statistics.connections <= 1
         assert threading.active_count() <= before + 10  # of both sides
@@ -201,7 +201,10 @@ def test_shards_overlap_nowhere(serve: Callable[..., bow.Server], address: str, 
     """Shards of all partitions have each row once, whichever way they come, and together count as one reader."""
     server = serve(address)
     dataset = published(server, 10, readers=1)
-    shards = [read(dataset, shard=(index, 3), ordered=ordered, limits=PATIENCE) for index in range(3)]
+    shards = [
+        read(dataset, shard=(index, 3), options=bow.ConnectOptions(ordered=ordered), limits=PATIENCE)
+        for index in range(3)
+    ]
     whole = pa.concat_tables(shards).to_pylist()
     assert sorted(map(str, whole)) == sorted(map(str, rows(*range(10))))
     server.wait_released()
@@ -234,7 +237,9 @@ def test_partitions_of_two_servers_alternate(serve: Callable[..., bow.Server]) -
         assert all(server.statistics.connections <= 1 for server in servers)
     expected = [1000 * index + number for number in range(30) for index in range(3) for _ in range(2)]
     assert numbers_of(kept) == expected
-    with bow.connect(bow.Dataset(endpoints, SCHEMA), ordered=False, limits=PATIENCE) as stream:
+    with bow.connect(
+        bow.Dataset(endpoints, SCHEMA), options=bow.ConnectOptions(ordered=False), limits=PATIENCE
+    ) as stream:
         found = numbers_of(list(stream))
     for index in range(3):  # those of one server come one after the other
         assert [number for number in found if number // 1000 == index] == [
@@ -256,7 +261,9 @@ def test_awaited_partitions(serve: Callable[..., bow.Server], ordered: bool, laz
     dataset = bow.Dataset(tuple(endpoints), SCHEMA)
 
     async def found() -> list[int]:
-        async with bow.connect_async(dataset, ordered=ordered, limits=PATIENCE) as stream:
+        async with bow.connect_async(
+            dataset, options=bow.ConnectOptions(ordered=ordered), limits=PATIENCE
+        ) as stream:
             return numbers_of([batch async for batch in stream])
 
     expected = [number for number in numbers for _ in range(2)]
@@ -270,7 +277,9 @@ def test_awaited_partitions(serve: Callable[..., bow.Server], ordered: bool, laz
 def test_several_connections(serve: Callable[..., bow.Server], address: str, ordered: bool) -> None:
     """Where bytes are sent so many connections share the partitions; where memory is handed over there is one."""
     server = serve(address)
-    with bow.connect(published(server, 20), connections=3, ordered=ordered, limits=PATIENCE) as stream:
+    with bow.connect(
+        published(server, 20), options=bow.ConnectOptions(connections=3, ordered=ordered), limits=PATIENCE
+    ) as stream:
         found = numbers_of(list(stream))
     expected = [number for number in range(20) for _ in range(2)]
     assert (found if ordered else sorted(found)) == expected
@@ -282,14 +291,14 @@ def test_several_connections(serve: Callable[..., bow.Server], address: str, ord
 def test_what_is_no_number_of_connections(connections: object) -> None:
     """A number of connections that means nothing is an error that says what is expected."""
     with pytest.raises(bow.UsageError, match="1 to 64"):
-        bow.connect(bow.Dataset((), SCHEMA), connections=connections)  # type: ignore[arg-type]
+        bow.connect(bow.Dataset((), SCHEMA), options=bow.ConnectOptions(connections=connections))  # type: ignore[arg-type]
 
 
 def test_one_endpoint_has_one_connection(serve: Callable[..., bow.Server]) -> None:
     """More than one connection is for data sets of many endpoints, and the error says what else there is."""
     endpoint = serve("unix:").publish("t", part(0))
     with pytest.raises(bow.UsageError, match="shard"):
-        bow.connect(endpoint, connections=2)
+        bow.connect(endpoint, options=bow.ConnectOptions(connections=2))
 
 
 @pytest.mark.parametrize("of", ["the reader", "the server"])
@@ -314,7 +323,11 @@ def test_what_is_made_lazily_comes_by_itself(
     server = serve(address)
     first, *others = published(server, 4).endpoints
     lazy = server.publish("lazy", lambda: part(9), schema=SCHEMA)
-    table = read(bow.Dataset((first, lazy, *others), SCHEMA), ordered=ordered, limits=PATIENCE)
+    table = read(
+        bow.Dataset((first, lazy, *others), SCHEMA),
+        options=bow.ConnectOptions(ordered=ordered),
+        limits=PATIENCE,
+    )
     expected = rows(0, 9, 1, 2, 3)
     assert (table.to_pylist() == expected) or not ordered
     assert sorted(map(str, table.to_pylist())) == sorted(map(str, expected))
@@ -350,11 +363,18 @@ def test_empty_partitions(serve: Callable[..., bow.Server], address: str, ordere
         server.publish(f"part {number}", part(number, count), readers=1)
         for number, count in enumerate(counts)
     )
-    with bow.connect(bow.Dataset(endpoints, SCHEMA), ordered=ordered, limits=PATIENCE) as stream:
+    with bow.connect(
+        bow.Dataset(endpoints, SCHEMA), options=bow.ConnectOptions(ordered=ordered), limits=PATIENCE
+    ) as stream:
         assert numbers_of(list(stream)) == [1, 1, 4]
     server.wait_released()
     empty = [server.publish(f"none {number}", part(0, 0)) for number in range(3)]
-    assert read(bow.Dataset(tuple(empty), SCHEMA), ordered=ordered, limits=PATIENCE).num_rows == 0
+    assert (
+        read(
+            bow.Dataset(tuple(empty), SCHEMA), options=bow.ConnectOptions(ordered=ordered), limits=PATIENCE
+        ).num_rows
+        == 0
+    )
 
 
 @pytest.mark.parametrize("taken", [0, 3, 2 * UNDER_WAY + 1])

@@ -65,7 +65,9 @@ def carry(address: str, data: Any, schema: pa.Schema, *, separate: bool = False,
     """Send data through a server of their own, and check what came."""
     with bow.Server(address, pool=Pool(budget=256 << 20)) as server:
         endpoint = server.publish("data", data, schema=schema, readers=1, separate=separate)
-        with bow.connect(endpoint, pool=Pool(budget=64 << 20), **options) as stream:
+        with bow.connect(
+            endpoint, options=bow.ConnectOptions(pool=Pool(budget=64 << 20)), **options
+        ) as stream:
             batches = list(stream)
         for batch in batches:
             batch.validate(full=True)

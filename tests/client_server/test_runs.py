@@ -373,7 +373,7 @@ def test_no_room(says: Says, runs: list[int]) -> None:
     batches = [numbers(2000, seed) for seed in range(200)]
     says.bytes = b"".join(frames(pa.Table.from_batches(batches)))
     pool = Pool(budget=2 << 20)
-    with bow.connect(says.uri, pool=pool, limits=PATIENCE) as stream:
+    with bow.connect(says.uri, options=bow.ConnectOptions(pool=pool), limits=PATIENCE) as stream:
         for expected in batches:
             assert next(stream).to_arrow().equals(expected)
         with pytest.raises(StopIteration):
@@ -416,7 +416,7 @@ def test_closed_in_the_middle(says: Says, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(Runs, "receive", delayed)
     pool = Pool(budget=16 << 20)
-    stream = bow.connect(says.uri, pool=pool, limits=PATIENCE)
+    stream = bow.connect(says.uri, options=bow.ConnectOptions(pool=pool), limits=PATIENCE)
     assert late.wait(WAIT)
     stream.close()
     closed.set()

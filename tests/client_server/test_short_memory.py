@@ -22,7 +22,9 @@ def test_opening_waits_for_no_memory(address: str) -> None:
         endpoint = server.publish("t", pa.Table.from_batches(batches))
         plain = str(endpoint.uri).replace("&bow=1", "")
         began = time.monotonic()
-        with bow.connect(plain, endpoint.ticket, pool=pool, limits=PATIENCE) as stream:
+        with bow.connect(
+            plain, endpoint.ticket, options=bow.ConnectOptions(pool=pool), limits=PATIENCE
+        ) as stream:
             assert time.monotonic() - began < PATIENCE.stall_timeout / 4
             for expected in batches:
                 assert next(stream).to_arrow().equals(expected)
@@ -44,7 +46,7 @@ def test_what_is_foreseen_makes_room() -> None:
     pool = Pool(budget=8 << 20)
     with (
         PlainServer("tcp://127.0.0.1:0", messages) as server,
-        bow.connect(server.uri, b"t", pool=pool, limits=PATIENCE) as stream,
+        bow.connect(server.uri, b"t", options=bow.ConnectOptions(pool=pool), limits=PATIENCE) as stream,
     ):
         # None of them is kept, not even while the next is waited for.
         firsts = [next(stream)["d"].to_arrow()[0].as_py() for _ in batches]

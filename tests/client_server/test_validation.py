@@ -75,14 +75,16 @@ def test_where_data_come_from_decides_what_is_checked(
     """Elements are checked unless a process of the same user mapped the memory, or the reader says otherwise."""
     endpoint = server.publish("t", batch_of("offsets"))
     full = validate == "full" or (validate is None and address not in TRUSTED)
-    with bow.connect(endpoint, validate=validate, limits=PATIENCE) as stream:
+    with bow.connect(endpoint, options=bow.ConnectOptions(validate=validate), limits=PATIENCE) as stream:
         if not full:
             [batch] = stream
             assert batch.validated == "structure"
             return
         with pytest.raises(bow.InvalidData, match=r"start 1, end 99; at offsets, row 1"):
             stream.read_next_batch()
-    with bow.connect(endpoint, validate=validate, columns=["good"], limits=PATIENCE) as stream:
+    with bow.connect(
+        endpoint, options=bow.ConnectOptions(validate=validate), columns=["good"], limits=PATIENCE
+    ) as stream:
         [batch] = stream
         assert batch.validated == "full"
         assert batch["good"].to_pylist() == GOOD.to_pylist()
@@ -96,7 +98,7 @@ def test_each_kind_of_element_is_checked(serve: Callable[..., bow.Server], name:
         list(stream)
     assert (caught.value.where or "").startswith(name)
     assert "row 1" in (caught.value.where or "") or "slot 1" in (caught.value.where or "")
-    with bow.connect(endpoint, validate="structure") as stream:
+    with bow.connect(endpoint, options=bow.ConnectOptions(validate="structure")) as stream:
         shown = stream._repr_html_()
         [batch] = stream
     assert caught.value.what in shown or "batches read" in shown
@@ -154,7 +156,7 @@ def test_a_stream_ends_with_what_is_wrong(serve: Callable[..., bow.Server], addr
     good, bad = batch_of(), bow.Batch.from_arrow({"good": columns()["offsets"]})
     server = serve(address)
     endpoint = server.publish("t", [good, bad, good])
-    stream = bow.connect(endpoint, validate="full", limits=PATIENCE)
+    stream = bow.connect(endpoint, options=bow.ConnectOptions(validate="full"), limits=PATIENCE)
     first = next(stream)
     with pytest.raises(bow.InvalidData) as caught:
         next(stream)
@@ -179,19 +181,19 @@ def test_readers_of_every_kind(serve: Callable[..., bow.Server]) -> None:
     )
 
     async def rows(validate: Any) -> int:
-        async with bow.connect_async(bad, validate=validate) as stream:
+        async with bow.connect_async(bad, options=bow.ConnectOptions(validate=validate)) as stream:
             return sum([len(batch) async for batch in stream])
 
     def flown(validate: Any) -> int:
         with Flights("grpc://127.0.0.1:0") as flights:
             uri = f"grpc://127.0.0.1:{flights.port}/t"
-            with bow.connect(uri, validate=validate) as stream:
+            with bow.connect(uri, options=bow.ConnectOptions(validate=validate)) as stream:
                 assert stream.stats.path == "flight: packed"
                 return stream.read_all().num_rows
 
     def of_many(validate: Any) -> int:
         several = bow.Dataset((bad, bad), batch_of("offsets").select(["offsets"]).schema)
-        with bow.connect(several, validate=validate) as stream:
+        with bow.connect(several, options=bow.ConnectOptions(validate=validate)) as stream:
             return sum(len(batch) for batch in stream)
 
     readers: list[Callable[[Any], int]] = [
@@ -244,13 +246,16 @@ def test_decoded_batches_are_checked(serve: Callable[..., bow.Server]) -> None:
         writer.write_batch(data)
     messages = bow.vortex.to_messages(bow.vortex.open_stream(sink.getvalue())).read_all()
     endpoint = serve("tcp://127.0.0.1:0").publish("t", messages)
-    with bow.connect(endpoint, decode="device", columns=["v"]) as stream:
+    with bow.connect(endpoint, options=bow.ConnectOptions(decode="device"), columns=["v"]) as stream:
         [batch] = stream
     assert (batch.validated, batch["v"].to_pylist()) == ("full", GOOD.to_pylist())
-    with bow.connect(endpoint, decode="device", validate="structure") as stream:
+    with bow.connect(endpoint, options=bow.ConnectOptions(decode="device", validate="structure")) as stream:
         [batch] = stream
     assert batch.validated == "structure"
-    with bow.connect(endpoint, decode="device") as stream, pytest.raises(bow.InvalidData, match="t, row 1"):
+    with (
+        bow.connect(endpoint, options=bow.ConnectOptions(decode="device")) as stream,
+        pytest.raises(bow.InvalidData, match="t, row 1"),
+    ):
         list(stream)
 
 
@@ -267,4 +272,4 @@ def test_a_device_checks_what_is_on_it() -> None:
 def test_there_are_two_choices(validate: Any) -> None:
     """Anything else is refused before anybody is asked."""
     with pytest.raises(bow.UsageError, match="'full' or 'structure'"):
-        bow.connect("unix:/nowhere.sock?want_data=1&ticket=dA", validate=validate)
+        bow.connect("unix:/nowhere.sock?want_data=1&ticket=dA", options=bow.ConnectOptions(validate=validate))

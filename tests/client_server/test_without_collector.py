@@ -45,7 +45,7 @@ def test_a_stream_leaves_nothing(address: str) -> None:
     before = _of_readers()
     with bow.Server(address, pool=Pool(budget=64 << 20)) as server:
         endpoint = server.publish("t", TABLE, readers=1)
-        stream = bow.connect(endpoint, pool=landing)
+        stream = bow.connect(endpoint, options=bow.ConnectOptions(pool=landing))
         batches = list(stream)
         assert batches[0]["n"].values[-1] == 999
         stream.close()

@@ -116,7 +116,7 @@ def test_views_of_what_others_see_are_refused(serve: Callable[..., bow.Server]) 
     ):
         stream.read_next_batch()
     with pytest.raises(bow.UsageError, match="read-only"):
-        bow.connect(endpoint, writable=True, decode="device")
+        bow.connect(endpoint, writable=True, options=bow.ConnectOptions(decode="device"))
 
 
 def test_batches_of_a_device_are_copied(serve: Callable[..., bow.Server]) -> None:

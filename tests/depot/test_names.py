@@ -138,7 +138,7 @@ def test_names_are_listed(depot: bow.depot.Depot) -> None:
     with bow.connect(depot.lookup("trips")) as stream:
         batch = stream.read_next_batch()
         found = {each.name: each for each in depot.list_datasets()}
-        assert (found["trips"].rows, found["trips"].nbytes, found["trips"].readers) == (2, 16, 1)
+        assert (found["trips"].num_rows, found["trips"].nbytes, found["trips"].readers) == (2, 16, 1)
         assert found["trips"].schema.equals(TWO.schema)
         assert (found["zones"].readers, found["zones"].ticket) == (0, b"b")
         del batch

@@ -62,7 +62,7 @@ def test_readers_of_other_hosts(connect: Connect, monkeypatch: pytest.MonkeyPatc
     dataset = published(depot)
     monkeypatch.setenv("BOWSTRING_HOST", "another")
     for connections in (1, 3):
-        with bow.connect(dataset, connections=connections) as stream:
+        with bow.connect(dataset, options=bow.ConnectOptions(connections=connections)) as stream:
             assert stream.read_all().to_pylist() == whole(*range(COUNT))
             assert stream.stats.path == "tcp: packed"
             assert depot.status().readers <= connections

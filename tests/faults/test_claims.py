@@ -32,7 +32,7 @@ limits = bow.Limits(stall_timeout=float(sys.argv[2]), heartbeat=0.1, close_timeo
 pool = Pool(budget=4 << 30)
 before = most_resident()
 try:
-    with bow.connect(sys.argv[1], pool=pool, limits=limits) as stream:
+    with bow.connect(sys.argv[1], options=bow.ConnectOptions(pool=pool), limits=limits) as stream:
         stream.read_next_batch()
 except bow.BowstringError as error:
     print(most_resident() - before, type(error).__name__)
@@ -86,7 +86,7 @@ def test_bodies_beyond_the_credit_are_refused(packed: list[Message], *, at_once:
     pool = Pool(budget=64 * MIB)
     limits = LIMITS.replace(window_bytes=2 * nbytes)
     server = RawServer("tcp://127.0.0.1:0", packed, at_once=at_once)
-    with server, bow.connect(server.uri, pool=pool, limits=limits) as stream:
+    with server, bow.connect(server.uri, options=bow.ConnectOptions(pool=pool), limits=limits) as stream:
         server.wait()  # for the reader, who hangs up
         numbers: list[int] = []
         with pytest.raises(bow.ProtocolError, match="credit"):

@@ -56,7 +56,8 @@ class World:
 
     def connect(self, endpoint: bow.Endpoint | str, limits: bow.Limits = QUICK, **more: Any) -> bow.Stream:
         """Read it."""
-        return bow.connect(endpoint, pool=self.landing, limits=limits, **more)
+        options = bow.ConnectOptions(pool=self.landing)
+        return bow.connect(endpoint, options=options, limits=limits, **more)
 
 
 @pytest.fixture
@@ -250,7 +251,10 @@ def a_data_set_that_fails(world: World) -> None:
     assert world.server is not None
     other = world.server.publish("failing", failing, schema=TABLE.schema)
     dataset = bow.Dataset((endpoint, other), TABLE.schema)
-    with pytest.raises(bow.ProducerFailed), bow.connect(dataset, pool=world.landing, limits=QUICK) as stream:
+    with (
+        pytest.raises(bow.ProducerFailed),
+        bow.connect(dataset, options=bow.ConnectOptions(pool=world.landing), limits=QUICK) as stream,
+    ):
         for _ in stream:
             pass
 

@@ -67,9 +67,9 @@ def test_a_reader_without_threads(
         without(f"bowstring-client-{name}")
     if address.startswith("ucx"):  # whose connections cannot be waited for
         with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
-            bow.connect(endpoint, pool=pool, limits=PATIENT)
+            bow.connect(endpoint, options=bow.ConnectOptions(pool=pool), limits=PATIENT)
     else:
-        with bow.connect(endpoint, pool=pool, limits=PATIENT) as stream:
+        with bow.connect(endpoint, options=bow.ConnectOptions(pool=pool), limits=PATIENT) as stream:
             assert stream.read_all().equals(table_of(3))
     until(lambda: server.statistics.connections == 0, "the session ends")
     until(lambda: pool.statistics.in_use == 0, "the memory comes home")

@@ -84,7 +84,9 @@ def test_over_ucx(serve: Serve) -> None:
     server.listen_too("unix:")
     server.listen_too("tcp://127.0.0.1:0")
     for transport, way in ((None, "unix: mapped"), ("ucx", "ucx: "), ("tcp", "tcp: packed")):
-        with bow.connect(f"{flights.uri}/t", token=TOKEN, transport=transport) as stream:
+        with bow.connect(
+            f"{flights.uri}/t", token=TOKEN, options=bow.ConnectOptions(transport=transport)
+        ) as stream:
             assert stream.stats.path.startswith(way)
             assert stream.read_all().equals(TABLE)
 
@@ -251,7 +253,7 @@ def test_servers_of_others(plain: Plain, locations: list[str]) -> None:
         assert stream.read_all().equals(TABLE)
     assert read(address).equals(TABLE)
     [info] = bow.list_datasets(address)
-    assert (info.name, info.rows, info.published_at) == ("t", None, None)
+    assert (info.name, info.num_rows, info.published_at) == ("t", None, None)
 
 
 def _encrypted(**does: Any) -> Foreign:
@@ -280,7 +282,9 @@ def test_the_token_goes_to_the_server_that_was_asked(
         "another port": ["localhost:1"],
     }[listed]
     address = plain(asked).replace("grpc:", schemes[0])
-    table = read(address, "t", token=TOKEN, token_hosts=token_hosts, tls=trusting())
+    table = read(
+        address, "t", token=TOKEN, options=bow.ConnectOptions(token_hosts=token_hosts), tls=trusting()
+    )
     assert table.equals(TABLE)
     below = encrypted == (True, False)
     sent = not below and listed in ("host", "host and port")
@@ -298,9 +302,11 @@ def test_a_host_that_lacks_the_token_is_named(plain: Plain) -> None:
     address = plain(Foreign(asks=bearer, locations=[place], give=fails))
     with pytest.raises(bow.BowstringError, match=rf"{place}: the token goes to.*token_hosts"):
         read(address, "t", token=TOKEN)
-    assert read(address, "t", token=TOKEN, token_hosts=["localhost"]).equals(TABLE)
+    assert read(address, "t", token=TOKEN, options=bow.ConnectOptions(token_hosts=["localhost"])).equals(
+        TABLE
+    )
     with pytest.raises(bow.UsageError, match="token_hosts is a list"):
-        bow.connect(address, "t", token=TOKEN, token_hosts="localhost")
+        bow.connect(address, "t", token=TOKEN, options=bow.ConnectOptions(token_hosts="localhost"))
 
 
 def test_many_endpoints(plain: Plain) -> None:

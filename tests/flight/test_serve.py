@@ -49,8 +49,8 @@ def test_all_flights(serve: Serve) -> None:
         with pytest.raises(NotImplementedError):
             list(client.list_flights(b"criteria", options))
     first, second = bow.list_datasets(flights.uri)
-    assert (first.name, first.rows) == ("a", None)
-    assert (second.name, second.rows, second.schema) == ("b", TABLE.num_rows, TABLE.schema)
+    assert (first.name, first.num_rows) == ("a", None)
+    assert (second.name, second.num_rows, second.schema) == ("b", TABLE.num_rows, TABLE.schema)
     assert second.published_at is not None
 
 

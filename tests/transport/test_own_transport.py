@@ -39,7 +39,7 @@ def test_a_data_set() -> None:
     pool = bow.Pool()
     with bow.Server("abstract:own-transport", token="s" * 16) as server:
         endpoint = server.publish("t", table, readers=1)
-        with bow.connect(str(endpoint), pool=pool) as stream:
+        with bow.connect(str(endpoint), options=bow.ConnectOptions(pool=pool)) as stream:
             assert stream.read_all().equals(table)
             assert stream.stats.path == "abstract: packed"
         server.wait_released("t", timeout=10.0)

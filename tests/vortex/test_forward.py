@@ -55,7 +55,7 @@ def check_forwarded(sent: bytes, source: Any, **options: Any) -> None:
         assert each.encoding() == other.encoding()
     assert pa.Table.from_batches([each.to_arrow() for each in found]).equals(expected)
     device = fake_device()
-    with bow.connect(source, device=device, decode="device", **options) as stream:
+    with bow.connect(source, device=device, options=bow.ConnectOptions(decode="device"), **options) as stream:
         batches = list(stream)
     assert all(batch.device is device for batch in batches)
     assert pa.Table.from_batches([each.to_device("cpu").to_arrow() for each in batches]).equals(expected)
@@ -100,23 +100,25 @@ def test_batches_are_decoded_after_the_transfer(taxi: bytes, device: str | None)
     target = None if device is None else fake_device()
     with bow.Server() as server:
         endpoint = server.publish("t", bow.vortex.to_messages(bow.vortex.open_stream(taxi)).read_all())
-        with bow.connect(endpoint, device=target, decode="device") as stream:
+        with bow.connect(endpoint, device=target, options=bow.ConnectOptions(decode="device")) as stream:
             assert stream.schema.equals(expected.schema)
             batches = list(stream)
         assert all(batch.device is (target or bow.cpu()) for batch in batches)
         assert pa.Table.from_batches([each.to_device("cpu").to_arrow() for each in batches]).equals(expected)
 
         async def awaited() -> pa.Table:
-            async with bow.connect_async(endpoint, device=target, decode="device") as stream:
+            async with bow.connect_async(
+                endpoint, device=target, options=bow.ConnectOptions(decode="device")
+            ) as stream:
                 batches = [each.to_device("cpu").to_arrow() async for each in stream]
             return pa.Table.from_batches(batches)
 
         assert asyncio.run(awaited()).equals(expected)
         names = expected.schema.names[3:1:-1]
-        with bow.connect(endpoint, columns=names, decode="device") as stream:
+        with bow.connect(endpoint, columns=names, options=bow.ConnectOptions(decode="device")) as stream:
             assert stream.read_all().equals(expected.select(names))
         with pytest.raises(UnknownColumn):
-            bow.connect(endpoint, columns=["none"], decode="device")
+            bow.connect(endpoint, columns=["none"], options=bow.ConnectOptions(decode="device"))
 
 
 def test_other_batches_cannot_be_decoded() -> None:
@@ -124,9 +126,9 @@ def test_other_batches_cannot_be_decoded() -> None:
     with bow.Server() as server:
         endpoint = server.publish("t", pa.table({"a": [1]}))
         with pytest.raises(UsageError, match=r"bowstring\.vortex"):
-            bow.connect(endpoint, decode="device")
+            bow.connect(endpoint, options=bow.ConnectOptions(decode="device"))
         with pytest.raises(UsageError, match="'device'"):
-            bow.connect(endpoint, decode="host")  # type: ignore[arg-type]  # that is the point
+            bow.connect(endpoint, options=bow.ConnectOptions(decode="host"))  # type: ignore[arg-type]  # that is the point
 
 
 def test_a_writer_forwards_encoded_batches(taxi: bytes) -> None:

@@ -202,7 +202,7 @@ def test_a_failed_producer_is_reported(pair: Pair) -> None:
 
 def test_unknown_names_are_refused(pair: Pair) -> None:
     """A ticket and a column that are not there are errors of their own."""
-    assert pair.refused(pair.uris["types"], ticket="nobody")["error"] == "UnknownTicket"
+    assert pair.refused(pair.uris["types"], name="nobody")["error"] == "UnknownTicket"
     assert pair.refused(pair.uris["types"], columns=["nothing"])["error"] == "UnknownColumn"
 
 

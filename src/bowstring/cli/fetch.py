@@ -15,7 +15,7 @@ import pyarrow as pa
 from bowstring.cli.arguments import endpoint_with_token, tls_config
 from bowstring.cli.files import check_compress, check_extension, file_sink
 from bowstring.cli.terminal import clipped, duration, number, print_table, progress, shown, size
-from bowstring.client import connect
+from bowstring.client import ConnectOptions, connect
 from bowstring.columnar.marks import is_variant
 from bowstring.errors import BowstringError, InvalidBody
 
@@ -40,7 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
     tls, name = tls_config(arguments), arguments.name or arguments.ticket
     endpoint = endpoint_with_token(arguments.uri, name, arguments.token_file, tls)
     # What is shown or written is checked here.
-    with connect(endpoint, columns=arguments.columns, tls=tls, validate="structure") as stream:
+    with connect(
+        endpoint, columns=arguments.columns, tls=tls, options=ConnectOptions(validate="structure")
+    ) as stream:
         preview = Preview(stream.schema)
         if arguments.to is None:
             taken = _read(stream, arguments.limit, preview.add)

@@ -17,7 +17,7 @@ from bowstring.cli.facts import Facts, batch_facts, metadata_facts, node_facts, 
 from bowstring.cli.files import DataFile, Format, recognise
 from bowstring.cli.terminal import FAILED, as_json, in_options, print_tree, shown
 from bowstring.client import list_datasets
-from bowstring.client.opening import open_stream
+from bowstring.client.opening import InsideOptions, connect
 from bowstring.columnar import Layout
 from bowstring.columnar.parts import batch_parts
 from bowstring.dissociated.endpoint import Dataset, Endpoint
@@ -324,7 +324,7 @@ def _inspect_endpoint(endpoint: Endpoint, tls: TlsConfig | None, facts: Facts, m
     facts["ticket"] = endpoint.ticket.decode(errors="replace")
     facts["ticket_base64"] = base64.urlsafe_b64encode(endpoint.ticket).decode()
     try:
-        stream = open_stream(endpoint, tls=tls, looks=True)
+        stream = connect(endpoint, tls=tls, options=InsideOptions(looks=True))
     except (ProtocolError, Unsupported) as error:
         facts |= _listed(endpoint, tls)
         facts["not_read"] = error.what
@@ -338,7 +338,7 @@ def _listed(endpoint: Endpoint, tls: TlsConfig | None) -> Facts:
     with contextlib.suppress(ProtocolError, Unsupported):
         for info in list_datasets(str(endpoint), tls=tls):
             if endpoint.ticket in (info.ticket, info.name.encode()):
-                return {"rows": info.rows, "bytes": info.nbytes, "schema": schema_facts(info.schema)}
+                return {"rows": info.num_rows, "bytes": info.nbytes, "schema": schema_facts(info.schema)}
     return {}
 
 

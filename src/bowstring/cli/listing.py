@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows = [
         [
             shown(info.name),
-            number(info.rows),
+            number(info.num_rows),
             "" if info.nbytes is None else size(info.nbytes),
             info.readers,
             "" if (time := _time(info)) is None else time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -51,7 +51,7 @@ def _time(info: DatasetInfo) -> dt.datetime | None:
 def _facts(info: DatasetInfo) -> dict[str, Any]:
     return {
         "name": info.name,
-        "rows": info.rows,
+        "rows": info.num_rows,
         "bytes": info.nbytes,
         "readers": info.readers,
         "readers_left": info.readers_left,

@@ -240,7 +240,7 @@ _IN_OPTIONS: Final = tuple(
         (r"Give the server a token", "Start the server with --token auto"),
         (r"say plaintext=True", "give --plaintext"),
         (r"Say unbounded_requests=True", "Give --unbounded-requests"),
-        (r"(give|Give) connect\(…, ticket=…\)", r"\1 NAME"),
+        (r"(give|Give) connect\(uri, name\)", r"\1 NAME"),
         (r"connect\(…, token=…\)|Endpoint\.with_token\(\)", "--token-file or BOWSTRING_TOKEN"),
         (r"connect\(tls=bow\.TlsConfig\(ca=…\)\)", "--tls-ca"),
         (r"(connect\(tls=bow\.)?TlsConfig\(cert=…, key=…\)\)?", "--tls-cert and --tls-key"),

@@ -1,6 +1,6 @@
 """The client: opens data sets that servers publish, and reads their batches."""
 
 from bowstring.client.names import list_datasets
-from bowstring.client.opening import connect, endpoint_of
+from bowstring.client.opening import ConnectOptions, connect, endpoint_of
 
-__all__ = ["connect", "endpoint_of", "list_datasets"]
+__all__ = ["ConnectOptions", "connect", "endpoint_of", "list_datasets"]

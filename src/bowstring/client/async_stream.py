@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
 from bowstring.client.names import list_datasets
-from bowstring.client.opening import Source, open_stream
+from bowstring.client.opening import ConnectOptions, InsideOptions, connect
 from bowstring.client.preview import stream_html
 from bowstring.client.stream import Readiness, Stream, StreamStatistics, copy_borrowed
 from bowstring.columnar.interchange.conversions import Converting, needed
@@ -24,44 +25,37 @@ from bowstring.transport.loop import Job, do_in_loop
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator
     from types import TracebackType
 
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.validation import Validated
     from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.dissociated.listing import DatasetInfo
     from bowstring.limits import Limits
-    from bowstring.memory import Device, Pool
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
 _LOOK: Final = 1.0  # in seconds: so often an awaiting reader looks whether its producer lives
 _Result = TypeVar("_Result")
+_Parameters = ParamSpec("_Parameters")
 
 
-def connect_async(
-    source: Source,
-    name: str | bytes | None = None,
-    *,
-    ticket: str | bytes | None = None,
-    token: str | None = None,
-    token_hosts: Sequence[str] = (),
-    tls: TlsConfig | ssl.SSLContext | None = None,
-    shard: tuple[int, int] | None = None,
-    columns: Sequence[str] | None = None,
-    device: Device | str | None = None,
-    mode: Literal["map", "copy"] | None = None,
-    writable: bool = False,
-    ordered: bool = True,
-    pool: Pool | None = None,
-    cuda_stream: Any = None,
-    limits: Limits | None = None,
-    decode: Literal["device"] | None = None,
-    transport: str | None = None,
-    connections: int = 1,
-    validate: Validated | None = None,
-) -> AsyncOpening:
+def _with_parameters_of(
+    _: Callable[_Parameters, Any],
+) -> Callable[[Callable[..., _Result]], Callable[_Parameters, _Result]]:
+    """Give a function the parameters of another, for type checkers and `inspect.signature`."""
+
+    def given(function: Callable[..., _Result]) -> Callable[_Parameters, _Result]:
+        signature = inspect.signature(_)
+        result = function.__annotations__["return"]
+        function.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
+        return function
+
+    return given
+
+
+@_with_parameters_of(connect)
+def connect_async(*arguments: Any, **options: Any) -> AsyncOpening:
     """Open a data set for a program on asyncio: ``async with bow.connect_async(…) as stream``.
 
     ``stream = await bow.connect_async(…)`` opens it as well; ``await stream.aclose()`` closes it then. If that is
@@ -70,10 +64,8 @@ def connect_async(
 
     Parameters
     ----------
-    source, name, ticket, token, token_hosts, tls, shard, columns, device, mode, writable
+    *arguments, **options
         Those of :func:`bowstring.connect`.
-    ordered, pool, cuda_stream, limits, decode, transport, connections, validate
-        And these.
 
     Returns
     -------
@@ -97,30 +89,7 @@ def connect_async(
     ...     asyncio.run(rows(endpoint))
     [{'b': 'x'}, {'b': 'y'}]
     """
-    return AsyncOpening(
-        functools.partial(
-            open_stream,
-            source,
-            name,
-            ticket=ticket,
-            token=token,
-            token_hosts=token_hosts,
-            tls=tls,
-            shard=shard,
-            columns=columns,
-            device=device,
-            mode=mode,
-            writable=writable,
-            ordered=ordered,
-            pool=pool,
-            cuda_stream=cuda_stream,
-            limits=limits,
-            decode=decode,
-            transport=transport,
-            connections=connections,
-            validate=validate,
-        )
-    )
+    return AsyncOpening(functools.partial(connect, *arguments, **options))
 
 
 class AsyncStream(AsyncIterator["Batch"]):
@@ -383,7 +352,7 @@ class AsyncStream(AsyncIterator["Batch"]):
 class AsyncOpening(Awaitable[AsyncStream]):
     """What :func:`bowstring.connect_async` returns: ``async with`` it, or ``await`` it and close the stream."""
 
-    def __init__(self, open_: Callable[..., Stream]) -> None:
+    def __init__(self, open_: functools.partial[Stream]) -> None:
         self._open = open_
         self._stream: AsyncStream | None = None
 
@@ -392,7 +361,10 @@ class AsyncOpening(Awaitable[AsyncStream]):
 
     async def _opened(self) -> AsyncStream:
         beginning = _Beginning()
-        opening = in_thread(functools.partial(self._open, dialled=beginning.dialled), drop=Stream.close)
+        given = self._open.keywords.get("options") or ConnectOptions()
+        if isinstance(given, ConnectOptions):  # else it is refused there
+            given = InsideOptions(**vars(given), dialled=beginning.dialled)
+        opening = in_thread(functools.partial(self._open, options=given), drop=Stream.close)
         try:
             stream = await opening
         except asyncio.CancelledError:

@@ -179,7 +179,7 @@ class DoGet:
                 error = AccessDenied(
                     "the token goes to the server that is asked, and to the hosts in token_hosts",
                     found=self.peer,
-                    hint="From Python, connect(…, token_hosts=[…]) lists further hosts that may have it.",
+                    hint="From Python, ConnectOptions(token_hosts=[…]) lists further hosts that may have it.",
                 )
         except Exception as raised:  # noqa: BLE001  the thread that waits must learn of it
             error = BrokenError("the Flight client failed", found=repr(raised)[:200])

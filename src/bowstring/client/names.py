@@ -73,7 +73,7 @@ def list_datasets(
     ...     for name in ("trips", "zones"):
     ...         endpoint = server.publish(name, {"id": [1, 2, 3]})
     ...     found = bow.list_datasets(server.address)
-    >>> [(each.name, each.rows) for each in found]
+    >>> [(each.name, each.num_rows) for each in found]
     [('trips', 3), ('zones', 3)]
     """
     return DatasetInfos(_infos(address, token, tls, limits_or_default(limits)))

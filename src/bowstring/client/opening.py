@@ -50,27 +50,84 @@ class Serving(Protocol):
 Source: TypeAlias = Endpoint | Dataset | Serving | str | os.PathLike[str]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConnectOptions:
+    """What few readers need to say to :func:`bowstring.connect`: ``connect(…, options=ConnectOptions(…))``.
+
+    Parameters
+    ----------
+    token_hosts
+        Further hosts that may be sent `token`, as ``"host"`` or ``"host:port"``, where a Flight server names
+        them as places of its data. From ``grpc+tls:`` nothing is read over a network without encryption.
+    ordered
+        For a data set of many endpoints: in the order of the endpoints, or as the batches come, those of this host
+        before those of others. Endpoints of one serving process share one stream, which brings them one after the
+        other.
+    pool
+        Where bytes land that cannot be mapped, and copies go. A pool on a device asks for that device.
+    decode
+        With ``"device"``, encoded batches of Vortex (:func:`bowstring.vortex.to_messages`) are decoded after they
+        have come to `device`, or where they come by default. Then `columns` names columns of the decoded batches.
+    transport
+        Of several offers, take those of this transport only: ``"unix"``, ``"tcp"``, ``"tls"``, ``"ucx"``. By
+        default the first one that works is taken, which on the producer's host hands memory over.
+    connections
+        For a data set of many endpoints: over how many connections those of one serving process come, where their
+        bytes are sent. More than one help where a network is faster than one connection, as over ``tcp:``.
+    validate
+        What is checked of each batch before it is delivered: ``"full"``, every element, so that no offset, view or
+        index leads outside, and text is UTF-8; or ``"structure"``, sizes and ends, for servers that you trust.
+        By default structure where processes of the same user are at both ends (``unix:``, ``inproc:``), and all
+        elsewhere: a token or a certificate says who may speak, not that it speaks well. See `Batch.validated`.
+
+    Examples
+    --------
+    >>> import bowstring as bow
+    >>> with bow.Server() as server:
+    ...     endpoint = server.publish("t", {"a": [1, 2]})
+    ...     with bow.connect(endpoint, options=bow.ConnectOptions(validate="full")) as stream:
+    ...         stream.read_next_batch().validated
+    'full'
+    """
+
+    token_hosts: Sequence[str] = ()
+    ordered: bool = True
+    pool: Pool | None = None
+    decode: Literal["device"] | None = None
+    transport: str | None = None
+    connections: int = 1
+    validate: Validated | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InsideOptions(ConnectOptions):
+    """What Bowstring itself says beside: `dialled` is called with each channel, and streams share threads then.
+
+    With `looks`, the server does not count a reader; if it would, or had to make batches: `Unsupported`.
+    """
+
+    dialled: Callable[[Channel], None] | None = None
+    looks: bool = False
+
+
+_NONE: Final = ConnectOptions()
+
+
 def connect(
     source: Source,
     name: str | bytes | None = None,
     *,
-    ticket: str | bytes | None = None,
-    token: str | None = None,
-    token_hosts: Sequence[str] = (),
-    tls: TlsConfig | ssl.SSLContext | None = None,
-    shard: tuple[int, int] | None = None,
+    ticket: bytes | None = None,
     columns: Sequence[str] | None = None,
     device: Device | str | None = None,
     mode: Literal["map", "copy"] | None = None,
     writable: bool = False,
-    ordered: bool = True,
-    pool: Pool | None = None,
+    shard: tuple[int, int] | None = None,
     cuda_stream: Any = None,
+    token: str | None = None,
+    tls: TlsConfig | ssl.SSLContext | None = None,
     limits: Limits | None = None,
-    decode: Literal["device"] | None = None,
-    transport: str | None = None,
-    connections: int = 1,
-    validate: Validated | None = None,
+    options: ConnectOptions | None = None,
 ) -> Stream:
     """Open a data set that a :class:`bowstring.Server` publishes, maybe in another process.
 
@@ -85,13 +142,10 @@ def connect(
         The name of the data set, with an address; without it, the only one there. Over ``tcp:`` a server answers to
         names only if it has a token.
     ticket
-        Which data set, where a URI does not say it: the same as `name`.
+        The bytes of a ticket, as Arrow Flight has them, instead of `name`.
     token
         The server's secret, where the source does not have it. With an address of Arrow Flight it is sent to that
         scheme, host and port only.
-    token_hosts
-        Further hosts that may be sent `token`, as ``"host"`` or ``"host:port"``, where a Flight server names
-        them as places of its data. From ``grpc+tls:`` nothing is read over a network without encryption.
     tls
         Whom to trust on ``tls:``, and which certificate to show: by default the authorities of this system, and
         none. With it nothing crosses a network unencrypted: addresses of ``tcp:`` off loopback are not taken.
@@ -120,12 +174,6 @@ def connect(
         page is copied when it is first written, and only then. ``inproc:``, memory of a GPU and compressed bodies
         are copied when they are delivered, as ``Stream.stats.copied`` shows; ``mode="map"`` is an error there.
         Arrow's objects (`to_arrow`, `read_all`) stay read-only.
-    ordered
-        For a data set of many endpoints: in the order of the endpoints, or as the batches come, those of this host
-        before those of others. Endpoints of one serving process share one stream, which brings them one after the
-        other.
-    pool
-        Where bytes land that cannot be mapped, and copies go. A pool on a device asks for that device.
     cuda_stream
         The CUDA stream, or streams, on which batches of a GPU are read: of CuPy, torch, cuda.core or Numba, or an
         address. Memory that is let go is freed when what is queued there by then is done; by default, and for
@@ -133,20 +181,8 @@ def connect(
         a producer that has not waited for its own work (``publish(…, cuda_stream=…)``).
     limits
         Bounds and deadlines; ``bow.DEFAULT_LIMITS`` by default.
-    decode
-        With ``"device"``, encoded batches of Vortex (:func:`bowstring.vortex.to_messages`) are decoded after they
-        have come to `device`, or where they come by default. Then `columns` names columns of the decoded batches.
-    transport
-        Of several offers, take those of this transport only: ``"unix"``, ``"tcp"``, ``"tls"``, ``"ucx"``. By
-        default the first one that works is taken, which on the producer's host hands memory over.
-    connections
-        For a data set of many endpoints: over how many connections those of one serving process come, where their
-        bytes are sent. More than one help where a network is faster than one connection, as over ``tcp:``.
-    validate
-        What is checked of each batch before it is delivered: ``"full"``, every element, so that no offset, view or
-        index leads outside, and text is UTF-8; or ``"structure"``, sizes and ends, for servers that you trust.
-        By default structure where processes of the same user are at both ends (``unix:``, ``inproc:``), and all
-        elsewhere: a token or a certificate says who may speak, not that it speaks well. See `Batch.validated`.
+    options
+        What few readers need: a `ConnectOptions`.
 
     Returns
     -------
@@ -178,97 +214,38 @@ def connect(
     >>> table.column("b").to_pylist()
     ['x', 'y']
     """
-    return open_stream(
-        source,
-        name,
-        ticket=ticket,
-        token=token,
-        token_hosts=token_hosts,
-        tls=tls,
-        shard=shard,
-        columns=columns,
-        device=device,
-        mode=mode,
-        writable=writable,
-        ordered=ordered,
-        pool=pool,
-        cuda_stream=cuda_stream,
-        limits=limits,
-        decode=decode,
-        transport=transport,
-        connections=connections,
-        validate=validate,
-    )
-
-
-def open_stream(
-    source: Source,
-    name: str | bytes | None = None,
-    *,
-    ticket: str | bytes | None = None,
-    token: str | None = None,
-    token_hosts: Sequence[str] = (),
-    tls: TlsConfig | ssl.SSLContext | None = None,
-    shard: tuple[int, int] | None = None,
-    columns: Sequence[str] | None = None,
-    device: Device | str | None = None,
-    mode: Literal["map", "copy"] | None = None,
-    writable: bool = False,
-    ordered: bool = True,
-    pool: Pool | None = None,
-    cuda_stream: Any = None,
-    limits: Limits | None = None,
-    decode: Literal["device"] | None = None,
-    transport: str | None = None,
-    connections: int = 1,
-    validate: Validated | None = None,
-    dialled: Callable[[Channel], None] | None = None,
-    looks: bool = False,
-) -> Stream:
-    """Do what `connect` does; with `dialled`, which is called with each channel, streams share threads.
-
-    With `looks`, the server does not count a reader; if it would, or had to make batches: `Unsupported`.
-    """
     limits = limits_or_default(limits)
     if mode not in ("map", "copy", None):
         raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
-    if decode not in ("device", None):
-        raise UsageError("no such way to decode", expected="'device'", found=repr(decode))
-    _check_kinds(limits, pool)
-    checks = checked_choice(validate)
+    options = _NONE if options is None else options
+    _check_options(limits, options)
+    pool, inside = options.pool, options if isinstance(options, InsideOptions) else None
+    checks = checked_choice(options.validate)
     chosen = None if columns is None else _chosen(columns)
-    if decode is not None:
+    if options.decode is not None:
         if writable:
-            raise UsageError("decoded batches are read-only", found="connect(writable=True, decode='device')")
-        encoded = functools.partial(
-            open_stream,
-            device=device,
-            mode=mode,
-            ordered=ordered,
-            pool=pool,
-            tls=tls,
-            validate=validate,
-            dialled=dialled,
-            looks=looks,
-        )
-        opened = encoded(
+            raise UsageError(
+                "decoded batches are read-only", found="writable=True, ConnectOptions(decode='device')"
+            )
+        encoded = connect(
             source,
             name,
             ticket=ticket,
-            token=token,
-            token_hosts=token_hosts,
+            device=device,
+            mode=mode,
             shard=shard,
             cuda_stream=cuda_stream,
+            token=token,
+            tls=tls,
             limits=limits,
-            transport=transport,
-            connections=connections,
+            options=dataclasses.replace(options, decode=None),
         )
-        return _decoded(opened, chosen, limits)
+        return _decoded(encoded, chosen, limits)
     part = None if shard is None else _shard(shard)
-    count = _connections(connections)
-    source = source_of(source, ticket_of(name, ticket), token, token_hosts, limits, tls)
-    if transport is not None:
-        source = _over(transport, source)
+    count = _connections(options.connections)
+    source = source_of(source, ticket_of(name, ticket), token, options.token_hosts, limits, tls)
+    if options.transport is not None:
+        source = _over(options.transport, source)
     target = None if device is None else device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
@@ -297,10 +274,11 @@ def open_stream(
             events=bool(reading),
             shard=part,
             partitions=under_way,
-            looks=looks,
+            looks=inside is not None and inside.looks,
         )
 
         def connected(endpoint: Endpoint) -> Connection:
+            dialled = None if inside is None else inside.dialled
             return Connection(
                 endpoint, hello, private or landing, limits, reading, bodies, tls, dialled, unit.tickets
             )
@@ -339,7 +317,7 @@ def open_stream(
             )
         return open_unit(Unit(source, (0,)))
     if isinstance(source, Dataset):
-        return DatasetStream(source, open_unit, chosen, ordered=ordered, connections=count)
+        return DatasetStream(source, open_unit, chosen, ordered=options.ordered, connections=count)
     raise UsageError(
         "this is not a source",
         expected="an Endpoint, a Dataset or a URI",
@@ -378,9 +356,13 @@ def endpoint_of(uri: str, ticket: str | bytes | None = None) -> Endpoint:
     return Endpoint.parse(uri, ticket)
 
 
-def _check_kinds(limits: Any, pool: Any) -> None:
-    if not isinstance(limits, Limits) or not isinstance(pool, Pool | None):
-        raise UsageError("limits and pool are a Limits and a Pool", found=f"{limits!r}, {pool!r}")
+def _check_options(limits: Any, options: Any) -> None:
+    if not isinstance(options, ConnectOptions):
+        raise UsageError("options are a ConnectOptions", found=repr(options)[:80])
+    if not isinstance(limits, Limits) or not isinstance(options.pool, Pool | None):
+        raise UsageError("limits and pool are a Limits and a Pool", found=f"{limits!r}, {options.pool!r}")
+    if options.decode not in ("device", None):
+        raise UsageError("no such way to decode", expected="'device'", found=repr(options.decode))
 
 
 def _chosen(columns: Any) -> tuple[str, ...]:
@@ -484,7 +466,7 @@ def _connections(count: Any) -> int:
             "connections is a number of them",
             expected=f"1 to {_MOST_CONNECTIONS}",
             found=repr(count)[:80],
-            where="connect(connections=…)",
+            where="ConnectOptions(connections=…)",
         )
     return count
 
@@ -493,6 +475,10 @@ def ticket_of(name: Any, ticket: Any) -> bytes | None:
     """Return what names a data set, as bytes."""
     if name is not None and ticket is not None:
         raise UsageError("name and ticket are the same", found=f"name={name!r}, ticket={ticket!r}"[:200])
+    if isinstance(ticket, str):
+        raise UsageError(
+            "a ticket is bytes", found=ascii(ticket)[:80], hint="A name comes second: connect(source, name)."
+        )
     ticket = name if ticket is None else ticket
     if ticket is None:
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 
 from bowstring.client.names import list_datasets
-from bowstring.client.opening import open_stream
+from bowstring.client.opening import InsideOptions, connect
 from bowstring.columnar.display import SHOWN_ROWS, table_of_batch, table_of_rows
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BowstringError, EndOfStream, ProtocolError, Unsupported
@@ -63,7 +63,7 @@ def _shown(source: Endpoint | Dataset) -> str:
         ]
         if not found:
             return html.escape(f"{source!r}: its server does not offer it any more")
-        schema, rows, nbytes = found[0].schema, found[0].rows, found[0].nbytes
+        schema, rows, nbytes = found[0].schema, found[0].num_rows, found[0].nbytes
         first = source if rows else None
     title = f"{repr(source).strip('<>')}: {_size(rows, nbytes)}"
     if first is None:
@@ -73,7 +73,8 @@ def _shown(source: Endpoint | Dataset) -> str:
     try:
         # What is shown is checked where it is shown.
         shard = (0, parts) if parts > 1 else None
-        stream = open_stream(first, shard=shard, limits=_BRIEF, validate="structure", looks=True)
+        options = InsideOptions(validate="structure", looks=True)
+        stream = connect(first, shard=shard, limits=_BRIEF, options=options)
     except (ProtocolError, Unsupported):
         return _table(title, schema, None)
     with stream:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bowstring.client.names import list_datasets
-from bowstring.client.opening import open_stream, source_of, ticket_of
+from bowstring.client.opening import ConnectOptions, InsideOptions, connect, source_of, ticket_of
 from bowstring.client.stream import chosen_columns
 from bowstring.columnar.interchange.conversions import needed
 from bowstring.columnar.interchange.polars import polars_frame
@@ -90,8 +90,10 @@ def scan_polars(
     ) -> Iterator[Any]:
         # A column is read where only rows are counted: a frame without columns has none.
         wanted = schema.names if needed_columns is None else needed_columns or schema.names[:1]
-        options: dict[str, Any] = {"tls": tls, "limits": limits, "validate": validate, "device": "cpu"}
-        with open_stream(version, columns=wanted, **options) as stream:
+        options = ConnectOptions(validate=validate)
+        with connect(
+            version, columns=wanted, device="cpu", tls=tls, limits=limits, options=options
+        ) as stream:
             yield _filtered(polars_frame(_no_rows(stream.schema), polars), predicate)
             for batch in stream:
                 if rows is not None and rows <= batch.num_rows:
@@ -122,7 +124,7 @@ def _version(
         infos = list_datasets(str(source), tls=tls, limits=limits)
     except AccessDenied:
         # Over a network a server without a token has no lists, and endpoints that stand for one version.
-        with open_stream(source, tls=tls, limits=limits, looks=True) as stream:
+        with connect(source, tls=tls, limits=limits, options=InsideOptions(looks=True)) as stream:
             return stream.schema, source
     info = next((each for each in infos if source.ticket in (each.ticket, each.name.encode())), None)
     if info is None:

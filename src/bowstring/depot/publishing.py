@@ -7,6 +7,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from bowstring.client import ConnectOptions
 from bowstring.client import connect as open_stream
 from bowstring.depot.launch import connect
 from bowstring.depot.protocol import Verb
@@ -150,7 +151,7 @@ def get(name: str, *, validate: Validated | None = None) -> pa.Table:
     >>> bow.depot.get("flights").num_rows  # doctest: +SKIP
     2
     """
-    with open_stream(f"depot:{name}", validate=validate) as stream:
+    with open_stream(f"depot:{name}", options=ConnectOptions(validate=validate)) as stream:
         return stream.read_all()
 
 

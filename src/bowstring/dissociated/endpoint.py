@@ -385,7 +385,7 @@ def _endpoint(text: str, ticket: bytes | None, checked: set[Offer]) -> Endpoint:
         raise UsageError(
             "the URI names no data set",
             found=without_secrets(text),
-            hint="Give connect(…, ticket=…), or the whole URI that the server printed.",
+            hint="Give connect(uri, name), or the whole URI that the server printed.",
         )
     uri = f"{head}?{'&'.join(kept)}" if kept else head
     others = _others(said["others"]) if "others" in said else ()

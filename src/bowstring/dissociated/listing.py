@@ -40,7 +40,7 @@ class DatasetInfo:
         What :func:`bowstring.connect` takes.
     schema
         Of its batches.
-    rows, nbytes
+    num_rows, nbytes
         How many rows, and bytes in all columns, where that is known: not for what is produced as it is read.
     readers
         How many readers read it now.
@@ -57,13 +57,13 @@ class DatasetInfo:
     >>> with bow.Server() as server:
     ...     endpoint = server.publish("trips", {"fare": [1.5, 2.5]})
     ...     [info] = bow.list_datasets(server.address)
-    >>> info.name, info.schema.names, info.rows, info.nbytes
+    >>> info.name, info.schema.names, info.num_rows, info.nbytes
     ('trips', ['fare'], 2, 16)
     """
 
     name: str
     schema: pa.Schema
-    rows: int | None
+    num_rows: int | None
     nbytes: int | None
     readers: int
     published_at: float | None
@@ -71,7 +71,7 @@ class DatasetInfo:
     readers_left: int | None = None
 
     def __repr__(self) -> str:
-        rows = "" if self.rows is None else f"{self.rows:,} rows × "
+        rows = "" if self.num_rows is None else f"{self.num_rows:,} rows × "
         size = "" if self.nbytes is None else f", {self.nbytes:,} bytes"
         return f"<DatasetInfo {self.name!r} {rows}{len(self.schema)} columns{size}, {self.readers} readers>"
 
@@ -80,7 +80,7 @@ class DatasetInfo:
         fields = {
             "name": self.name,
             "schema": base64.b64encode(self.schema.serialize()).decode(),
-            "rows": self.rows,
+            "rows": self.num_rows,
             "nbytes": self.nbytes,
             "readers": self.readers,
             "published_at": self.published_at,

@@ -209,7 +209,7 @@ def _offered(publication: Publication, endpoint: Endpoint) -> Offered:
     return Offered(
         info.name,
         info.schema,
-        info.rows,
+        info.num_rows,
         info.nbytes,
         (Place(endpoint),),
         readers=info.readers,

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from bowstring.client import connect, list_datasets
+from bowstring.client import ConnectOptions, connect, list_datasets
 from bowstring.client.grouping import by_process
 from bowstring.client.names import is_depot
 from bowstring.client.stream import chosen_columns
@@ -247,7 +247,7 @@ def read_endpoint(
 
     `target` has some of its columns, by their names in any case, in Spark's order.
     """
-    with connect(source, columns=columns, validate=validate) as stream:
+    with connect(source, columns=columns, options=ConnectOptions(validate=validate)) as stream:
         # Not by a second connection: it would count as another reader, and what is made as it is read is read once.
         yield from _batches(stream, _pruned(stream.schema.names, target.names), target, truncate)
 

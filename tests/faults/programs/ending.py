@@ -87,7 +87,9 @@ match what:
         time.sleep(0.05)
     case "dataset":
         uris = tuple(server.publish(f"u{n}", slow(), schema=SCHEMA) for n in range(6))
-        many = bow.connect(bow.Dataset(uris, SCHEMA), ordered=False, limits=LIMITS)
+        many = bow.connect(
+            bow.Dataset(uris, SCHEMA), options=bow.ConnectOptions(ordered=False), limits=LIMITS
+        )
         keep += [many.read_next_batch(), many]
     case "starving":
         keep += [stream.read_next_batch() for _ in range(2)]

@@ -341,7 +341,9 @@ def data_sets() -> None:
     table = pa.table({"n": [1, 2, 3]})
     endpoints = tuple(server.publish(f"t{number}", table) for number in range(6))
     for ordered in (True, False):
-        stream = bow.connect(bow.Dataset(endpoints, table.schema), ordered=ordered, limits=LIMITS)
+        stream = bow.connect(
+            bow.Dataset(endpoints, table.schema), options=bow.ConnectOptions(ordered=ordered), limits=LIMITS
+        )
         stream.read_next_batch()
         read, close = stream.read_next_batch, stream.close
         reap(in_child(functools.partial(forbidden, {"read": read}, {"close": close})))

@@ -127,7 +127,7 @@ def sent(server: bow.Server, batch: bow.Batch, expected: pa.RecordBatch | None) 
         return
     with contextlib.suppress(bow.InvalidData), bow.connect(endpoint) as stream:
         compare(list(stream), expected, "connect")
-    with bow.connect(endpoint, validate="structure") as stream:
+    with bow.connect(endpoint, options=bow.ConnectOptions(validate="structure")) as stream:
         assert stream._repr_html_().startswith("<p>")
         for each in stream:
             show(each)

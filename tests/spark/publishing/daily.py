@@ -67,7 +67,7 @@ def one_kind_of_name(session: Any) -> None:
     frame = numbers(session, 2, 1000)
     bow.spark.publish(frame, "one")
     frame.limit(10).write.format("bowstring").mode("overwrite").save("two")
-    assert [(each.name, each.rows) for each in bow.list_datasets("depot:")] == [("one", 1000), ("two", 10)]
+    assert [(each.name, each.num_rows) for each in bow.list_datasets("depot:")] == [("one", 1000), ("two", 10)]
     for name, rows in (("one", 1000), ("two", 10)):
         assert bow.spark.dataset(name).num_rows == count(name) == rows
         assert session.read.format("bowstring").load(name).count() == rows
@@ -396,7 +396,7 @@ BY_UCX = """
 import bowstring as bow
 spark = bow.spark.session(master="local[2]", config={"spark.ui.enabled": "false"})
 published = bow.spark.publish(spark.range(0, 300_000, 1, 4).selectExpr("id", "cast(id as string) s"), "u")
-with bow.connect(published, transport="ucx") as stream:
+with bow.connect(published, options=bow.ConnectOptions(transport="ucx")) as stream:
     table = stream.read_all()
     print(table.num_rows, sum(table["id"].to_pylist()), stream.stats.path)
 spark.stop()
