@@ -35,8 +35,10 @@ from bowstring.server.acceptor import Acceptor
 from bowstring.server.advertising import advertised_host, host_to_name, reached_at
 from bowstring.server.arguments import check_address, check_door, check_offer, check_seconds
 from bowstring.server.catalogue import Catalogue, JoinedPublication, Publication
+from bowstring.server.growth import Growth
+from bowstring.server.materialized import MaterializedSource
 from bowstring.server.session import Session
-from bowstring.server.sources import source_of
+from bowstring.server.sources import batches_to_append, source_of
 
 if TYPE_CHECKING:
     import ssl
@@ -44,9 +46,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from bowstring.columnar.batch import Batch
     from bowstring.dissociated.listing import DatasetInfo
+    from bowstring.dissociated.position import Position
     from bowstring.dissociated.producer import Outcome, Role
     from bowstring.memory import PoolStatistics
+    from bowstring.server.catalogue import Reading
     from bowstring.server.sources import Source
     from bowstring.transport.certificates import TlsConfig
 
@@ -123,6 +128,7 @@ class Server(Closing):
         self._locations: dict[tuple[Want, str], str] = {}
         self._changed = threading.Condition()
         self._catalogue = Catalogue(self._changed)
+        self._beginning = threading.Lock()  # of data sets by their first append
         self._parts_of: Callable[[bytes], Sequence[Publication]] | None = None
         self._closed = False
         self._acceptor = Acceptor(functools.partial(Session, self), limits, self._changed)
@@ -235,6 +241,7 @@ class Server(Closing):
         # Now, so that the first reader waits no longer than the others.
         source.prepare(pointers=self._passes_memory)
         publication = Publication(name, source, readers, self._changed)
+        publication.separate = separate
         with self._changed:
             self._check()
             self._catalogue.add(publication, replace=replace, ttl=ttl)
@@ -242,6 +249,124 @@ class Server(Closing):
         by_name = self._names_open and not separate
         ticket = name.encode() if by_name else publication.ticket
         return self._endpoint(ticket, separate=separate)
+
+    def append(self, name: str, data: Any) -> Position:
+        """Add batches to a data set; the first call for a name begins one.
+
+        A reader that comes later finds them; one that follows (``connect(name, follow=True)``) gets them now. They
+        are added together or not at all, in the order of the calls, and copied once, as by `publish`; small ones
+        share memory. Appending does not renew `ttl`.
+
+        Parameters
+        ----------
+        name
+            The data set, which may have been begun by `publish` as well, from a table.
+        data
+            What `publish` takes, except what is produced lazily; of the same schema, metadata included.
+
+        Returns
+        -------
+        Position
+            The place behind what was added: for ``connect(since=…)``, and `wait_for`.
+
+        Raises
+        ------
+        UsageError
+            The data have another schema or are produced lazily; or the data set is finished, is produced lazily,
+            lent in place or ``separate``. Nothing was copied.
+        OutOfBudget
+            The pool has no room; nothing was added.
+
+        Examples
+        --------
+        >>> import bowstring as bow
+        >>> with bow.Server() as server:
+        ...     server.append("ticks", {"price": [1.0, 2.0]})
+        ...     server.append("ticks", {"price": [3.0]})
+        ...     server.finish("ticks")
+        ...     with bow.connect(server, "ticks", follow=True) as stream:
+        ...         [batch["price"].to_pylist() for batch in stream]  # doctest: +ELLIPSIS
+        <Position ...:1>
+        <Position ...:2>
+        <Position ...:2>
+        [[1.0, 2.0], [3.0]]
+        """
+        self._check()
+        check_offer(name, None, None)
+        schema, batches = batches_to_append(data)
+        position: Position | None = None
+        while position is None:
+            publication = self._catalogue.find(name)
+            if publication is None:
+                position = self._begin(name, schema, batches)
+                continue
+            growth = self._catalogue.growth_of(publication, self.pool)
+            growth.check(schema)
+            with growth.appending:
+                self._check()
+                if growth.finished:
+                    raise UsageError(
+                        "the data set is finished",
+                        found=repr(name),
+                        hint="publish(…, replace=True) puts another one in its place.",
+                    )
+                chunks = growth.placed(batches, self.limits.device_timeout)
+                position = self._catalogue.enter_chunks(publication, growth, chunks)
+        return position
+
+    def _begin(self, name: str, schema: pa.Schema, batches: Sequence[Batch]) -> Position | None:
+        """Begin a data set that grows; ``None`` if another one took its name meanwhile."""
+        with self._beginning:
+            if self._catalogue.find(name) is not None:
+                return None
+            empty = MaterializedSource.of_placed(schema, (), (), self.pool)
+            publication = Publication(name, empty, None, self._changed)
+            growth = Growth(publication.version, empty, self.pool)
+            publication.grow(growth)
+            position = growth.enter(growth.placed(batches, self.limits.device_timeout))
+            with self._changed:
+                self._check()
+                if self._catalogue.find(name) is not None:
+                    return None
+                self._catalogue.add(publication)
+            return position
+
+    def finish(self, name: str) -> Position:
+        """Let nothing be appended to a data set any more: readers that follow it come to its end.
+
+        Parameters
+        ----------
+        name
+            The data set. One that is finished already stays so.
+
+        Returns
+        -------
+        Position
+            The place behind its last batch.
+
+        Raises
+        ------
+        UnknownTicket
+            There is no such data set.
+        UsageError
+            It cannot grow (see `append`).
+
+        Examples
+        --------
+        >>> import bowstring as bow
+        >>> with bow.Server() as server:
+        ...     end = server.append("ticks", {"price": [1.0]})
+        ...     server.finish("ticks") == end
+        True
+        """
+        self._check()
+        position: Position | None = None
+        while position is None:
+            publication = self._catalogue.named(name)
+            growth = self._catalogue.growth_of(publication, self.pool)
+            with growth.appending:
+                position = self._catalogue.finish(publication, growth)
+        return position
 
     def offer(self, name: str, source: Source, readers: int | None = None) -> tuple[Publication, Endpoint]:
         """Offer a source that was prepared already; the caller ensures that `name` is new.
@@ -414,14 +539,27 @@ class Server(Closing):
     # What the sessions ask of the server.
 
     def admit(
-        self, ticket: bytes, role: Role, *, authenticated: bool, shards: int, looks: bool = False
+        self,
+        ticket: bytes,
+        role: Role,
+        *,
+        authenticated: bool,
+        shards: int,
+        looks: bool = False,
+        reading: Reading | None = None,
     ) -> Publication:
         """Return the data set that a reader asks for, and count the reader in (:meth:`Catalogue.admit`)."""
         names = authenticated or self._token is not None
         # Not under the condition, which `parts_of` may need while it holds a lock of its own.
         parts = () if self._parts_of is None else self._parts_of(ticket)
         joined = JoinedPublication(parts, self._changed) if parts else None
-        return self._catalogue.admit(ticket, role, names=names, shards=shards, looks=looks, joined=joined)
+        return self._catalogue.admit(
+            ticket, role, names=names, shards=shards, looks=looks, joined=joined, reading=reading
+        )
+
+    def growth_of(self, publication: Publication) -> Growth:
+        """Return a data set as one that grows (:meth:`Catalogue.growth_of`)."""
+        return self._catalogue.growth_of(publication, self.pool)
 
     def infos(self, *, authenticated: bool) -> list[DatasetInfo]:
         """Return what is offered now, for a reader that may ask by name.
