@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.column import Column
     from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.dissociated.listing import DatasetInfo
+    from bowstring.dissociated.position import Position
     from bowstring.local_server import get, put, release
     from bowstring.memory import Buffer, Device, Pool, Region, cpu
     from bowstring.server import Server, ServerStatistics
@@ -60,6 +61,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "Endpoint",
     "Limits",
     "Pool",
+    "Position",
     "Region",
     "Server",
     "ServerStatistics",
@@ -101,6 +103,7 @@ _HOMES = {
     "Device": "bowstring.memory",
     "Endpoint": "bowstring.dissociated.endpoint",
     "Pool": "bowstring.memory",
+    "Position": "bowstring.dissociated.position",
     "Region": "bowstring.memory",
     "Server": "bowstring.server",
     "ServerStatistics": "bowstring.server",

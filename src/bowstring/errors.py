@@ -23,6 +23,9 @@
     ├── DeadlineExceeded (TimeoutError)       nothing happened in the time allowed
     ├── RefusedError                          the peer refused
     │   ├── UnknownTicket (LookupError)       it has no such data set (any more)
+    │   │   ├── DatasetReplaced               the name stands for another version than the one that is read
+    │   │   └── DatasetWithdrawn              the version that is followed was withdrawn
+    │   ├── PositionExpired (LookupError)     the batches at that position are no longer kept
     │   ├── AccessDenied (PermissionError)    wrong token, wrong user
     │   └── ProducerFailed                    the code that makes the batches raised
     ├── LimitExceeded                         a bound of ``Limits`` would be passed
@@ -55,6 +58,8 @@ __all__ = [
     "BowstringError",
     "BrokenError",
     "ClosedError",
+    "DatasetReplaced",
+    "DatasetWithdrawn",
     "DeadlineExceeded",
     "DeviceError",
     "EndOfStream",
@@ -72,6 +77,7 @@ __all__ = [
     "NotPicklable",
     "NotWritable",
     "OutOfBudget",
+    "PositionExpired",
     "ProducerFailed",
     "ProtocolError",
     "RefusedError",
@@ -269,6 +275,18 @@ class RefusedError(BowstringError):
 
 class UnknownTicket(RefusedError, LookupError):
     """The server has no such data set, or has it no longer."""
+
+
+class DatasetReplaced(UnknownTicket):
+    """The name stands for another version than the one that was followed, or that a position belongs to."""
+
+
+class DatasetWithdrawn(UnknownTicket):
+    """The data set that was followed was withdrawn before it was finished."""
+
+
+class PositionExpired(RefusedError, LookupError):
+    """The server no longer keeps the batches from that position on (``retain=``)."""
 
 
 class AccessDenied(RefusedError, PermissionError):

@@ -45,6 +45,7 @@ GOOD: dict[int, bytes] = {
     Control.COLUMNS: b'{"columns": ["a", "b"]}',
     Control.PARTITIONS: bytes.fromhex("00000000 0100 74"),
     Control.TAKEN: bytes(4),
+    Control.FOLLOW: b'{"follow": true, "since": "00ff:7"}',
 }
 MEANINGS: dict[int, type] = {
     Control.CREDIT: Freed,
@@ -76,7 +77,7 @@ def test_a_reader_asks_by_tag(role: Role) -> None:
     "tag", sorted({*FROM_READER} - {Want.HELLO, Want.DATA, Want.METADATA, Want.BODIES, Control.LIST})
 )
 def test_a_data_set_is_named_first(tag: int) -> None:
-    """Before a reader asks for a data set it can say hello, name columns, say that it looks, or ask for a list."""
+    """Before a reader asks for a data set it can say hello, name columns, look, follow, or ask for a list."""
     for hello in (False, True):
         producer = fresh()
         if hello:
@@ -89,8 +90,32 @@ def test_a_data_set_is_named_first(tag: int) -> None:
         if hello and tag == Control.LOOK:
             assert isinstance(producer.receive(tag, b""), Heard)
             assert producer.looks
+        if hello and tag == Control.FOLLOW:
+            assert isinstance(producer.receive(tag, GOOD[tag]), Heard)
+            assert producer.hello is not None
+            assert (producer.hello.follow, producer.hello.since) == (True, "00ff:7")
         with pytest.raises(ProtocolError, match="first"):
             producer.receive(tag, GOOD.get(tag, b""))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"7",
+        b"{}",
+        b'{"follow": false}',
+        b'{"follow": 1}',
+        b'{"follow": true, "since": 7}',
+        b'{"since": "a"}',
+    ],
+)
+def test_what_no_follower_says(body: bytes) -> None:
+    """A follower says that it follows, or from which position, as JSON."""
+    producer = fresh()
+    producer.receive(Want.HELLO, HELLO)
+    with pytest.raises(ProtocolError, match="follower"):
+        producer.receive(Control.FOLLOW, body)
 
 
 def test_columns_come_once() -> None:

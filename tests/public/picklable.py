@@ -48,6 +48,7 @@ def objects() -> dict[str, Any]:
         "dataset-empty": bow.Dataset((), pa.schema([])),
         "limits": bow.DEFAULT_LIMITS,
         "limits-changed": bow.Limits(depth=8, connect_timeout=1.5, window_bytes=1 << 20),
+        "position": bow.Position.parse("0123456789abcdef:7"),
         "depot-options": bow.depot.Options(
             memory_budget=1 << 30, spill_folder="/tmp/spill", idle_seconds=1.0
         ),

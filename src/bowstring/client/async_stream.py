@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.dissociated.listing import DatasetInfo
+    from bowstring.dissociated.position import Position
     from bowstring.limits import Limits
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
@@ -121,6 +122,7 @@ class AsyncStream(AsyncIterator["Batch"]):
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
         self._working: asyncio.Future[Batch | None] | None = None
+        self._before: Position | None = None  # of what is worked on
         self._ended = False
         # For these tasks, reading on is reading again: the one that opened the stream, and all that saw its end.
         self._readers: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
@@ -156,6 +158,11 @@ class AsyncStream(AsyncIterator["Batch"]):
         """What this stream reads, to send to others: it stands for this version alone, whatever replaces it."""
         return self._stream.endpoint
 
+    @property
+    def position(self) -> Position | None:
+        """Where the stream is in its data set, as :attr:`Stream.position` says."""
+        return self._stream.position if self._working is None else self._before
+
     def __aiter__(self) -> Self:
         self._check_more()
         return self
@@ -182,9 +189,10 @@ class AsyncStream(AsyncIterator["Batch"]):
                 began = time.monotonic()
                 self._loop = asyncio.get_running_loop()
                 while (found := self._stream._readiness(self._wake, began)) is Readiness.NOT_YET:
-                    await self._wait()
+                    await self._wait(began)
                 if found is not Readiness.SLOW:
                     return self._noted(self._next())
+                self._before = self._stream.position
                 self._working = in_thread(self._next)
             try:
                 batch = await asyncio.shield(self._working)
@@ -222,10 +230,12 @@ class AsyncStream(AsyncIterator["Batch"]):
                 hint="Call connect_async() again to read the data set again, or keep its batches or a table.",
             )
 
-    async def _wait(self) -> None:
+    async def _wait(self, began: float) -> None:
         """Wait until something has changed, or it is time to look at the producer."""
         self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(_LOOK, self._awaken)
+        most = self._stream._timeout
+        look = _LOOK if most is None else min(_LOOK, max(0.0, began + most - time.monotonic()))
+        timer = self._loop.call_later(look, self._awaken)
         try:
             await self._waiter
         finally:

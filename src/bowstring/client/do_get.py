@@ -127,6 +127,7 @@ class DoGet:
     ) -> None:
         self.endpoint = endpoint
         self.counters = Counters()
+        self.begins: tuple[str, int] | None = None
         self.peer = offer.address
         self.path = (
             "flight: packed",

@@ -17,6 +17,7 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.columnar.parts import batch_parts
 from bowstring.columnar.validation import check_once
+from bowstring.dissociated.position import position_at
 from bowstring.errors import ClosedError, EndOfStream, InvalidData, UsageError, without_frames
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, Road, default_pool
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.validation import Validated
     from bowstring.dissociated.endpoint import Endpoint
+    from bowstring.dissociated.position import Position
     from bowstring.dissociated.wire import Welcome
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.memory import Allocator
@@ -51,6 +53,10 @@ class Incoming(Protocol):
     @property
     def welcome(self) -> Welcome | None:
         """The server's welcome, if it sent one."""
+
+    @property
+    def begins(self) -> tuple[str, int] | None:
+        """The version that is read, and the index in it of the first batch, where there is such."""
 
     @property
     def path(self) -> tuple[str, str]:
@@ -126,11 +132,14 @@ class EndpointStream(Stream):
         private: PrivateMemory | None = None,
         seconds: float = DEFAULT_LIMITS.device_timeout,
         validate: Validated | None = None,
+        timeout: float | None = None,
     ) -> None:
         super().__init__()
+        self._timeout = timeout
         self._connection = connection
         self._checks = validate == "full" or (validate is None and not connection.trusted)
         self._invalid: InvalidData | None = None
+        self._missed: int | None = None  # how many batches came before the first one that was not delivered
         self._select = None if connection.extended else columns
         self._device = device
         self._pool = pool
@@ -202,15 +211,33 @@ class EndpointStream(Stream):
     def read_next_batch(self) -> Batch:
         """Return the next batch, waiting for it."""
         self._check_valid()
+        before = self._connection.counters.batches
         try:
             return self._delivered(self._connection.next())
         except EndOfStream:
             self._note_end()
             raise
         except InvalidData:
+            self._note_missed(before)
             if self._invalid is not None:
                 self._connection.close()  # nothing behind it is asked for
             raise
+        except BaseException:
+            self._note_missed(before)
+            raise
+
+    def _note_missed(self, before: int) -> None:
+        if self._missed is None and self._connection.counters.batches > before:
+            self._missed = before
+
+    @property
+    def position(self) -> Position | None:
+        """Where the stream is in its data set: before the next batch that was not delivered."""
+        begins = self._connection.begins
+        if begins is None:
+            return None
+        delivered = self._connection.counters.batches if self._missed is None else self._missed
+        return position_at(begins[0], begins[1] + delivered)
 
     def _check_valid(self) -> None:
         if self._invalid is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import operator
 import os
 from collections.abc import Iterable, KeysView, Mapping
 from collections.abc import Set as AbstractSet
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from bowstring.client.connection import Connection
@@ -17,9 +19,10 @@ from bowstring.client.grouping import UNDER_WAY, Unit
 from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint, shown_names
 from bowstring.client.stream import Stream, device_named
 from bowstring.columnar.validation import checked_choice
-from bowstring.dissociated.endpoint import Dataset, Endpoint
+from bowstring.dissociated.endpoint import Dataset, Endpoint, of_offers
+from bowstring.dissociated.position import checked_position
 from bowstring.dissociated.wire import Hello
-from bowstring.errors import UnknownTicket, UsageError, did_you_mean
+from bowstring.errors import UnknownTicket, Unsupported, UsageError, did_you_mean
 from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import Device, Pool, default_pool, named_streams
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bowstring.columnar.validation import Validated
+    from bowstring.dissociated.position import Position
     from bowstring.memory import Allocator
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
@@ -127,6 +131,9 @@ def connect(
     token: str | None = None,
     tls: TlsConfig | ssl.SSLContext | None = None,
     limits: Limits | None = None,
+    timeout: float | None = None,
+    follow: bool = False,
+    since: Position | str | None = None,
     options: ConnectOptions | None = None,
 ) -> Stream:
     """Open a data set that a :class:`bowstring.Server` publishes, maybe in another process.
@@ -181,6 +188,15 @@ def connect(
         a producer that has not waited for its own work (``publish(…, cuda_stream=…)``).
     limits
         Bounds and deadlines; ``bow.DEFAULT_LIMITS`` by default.
+    timeout
+        Seconds that a call waits for a batch before `DeadlineExceeded`, after which the stream can still be read.
+        By default it waits for as long as the producer is there.
+    follow
+        Whether the stream goes on as the data set grows (`Server.append`), until `Server.finish`. Otherwise it has
+        what is there now. See the guide *Data sets that grow*.
+    since
+        The position to begin at: `Stream.position` of a stream before, or what `Server.append` returned; or its
+        text. By default with the first batch that is kept.
     options
         What few readers need: a `ConnectOptions`.
 
@@ -197,6 +213,8 @@ def connect(
         The producer cannot be reached, or does not answer.
     NotOnDevice
         There is no such device here, or no way to it.
+    DatasetReplaced, PositionExpired
+        `since` belongs to another version of the data set, or its batches are no longer kept.
     UsageError
         The source or a column's name is wrong.
     InvalidData
@@ -222,6 +240,10 @@ def connect(
     pool, inside = options.pool, options if isinstance(options, InsideOptions) else None
     checks = checked_choice(options.validate)
     chosen = None if columns is None else _chosen(columns)
+    position = None if since is None else checked_position(since)
+    if follow or position is not None:
+        _check_following(shard, options.decode)
+    seconds = None if timeout is None else checked_seconds(timeout)
     if options.decode is not None:
         if writable:
             raise UsageError(
@@ -238,6 +260,7 @@ def connect(
             token=token,
             tls=tls,
             limits=limits,
+            timeout=timeout,
             options=dataclasses.replace(options, decode=None),
         )
         return _decoded(encoded, chosen, limits)
@@ -275,17 +298,30 @@ def connect(
             shard=part,
             partitions=under_way,
             looks=inside is not None and inside.looks,
+            follow=follow,
+            since=None if position is None else str(position),
         )
 
         def connected(endpoint: Endpoint) -> Connection:
             dialled = None if inside is None else inside.dialled
             return Connection(
-                endpoint, hello, private or landing, limits, reading, bodies, tls, dialled, unit.tickets
+                endpoint,
+                hello,
+                private or landing,
+                limits,
+                reading,
+                bodies,
+                tls,
+                dialled,
+                unit.tickets,
+                seconds,
             )
 
         connection: Incoming | None = None
         try:
-            if any(each.by_flight for each in unit.endpoint.offers):
+            if hello.follows:
+                connection = connected(_without_flight(unit.endpoint))
+            elif any(each.by_flight for each in unit.endpoint.offers):
                 from bowstring.client.do_get import opened  # and with it pyarrow's Flight
 
                 connection = opened(unit.endpoint, hello, limits, tls, connected)
@@ -302,6 +338,7 @@ def connect(
                 private=private,
                 seconds=limits.device_timeout,
                 validate=checks,
+                timeout=seconds,
             )
         except BaseException:
             if connection is not None:
@@ -317,6 +354,10 @@ def connect(
             )
         return open_unit(Unit(source, (0,)))
     if isinstance(source, Dataset):
+        if follow or position is not None:
+            raise UsageError(
+                "a data set of many endpoints cannot be followed", found="connect(follow=…, since=…)"
+            )
         return DatasetStream(source, open_unit, chosen, ordered=options.ordered, connections=count)
     raise UsageError(
         "this is not a source",
@@ -458,6 +499,36 @@ def _shard(shard: Any) -> tuple[int, int]:
             where="connect(shard=…)",
         )
     return index, count
+
+
+def _check_following(shard: object, decode: str | None) -> None:
+    if shard is not None or decode is not None:
+        raise UsageError(
+            "a data set is followed as a whole, and as it is",
+            found="connect(shard=…)" if shard is not None else "connect(decode=…)",
+            where="connect(follow=…, since=…)",
+        )
+
+
+def checked_seconds(seconds: Any) -> float:
+    """Return a time that a user gives, in seconds."""
+    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < math.inf:
+        raise UsageError("timeout is a finite number of seconds, 0 or more", found=repr(seconds)[:80])
+    return float(seconds)
+
+
+def _without_flight(endpoint: Endpoint) -> Endpoint:
+    """Return an endpoint without the places from which Arrow Flight gives what is there, and no more."""
+    ours = [each for each in endpoint.offers if not each.by_flight]
+    if not ours:
+        raise Unsupported(
+            "Arrow Flight gives a data set as it is: it cannot be followed, or read from a position on",
+            found="connect(follow=…, since=…)",
+            where=endpoint.offers[0].address,
+            hint="Connect to the Bowstring server itself.",
+        )
+    return of_offers(endpoint.ticket, ours) if len(ours) < len(endpoint.offers) else endpoint
 
 
 def _connections(count: Any) -> int:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.dissociated.position import Position
 
 
 class Readiness(enum.Enum):
@@ -87,6 +88,8 @@ class Stream(Closing, Converting):
     batch finds nothing left, without an error.
     """
 
+    _timeout: float | None = None  # seconds that a call waits for a batch
+
     def __init__(self) -> None:
         self._ended = False  # whether it was read to its end
         # For these threads, reading on is reading again: the one that opened the stream, and all that saw its end.
@@ -120,6 +123,25 @@ class Stream(Closing, Converting):
     @property
     def endpoint(self) -> Endpoint | Dataset | None:
         """What this stream reads, to send to others: it stands for this version alone, whatever replaces it."""
+        return None
+
+    @property
+    def position(self) -> Position | None:
+        """Where the stream is in its data set: before the next batch, or behind the last one.
+
+        ``connect(since=…)`` goes on from there. ``None`` for what has no positions: data that are made as they are
+        read, shards, data sets of many endpoints, and servers of other kinds.
+
+        Examples
+        --------
+        >>> import bowstring as bow
+        >>> with bow.Server() as server:
+        ...     end = server.append("t", {"a": [1, 2]})
+        ...     with bow.connect(server, "t") as stream:
+        ...         batch = stream.read_next_batch()
+        ...         stream.position == end
+        True
+        """
         return None
 
     @abc.abstractmethod

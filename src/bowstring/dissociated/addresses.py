@@ -65,6 +65,17 @@ class Ledger:
         self._partition = partition
         self._bases.clear()
 
+    @property
+    def announced(self) -> int:
+        """How many regions were announced since `announce_anew`."""
+        return len(self._bases)
+
+    def announce_anew(self) -> None:
+        """Announce all regions again from now on, and forget ranges of which the reader holds nothing."""
+        self._bases.clear()
+        self._starts = [base for base in self._starts if base in self._held]
+        self._starts_array = np.zeros(0, np.uint64)
+
     def holds(self, partition: int) -> bool:
         """Whether the reader has an address of a partition."""
         return self._ranges_held[partition] > 0
@@ -141,7 +152,9 @@ class Ledger:
                 self._emptied.append(partition)
 
     def _count_by_base(self, addresses: npt.NDArray[np.uint64]) -> dict[int, int]:
-        if len(self._starts_array) != len(self._starts):
+        if len(self._starts_array) != len(
+            self._starts
+        ):  # both only grow between two calls of `announce_anew`
             self._starts_array = np.array(self._starts, np.uint64)
         places = np.searchsorted(self._starts_array, addresses, side="right") - 1
         counts = np.bincount(places, minlength=1)

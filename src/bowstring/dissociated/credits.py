@@ -14,6 +14,8 @@ from bowstring.errors import ProtocolError, Starved
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+FOLLOWED: Final = 4096
+"""What each batch and dictionary costs a reader that follows, beside its bytes."""
 # Buffers of a packed body are padded to this at most, and only bytes of buffers cost credit.
 _ALIGNMENT: Final = 64
 # Of bodies that come before their metadata nobody knows how much is padding. So much surely is not, beyond as much

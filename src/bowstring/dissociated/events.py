@@ -88,6 +88,11 @@ class Announced:
 
 
 @dataclasses.dataclass(slots=True)
+class Forgotten:
+    """The server announces anew what it needs from now on of the regions that it announced before."""
+
+
+@dataclasses.dataclass(slots=True)
 class Blocked:
     """The server has a batch of `nbytes` and no credit to send it."""
 
@@ -135,6 +140,7 @@ Event = (
     | Awaited
     | Welcomed
     | Announced
+    | Forgotten
     | Blocked
     | NoRoom
     | Failed

@@ -11,6 +11,8 @@ from bowstring.errors import (
     BowstringError,
     BrokenError,
     ClosedError,
+    DatasetReplaced,
+    DatasetWithdrawn,
     DeadlineExceeded,
     DeviceError,
     InvalidBody,
@@ -23,6 +25,7 @@ from bowstring.errors import (
     NotExportable,
     NotOnDevice,
     OutOfBudget,
+    PositionExpired,
     ProducerFailed,
     ProtocolError,
     RefusedError,
@@ -40,6 +43,9 @@ DETAILS: Final = {"what": 500, "expected": 1500, "found": 2000, "where": 500, "h
 # The kinds of errors that travel, by their name in the message.
 _ERRORS: Final[dict[str, type[BowstringError]]] = {
     "unknown_ticket": UnknownTicket,
+    "dataset_replaced": DatasetReplaced,
+    "dataset_withdrawn": DatasetWithdrawn,
+    "position_expired": PositionExpired,
     "access_denied": AccessDenied,
     "producer_failed": ProducerFailed,
     "unsupported": Unsupported,

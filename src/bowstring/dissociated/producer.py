@@ -11,7 +11,7 @@ import enum
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.addresses import Ledger
-from bowstring.dissociated.credits import Window
+from bowstring.dissociated.credits import FOLLOWED, Window
 from bowstring.dissociated.failures import pack_error
 from bowstring.dissociated.items import IpcMessage, Lending, used_regions
 from bowstring.dissociated.partitions import (
@@ -34,6 +34,7 @@ from bowstring.dissociated.wire import (
     unpack_addresses,
     unpack_answer,
     unpack_columns,
+    unpack_follow,
     unpack_u64,
 )
 from bowstring.errors import BrokenError, ClosedError, DeadlineExceeded, ProtocolError, UsageError
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from bowstring.memory import EventHandle, Region
 
 _MOST_TICKET: Final = 4096
+# So many regions of a data set that grows are announced before the reader lets go of them.
+MOST_ANNOUNCED: Final = 16
 
 
 class Role(enum.Enum):
@@ -201,6 +204,10 @@ class ProducerProtocol:
         if tag == Control.LOOK and self.role is None and self._may_look():
             self.hello = dataclasses.replace(self.hello or Hello(), looks=True)
             return Heard()
+        if tag == Control.FOLLOW and self.role is None and self._may_look():
+            follow, since = unpack_follow(body)
+            self.hello = dataclasses.replace(self.hello or Hello(), follow=follow, since=since)
+            return Heard()
         if tag == Control.LIST and self.role is None and self.hello is not None:
             self.listed = True
             return ListWanted()
@@ -238,7 +245,8 @@ class ProducerProtocol:
         self.request.take(body, self.most_listed)
 
     def _may_look(self) -> bool:
-        return self.hello is not None and not (self.looks or self.hello.partitions)
+        hello = self.hello
+        return hello is not None and not (hello.looks or hello.partitions or hello.follows)
 
     def _receive_want(self, role: Role, ticket: bytes) -> Wanted:
         if self.role is not None:
@@ -348,6 +356,8 @@ class ProducerProtocol:
         """Return the credit in bytes that sending an item takes."""
         if item.spans is None or self.role is Role.METADATA:
             return 0
+        if self.hello is not None and self.hello.follows:
+            return item.nbytes + FOLLOWED
         return item.nbytes if item.charged or self.copied or not self.pointers else 0
 
     def offer(self, item: IpcMessage) -> list[Outgoing] | None:
@@ -403,6 +413,13 @@ class ProducerProtocol:
         self.partitions.begin(number)
         self.ledger.begin(number)
         return [Outgoing(Control.PARTITION, [PartitionMark(number, num_batches, self.sequence).pack()])]
+
+    def forget(self) -> list[Outgoing]:
+        """Announce anew, from now on, the regions that the stream needs: the reader may let go of the others."""
+        if self.ledger.announced < MOST_ANNOUNCED:
+            return []
+        self.ledger.announce_anew()
+        return [Outgoing(Control.FORGET, [])]
 
     def end(self) -> list[Outgoing]:
         """Return the end of the stream; no item may follow."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bowstring.dissociated.credits import Account
+from bowstring.dissociated.credits import FOLLOWED, Account
 from bowstring.dissociated.events import (
     Announced,
     Asked,
@@ -23,6 +23,7 @@ from bowstring.dissociated.events import (
     End,
     Event,
     Failed,
+    Forgotten,
     NoRoom,
     PartitionBegun,
     Ping,
@@ -47,6 +48,7 @@ from bowstring.dissociated.wire import (
     pack_addresses,
     pack_answer,
     pack_columns,
+    pack_follow,
     pack_u64,
     unpack_devices,
     unpack_pairs,
@@ -122,6 +124,7 @@ class ReaderProtocol:
     any order. `window` is the credit of the hello in bytes, ``None`` for a producer that knows no credits;
     `events` says that the hello offered to wait for an event of the producer. `free_data` is the tag by which the
     server takes addresses back, if it does; `partitions` are the numbers requested, ``None`` for one data set.
+    With `follows`, FOLLOW was sent: each batch costs credit until it is delivered, wherever it lies.
     """
 
     def __init__(
@@ -135,6 +138,7 @@ class ReaderProtocol:
         events: bool = True,
         free_data: int | None = None,
         partitions: Iterable[int] | None = None,
+        follows: bool = False,
     ) -> None:
         self.partitions = None if partitions is None else IncomingPartitions(partitions)
         self.account = Account(window)
@@ -145,6 +149,8 @@ class ReaderProtocol:
         self.error: BowstringError | None = None  # what ended the stream
         self.behind_end: BowstringError | None = None  # an error of the server after it had sent everything
         self.charged = False
+        self.follows = follows
+        self.beside = FOLLOWED if follows else 0  # the credit that a batch costs besides its bytes
         self._limits = limits
         self._extended = extended
         self._one_connection = one_connection
@@ -262,6 +268,8 @@ class ReaderProtocol:
                 return self._receive_devices(body)
             case Control.EVENT:
                 return self._receive_event(body)
+            case Control.FORGET if self.follows:
+                return Forgotten()
             case Control.PARTITION:
                 return self._receive_partition(body)
             case Control.ERROR:
@@ -633,6 +641,8 @@ def opening(
         messages.insert(0, Outgoing(location.hello, [packed]))
         if hello.looks:
             messages.append(Outgoing(Control.LOOK, []))
+        if hello.follows:
+            messages.append(Outgoing(Control.FOLLOW, [pack_follow(hello)]))
     if partitions:
         request, bodies = PartitionRequest.of(partitions)
         messages += [Outgoing(Control.PARTITIONS, [body]) for body in bodies]

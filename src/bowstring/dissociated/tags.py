@@ -50,6 +50,7 @@ class Control(enum.IntEnum):
     EVENT = _CONTROL | 0x0A
     LISTING = _CONTROL | 0x0B
     PARTITION = _CONTROL | 0x0C
+    FORGET = _CONTROL | 0x0D
     CREDIT = _CONTROL | 0x11
     WINDOW = _CONTROL | 0x12
     FORKED = _CONTROL | 0x13
@@ -63,6 +64,7 @@ class Control(enum.IntEnum):
     PARTITIONS = _CONTROL | 0x1B
     TAKEN = _CONTROL | 0x1C
     LOOK = _CONTROL | 0x1D
+    FOLLOW = _CONTROL | 0x1E
 
 
 def body_tag(sequence: int, body_type: int) -> int:

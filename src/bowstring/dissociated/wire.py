@@ -64,6 +64,14 @@ class Hello:
     partitions: int = 0  # how many partitions may be under way that its user has not taken; 0: one data set
     # only looks, not counted as a reader: LOOK after the hello, refused by producers that do not know it
     looks: bool = False
+    # FOLLOW after the hello, refused likewise: goes on as the data set grows; begins at a position, as text
+    follow: bool = False
+    since: str | None = None
+
+    @property
+    def follows(self) -> bool:
+        """Whether the reader sent FOLLOW."""
+        return self.follow or self.since is not None
 
     def pack(self) -> bytes:
         """Return the JSON of the hello."""
@@ -95,10 +103,11 @@ class Welcome:
     patience: float | None = None  # seconds without an answer until the server drops the reader
     version: int = VERSION
     ticket: str | None = None  # names this version of the data set
+    begins: int | None = None  # index, in the version, of the first batch, where that is not 0
 
     def pack(self) -> bytes:
         """Return the JSON of the welcome."""
-        return _json(self)
+        return _json(self) if self.begins is None else _json(self, begins=self.begins)
 
     @classmethod
     def unpack(cls, data: bytes) -> Welcome:
@@ -112,10 +121,13 @@ class Welcome:
         return _welcome(bytes(data))
 
 
-def _json(message: Hello | Welcome) -> bytes:
-    return json.dumps(
-        {name: getattr(message, name) for name in message.__slots__ if name != "looks"}
-    ).encode()
+# Fields that travel beside a hello, and one of a welcome that most have no use for.
+_BESIDE: Final = frozenset({"looks", "follow", "since", "begins"})
+
+
+def _json(message: Hello | Welcome, **more: int) -> bytes:
+    fields = {name: getattr(message, name) for name in message.__slots__ if name not in _BESIDE}
+    return json.dumps(fields | more).encode()
 
 
 def _hello(data: bytes) -> Hello:
@@ -191,6 +203,35 @@ def unpack_columns(data: bytes) -> tuple[str, ...] | None:
     return _columns(json_object(bytes(data), "message of columns"))
 
 
+def pack_follow(hello: Hello) -> bytes:
+    """Return the message that says that a reader follows, and from which position.
+
+    Examples
+    --------
+    >>> unpack_follow(pack_follow(Hello(follow=True, since="00ff:7")))
+    (True, '00ff:7')
+    """
+    return json.dumps({"follow": hello.follow, "since": hello.since}).encode()
+
+
+def unpack_follow(data: bytes) -> tuple[bool, str | None]:
+    """Read the message that says that a reader follows.
+
+    Raises
+    ------
+    ProtocolError
+        It is malformed, or says neither.
+    """
+    fields = json_object(bytes(data), "message of a follower")
+    follow, since = fields.get("follow"), fields.get("since")
+    if not (isinstance(follow, bool) and (since is None or _is_text(since)) and (follow or since)):
+        raise ProtocolError(
+            "a follower says whether it follows, and from which position",
+            found=f"{_shown(follow)}, {_shown(since)}",
+        )
+    return follow, since
+
+
 def _welcome(data: bytes) -> Welcome:
     fields = json_object(data, "welcome")
 
@@ -210,6 +251,7 @@ def _welcome(data: bytes) -> Welcome:
         patience if is_time else None,
         number("version") or VERSION,
         text_of(fields, "ticket", _MOST_TICKET),
+        number("begins"),
     )
 
 

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fractions
 import heapq
 import logging
 import math
 import secrets
+import threading
 import time
 from typing import TYPE_CHECKING, Final, cast
 
 from bowstring.dissociated.listing import DatasetInfo
+from bowstring.dissociated.position import place_of, version_of
 from bowstring.dissociated.producer import Role
 from bowstring.errors import (
     AccessDenied,
     ClosedError,
+    DatasetReplaced,
+    DatasetWithdrawn,
     DeadlineExceeded,
     UnknownTicket,
     Unsupported,
     UsageError,
     did_you_mean,
 )
+from bowstring.server.growth import Growth
 from bowstring.server.materialized import MaterializedSource
 from bowstring.transport.loop import Job, do_in_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from bowstring.dissociated.position import Position
     from bowstring.locks import Condition
+    from bowstring.memory import Pool
+    from bowstring.server.growth import Chunk
     from bowstring.server.sources import Source
 
 _REMEMBERED: Final = 1024
@@ -48,6 +57,7 @@ class Catalogue:
         self._newest: dict[str, Publication] = {}
         self._most = _REMEMBERED
         self._expiry = _Expiry(changed)
+        self._growing = threading.Lock()
 
     def add(self, publication: Publication, *, replace: bool = False, ttl: float | None = None) -> None:
         """Offer a data set."""
@@ -61,7 +71,7 @@ class Catalogue:
             if before is not None:
                 before.replace()
             verb = "published" if before is None else "replaced"
-            _log.info("%s %r: %s rows", verb, publication.name, publication.source.num_rows)
+            _log.info("%s %r: %s rows", verb, publication.name, publication._source.num_rows)
             if ttl is not None:
                 publication.ttl = ttl
                 publication.renew()
@@ -120,6 +130,7 @@ class Catalogue:
         authenticated: bool,
         shards: int = 1,  # how many such readers count as one
         looks: bool = False,  # it is not counted
+        reading: Reading | None = None,
     ) -> Publication:
         """Return the data set that a reader asks for, by ticket or by name, and count the reader.
 
@@ -134,6 +145,9 @@ class Catalogue:
             if publication is None and names:
                 # Or what the name stood for last, so that an error can say what became of it.
                 publication = self._newest.get(ticket.decode(errors="replace"))
+            knows = reading is not None and (reading.follows or reading.since is not None)
+            if reading is not None and knows and (names or publication is not None):
+                self._check_version(ticket, publication, reading)
             if publication is None:
                 raise UnknownTicket(
                     "no such data set",
@@ -143,19 +157,81 @@ class Catalogue:
                     else "Over a network a data set is found by name only if its server has a token; "
                     "else connect by the endpoint that publish() returned.",
                 )
-            if role is not Role.BOTH and publication.source.charged:
+            if role is not Role.BOTH and publication._source.charged:
                 raise UsageError(
                     "a lazily produced data set goes over one connection", found=publication.name
                 )
-            if looks and publication.source.charged:
+            if looks and publication._source.charged:
                 raise Unsupported("batches that are made as they are read are for readers only")
             if role is Role.METADATA:
                 publication.check_offered()
             elif looks:
                 publication.look()
             else:
-                publication.enter(shards)
+                publication.enter(shards, reading)
             return publication
+
+    def _check_version(self, ticket: bytes, publication: Publication | None, reading: Reading) -> None:
+        """Refuse a reader whose version was replaced with an error that says so."""
+        gone = publication is None or publication.replaced
+        newest = self._newest.get(ticket.decode(errors="replace").rpartition("#")[0])
+        if gone and version_of(ticket) is not None and newest is not None and newest.offered:
+            raise DatasetReplaced(
+                "the endpoint belongs to a version of the data set that was replaced",
+                found=newest.name,
+                hint="Connect by its name, which stands for the newer version.",
+            )
+        since = reading.since
+        if since is not None and publication is not None and place_of(since)[0] != publication.version:
+            raise DatasetReplaced(
+                "the position belongs to another version of the data set",
+                expected=f"a position of version {publication.version}",
+                found=str(since),
+                hint="It was replaced, or its server began anew: connect() without since= begins at its beginning.",
+            )
+
+    def find(self, name: str) -> Publication | None:
+        """Return the data set of a name, if one is offered."""
+        with self._changed:
+            return self._find(name)
+
+    def growth_of(self, publication: Publication, pool: Pool | None) -> Growth:
+        """Return a data set as one that grows, which it is from now on.
+
+        Raises
+        ------
+        UsageError
+            It cannot grow: it is made as it is read, lent in place, or read over two connections.
+        """
+        with self._growing:
+            growth = publication.growth
+            if growth is None:
+                growth = Growth(publication.version, publication.resident(), pool)
+                with self._changed:
+                    publication.check_offered()
+                    publication.grow(growth)
+            return growth
+
+    def enter_chunks(
+        self, publication: Publication, growth: Growth, chunks: Sequence[Chunk]
+    ) -> Position | None:
+        """Add chunks to a data set at once; ``None`` if it is not offered any more."""
+        with self._changed:
+            if not publication.offered:
+                return None
+            position = growth.enter(chunks)
+            publication.note_append()
+        growth.ring()
+        return position
+
+    def finish(self, publication: Publication, growth: Growth) -> Position | None:
+        """Let nothing be appended to a data set any more; ``None`` if it is not offered any more."""
+        with self._changed:
+            if not publication.offered:
+                return None
+            growth.end()
+            publication.settle()
+            return growth.position
 
     def wait_released(self, name: str | None, seconds: float, closed: Callable[[], bool]) -> None:
         """Wait until a data set, or all of them, was read and freed: see :meth:`bowstring.Server.wait_released`."""
@@ -211,7 +287,7 @@ class Catalogue:
             publications = list(self._publications.values())
         self._expiry.close()
         for publication in publications:
-            publication.withdraw()
+            publication.withdraw(closing=True)
 
     def forget(self) -> None:
         """Forget released data sets, except some whose readers may still need an error that explains it."""
@@ -282,6 +358,16 @@ def _taken(name: str) -> UsageError:
     )
 
 
+@dataclasses.dataclass(slots=True)
+class Reading:
+    """How one reader counts: what it asked for, and what there was when it was let in."""
+
+    follows: bool = False
+    since: Position | None = None
+    counts: bool = True
+    appends: int = 0
+
+
 class Publication:
     """One version of a data set of a server: its source, its ticket, its readers.
 
@@ -291,8 +377,12 @@ class Publication:
     def __init__(self, name: str, source: Source, readers: int | None, changed: Condition) -> None:
         self.name = name
         # Of this version only: by it readers still come while it is replaced and others read it.
-        self.ticket = f"{name}#{secrets.token_hex(8)}".encode()
-        self.source = source
+        self.version = secrets.token_hex(8)
+        self.ticket = f"{name}#{self.version}".encode()
+        self._source = source  # as it was published
+        self.growth: Growth | None = None  # once something is appended to it, or it is followed
+        self.separate = False  # each reader has two connections
+        self._appends = self._following = 0  # appends, and readers that follow it from its beginning
         self.readers = readers  # how many read it before it is released; `None` for any number
         # Shards count as parts of a reader.
         self.completed: fractions.Fraction | int = 0
@@ -307,6 +397,13 @@ class Publication:
         self.released = False
         self.offered = True  # its name stands for it
         self._changed = changed
+
+    @property
+    def source(self) -> Source:
+        """Its data as they are now, which a reader that comes now has."""
+        # In this order: where it begins to grow meanwhile, what it grows from is taken away afterwards.
+        source, growth = self._source, self.growth
+        return source if growth is None else growth.snapshot()
 
     def renew(self) -> None:
         """Withdraw it no sooner than `ttl` from now on."""
@@ -332,12 +429,50 @@ class Publication:
             None if self.readers is None else math.floor(max(0, self.readers - self._taken)),
         )
 
-    def enter(self, shards: int = 1) -> None:
+    def resident(self) -> MaterializedSource:
+        """Return its data; refuse those that cannot grow."""
+        source = self._source
+        if source.charged or not isinstance(source, MaterializedSource):
+            raise UsageError(
+                "a data set that is made as it is read does not grow, and cannot be followed",
+                found=self.name,
+                hint="Publish a table, or append() batches.",
+            )
+        if self.separate:
+            raise UsageError(
+                "a data set that is read over two connections does not grow, and cannot be followed",
+                found="publish(separate=True)",
+            )
+        return source
+
+    def grow(self, growth: Growth) -> None:
+        """Let it grow from now on."""
+        self.growth = growth
+        # What is trimmed must not stay here.
+        self._source = MaterializedSource.of_placed(growth.schema, ())
+        self.tell()
+
+    def note_append(self) -> None:
+        """Let readers that came before count no more: what they read is not the whole any longer."""
+        self._appends += 1
+        self.completed, self._taken = 0, self._following
+
+    def enter(self, shards: int = 1, reading: Reading | None = None) -> None:
         """Count one more reader; `shards` such readers count as one."""
         with self._changed:
             if not self.offered:
                 self.check_offered()
             part = 1 if shards == 1 else fractions.Fraction(1, shards)
+            if reading is not None:
+                reading.appends = self._appends
+                growth = self.growth
+                is_partial = reading.since is not None and place_of(reading.since)[1] > 0
+                goes_on = growth is not None and growth.appended and not growth.finished
+                if is_partial or (goes_on and not reading.follows):
+                    reading.counts = False
+                    self.active += 1
+                    return
+                self._following += reading.follows
             if self.readers is not None and self._taken + part > self.readers:
                 raise UnknownTicket(
                     "the data set has all its readers",
@@ -353,12 +488,18 @@ class Publication:
             hint = "Connect by its name, which stands for the newer version." if self.replaced else ""
             raise UnknownTicket("the data set is no longer offered", found=self.name, hint=hint)
 
-    def leave(self, *, completed: bool, shards: int = 1) -> None:
+    def leave(self, *, completed: bool, shards: int = 1, reading: Reading | None = None) -> None:
         """Count a reader out; `completed` if it read to the end and gave everything back."""
         part = 1 if shards == 1 else fractions.Fraction(1, shards)
         with self._changed:
             self.active -= 1
-            if completed:
+            counts = reading is None or reading.counts
+            if reading is not None and counts:
+                self._following -= reading.follows
+                counts = reading.follows or reading.appends == self._appends
+            if not counts:
+                pass
+            elif completed:
                 self.completed += part
             else:
                 self._taken -= part
@@ -382,13 +523,15 @@ class Publication:
         """Let readers that come from now on have the same data from another place, unless it was released."""
         with self._changed:
             if not self.released:
-                self.source = source
+                self._source = source
 
-    def withdraw(self) -> None:
+    def withdraw(self, *, closing: bool = False) -> None:
         """Let no new reader in; those that read keep what they have."""
         with self._changed:
             self.withdrawn = True
             self._settle()
+            if not closing and self.growth is not None:  # else the sessions tell their readers that it closes
+                self.tell()
             self._changed.notify_all()
 
     def replace(self) -> None:
@@ -396,15 +539,33 @@ class Publication:
         with self._changed:
             self.replaced = True
             self._settle()
+            if self.growth is not None:
+                self.tell()
             self._changed.notify_all()
+
+    def tell(self) -> None:
+        """Tell those who follow it, once they have read what is there, that it was replaced or withdrawn."""
+        if self.growth is not None and (self.replaced or self.withdrawn):
+            kind = DatasetReplaced if self.replaced else DatasetWithdrawn
+            what = "replaced" if self.replaced else "withdrawn"
+            self.growth.end(kind(f"the data set was {what} while it was followed", found=self.name))
+
+    def settle(self) -> None:
+        """Release the data if nobody needs them any more, and tell those who wait for changes."""
+        self._settle()
+        self._changed.notify_all()
 
     def _settle(self) -> None:
         satisfied = self.readers is not None and self.completed >= self.readers
+        if self.growth is not None and self.growth.appended and not self.growth.finished:
+            satisfied = False
         unused = not (self.active or self._looking)
         if unused and (self.replaced or self.withdrawn or satisfied) and not self.released:
             self.released = True
             _log.info("released %r", self.name)
-            self.source.release()
+            self._source.release()
+            if self.growth is not None:
+                self.growth.release()
         self.offered = not (self.replaced or self.withdrawn or self.released)
 
     def __repr__(self) -> str:
@@ -432,7 +593,7 @@ class JoinedPublication(Publication):
         super().__init__(parts[0].name, MaterializedSource.joined(sources), None, changed)
         self._parts = parts
 
-    def enter(self, shards: int = 1) -> None:
+    def enter(self, shards: int = 1, reading: Reading | None = None) -> None:
         """Let a reader in to all of them."""
         with self._changed:
             self.check_offered()
@@ -440,12 +601,12 @@ class JoinedPublication(Publication):
                 for part in self._parts:
                     part.enter(shards)
                     undo.callback(part.leave, completed=False, shards=shards)
-                super().enter(shards)
+                super().enter(shards, reading)
                 undo.pop_all()
 
-    def leave(self, *, completed: bool, shards: int = 1) -> None:
+    def leave(self, *, completed: bool, shards: int = 1, reading: Reading | None = None) -> None:
         """Count a reader out of all of them."""
-        super().leave(completed=completed, shards=shards)
+        super().leave(completed=completed, shards=shards, reading=reading)
         for part in self._parts:
             part.leave(completed=completed, shards=shards)
 

@@ -127,6 +127,9 @@ class Encoder:
         self._pointers = pointers
         self._charged = charged
         self._sent: dict[int, Dictionary] = {}
+        self.present: dict[
+            int, IpcMessage
+        ] = {}  # by pointers: the dictionaries as they were sent last, in order
 
     def schema(self) -> IpcMessage:
         """Return the first item of the stream."""
@@ -158,7 +161,11 @@ class Encoder:
                 new = compacted(dictionary.values.slice(len(known)))
                 yield self._item(new, inner, dictionary=number, is_delta=True)
             else:
-                yield self._item(dictionary.values, inner, dictionary=number)
+                item = self._item(dictionary.values, inner, dictionary=number)
+                if self._pointers:
+                    self.present.pop(number, None)
+                    self.present[number] = item
+                yield item
 
     def _has_sent(self, known: Dictionary, dictionary: Dictionary) -> bool:
         return self._compares(dictionary) and same_values(known.values, dictionary.values)

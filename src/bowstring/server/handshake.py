@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from bowstring.dissociated.wire import Hello, Outgoing
     from bowstring.locks import Condition
     from bowstring.memory import EventHandle, Pending, Region
+    from bowstring.server.following import Followed
     from bowstring.server.partitions import PartitionedSource
     from bowstring.server.sources import Source
     from bowstring.transport import Channel
 
-    _Source = Source | PartitionedSource
+    _Source = Source | PartitionedSource | Followed
 
 # Messages: a reader may want no more than the first batch.
 _FIRST: Final = 8
@@ -215,4 +216,5 @@ def welcome_to(channel: Channel, protocol: ProducerProtocol, source: _Source, ti
         source.nbytes,
         patience,
         ticket=ticket.decode(),
+        begins=source.begins or None,
     )

@@ -43,6 +43,7 @@ class MaterializedSource:
     """A data set whose batches all lie in regions, copied there once when it was published, or lent as they lie."""
 
     charged = False
+    begins = 0  # in its version
 
     def __init__(
         self,
@@ -90,12 +91,16 @@ class MaterializedSource:
 
     @classmethod
     def of_placed(
-        cls, schema: pa.Schema, placed: Sequence[Batch], encoded: Sequence[IpcMessage] = ()
+        cls,
+        schema: pa.Schema,
+        placed: Sequence[Batch],
+        encoded: Sequence[IpcMessage] = (),
+        pool: Pool | None = None,
     ) -> Self:
-        """Return a data set of batches on the host that lie in regions which readers can map already."""
+        """Return a data set of batches in regions which readers can map already, of `pool` or of the host."""
         made = cls.__new__(cls)
         made.schema = schema
-        made._hold(placed, on_host=True)
+        made._hold(placed, on_host=pool is None or pool.device.is_host, pool=pool)
         if encoded:  # of all columns, with bodies of pointers; sent to readers as they are
             made._items[None, True] = list(encoded)
         return made

@@ -120,6 +120,7 @@ class PartitionedSource:
     """Materialized data sets of one schema, one behind the other."""
 
     charged = False
+    begins = 0
     lending: Lending | None = None
     pending: Pending | None = None
     devices: tuple[Device, ...] = ()

@@ -35,15 +35,19 @@ from bowstring.server.acceptor import Acceptor
 from bowstring.server.advertising import advertised_host, host_to_name, reached_at
 from bowstring.server.arguments import check_address, check_door, check_offer, check_seconds
 from bowstring.server.catalogue import Catalogue, Publication
+from bowstring.server.growth import Growth
+from bowstring.server.materialized import MaterializedSource
 from bowstring.server.session import Session
-from bowstring.server.sources import source_of
+from bowstring.server.sources import batches_to_append, source_of
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
+    from bowstring.columnar.batch import Batch
+    from bowstring.dissociated.position import Position
     from bowstring.dissociated.producer import Outcome
     from bowstring.memory import PoolStatistics
     from bowstring.server.sources import Source
@@ -121,6 +125,7 @@ class Server(Closing):
         self._locations: dict[tuple[Want, str], str] = {}
         self._changed = Condition()
         self._catalogue = Catalogue(self._changed, token)
+        self._beginning = threading.Lock()  # of data sets by their first append
         self._closed = False
         session_of = functools.partial(Session, self._catalogue, self.pool, limits, self._ended)
         self._acceptor = Acceptor(session_of, limits, self._changed)
@@ -233,6 +238,7 @@ class Server(Closing):
         # Now, so that the first reader waits no longer than the others.
         source.prepare(pointers=self._passes_memory)
         publication = Publication(name, source, readers, self._changed)
+        publication.separate = separate
         with self._changed:
             self._check()
             self._catalogue.add(publication, replace=replace, ttl=ttl)
@@ -240,6 +246,124 @@ class Server(Closing):
         by_name = self._names_open and not separate
         ticket = name.encode() if by_name else publication.ticket
         return self._endpoint(ticket, separate=separate)
+
+    def append(self, name: str, data: Any) -> Position:
+        """Add batches to a data set; the first call for a name begins one.
+
+        A reader that comes later finds them; one that follows (``connect(name, follow=True)``) gets them now. They
+        are added together or not at all, in the order of the calls, and copied once, as by `publish`; small ones
+        share memory. Appending does not renew `ttl`.
+
+        Parameters
+        ----------
+        name
+            The data set, which may have been begun by `publish` as well, from a table.
+        data
+            What `publish` takes, except what is produced lazily; of the same schema, metadata included.
+
+        Returns
+        -------
+        Position
+            The place behind what was added: for ``connect(since=…)``, and `wait_for`.
+
+        Raises
+        ------
+        UsageError
+            The data have another schema or are produced lazily; or the data set is finished, is produced lazily,
+            lent in place or ``separate``. Nothing was copied.
+        OutOfBudget
+            The pool has no room; nothing was added.
+
+        Examples
+        --------
+        >>> import bowstring as bow
+        >>> with bow.Server() as server:
+        ...     server.append("ticks", {"price": [1.0, 2.0]})
+        ...     server.append("ticks", {"price": [3.0]})
+        ...     server.finish("ticks")
+        ...     with bow.connect(server, "ticks", follow=True) as stream:
+        ...         [batch["price"].to_pylist() for batch in stream]  # doctest: +ELLIPSIS
+        <Position ...:1>
+        <Position ...:2>
+        <Position ...:2>
+        [[1.0, 2.0], [3.0]]
+        """
+        self._check()
+        check_offer(name, None, None)
+        schema, batches = batches_to_append(data)
+        position: Position | None = None
+        while position is None:
+            publication = self._catalogue.find(name)
+            if publication is None:
+                position = self._begin(name, schema, batches)
+                continue
+            growth = self._catalogue.growth_of(publication, self.pool)
+            growth.check(schema)
+            with growth.appending:
+                self._check()
+                if growth.finished:
+                    raise UsageError(
+                        "the data set is finished",
+                        found=repr(name),
+                        hint="publish(…, replace=True) puts another one in its place.",
+                    )
+                chunks = growth.placed(batches, self.limits.device_timeout)
+                position = self._catalogue.enter_chunks(publication, growth, chunks)
+        return position
+
+    def _begin(self, name: str, schema: pa.Schema, batches: Sequence[Batch]) -> Position | None:
+        """Begin a data set that grows; ``None`` if another one took its name meanwhile."""
+        with self._beginning:
+            if self._catalogue.find(name) is not None:
+                return None
+            empty = MaterializedSource.of_placed(schema, (), (), self.pool)
+            publication = Publication(name, empty, None, self._changed)
+            growth = Growth(publication.version, empty, self.pool)
+            publication.grow(growth)
+            position = growth.enter(growth.placed(batches, self.limits.device_timeout))
+            with self._changed:
+                self._check()
+                if self._catalogue.find(name) is not None:
+                    return None
+                self._catalogue.add(publication)
+            return position
+
+    def finish(self, name: str) -> Position:
+        """Let nothing be appended to a data set any more: readers that follow it come to its end.
+
+        Parameters
+        ----------
+        name
+            The data set. One that is finished already stays so.
+
+        Returns
+        -------
+        Position
+            The place behind its last batch.
+
+        Raises
+        ------
+        UnknownTicket
+            There is no such data set.
+        UsageError
+            It cannot grow (see `append`).
+
+        Examples
+        --------
+        >>> import bowstring as bow
+        >>> with bow.Server() as server:
+        ...     end = server.append("ticks", {"price": [1.0]})
+        ...     server.finish("ticks") == end
+        True
+        """
+        self._check()
+        position: Position | None = None
+        while position is None:
+            publication = self._catalogue.named(name)
+            growth = self._catalogue.growth_of(publication, self.pool)
+            with growth.appending:
+                position = self._catalogue.finish(publication, growth)
+        return position
 
     def listen_too(
         self, address: str, *, tls: TlsConfig | ssl.SSLContext | None = None, plaintext: bool = False

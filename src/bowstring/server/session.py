@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import threading
 import time
 import traceback
@@ -41,6 +42,8 @@ from bowstring.errors import (
 )
 from bowstring.locks import Condition
 from bowstring.server.backpressure import Room
+from bowstring.server.catalogue import Reading
+from bowstring.server.following import Followed, since_of
 from bowstring.server.handshake import (
     Prepared,
     ahead,
@@ -116,7 +119,11 @@ class Session:
         self._protocol = ProducerProtocol(limits)
         self._changed = Condition()
         self._publication: Publication | Partitions | None = None
-        self._source: Source | PartitionedSource | None = None  # of it, or of the shard that is read
+        self._reading: Reading | None = None  # of a publication
+        self._source: Source | PartitionedSource | Followed | None = (
+            None  # of it, or of the shard that is read
+        )
+        self._sender: Job | None = None  # of a reader that follows
         self._job: Job | None = None
         self._needs_thread = self._has_thread = False  # where the channel has nothing to watch
         self._is_new = True  # nothing came yet
@@ -256,6 +263,12 @@ class Session:
         if job is not None and job.loop is not None:
             job.loop.ring(job)
 
+    def _ring_follower(self) -> None:
+        """Have a reader that follows be sent what has come since, or the end."""
+        job = self._sender
+        if job is not None and job.loop is not None:
+            job.loop.ring(job)
+
     def _open(self) -> bool:
         """Take what an ordinary reader asks, at once, and answer it; false if it stays where it is."""
         channel = self._channel
@@ -315,6 +328,9 @@ class Session:
                 self._start_sending()
             case Taken(partitions=numbers):
                 self._let_go(lambda each: each.taken(numbers, self._protocol.ledger.holds))
+            case Freed() if isinstance(self._source, Followed):
+                if self._source.blocked:
+                    self._ring_follower()
             case Freed():
                 self._let_go(lambda each: each.emptied(self._protocol.ledger.take_emptied()))
             case Stopped() | Done():
@@ -323,6 +339,8 @@ class Session:
                     self._changed.notify_all()
                 self._give_partitions_up()
                 self._start_sending()  # what it was asked, if anything, need not be known any more
+                if self._sender is not None:
+                    self._ring_follower()
             case _:
                 pass
 
@@ -357,7 +375,9 @@ class Session:
         else:
             self._start_sending()
 
-    def _admit(self, ticket: bytes) -> tuple[Publication, Source] | tuple[Partitions, PartitionedSource]:
+    def _admit(
+        self, ticket: bytes
+    ) -> tuple[Publication, Source | Followed] | tuple[Partitions, PartitionedSource]:
         """Let the reader in to what it asks for; return that, and what of it is read."""
         hello, request = self._protocol.hello, self._protocol.request
         role = self._protocol.role or Role.BOTH
@@ -374,8 +394,15 @@ class Session:
         if request is not None:
             partitions = Partitions(request, admit, shard)
             return partitions, partitions.source
-        publication = admit(ticket)
+        self._reading = reading = Reading()
+        if hello is not None and hello.follows:
+            reading.follows, reading.since = hello.follow, since_of(hello, role)
+        publication = admit(ticket, reading=reading)
         self._publication = publication  # which counts the reader, also where it has no such shard
+        if hello is not None and hello.follows:
+            return publication, Followed(
+                self._catalogue.growth_of(publication, self._pool), hello, reading.since
+            )
         return publication, publication.source if shard is None else publication.source.shard(*shard)
 
     def _let_go(self, leaving: Callable[[Partitions], Iterable[Callable[[], None]]]) -> None:
@@ -403,7 +430,11 @@ class Session:
         self._begun = True
         source = self._source
         waits = self._protocol.request is not None  # for the reader to take partitions
-        if (
+        if isinstance(source, Followed):
+            self._sender = Job(lambda: None if self._serve() else math.inf, _SENDER)
+            source.growth.follow(self, self._ring_follower)
+            do_in_loop(self._sender)
+        elif (
             source.charged
             or waits
             or not self._protocol.pointers
@@ -454,8 +485,11 @@ class Session:
 
     # The sending thread.
 
-    def _serve(self, following: Sequence[IpcMessage] | None = None, *, in_turn: bool = False) -> None:
-        """Send the stream, or what follows its beginning; of a turn only the beginning is."""
+    def _serve(self, following: Sequence[IpcMessage] | None = None, *, in_turn: bool = False) -> bool:
+        """Send the stream, or what follows its beginning; of a turn only the beginning is.
+
+        Return whether it is over: one that is followed may go on.
+        """
         publication = self._publication
         assert publication is not None
         assert self._source is not None
@@ -470,6 +504,8 @@ class Session:
                     rest = functools.partial(self._serve, None if first is None else first.following)
                     self._spawn(rest, _SENDER)
                     is_over = False
+            elif isinstance(self._source, Followed):
+                is_over = self._follow(publication, self._source)
             else:
                 self._stream(publication, following)
         except BrokenError:
@@ -487,6 +523,25 @@ class Session:
         finally:
             if is_over:
                 self._end_stream(in_turn=in_turn)
+        return is_over
+
+    def _follow(self, publication: Publication | Partitions, source: Followed) -> bool:
+        """Send a reader that follows what there is for it, as far as it has credit; return whether that was all."""
+        protocol, channel = self._protocol, self._channel
+        if not protocol.sequence:
+            self._send(protocol.welcome(welcome_to(channel, protocol, source, publication.ticket)))
+        ordered = channel.ordered
+        while not self._is_over():
+            source.fill(pointers=protocol.pointers)
+            with self._changed:
+                outgoing = [] if self._over else source.take(protocol, ordered=ordered)
+            if not outgoing:
+                return self._is_over()
+            self._send(outgoing)
+            if protocol.ended:
+                protocol.end_sent = True
+                return True
+        return True
 
     def _end_stream(self, *, in_turn: bool) -> None:
         if stopped := self._protocol.stop():
@@ -502,6 +557,7 @@ class Session:
         protocol = self._protocol
         source = self._source
         assert source is not None
+        assert not isinstance(source, Followed)
         hello = protocol.hello
         pending = None if source.pending is None else awaited(protocol, source)
         if pending is not None and not has_come(
@@ -671,6 +727,8 @@ class Session:
         with self._changed:
             self._over = True
             self._changed.notify_all()
+        if self._sender is not None:
+            self._ring_follower()
         if error is not None and type(error) not in (BrokenError, ClosedError):
             self._tell(error, None if not self._has_thread else _PATIENCE)
         self._end = _End(error, time.monotonic())
@@ -731,6 +789,8 @@ class Session:
     def _leave(self, outcome: Outcome) -> None:
         """Count the reader out of what it was let in to."""
         protocol = self._protocol
+        if isinstance(self._source, Followed):
+            self._source.growth.leave(self)
         if isinstance(self._publication, Partitions):
             self._let_go(Partitions.ended)
         elif self._publication is not None and protocol.looks:
@@ -739,7 +799,9 @@ class Session:
         elif self._publication is not None and outcome is not Outcome.METADATA:
             shard = protocol.hello.shard if protocol.hello is not None else None
             shards = 1 if shard is None else shard[1]
-            self._publication.leave(completed=outcome is Outcome.COMPLETED, shards=shards)
+            self._publication.leave(
+                completed=outcome is Outcome.COMPLETED, shards=shards, reading=self._reading
+            )
 
 
 def _log_failure(name: str, error: BaseException) -> None:

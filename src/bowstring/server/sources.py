@@ -54,6 +54,8 @@ class Source(Protocol):
     """Where the memory of batches is, the host aside."""
     lending: Lending | None
     """What is lent where it lies, if that was asked for."""
+    begins: int
+    """Index of the first batch in the version, where the beginning is no longer kept."""
     pending: Pending | None
     """Work on the data that nobody has waited for, if there is any."""
 
@@ -176,6 +178,19 @@ def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[B
     return found
 
 
+def batches_to_append(data: Any) -> tuple[pa.Schema, list[Batch]]:
+    """Return schema and batches of what is appended to a data set, where they lie; refuse what is made lazily."""
+    lazy = _reads_once(data) or gives_batches(data) or callable(data)
+    if lazy and not (_is_arrow(data) and not _reads_once(data)):
+        raise UsageError(
+            "what is produced lazily cannot be appended",
+            found=type(data).__name__,
+            hint="Append its batches one by one, or a table.",
+        )
+    schema, batches = _batches(data, None)
+    return schema, list(batches)
+
+
 def _is_arrow(data: Any) -> bool:
     return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
 
@@ -188,6 +203,7 @@ class StreamingSource:
     """A data set whose batches are produced when a reader has credit for them."""
 
     charged = True
+    begins = 0
     num_rows: int | None = None
     num_batches: int | None = None
     nbytes: int | None = None

@@ -129,7 +129,7 @@ class Assembler:
             return None
         header = decode_record_batch(part.message)
         batch = self._batch(part, header, self._layout)
-        copied = self._reads is not None or isinstance(part.body, Packed)
+        copied = self._protocol.follows or self._reads is not None or isinstance(part.body, Packed)
         found = Assembled(batch, batch.nbytes, self._credit(header), copied)
         if isinstance(part.body, Packed):
             lengths = header.buffers[:, 1]
@@ -157,7 +157,7 @@ class Assembler:
                 Assembled(
                     decoded.batch(index, layout, regions, held, None),
                     head[NBYTES],
-                    head[NBYTES] if charged else 0,
+                    head[NBYTES] + self._protocol.beside if charged else 0,
                     until_delivered=True,
                     cost=Account.cost(head[NBYTES], head[COUNT], run.body),
                 )
@@ -203,8 +203,9 @@ class Assembler:
             where = slice(head[FIRST], head[FIRST] + head[COUNT])
             table = spans[where]
             used = regions if len(regions) <= 1 else _numbered(table, regions)
-            credit = head[NBYTES] if self._protocol.charged else 0
-            lent = self._protocol.lend(named[where][is_lent[where], 0], credit)
+            credit = head[NBYTES] + self._protocol.beside if self._protocol.charged else 0
+            follows = self._protocol.follows
+            lent = self._protocol.lend(named[where][is_lent[where], 0], 0 if follows else credit)
             batch = make_batch(
                 Batch,
                 layout,
@@ -216,7 +217,7 @@ class Assembler:
                 dictionaries=held,
                 lease=self._lease(used, lent),
             )
-            taken.append(Assembled(batch, head[NBYTES], credit, until_delivered=False))
+            taken.append(Assembled(batch, head[NBYTES], credit, until_delivered=follows))
         return taken
 
     @property
@@ -228,7 +229,7 @@ class Assembler:
         return Lease(regions, None if lent is None else self._notes, lent)
 
     def _credit(self, header: RecordBatchHeader) -> int:
-        return int(header.buffers[:, 1].sum()) if self._protocol.charged else 0
+        return int(header.buffers[:, 1].sum()) + self._protocol.beside if self._protocol.charged else 0
 
     def announce(self, event: Announced) -> bool:
         """Add a region of the peer; return whether this process had it mapped already."""
@@ -313,7 +314,7 @@ class Assembler:
         header = decode_dictionary(part.message)
         values = self._batch(part, header.batch, self._memo.layout_of(header.id), resident=True)
         self._memo.take(header.id, values, is_delta=header.is_delta)
-        if isinstance(part.body, Packed) or self._reads is not None:
+        if isinstance(part.body, Packed) or self._reads is not None or self._protocol.follows:
             self._protocol.give_credit(self._credit(header.batch))
 
     def _batch(
@@ -411,7 +412,8 @@ class Assembler:
         spans, regions = resolved or self.resolve(body.pairs)
         addresses = body.addresses
         device = None if not regions or regions[0].device.is_host else regions[0].device
-        credit = 0 if resident or self._reads is not None else self._credit(header)
+        held = not (resident or self._reads is not None or self._protocol.follows)
+        credit = self._credit(header) if held else 0
         lent = self._protocol.lend(addresses, credit, device)
         if self._reads is not None and lent is not None:  # what was read is not needed any more
             self._notes.put(lent)

@@ -32,17 +32,20 @@ from bowstring.dissociated.events import (
     End,
     Event,
     Failed,
+    Forgotten,
     Part,
     PartitionBegun,
     Stopped,
     Welcomed,
 )
+from bowstring.dissociated.position import version_of
 from bowstring.dissociated.reader import Handshake, Phase, ReaderProtocol
 from bowstring.dissociated.wire import Hello, Welcome
 from bowstring.errors import (
     BowstringError,
     BrokenError,
     ClosedError,
+    DeadlineExceeded,
     EndOfStream,
     ForkedError,
     LimitExceeded,
@@ -97,6 +100,7 @@ class Connection:
         tls: TlsConfig | ssl.SSLContext | None = None,
         dialled: Callable[[Channel], None] | None = None,
         partitions: Sequence[PartitionTicket] = (),
+        timeout: float | None = None,
     ) -> None:
         # First of all: what follows here is done while the server makes its answer.
         opened = open_wires(endpoint, hello, pool, limits, tls, dialled, partitions)
@@ -104,6 +108,9 @@ class Connection:
         self._passed_over = f"; not taken: {opened.passed_over}" if opened.passed_over else ""
         self.endpoint = endpoint
         self.limits = limits
+        self.follows = hello.follows
+        self._shard = hello.shard
+        self.timeout = timeout  # seconds that a call waits for a batch, as long as the producer is there
         self.counters = Counters()
         # Only processes of this user can have written what comes over connections that know their peer.
         self.trusted = self._wires[0].channel.authenticated and self._wires[-1].channel.authenticated
@@ -140,10 +147,12 @@ class Connection:
             events=self._named,
             free_data=last.free_data,
             partitions=[number for number, _ in partitions] if partitions else None,
+            follows=hello.follows,
         )
         for wire in self._wires:
             wire.expect = protocol.expect
-        private = isinstance(pool, PrivateMemory)  # then regions of the host are mapped copy-on-write
+        # Then regions of the host are mapped copy-on-write: not where they are still written to behind a batch.
+        private = isinstance(pool, PrivateMemory) and not hello.follows
         wire = self._wires[-1]
         reads = wire.channel.passes_memory == "rkey"
         allocation = self._allocation_of(wire, last.remote_handle) if reads else None
@@ -498,6 +507,8 @@ class Connection:
             case Announced():
                 self.counters.regions += 1
                 self.counters.cached_regions += announce(self._assembler, protocol, event)
+            case Forgotten():
+                self._assembler.forget_regions()
             case Awaited(event=handle):
                 self._device.await_event(handle)
             case Welcomed(welcome=welcome):
@@ -581,7 +592,7 @@ class Connection:
 
         while True:
             if self.closed or not ready():
-                self._wait(ready, self.limits.reply_timeout)
+                self._wait(ready, self.limits.reply_timeout, self.timeout)
             with self.lock:
                 if passed():
                     return None
@@ -643,6 +654,7 @@ class Connection:
                 if wake not in self._wakes:
                     self._wakes.append(wake)
                 self._waiting = True
+                self._check_wait(began)
                 self._feed()
                 if self._sender.due:
                     self._look()
@@ -679,8 +691,8 @@ class Connection:
         if self._protocol.starves and self._sender.counted:
             self._protocol.relieve(f"batch {self.counters.batches}")
 
-    def _wait(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Receive until `ready`, an error, or too long a silence of the peer."""
+    def _wait(self, ready: Callable[[], bool], seconds: float, most: float | None = None) -> None:
+        """Receive until `ready`, an error, too long a silence of the peer, or for `most` seconds."""
         began = self._asked = time.monotonic()
         turn, me = self._turn, threading.get_ident()
         idle = 0.0  # at first what is there
@@ -697,6 +709,10 @@ class Connection:
                     turn.owner = None  # before any call: an interrupt as one begins would keep the turn
                     self.wake()
             idle = _SLICE
+            if most is not None:
+                idle = max(0.0, min(idle, began + most - time.monotonic()))
+                if not (idle or self._has_come(ready, began, seconds, feeds=True)):
+                    self._check_wait(began)
         self._read = now = time.monotonic()
         self.counters.seconds_waited += now - began
 
@@ -723,6 +739,16 @@ class Connection:
                 self._check_silence(began, seconds)
             return False
 
+    def _check_wait(self, began: float) -> None:
+        """Raise `DeadlineExceeded` if a call waited for longer than its user wants."""
+        if self.timeout is not None and time.monotonic() >= began + self.timeout:
+            raise DeadlineExceeded(
+                "no batch came in time",
+                expected=f"one within {self.timeout:g} s (connect(timeout=…))",
+                where=self.peer,
+                hint="The stream goes on: ask again.",
+            )
+
     def _check_silence(self, began: float, seconds: float) -> None:
         check_silence(
             [wire for wire in self._wires if not wire.over],
@@ -744,6 +770,16 @@ class Connection:
     def peer(self) -> str:
         """The address of the other end."""
         return str(self._wires[-1].channel)
+
+    @property
+    def begins(self) -> tuple[str, int] | None:
+        """The version of the data set, and the index in it of the first batch; ``None`` for other streams."""
+        welcome = self.welcome
+        is_whole = self._shard is None and self._protocol.partitions is None
+        if welcome is None or not is_whole or (welcome.num_batches is None and not self.follows):
+            return None
+        version = version_of(welcome.ticket)
+        return None if version is None else (version, welcome.begins or 0)
 
     @property
     def path(self) -> tuple[str, str]:

@@ -63,8 +63,9 @@ class PointedPairs(NamedTuple):
         """Return the pairs that some messages begin with."""
         pairs = cls([], [], [])
         for (untagged, message, _), (tag, body, _) in zip(received[::2], received[1::2], strict=False):
-            is_pair = untagged is None and tag is not None and tag >> TYPE_SHIFT == POINTERS
-            if not is_pair or len(message) < PREFIX_BYTES or len(body) % ROW_BYTES or not len(body):
+            if untagged is not None or tag is None or tag >> TYPE_SHIFT != POINTERS:
+                break
+            if len(message) < PREFIX_BYTES or len(body) % ROW_BYTES or not len(body):
                 break
             pairs.messages.append(message)
             pairs.tags.append(tag)

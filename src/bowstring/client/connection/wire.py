@@ -292,6 +292,10 @@ def _open(
     wires: list[Wire] = []
     try:
         for location in locations:
+            if hello.follows and location.hello is None:
+                raise Unsupported(
+                    "a server of the plain protocol has no data sets that grow", where=location.address
+                )
             if hello.looks and location.hello is None:
                 raise Unsupported(
                     "a server of the plain protocol counts whoever opens its data sets as a reader",
@@ -341,5 +345,7 @@ def _opening(
         shard=hello.shard,
         partitions=hello.partitions,
         looks=hello.looks,
+        follow=hello.follow,
+        since=hello.since,
     )
     return opening(location, ticket, said, partitions)

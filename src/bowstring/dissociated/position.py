@@ -1,0 +1,88 @@
+"""Positions: where a reader is in a version of a data set."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, Final, Self
+
+from bowstring.errors import UsageError
+
+_TEXT: Final = re.compile(r"([0-9a-f]{16}):(0|[1-9][0-9]{0,17})")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Position:
+    """A place in one version of a data set: in front of one of its batches.
+
+    `Stream.position` and `Server.append` return positions, ``connect(since=…)`` and `wait_for` take them. What one
+    consists of is Bowstring's own: keep it by pickle, or as text (``str(position)``, `parse`), which is one line.
+
+    Examples
+    --------
+    >>> import bowstring as bow
+    >>> with bow.Server() as server:
+    ...     position = server.append("ticks", {"price": [1.0, 2.0]})
+    >>> bow.Position.parse(str(position)) == position
+    True
+    """
+
+    _version: str
+    _batch: int
+
+    @classmethod
+    def parse(cls, text: Any) -> Self:
+        """Return the position that was printed as a text.
+
+        Parameters
+        ----------
+        text
+            What ``str()`` of a position gave.
+
+        Raises
+        ------
+        UsageError
+            It is not the text of a position.
+        """
+        found = _TEXT.fullmatch(text) if isinstance(text, str) else None
+        if found is None:
+            raise UsageError(
+                "not a position",
+                expected="what stream.position or Server.append() returned, or str() of it",
+                found=ascii(text)[:80],
+            )
+        return cls(found[1], int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self._version}:{self._batch}"
+
+    def __repr__(self) -> str:
+        return f"<Position {self}>"
+
+
+def version_of(ticket: bytes | str | None) -> str | None:
+    """Return the id of the version that a ticket stands for; ``None`` where it stands for a name.
+
+    Examples
+    --------
+    >>> version_of("trips#0123456789abcdef"), version_of(b"trips")
+    ('0123456789abcdef', None)
+    """
+    text = ticket.decode(errors="replace") if isinstance(ticket, bytes) else ticket or ""
+    version = text.rpartition("#")[2] if "#" in text else ""
+    return version if _TEXT.fullmatch(f"{version}:0") else None
+
+
+def position_at(version: str, batch: int) -> Position:
+    """Return the position in front of a batch of a version."""
+    return Position(version, batch)
+
+
+def place_of(position: Position) -> tuple[str, int]:
+    """Return version and batch of a position."""
+    return position._version, position._batch
+
+
+def checked_position(since: Any) -> Position:
+    """Return a position that a user gives, as itself or as text."""
+    return since if isinstance(since, Position) else Position.parse(since)

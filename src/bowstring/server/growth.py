@@ -1,0 +1,276 @@
+"""Growth: a version of a data set as a list of sealed batches, to which more are appended."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from bowstring.columnar.compact import compacted
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.materialize import placed_compact
+from bowstring.dissociated.position import place_of, position_at
+from bowstring.errors import (
+    BowstringError,
+    DatasetReplaced,
+    OutOfBudget,
+    PositionExpired,
+    UsageError,
+)
+from bowstring.ipc.dictionary.writer import same_values
+from bowstring.memory import Buffer, default_pool, settle_devices
+from bowstring.server.encoder import Encoder
+from bowstring.server.materialized import MaterializedSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import pyarrow as pa
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.dissociated.items import IpcMessage
+    from bowstring.dissociated.position import Position
+    from bowstring.memory import Device, Pool, Region
+
+_MIB: Final = 1 << 20
+_LARGEST: Final = 64 * _MIB
+_GROWN: Final = 4 * _MIB
+
+
+class Chunk(NamedTuple):
+    """A sealed batch, its messages by pointers, and those of the dictionaries that were there before it."""
+
+    batch: Batch
+    items: Sequence[IpcMessage]
+    dictionaries: Sequence[IpcMessage]
+
+
+class _Slabs:
+    """Cuts buffers from regions, one behind the other; what an append that failed took can be taken again."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._size = pool.device.smallest_region
+        self.at: tuple[Region | None, int] = (None, 0)
+
+    @property
+    def device(self) -> Device:
+        """Where the buffers are."""
+        return self._pool.device
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Return a fresh buffer; where there is no room, all stays as it was."""
+        region, begin = self.at
+        if region is None or begin + nbytes > region.nbytes:
+            region, begin = self._fresh(nbytes), 0
+        alignment = self._pool.device.alignment
+        self.at = region, begin + -(-nbytes // alignment) * alignment
+        return Buffer.fresh(region, begin, nbytes)
+
+    def _fresh(self, nbytes: int) -> Region:
+        # Regions grow with what is in use, as each costs a descriptor.
+        budget = self._pool.budget
+        in_use = 0 if self._size < _GROWN else self._pool.statistics.in_use
+        most = min(_LARGEST, max(_GROWN, in_use // 8), max(self._pool.device.smallest_region, budget // 16))
+        try:
+            region = self._pool.region(max(nbytes, self._size), least=nbytes)
+        except OutOfBudget:
+            region = self._pool.region(nbytes)
+        self._size = min(2 * region.nbytes, most)
+        return region
+
+
+class Growth:
+    """The chunks of one version, and the readers that follow it.
+
+    `appending` is held while something is appended; chunks and what became of the version change under a lock that
+    is held for a moment only. A chunk's bytes are written before it is entered, and never again.
+    """
+
+    def __init__(self, version: str, source: MaterializedSource, pool: Pool | None) -> None:
+        if source.lending is not None:
+            raise UsageError(
+                "what is lent in place does not grow", hint='Publish it with share="copy", or append() it.'
+            )
+        self.version = version
+        self.schema = source.schema
+        self.appending = threading.Lock()
+        self.appended = False  # whether there is more than was published at first
+        self.finished = False
+        self.failure: BowstringError | None = None  # why nothing more comes
+        self.first = 0  # index of the first batch that is kept
+        self._layout = Layout.of(source.schema)
+        self._pool = pool or default_pool()
+        self._slabs = _Slabs(self._pool)
+        self._guard = threading.Lock()
+        self._encoder = self._fresh_encoder()
+        self._known: dict[int, Dictionary] = {}  # by number, those of the last batch
+        self._chunks = self._encoded(list(source.batches()))
+        self._snapshot: MaterializedSource | None = source
+        self._rings: dict[object, Callable[[], None]] = {}
+
+    def _fresh_encoder(self) -> Encoder:
+        encoder = Encoder(self.schema, None, pointers=True, charged=False)
+        self.opening = encoder.schema()
+        return encoder
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Where chunks are, the host aside."""
+        return () if self._pool.device.is_host else (self._pool.device,)
+
+    @property
+    def total(self) -> int:
+        """How many batches there were, those included that are not kept."""
+        return self.first + len(self._chunks)
+
+    @property
+    def position(self) -> Position:
+        """Behind the last batch."""
+        return position_at(self.version, self.total)
+
+    # Appending; under `appending`.
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse data of another schema."""
+        if not schema.equals(self.schema, check_metadata=True):
+            raise UsageError(
+                "the data have another schema than the data set",
+                expected=self.schema.to_string(),
+                found=schema.to_string(),
+                hint="Cast them to its schema, metadata included: table.cast(schema), replace_schema_metadata().",
+            )
+
+    def placed(self, batches: Iterable[Batch], seconds: float) -> list[Chunk]:
+        """Return batches as chunks that are not entered yet; if that fails, nothing was taken."""
+        begun = self._slabs.at
+        try:
+            placed, last = [], self._known
+            for batch in batches:
+                settle_devices((batch.device,), seconds)
+                compact = compacted(batch)
+                known = self._same(compact, last)
+                placed.append(placed_compact(compact, self._slabs, known, seconds=seconds))  # type: ignore[arg-type]
+                last = self._numbered(placed[-1])
+            settle_devices((self._pool.device,), seconds)
+            chunks = self._encoded(placed)
+        except BaseException:
+            self._slabs.at = begun
+            self._encoder = self._fresh_encoder()  # the next batch sends its dictionaries again
+            raise
+        return chunks
+
+    def _numbered(self, batch: Batch) -> dict[int, Dictionary]:
+        """Return the dictionaries of a batch by the numbers that they have in the version."""
+        own = zip(self._layout.dictionary_ids, batch.layout.dictionary_ids, strict=True)
+        return {number: batch.dictionaries[id_] for number, id_ in own if id_ in batch.dictionaries}
+
+    def _same(self, batch: Batch, last: dict[int, Dictionary]) -> dict[Dictionary, Dictionary]:
+        """Return, for dictionaries of a batch, those with the same values that were placed before."""
+        found: dict[Dictionary, Dictionary] = {}
+        for number, dictionary in self._numbered(batch).items():
+            before = last.get(number)
+            hosts = before is not None and before.values.device.is_host and dictionary.values.device.is_host
+            if before is not None and hosts and same_values(before.values, dictionary.values):
+                found[dictionary] = before
+        return found
+
+    def _encoded(self, placed: Sequence[Batch]) -> list[Chunk]:
+        encoder, chunks = self._encoder, []
+        for batch in placed:
+            before = tuple(encoder.present.values()) if self._layout.dictionaries else ()
+            chunks.append(Chunk(batch, tuple(encoder.encode(batch)), before))
+        if placed:
+            self._known = self._numbered(placed[-1])
+        return chunks
+
+    def enter(self, chunks: Sequence[Chunk]) -> Position:
+        """Add chunks, all at once; return the position behind them."""
+        with self._guard:
+            self._chunks += chunks
+            self._snapshot = None if chunks else self._snapshot
+            self.appended = True
+            return self.position
+
+    def end(self, failure: BowstringError | None = None) -> None:
+        """Note that nothing more comes: the version is finished, or why not."""
+        with self._guard:
+            self.finished |= failure is None
+            self.failure = self.failure or failure
+        self.ring()
+
+    def release(self) -> None:
+        """Let go of the chunks."""
+        with self._guard:
+            self.first = self.total
+            self._chunks, self._snapshot = [], None
+            self._known = {}
+            self._encoder = self._fresh_encoder()
+            self._slabs.at = (None, 0)
+
+    # Readers.
+
+    def snapshot(self) -> MaterializedSource:
+        """Return what is there now as a data set of its own."""
+        with self._guard:
+            if self._snapshot is None:
+                self._snapshot = self._of(self._chunks, self.first)
+            return self._snapshot
+
+    def _of(self, chunks: Sequence[Chunk], begins: int) -> MaterializedSource:
+        before = chunks[0].dictionaries if chunks else ()
+        items = [self.opening, *before, *itertools.chain.from_iterable(each.items for each in chunks)]
+        made = MaterializedSource.of_placed(self.schema, [each.batch for each in chunks], items, self._pool)
+        made.begins = begins
+        return made
+
+    def start_of(self, since: Position | None) -> int:
+        """Return the index of the first batch for a reader that begins at a position, or with what is kept."""
+        if since is None:
+            return self.first
+        version, start = place_of(since)
+        if version != self.version or start > self.total:
+            raise DatasetReplaced(
+                "the position belongs to another version of the data set",
+                expected=f"a position of version {self.version}",
+                found=str(since),
+                hint="It was replaced, or its server began anew: connect() without since= begins at its beginning.",
+            )
+        self.check_kept(start)
+        return start
+
+    def check_kept(self, index: int) -> None:
+        """Refuse a batch that is no longer kept."""
+        if index < self.first:
+            raise PositionExpired(
+                "batches from this position on are no longer kept",
+                expected=f"{self.first} or more",
+                found=f"batch {index}",
+                hint="Keep more (retain=), or connect() without since=, which begins with what is kept.",
+            )
+
+    def chunks(self, index: int, count: int) -> tuple[list[Chunk], BowstringError | None, bool]:
+        """Return the next chunks of a follower, or why there are no more, or that these are all."""
+        with self._guard:
+            self.check_kept(index)
+            begin = index - self.first
+            found = self._chunks[begin : begin + count]
+            return found, None if found else self.failure, not found and self.finished
+
+    def follow(self, who: object, ring: Callable[[], None]) -> None:
+        """Have `ring` called, which waits for nothing, each time that something is appended, or at the end."""
+        with self._guard:
+            self._rings[who] = ring
+
+    def leave(self, who: object) -> None:
+        """Ring no longer."""
+        with self._guard:
+            self._rings.pop(who, None)
+
+    def ring(self) -> None:
+        """Tell all followers."""
+        with self._guard:
+            rings = list(self._rings.values())
+        for each in rings:
+            each()
