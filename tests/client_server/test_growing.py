@@ -79,7 +79,7 @@ def test_a_plain_reader_has_what_was_there(growing: bow.Server) -> None:
         assert (stream.num_rows, stream.num_batches) == (4, 2)
         assert values_of(stream) == [[0, 1, 2], [3]]
     [info] = bow.list_datasets(growing.address, token=TOKEN)
-    assert info.rows == 4
+    assert info.num_rows == 4
     parts = [read(growing.endpoints["t"], shard=(index, 3)) for index in range(3)]
     assert pa.concat_tables(parts)["n"].to_pylist() == [0, 1, 2, 3]
 
@@ -305,9 +305,10 @@ def test_what_does_not_grow(serve: Callable[..., bow.Server]) -> None:
             server.finish(name)
         with pytest.raises(bow.UsageError, match=why):
             bow.connect(server, name, follow=True)
-    for options in ({"shard": (0, 2)}, {"decode": "device"}):
-        with pytest.raises(bow.UsageError, match=f"connect\\({next(iter(options))}="):
-            bow.connect(server, "plain", follow=True, **options)
+    ways: list[dict[str, Any]] = [{"shard": (0, 2)}, {"options": bow.ConnectOptions(decode="device")}]
+    for way, name in zip(ways, ("shard", "decode"), strict=True):
+        with pytest.raises(bow.UsageError, match=f"connect\\({name}="):
+            bow.connect(server, "plain", follow=True, **way)
     with pytest.raises(bow.UnknownTicket):
         server.finish("nothing")
     with bow.connect(server, "lazy") as stream:
