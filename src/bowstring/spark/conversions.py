@@ -108,7 +108,8 @@ def to_list(array: Any, target: pa.DataType, convert: Convert | None, path: str)
     """Return any kind of list as a list of 32-bit offsets."""
     if not len(array):
         return pa.nulls(0, target)
-    offsets, values, places = _spans(array)
+    offsets, first, count, places = _spans(array)
+    values = array.values.slice(first, count)
     # Before they are taken: pyarrow takes nothing of some types that Spark does not have.
     values = values if convert is None else convert(values)
     values = values if places is None else _taken(values, places)
@@ -124,16 +125,16 @@ def to_map(array: Any, target: pa.DataType, keys: Convert | None, items: Convert
     """Return a map with Spark's names of keys and values."""
     if not len(array):
         return pa.nulls(0, target)
-    # `keys` and `items` are those of all maps, of which an array may be a slice.
+    offsets, first, count, _ = _spans(array)
+    parts = [array.keys.slice(first, count), array.items.slice(first, count)]
     parts = [
-        part if convert is None else convert(part)
-        for part, convert in ((array.keys, keys), (array.items, items))
+        part if convert is None else convert(part) for part, convert in zip(parts, (keys, items), strict=True)
     ]
     for field, part in zip((target.key_field, target.item_field), parts, strict=True):
         if not field.nullable and part.null_count:
             raise InvalidData(f"a map holds a null {field.name} where its type allows none", where=path)
     entries = pa.StructArray.from_arrays(parts, fields=[target.key_field, target.item_field])
-    return _rebuilt(array, target, [entries], _data(array.offsets))
+    return _rebuilt(array, target, [entries], offsets)
 
 
 def to_struct(
@@ -225,26 +226,29 @@ def _data(numbers: Any) -> Any:
     return numbers.buffers()[1].slice(numbers.offset * 4, len(numbers) * 4)
 
 
-def _spans(array: Any) -> tuple[Any, Any, Any]:
-    """Return the 32-bit offsets of any kind of list, its values, and which of those; None for all as they are."""
-    type_, sizes = array.type, None
-    if pa.types.is_list(type_):
-        return _data(array.offsets), array.values, None
+def _spans(array: Any) -> tuple[Any, int, int, Any]:
+    """Return 32-bit offsets of lists of any kind, or of maps, into their own values: those from one on, so many.
+
+    Last, which of these, where each row has some by itself; ``None`` for all in their order.
+    """
+    type_, sizes, places = array.type, None, None
     if pa.types.is_fixed_size_list(type_):
         starts = np.arange(array.offset, array.offset + len(array) + 1) * type_.list_size
     else:
-        starts = array.offsets.to_numpy().astype(np.int64)
-    ends = starts - starts[0]
+        starts = array.offsets.to_numpy()
     if type_.id in (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW):
-        sizes = pc.list_value_length(array).fill_null(0).to_numpy()
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
-    total = int(ends[-1])
-    if total > _MOST:
-        raise TooLong("Spark's lists of one batch have 2^31 - 1 elements at most", found=total)
-    offsets = pa.py_buffer(ends.astype(np.int32))
-    if sizes is None:
-        return offsets, array.values.slice(int(starts[0]), total), None
-    return offsets, array.values, pa.array(np.repeat(starts - ends[:-1], sizes) + np.arange(total))
+        sizes = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        last = int((starts + sizes)[sizes > 0].max(initial=0))
+        first = int(starts[sizes > 0].min(initial=last))
+    else:
+        first, last = int(starts[0]), int(starts[-1])
+        ends = starts - first
+    if ends[-1] > _MOST:
+        raise TooLong("Spark's lists of one batch have 2^31 - 1 elements at most", found=int(ends[-1]))
+    if sizes is not None:
+        places = pa.array(np.repeat(starts - first - ends[:-1], sizes) + np.arange(ends[-1]))
+    return pa.py_buffer(ends.astype(np.int32)), first, last - first, places
 
 
 _SAMPLE: Final = 512

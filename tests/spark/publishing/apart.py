@@ -15,6 +15,7 @@ import pytest
 import bowstring as bow
 from bowstring.spark.application_lease import application_of
 from bowstring.spark.driver import driver_of
+from tests.spark.live import patient
 from tests.spark.publishing import standalone
 from tests.spark.publishing.hosts import OWN_FOLDER, save
 from tests.spark.publishing.local import ROWS, SUM, numbers, total, wait_for
@@ -43,7 +44,7 @@ def start() -> Any:
         "spark.locality.wait": "0s",
         "spark.cores.max": "4",  # the ratio is one of these: without them a job begins with the first worker
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{patient(120):.0f}s",
         **standalone.python_settings(),
     }
     return bow.spark.session(master=f"spark://127.0.0.1:{port}", config=config)
