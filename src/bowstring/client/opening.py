@@ -339,7 +339,11 @@ def open_stream(
             )
         return open_unit(Unit(source, (0,)))
     if isinstance(source, Dataset):
-        return DatasetStream(source, open_unit, chosen, ordered=ordered, connections=count)
+        make = functools.partial(
+            DatasetStream, open_unit=open_unit, columns=chosen, ordered=ordered, connections=count
+        )
+        made: Stream = source._stream(make, chosen, tls)
+        return made
     raise UsageError(
         "this is not a source",
         expected="an Endpoint, a Dataset or a URI",

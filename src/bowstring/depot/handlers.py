@@ -403,11 +403,13 @@ def _announce(session: Session, fields: Fields) -> Answer:
         part=fields.maybe_text("part", _LONGEST_NAME),
         depots=tuple(fields.texts("depots")),
         ttl=fields.maybe_seconds("ttl"),
+        state=fields.maybe_text("state", 1 << 20),
+        note=fields.maybe_text("note", 1 << 20),
     )
-    if wanted.append and wanted.part is not None and wanted.ttl is None:
+    if wanted.state is None and wanted.append and wanted.part is not None and wanted.ttl is None:
         _gather(session.depot, wanted.part, wanted.name)
-    changed, replaced = session.depot.registry.announce(wanted)
-    return {"changed": changed, "replaced": replaced}, ()
+    changed, replaced, note = session.depot.registry.announce(wanted)
+    return {"changed": changed, "replaced": replaced, "note": note}, ()
 
 
 def _check_name(session: Session, fields: Fields) -> Answer:
@@ -424,13 +426,13 @@ def _list(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every an
 
 
 def _lookup(session: Session, fields: Fields) -> Answer:
-    version, count, dataset = session.depot.registry.lookup(
+    version, count, state, dataset = session.depot.registry.lookup(
         fields.text("name"),
         fields.number("first", 0),
         fields.maybe_number("last"),
         joined=fields.flag("joined"),
     )
-    return {"dataset": dataset.to_json(), "version": version, "count": count}, ()
+    return {"dataset": dataset.to_json(), "version": version, "count": count, "state": state}, ()
 
 
 def _status(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same

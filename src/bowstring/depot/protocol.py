@@ -42,6 +42,11 @@ CONTROL_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20)
 # Of clients on other hosts, who write nothing.
 REMOTE_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20, metadata_bytes=1)
 
+# How it is with the job that makes a data set; any other text is the error with which it failed.
+RUNNING: Final = "running"
+COMPLETE: Final = "complete"
+LOST: Final = "lost"
+
 _WORDS: Final = (0xB2 << 56) | 0xFFFF_FF00
 _MOST_TEXT: Final = 4096
 
