@@ -36,17 +36,44 @@ def here(folder: str) -> Iterator[Depot]:
     depot.run()
 
 
-def test_it_listens_on_where_no_thread_is_left(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client for whom no thread can be started is sent away, and the next one is served."""
+def test_clients_are_served_where_no_thread_is_left(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be started clients are served, but for requests that wait, of which each is an error."""
 
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:
-        patched.setattr(process, "run_in_thread", fail)
-        with pytest.raises(bow.BrokenError):
-            Connection(here.paths.control, WAIT)
+        for module in ("transport.loop", "depot.handlers"):
+            patched.setattr(f"bowstring.{module}.run_in_thread", fail)
+        with contextlib.closing(Connection(here.paths.control, WAIT)) as client:
+            client.ask(Verb.BEGIN, {"application": "app", "dataset": "d", "partition": 0, "attempt": 0}, WAIT)
+            with pytest.raises(bow.RefusedError, match="can't start new thread"):
+                client.ask(Verb.WAIT_RELEASED, {"dataset": "d", "timeout": WAIT}, WAIT)
+            assert client.ask(Verb.RELEASE, {"dataset": "d"}, WAIT).fields.flag("known")
     Connection(here.paths.control, WAIT).close()
+
+
+def test_clients_have_no_threads(connect: Connect) -> None:
+    """A depot with a hundred clients, some of which have written, has few threads; each of them is answered."""
+    depot = connect()
+    assert depot.pid is not None
+
+    def threads() -> int:
+        return len(os.listdir(f"/proc/{depot.pid}/task"))
+
+    with contextlib.ExitStack() as clients:
+        many = [
+            clients.enter_context(contextlib.closing(Connection(depot.address, WAIT))) for _ in range(100)
+        ]
+        for number, client in enumerate(many):
+            said = {"application": "app", "dataset": "d", "partition": number, "attempt": 0}
+            client.ask(Verb.BEGIN, said, WAIT)
+        assert depot.status().clients == 101
+        # The main thread, the loop, and its workers, which wait for more to do.
+        until(lambda: threads() <= 20, "no thread for each client")
+        for client in many:
+            assert client.ask(Verb.ABORT, {"kept": []}, WAIT).fields.raw() == {}
+    until(lambda: depot.status().clients == 1, "all have hung up")
 
 
 def test_it_rests_where_no_descriptor_is_left(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,14 +91,20 @@ def test_it_rests_where_no_descriptor_is_left(here: Depot, monkeypatch: pytest.M
     Connection(here.paths.control, WAIT).close()
 
 
-def test_strangers_elsewhere_take_no_place_here(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a depot take three clients of this host, and three of others."""
+    for each in ("CONTROL_LIMITS", "REMOTE_LIMITS"):
+        monkeypatch.setattr(process, each, getattr(process, each).replace(connections=3))
+
+
+def test_strangers_elsewhere_take_no_place_here(few: None, here: Depot) -> None:
     """Connections by whoever has no token keep out no client, neither of this host nor of another."""
-    monkeypatch.setattr(process, "_MOST_SESSIONS", 3)
     remote = here.listen_too("tcp://127.0.0.1:0")
     with contextlib.ExitStack() as strangers:
         for _ in range(5):
             strangers.enter_context(dial(remote.partition("?")[0]))
-        until(lambda: len(here._sessions) == 3, "so many, and no more")
+        until(lambda: here.status().clients == 3, "so many, and no more")
         for _ in range(3):
             strangers.callback(Connection(remote, WAIT).close)
         with pytest.raises(bow.BrokenError):

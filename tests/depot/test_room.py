@@ -402,9 +402,9 @@ def test_the_next_try_waits_for_the_lost_one() -> None:
             return False
 
         depot: Any = SimpleNamespace(slab_pool=stock, registry=Registry(1.0))
-        peer = SimpleNamespace(exited=exited)
+        peer = SimpleNamespace(exited=exited, pidfd=None)
         channel: Any = SimpleNamespace(passes_memory="fd", limits=bow.Limits(), peer=peer, close=lambda: None)
-        session = Session(depot, channel)
+        session = Session(depot, channel, lambda *_: None)
         session.attempt = lost
         session._settle()
         assert tried[0].result(WAIT)[0].kind == "memory"

@@ -21,6 +21,7 @@ from tests.spark.publishing import (
     large,
     local,
     long_rows,
+    running,
     speculation,
     standalone,
     streams,
@@ -35,6 +36,7 @@ MODULES = {
     "local": local, "data": data, "cluster": cluster, "standalone": standalone, "speculation": speculation,
     "hosts": hosts, "large": large, "daily": daily, "connect": connect, "streams": streams,
     "streams_again": streams_again, "batches": batches, "long_rows": long_rows, "apart": apart,
+    "running": running,
 }  # fmt: skip
 # A network of its own, and what shows whether this user may have one, with a file system; and so for users.
 _BEFORE = {"hosts": ["unshare", "-n"]}

@@ -28,7 +28,7 @@ from bowstring.memory import settle_devices
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -106,22 +106,7 @@ class DatasetStream(Stream):
     def stats(self) -> StreamStatistics:
         """The sum over all endpoints so far."""
         with self._lock:
-            parts = [*self._done, *(stream.stats for stream in self._begun)]
-        paths = sorted({part.path for part in parts})
-        return StreamStatistics(
-            sum(part.batches for part in parts),
-            sum(part.rows for part in parts),
-            sum(part.nbytes for part in parts),
-            ", ".join(paths),
-            ", ".join(sorted({part.why for part in parts})),
-            sum(part.seconds_waited for part in parts),
-            sum(part.regions for part in parts),
-            sum(part.cached_regions for part in parts),
-            ", ".join(sorted({part.device for part in parts})),
-            ", ".join(sorted({part.copied for part in parts} - {""})),
-            ", ".join(sorted({part.copied_why for part in parts} - {""})),
-            ", ".join(sorted({part.decompressed for part in parts if part.decompressed})),
-        )
+            return sum_of([*self._done, *(stream.stats for stream in self._begun)])
 
     def _open_more(self) -> None:
         while self._pending and (
@@ -420,6 +405,28 @@ class DatasetStream(Stream):
 
     def __repr__(self) -> str:
         return f"<DatasetStream of {len(self._dataset)} endpoints, {self.stats.batches} batches so far>"
+
+
+def sum_of(parts: Sequence[StreamStatistics]) -> StreamStatistics:
+    """Return what came over several streams."""
+    return StreamStatistics(
+        sum(part.batches for part in parts),
+        sum(part.rows for part in parts),
+        sum(part.nbytes for part in parts),
+        _listed(part.path for part in parts),
+        _listed(part.why for part in parts),
+        sum(part.seconds_waited for part in parts),
+        sum(part.regions for part in parts),
+        sum(part.cached_regions for part in parts),
+        _listed(part.device for part in parts),
+        _listed(part.copied for part in parts),
+        _listed(part.copied_why for part in parts),
+        _listed(part.decompressed for part in parts),
+    )
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return ", ".join(sorted(set(texts) - {""}))
 
 
 def _started(function: Callable[..., _Result], *arguments: Any) -> concurrent.futures.Future[_Result]:

@@ -358,7 +358,11 @@ def connect(
             raise UsageError(
                 "a data set of many endpoints cannot be followed", found="connect(follow=…, since=…)"
             )
-        return DatasetStream(source, open_unit, chosen, ordered=options.ordered, connections=count)
+        make = functools.partial(
+            DatasetStream, open_unit=open_unit, columns=chosen, ordered=options.ordered, connections=count
+        )
+        made: Stream = source._stream(make, chosen, tls)
+        return made
     raise UsageError(
         "this is not a source",
         expected="an Endpoint, a Dataset or a URI",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import resource
 import secrets
@@ -349,6 +348,23 @@ class Depot(Closing):
         self._release_elsewhere(answer)
         return answer.flag("changed")
 
+    def _grow(
+        self,
+        name: str,
+        dataset: Dataset,
+        application: str,
+        state: str,
+        number: int | None = None,
+        **given: Any,
+    ) -> str | None:
+        """Say how it is with the job that makes a data set, and add what it made as a part.
+
+        Of each part the first is what counts: returned is the ``note=`` that was given with that.
+        """
+        fields = {"name": name, "dataset": dataset.to_json(), "application": application, "append": True}
+        fields |= {"version": name, "batch": number, "state": state, **given}
+        return self._ask(Verb.ANNOUNCE, fields).maybe_text("note", 1 << 20)
+
     def check_name(self, name: str, *, application: str, new: bool = False) -> None:
         """Refuse a name that an application cannot :meth:`announce`, before anything is computed for it.
 
@@ -441,13 +457,15 @@ class Depot(Closing):
         UnknownTicket
             The name means nothing.
         """
+        return self._lookup(name, first, last)[:3]
+
+    def _lookup(
+        self, name: str, first: int = 0, last: int | None = None
+    ) -> tuple[str, int, Dataset, str | None]:
+        """Do what `lookup_range` does, and return how it is with the job that makes the data set, too."""
         answer = self._ask(Verb.LOOKUP, {"name": name, "joined": True, "first": first, "last": last})
         dataset = Dataset.from_json(answer.text("dataset", 1 << 26))
-        count = answer.maybe_number("count")
-        if count is None:  # a depot of an earlier Bowstring, which says all of them
-            count, some = len(dataset), dataset.endpoints[first:last]
-            dataset = dataclasses.replace(dataset, endpoints=some)
-        return answer.text("version"), count, dataset
+        return answer.text("version"), answer.number("count"), dataset, answer.maybe_text("state", 1 << 20)
 
     # Whoever looks after it.
 

@@ -21,25 +21,22 @@ from bowstring.depot.registry import Registry
 from bowstring.depot.slab_pool import SlabPool
 from bowstring.errors import BowstringError, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.locks import Condition
 from bowstring.server import Server, catalogue_of
-from bowstring.transport import Message, dial, listen
-from bowstring.transport.accepting import Accepting, place_for, unauthenticated
-from bowstring.transport.threads import NO_THREAD, run_in_thread
+from bowstring.server.acceptor import Acceptor
+from bowstring.transport import Message, dial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bowstring.depot.launch import Paths
     from bowstring.depot.options import Options
-    from bowstring.transport import Channel, Listener
-    from bowstring.transport.certificates import TlsConfig
 
 _TICK: Final = 0.5
 _LEAST_TICK: Final = 0.02
 _LIFE_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 2.0
 _MOST_DATASETS: Final = 1000
-_MOST_SESSIONS: Final = 1024  # of this host, and as many of others
 _PAUSE: Final = 0.01
 
 
@@ -65,17 +62,15 @@ class Depot:
         self.remote_address: str | None = None
         # No event: a signal handler that interrupts whoever waits for one would wait for its lock.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._sessions: dict[Session, None] = {}
-        self._listeners: list[Listener] = []
         self._started = self._asked = time.monotonic()
-        self._listen(paths.control, CONTROL_LIMITS)
+        self._lock = threading.Lock()
+        # Clients of other hosts keep none of this host from coming in.
+        self._here, self._elsewhere = map(self._acceptor, (CONTROL_LIMITS, REMOTE_LIMITS))
+        self._here.listen(paths.control)
 
-    def _listen(self, address: str, limits: Limits, tls: TlsConfig | None = None) -> Listener:
-        listener = listen(address, limits, tls=tls)
-        self._listeners.append(listener)
-        Accepting(listener, self._welcome, lambda: None)
-        return listener
+    def _acceptor(self, limits: Limits) -> Acceptor:
+        made = Acceptor(lambda channel: Session(self, channel, made.ended), limits, Condition())
+        return made
 
     def run(self) -> None:
         """Do what there is to do until it is stopped, or holds nothing and is asked for nothing for long."""
@@ -95,35 +90,6 @@ class Depot:
             self._close()
 
     # Clients.
-
-    def _welcome(self, channel: Channel) -> None:
-        session = Session(self, channel)
-        with self._lock:
-            # Clients of other hosts keep none of this host from coming in.
-            same = [each for each in self._sessions if each.local == session.local]
-            may_enter, evicted = place_for(same, _MOST_SESSIONS, _is_unauthenticated)
-            if self.stopping or not may_enter:
-                channel.close()
-                return
-            if evicted is not None:
-                del self._sessions[evicted]
-            self._sessions[session] = None
-            self._asked = time.monotonic()
-        if evicted is not None:
-            evicted.close()
-        if _is_unauthenticated(session):
-            unauthenticated.enter(session, lambda: _is_unauthenticated(session), session.close)
-        try:
-            run_in_thread(session.run, name="bowstring-depot-session")
-        except NO_THREAD:  # no thread left: that passes, and listening goes on
-            self.ended(session)
-            channel.close()
-
-    def ended(self, session: Session) -> None:
-        """Forget a session."""
-        unauthenticated.leave(session)
-        with self._lock:
-            self._sessions.pop(session, None)
 
     def asked(self) -> None:
         """Note that somebody asked for something."""
@@ -152,8 +118,8 @@ class Depot:
                 host = parts.netloc.rpartition("@")[2]
                 bare = host[: host.rindex(":")] if parts.port is not None else host
                 where = f"{parts.scheme}://{bare}:{control_port}"
-                control = self._listen(where, REMOTE_LIMITS, self.options.tls)
-                self.remote_address = f"{control.uri}?token={self.token}"
+                control = self._elsewhere.listen(where, self.options.tls)
+                self.remote_address = f"{control}?token={self.token}"
             return self.remote_address
 
     def drain(self) -> None:
@@ -187,8 +153,6 @@ class Depot:
             )
             for dataset, streams in self.registry.overview(_MOST_DATASETS)
         )
-        with self._lock:
-            clients = len(self._sessions)
         return DepotStatus(
             version=VERSION,
             pid=os.getpid(),
@@ -207,7 +171,7 @@ class Depot:
             memory_lost=stock.memory_lost,
             disk_lost=stock.disk_lost,
             lost_slabs=stock.lost_slabs,
-            clients=clients,
+            clients=len(self._here) + len(self._elsewhere),
             readers=self.server.statistics.connections,
             applications=self.registry.names(),
             datasets=datasets,
@@ -227,16 +191,13 @@ class Depot:
         with contextlib.suppress(BowstringError), locked(self.paths.start_lock, 0.0):
             if self._is_idle():
                 self.stopping = True
-                self._listeners[0].close()
+                self._here.shut()
 
     def _close(self) -> None:
         self.stopping = True
-        for listener in self._listeners:
-            listener.close()
-        with self._lock:
-            sessions = list(self._sessions)
-        for session in sessions:
-            session.close()
+        for each in (self._here, self._elsewhere):
+            each.shut()
+            each.close(time.monotonic())
         self.slab_pool.close()
         self.server.close()
         os.close(self._life)
@@ -249,10 +210,6 @@ class Depot:
             ):
                 channel.send([Message(Verb.DRAIN, [pack({"version": VERSION})])], _DRAIN_SECONDS)
                 channel.receive(_DRAIN_SECONDS)
-
-
-def _is_unauthenticated(session: Session) -> bool:
-    return not (session.local or session.greeted)
 
 
 def _lock_for_life(paths: Paths) -> int:

@@ -1,9 +1,10 @@
-"""A client's session in the depot: a thread that reads its requests, and the answer to each of them."""
+"""A client's session in the depot: what reads its requests, and the answer to each of them."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import secrets
 import time
@@ -14,12 +15,14 @@ from bowstring.depot.manifest import Attempt, moved, pieces_of
 from bowstring.depot.names import Announcement
 from bowstring.depot.protocol import VERSION, Fields, Verb, pack, pack_failure
 from bowstring.dissociated.endpoint import Dataset, this_host
+from bowstring.dissociated.producer import Outcome
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
     BrokenError,
     ClosedError,
     DeadlineExceeded,
+    OutOfBudget,
     ProtocolError,
     RefusedError,
     UnknownTicket,
@@ -31,25 +34,37 @@ from bowstring.server.materialized import MaterializedSource
 from bowstring.transport import Message
 from bowstring.transport.accepting import Restriction
 from bowstring.transport.descriptors import close_all
+from bowstring.transport.loop import Job, do_in_loop
+from bowstring.transport.threads import NO_THREAD, report_uncaught, run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bowstring.depot.daemon import Depot
     from bowstring.transport import Channel, Received
+    from bowstring.transport.threads import Work
 
     Answer = tuple[dict[str, Any], tuple[int, ...]]
 
 _EXIT_GRACE: Final = 1.0
 _GONE: Final = (BrokenError, ClosedError, DeadlineExceeded)
 _MOST_TOKEN: Final = 200
+# So many messages of a client are heard in one turn; then others have theirs.
+_HEARD_AT_ONCE: Final = 64
+# How often a client is looked at that does not take its answer.
+_MOMENT: Final = 0.05
+
+
+class _Waits(Exception):
+    """A request has to wait for others, in a thread of its own."""
 
 
 class Session:
-    """Answers one client."""
+    """Answers one client, in turns of the loop of this process, which wait for nothing."""
 
-    def __init__(self, depot: Depot, channel: Channel) -> None:
+    def __init__(self, depot: Depot, channel: Channel, ended: Callable[[Any, Outcome], object]) -> None:
         self.depot = depot
+        self._leave = ended
         self.channel = channel
         self.local = channel.passes_memory == "fd"
         self.greeted = False
@@ -58,38 +73,72 @@ class Session:
         # Which slabs it would write sooner than others.
         self.mapped: frozenset[bytes] = frozenset()
         self.ends_depot = False
-        self._stall = channel.limits.stall_timeout
+        self.may_wait = False  # a thread of its own answers
+        self.work: list[Work] = []  # none is waited for
+        self._unsent = False  # of an answer
+        self._ended: float | None = None
+        self._job = Job(self._turn, "bowstring-depot-session", prompt=True)
 
-    def run(self) -> None:
-        """Answer until the connection ends."""
-        try:
-            if self._greet():
-                while not self.depot.stopping:
-                    received = self.channel.receive(self.channel.limits.heartbeat)
-                    if received is not None:
-                        self._hear(received)
-        except BowstringError as error:
-            # Who breaks the protocol hears of it; who is gone does not.
-            if isinstance(error, ProtocolError) or not isinstance(error, _GONE):
-                self._say_no(error)
-        finally:
-            self._settle()
-            self.depot.ended(self)
+    @property
+    def is_stranger(self) -> bool:
+        """Whether anybody could be there: it came over a network, and has not said the token."""
+        return not (self.local or self.greeted)
 
-    def _greet(self) -> bool:
-        """Hear the hello; return whether the client may go on."""
-        seconds = self.channel.limits.connect_timeout
-        self.channel.restriction = Restriction.within(seconds)
-        received = self.channel.receive(seconds)
-        if received is None:
-            return False
+    def begin(self) -> None:
+        """Answer from now on."""
+        self.depot.asked()
+        self.channel.restriction = Restriction.within(self.channel.limits.connect_timeout)
+        do_in_loop(self._job)
+
+    def _turn(self) -> float | None:
+        """Answer what the client has asked; return when to look again, ``None`` once the session is over."""
+        if self.may_wait:
+            return math.inf
+        if self._ended is None:
+            try:
+                return self._listen()
+            except BowstringError as error:
+                # Who breaks the protocol hears of it; who is gone does not.
+                if isinstance(error, ProtocolError) or not isinstance(error, _GONE):
+                    self._say_no(error)
+            except Exception:  # noqa: BLE001  whatever it is, what the client has must be settled
+                report_uncaught()
+        return self._settle()
+
+    def _listen(self) -> float:
+        """Answer as far as requests have come; return how long nothing more may come."""
+        for _ in range(_HEARD_AT_ONCE):
+            if self.depot.stopping:
+                raise ClosedError("the depot ends")
+            self._unsent = self._unsent and not self.channel.send_soon(())
+            if self._unsent:
+                return _MOMENT
+            received = self.channel.receive_whole()
+            if received is None:
+                self.channel.watch(self._watch)
+                restriction = self.channel.restriction
+                return self.channel.limits.heartbeat if restriction is None else restriction.left
+            if self.greeted:
+                self._hear(received)
+            else:
+                self._greet(received)
+            if self.may_wait:
+                return math.inf
+        return 0.0  # more may have been read ahead, of which no descriptor tells
+
+    def _watch(self, fds: Sequence[int]) -> None:
+        if self._job.loop is not None:
+            self._job.loop.wait_for(self._job, fds)
+
+    def _greet(self, received: Received) -> None:
+        """Hear the hello."""
         self._no_descriptors(received)
         fields = Fields(received.body)
         if received.tag == Verb.DRAIN:
             if self.local:
                 self.depot.drain()
             self._answer({"version": VERSION})
-            return False
+            raise ClosedError("who asks that asks nothing more")
         if received.tag != Verb.HELLO:
             raise ProtocolError("a client says hello first", found=f"tag {received.tag}")
         version = fields.number("version")
@@ -109,7 +158,6 @@ class Session:
         said |= {"options": depot.options.to_json(), "address_space": depot.slab_pool.address_space}
         said["kept"] = depot.kept
         self._answer(said | {"token": depot.token} if self.local else said)
-        return True
 
     def _token_fits(self, token: str | None) -> bool:
         given = (token or "").encode(errors="replace")
@@ -127,11 +175,23 @@ class Session:
             raise ProtocolError("the depot knows no such request", found=f"tag {received.tag:#x}")
         fields = Fields(received.body)
         self.depot.asked()
+        if not self.local and received.tag in LOCAL:
+            self._say_no(AccessDenied("that is for processes on the depot's own host", found=answer.__name__))
+            return
         try:
-            if not self.local and received.tag in LOCAL:
-                raise AccessDenied("that is for processes on the depot's own host", found=answer.__name__)
+            self._answer_by(answer, fields)
+        except _Waits:
+            self.may_wait = True
+            try:
+                run_in_thread(self._wait_and_answer, answer, fields, name="bowstring-depot-request")
+            except NO_THREAD as error:
+                self.may_wait = False
+                self._say_no(error)
+
+    def _answer_by(self, answer: Callable[[Session, Fields], Answer], fields: Fields) -> None:
+        try:
             said, descriptors = answer(self, fields)
-        except (ProtocolError, BrokenError):
+        except (ProtocolError, BrokenError, _Waits):
             raise
         except Exception as error:  # noqa: BLE001  whatever it is, the client hears of it and may go on
             self._say_no(error)
@@ -142,6 +202,22 @@ class Session:
             if self.ends_depot:
                 self.depot.stop()
 
+    def _wait_and_answer(self, answer: Callable[[Session, Fields], Answer], fields: Fields) -> None:
+        try:
+            self._answer_by(answer, fields)
+        except BowstringError as error:
+            if isinstance(error, ProtocolError):
+                self._say_no(error)
+            self.channel.close()
+        finally:
+            self.may_wait = False
+            self._ring()
+
+    def wait_here(self) -> None:
+        """Let the request be answered by a thread of its own, from its beginning, unless one does so already."""
+        if not self.may_wait:
+            raise _Waits
+
     def _no_descriptors(self, received: Received) -> None:
         if received.attachments:
             close_all(received.attachments)
@@ -150,11 +226,11 @@ class Session:
             )
 
     def _answer(self, fields: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
-        self.channel.send([Message(Verb.DONE, [pack(fields)], descriptors)], self._stall)
+        self._unsent = not self.channel.send_soon([Message(Verb.DONE, [pack(fields)], descriptors)])
 
     def _say_no(self, error: BaseException) -> None:
         with contextlib.suppress(BowstringError):
-            self.channel.send([Message(Verb.FAILED, [pack_failure(error)])], self._stall)
+            self._unsent = not self.channel.send_soon([Message(Verb.FAILED, [pack_failure(error)])])
 
     def check_there(self) -> None:
         """Raise when the client is gone; for answers that wait."""
@@ -170,29 +246,49 @@ class Session:
         while not done():
             if time.monotonic() >= end:
                 return False
+            self.wait_here()
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
             self.check_there()
         return True
 
-    def _settle(self) -> None:
-        """Decide what becomes of what the client had."""
-        attempt, self.attempt = self.attempt, None
+    def _settle(self) -> float | None:
+        """Decide what becomes of what the client had, once that can be known; ``None`` then."""
+        attempt, now = self.attempt, time.monotonic()
+        if self._ended is None:
+            self._ended = now
+            if attempt is not None:
+                # The next try may come while it is found out whether this one is gone.
+                self.depot.slab_pool.give_up(attempt.regions)
         if attempt is not None:
-            # The next try may come while it is found out whether this one is gone.
-            self.depot.slab_pool.give_up(attempt.regions)
+            peer, left = self.channel.peer, self._ended + _EXIT_GRACE - now
             # Where its process is known to be gone, nobody writes there any more.
-            gone = not attempt.regions or self.channel.peer.exited(_EXIT_GRACE)
+            gone = not attempt.regions or peer.exited(0.0)
+            if not gone and peer.pidfd is not None and left > 0 and self._job.loop is not None:
+                self._job.loop.wait_for(self._job, [peer.pidfd])
+                return left
             attempt.let_go(() if gone else None)
             self.depot.registry.over(attempt)
+            self.attempt = None
         if self.holder is not None:
             self.holder.close()
             self.depot.registry.let_go(self.holder)
         self.channel.close()
+        self._leave(self, Outcome.COMPLETED)
+        return None
 
-    def close(self) -> None:
+    def _ring(self) -> None:
+        if self._job.loop is not None:
+            self._job.loop.ring(self._job)
+
+    def turn_away(self, error: BaseException) -> None:  # noqa: ARG002  as sessions of servers
+        """Hang up, as there is no thread for it."""
+        self.channel.close()
+
+    def close(self, patience: float = 0.0) -> None:  # noqa: ARG002  as sessions of servers
         """End the session, from any thread."""
         self.channel.close()
+        self._ring()
 
 
 _NONE: Final[Answer] = ({}, ())
@@ -238,15 +334,21 @@ def _borrow(session: Session, fields: Fields) -> Answer:
         session.check_there()
         attempt.check()
 
-    lent, region = depot.slab_pool.borrow(
-        fields.number("nbytes"),
-        attempt.dataset,
-        attempt.folder,
-        fields.seconds("wait"),
-        still_wanted,
-        session.mapped,
-        wanted=fields.number("wanted", 0),
-    )
+    seconds = fields.seconds("wait")
+    try:
+        lent, region = depot.slab_pool.borrow(
+            fields.number("nbytes"),
+            attempt.dataset,
+            attempt.folder,
+            seconds if session.may_wait else 0.0,
+            still_wanted,
+            session.mapped,
+            wanted=fields.number("wanted", 0),
+        )
+    except OutOfBudget:
+        if seconds:
+            session.wait_here()
+        raise
     said = {
         "slab": attempt.lend(region),
         "nbytes": lent.slab.nbytes,
@@ -404,11 +506,13 @@ def _announce(session: Session, fields: Fields) -> Answer:
         part=fields.maybe_text("part", _LONGEST_NAME),
         depots=tuple(fields.texts("depots")),
         ttl=fields.maybe_seconds("ttl"),
+        state=fields.maybe_text("state", 1 << 20),
+        note=fields.maybe_text("note", 1 << 20),
     )
-    if wanted.append and wanted.part is not None and wanted.ttl is None:
+    if wanted.state is None and wanted.append and wanted.part is not None and wanted.ttl is None:
         _gather(session.depot, wanted.part, wanted.name)
-    changed, replaced = session.depot.registry.announce(wanted)
-    return {"changed": changed, "replaced": replaced}, ()
+    changed, replaced, note = session.depot.registry.announce(wanted)
+    return {"changed": changed, "replaced": replaced, "note": note}, ()
 
 
 def _check_name(session: Session, fields: Fields) -> Answer:
@@ -425,13 +529,13 @@ def _list(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every an
 
 
 def _lookup(session: Session, fields: Fields) -> Answer:
-    version, count, dataset = session.depot.registry.lookup(
+    version, count, state, dataset = session.depot.registry.lookup(
         fields.text("name"),
         fields.number("first", 0),
         fields.maybe_number("last"),
         joined=fields.flag("joined"),
     )
-    return {"dataset": dataset.to_json(), "version": version, "count": count}, ()
+    return {"dataset": dataset.to_json(), "version": version, "count": count, "state": state}, ()
 
 
 def _status(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same

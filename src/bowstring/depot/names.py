@@ -11,8 +11,9 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from bowstring.depot.protocol import RUNNING
 from bowstring.dissociated.endpoint import Dataset
-from bowstring.errors import UnknownTicket, UsageError
+from bowstring.errors import RefusedError, UnknownTicket, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,6 +40,10 @@ class Announcement:
     depots: tuple[str, ...] = ()
     # Seconds that the name is kept; ``None`` for as long as the application.
     ttl: float | None = None
+    # How it is with the job that makes the data set part by part, where there is one: running, complete, or why it
+    # failed. Its parts are `batch`, and of each the first is what counts: `note` is for those that come later.
+    state: str | None = None
+    note: str | None = None
 
 
 # Fewer are looked up one by one: then several readers have one each.
@@ -78,11 +83,12 @@ class Entry:
     version: str
     runs: list[Run] = dataclasses.field(default_factory=list)
     count: int = 0
-    batches: set[int | str] = dataclasses.field(default_factory=set)
+    batches: dict[int | str, str | None] = dataclasses.field(default_factory=dict)
     parts: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     since: float = dataclasses.field(default_factory=time.time)
     until: float | None = None
     grows: bool = False
+    state: str | None = None
 
     def add(self, endpoints: Iterable[Endpoint], streams: Mapping[bytes, Committed]) -> Iterator[Run]:
         """Add endpoints, of which some are streams of this depot; yield the runs that this begins."""
@@ -134,6 +140,8 @@ class Names:
         if entry is not None and entry.application == wanted.application and wanted.append:
             if wanted.batch is not None and wanted.batch in entry.batches:
                 return False, {}
+            if wanted.state == RUNNING and entry.state not in (None, RUNNING):
+                raise RefusedError("the job that makes the data set has ended", found=repr(wanted.name))
             entry.dataset, entry.grows = _joined(entry, wanted.dataset), True
         else:
             bare = dataclasses.replace(wanted.dataset, endpoints=())
@@ -142,15 +150,19 @@ class Names:
             self._runs[run.key] = run
         # In place: a name may grow by hundreds of thousands.
         if wanted.batch is not None:
-            entry.batches.add(wanted.batch)
+            entry.batches[wanted.batch] = wanted.note
         if wanted.part is not None:
             entry.parts[wanted.part] = wanted.depots
-        entry.since = time.time()
+        entry.since, entry.state = time.time(), wanted.state
         entry.until = None if wanted.ttl is None else time.monotonic() + wanted.ttl
         self._entries[wanted.name] = entry
         if known is None or known is entry:
             return True, {}
         return True, {part: depots for part, depots in known.parts.items() if part not in entry.parts}
+
+    def note(self, name: str, batch: int | str | None) -> str | None:
+        """Return the note of what was appended first to a name as a part."""
+        return None if batch is None else self._entries[name].batches[batch]
 
     def joined(self, ticket: bytes) -> list[Committed]:
         """Return the streams that the ticket of a part of a run stands for; none where it is no such ticket."""

@@ -40,7 +40,12 @@ VERSION: Final = 3
 
 CONTROL_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20)
 # Of clients on other hosts, who write nothing.
-REMOTE_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20, metadata_bytes=1)
+REMOTE_LIMITS: Final[Limits] = CONTROL_LIMITS.replace(metadata_bytes=1)
+
+# How it is with the job that makes a data set; any other text is the error with which it failed.
+RUNNING: Final = "running"
+COMPLETE: Final = "complete"
+LOST: Final = "lost"
 
 _WORDS: Final = (0xB2 << 56) | 0xFFFF_FF00
 _MOST_TEXT: Final = 4096
@@ -233,7 +238,6 @@ class Connection:
             self.pid = answer.number("pid")
             self.remote_address = answer.maybe_text("remote")
             self.options = answer.maybe_text("options")
-            self.kept = answer.flag("kept")
             self.address_space = answer.maybe_number("address_space")
             self.kept = answer.flag("kept")
             # Two containers may have the same path: a depot is known by its token.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.depot.applications import Application, Committed, DataSet, Holder
 from bowstring.depot.names import Names
+from bowstring.depot.protocol import LOST, RUNNING
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.errors import RefusedError, UnknownTicket, UsageError
 
@@ -208,10 +209,11 @@ class Registry:
             first = list(self.datasets.values())[:most]
             return [(dataset, list(dataset.streams.values())) for dataset in first]
 
-    def announce(self, wanted: Announcement) -> tuple[bool, dict[str, tuple[str, ...]]]:
+    def announce(self, wanted: Announcement) -> tuple[bool, dict[str, tuple[str, ...]], str | None]:
         """Let a name mean a data set; what it meant before is freed here at the same moment.
 
-        Return whether that changed anything, and the former data sets, with the depots that hold them elsewhere.
+        Return whether that changed anything, the former data sets, with the depots that hold them elsewhere, and
+        the note of what was appended first as this part.
         """
         with self._lock:
             self._check_goes_on()
@@ -220,7 +222,7 @@ class Registry:
             changed, replaced = self._names.announce(wanted, {} if here is None else here.streams)
             for part in replaced:
                 self.release(part)
-            return changed, replaced
+            return changed, replaced, self._names.note(wanted.name, wanted.batch)
 
     def check_name(self, name: str, application: str, *, new: bool) -> None:
         """Refuse a name that an application may give no other meaning."""
@@ -242,15 +244,18 @@ class Registry:
 
     def lookup(
         self, name: str, first: int = 0, last: int | None = None, *, joined: bool
-    ) -> tuple[str, int, Dataset]:
-        """Return what a name means: version, number of endpoints, and those from one position to another.
+    ) -> tuple[str, int, str | None, Dataset]:
+        """Return what a name means: version, number of endpoints, state, and those from one position to another.
 
         With `joined` one endpoint stands for many small streams.
         """
         with self._lock:
             self._sweep()
             found = self._names.lookup(name)
-            return found.version, found.count, found.found(first, last, joined=joined)
+            if found.state == RUNNING and self._is_over(found.application):
+                found.state = LOST
+            dataset = found.found(first, last, joined=joined)
+            return found.version, found.count, found.state, dataset
 
     def joined(self, ticket: bytes) -> list[Publication]:
         """Return what such an endpoint stands for; nothing where the ticket is of one stream."""
@@ -272,6 +277,7 @@ class Registry:
                     _identity(entry),
                 )
                 for name, entry in self._names
+                if entry.state is None
             ]
 
     def _readers(self, part: str) -> int:

@@ -24,7 +24,7 @@ from bowstring.dissociated.location import (
 from bowstring.errors import BrokenError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -343,6 +343,10 @@ class Dataset(Converting):
 
     def _as_pyarrow(self) -> pa.Table:
         return self.to_arrow()
+
+    def _stream(self, opened: Callable[[Dataset], Any], columns: tuple[str, ...] | None, tls: Any) -> Any:  # noqa: ARG002
+        """Return the stream of its batches; `opened` returns that of some endpoints."""
+        return opened(self)
 
     def __repr__(self) -> str:
         known = "" if self.num_rows is None else f"{self.num_rows:,} rows × "

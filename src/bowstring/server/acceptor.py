@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bowstring.dissociated.producer import Outcome
 from bowstring.transport import listen
@@ -16,11 +16,30 @@ if TYPE_CHECKING:
 
     from bowstring.limits import Limits
     from bowstring.locks import Condition
-    from bowstring.server.session import Session
     from bowstring.transport import Channel, Listener
     from bowstring.transport.certificates import TlsConfig
+    from bowstring.transport.threads import Work
 
 _LEAST_PATIENCE: Final = 0.05
+
+
+class Session(Protocol):
+    """What serves one connection: of a server, or of a depot."""
+
+    work: list[Work]
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether anybody could be there."""
+
+    def begin(self) -> None:
+        """Serve from now on."""
+
+    def close(self, patience: float) -> None:
+        """End it; wait at most so many seconds."""
+
+    def turn_away(self, error: BaseException) -> None:
+        """Hang up, as there is no thread for it."""
 
 
 class Acceptor:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bowstring.spark.java import use_java
     from bowstring.spark.progress import Progress
     from bowstring.spark.publishing import dataset, drop, publish, stop_depots
+    from bowstring.spark.running import RunningDataset
     from bowstring.spark.sessions import session, session_config
     from bowstring.spark.task import task_address, task_device
     from bowstring.spark.tickets import PublishedDataset
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Progress",
     "PublishedDataset",
+    "RunningDataset",
     "dataset",
     "drop",
     "publish",
@@ -42,6 +44,7 @@ __all__ = [
 _HOMES = {
     "Progress": "bowstring.spark.progress",
     "PublishedDataset": "bowstring.spark.tickets",
+    "RunningDataset": "bowstring.spark.running",
     "dataset": "bowstring.spark.publishing",
     "drop": "bowstring.spark.publishing",
     "publish": "bowstring.spark.publishing",

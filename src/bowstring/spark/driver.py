@@ -99,6 +99,13 @@ def driver_of(session: Any) -> Driver:
     return Driver(session) if hasattr(session, "sparkContext") else _Connect(session)
 
 
+def inheritable(session: Any) -> Any:
+    """Return what makes a function run in another thread with this one's properties and tags of jobs."""
+    from pyspark import inheritable_thread_target
+
+    return inheritable_thread_target(session)
+
+
 @contextlib.contextmanager
 def _local_property(context: Any, name: str, value: str) -> Iterator[None]:
     """Let the jobs of this thread have a property, where they have none, in a ``with`` block."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import time
@@ -9,12 +10,24 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from bowstring import depot
-from bowstring.errors import BowstringError, BrokenError, InvalidData, UnknownTicket, UsageError
+from bowstring.depot.protocol import COMPLETE, RUNNING, pack_failure
+from bowstring.dissociated.endpoint import Dataset
+from bowstring.errors import (
+    BowstringError,
+    BrokenError,
+    InvalidData,
+    UnknownTicket,
+    UsageError,
+    without_frames,
+)
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.spark.application_lease import Application, addresses_elsewhere
 from bowstring.spark.driver import sized_batches
+from bowstring.spark.refusals import reason
+from bowstring.spark.running import RunningDataset
 from bowstring.spark.task import Order
 from bowstring.spark.tickets import COLUMNS, PublishedDataset, Ticket, dataset_of
+from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -22,7 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.depot import Depot
-    from bowstring.dissociated.endpoint import Dataset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +131,40 @@ class Publication:
         self._tickets: dict[int, Ticket] = {}
         self._depots: list[Depot] = []
         self._released = False
+        # Where readers follow the job, and whether it runs.
+        self._growing: Depot | None = None
+        self.running = False
+
+    def start(self, growing: Depot, finish: Callable[[], PublishedDataset], run: Any) -> RunningDataset:
+        """Let readers follow a job in a depot while a thread does it, by `run`; `finish` does all of it."""
+        self._growing, order = growing, self._order
+        self._tell(RUNNING)
+        self.running = True
+        job: concurrent.futures.Future[PublishedDataset] = concurrent.futures.Future()
+
+        def work() -> None:
+            try:
+                job.set_result(finish())
+            except BaseException as error:  # noqa: BLE001  whoever waits for the job has it
+                job.set_exception(without_frames(error))
+            finally:
+                self.running = False
+
+        run_in_thread(run(work), name="bowstring-spark-publish")
+        said: dict[str, Any] = {
+            "name": self._keep.name,
+            "id": order.dataset,
+            "application": order.application,
+        }
+        said["growing"] = list(order.growing)
+        return RunningDataset((), self._job.schema, metadata=said, control=self, job=job)
+
+    def _tell(self, state: str, **given: Any) -> None:
+        """Tell those that follow the job how it is with it."""
+        if self._growing is not None:
+            order = self._order
+            none = Dataset((), self._job.schema)
+            self._growing._grow(order.dataset, none, order.application, state, **given)
 
     def run(self, order: Order) -> list[Ticket]:
         """Let the tasks publish; return their tickets."""
@@ -143,17 +189,25 @@ class Publication:
             keep,
             self._depots,
             self._application.catalog(order.options, order.lease_seconds) if named else None,
-            whole=fresh or order.readers is None,
+            # Who follows the job may have read, and so freed, partitions before all are there.
+            whole=order.readers is None or (fresh and self._growing is None),
             new=fresh and not keep.replace,
             version=order.dataset,  # partitions that were lost and are published again hold the same rows
         )
+        if fresh:
+            self._tell(COMPLETE, part=order.dataset)
         if fresh and not named:
             # All handles of it refer to this object, and nothing else does.
-            weakref.finalize(self, self._application.forget, order.dataset, self._depots).atexit = False
+            where = self._depots if self._growing is None else [*self._depots, self._growing]
+            weakref.finalize(self, self._application.forget, order.dataset, where).atexit = False
         return PublishedDataset(made.endpoints, made.schema, made.num_rows, made.nbytes, made.metadata, self)
 
-    def abandon(self) -> None:
+    def abandon(self, error: BaseException) -> None:
         """Free what tasks committed for a job that failed: where this process can reach it now, elsewhere later."""
+        with contextlib.suppress(BowstringError):
+            if not isinstance(error, BowstringError):
+                error = BrokenError("the job that publishes the data set failed", found=reason(error))
+            self._tell(pack_failure(error).decode(), ttl=self._order.lease_seconds)
         self._application.given_up.append(self._order.dataset)
         with contextlib.suppress(BowstringError), depot.connect(start=False) as here:
             give_up(self._order.dataset, (here,))
@@ -178,9 +232,11 @@ class Publication:
             held.wait_released(self._order.dataset, max(0.0, end - time.monotonic()))
 
     def state(self) -> str:
-        """Return what has become of it: ``available``, ``released``, or how much of it is gone."""
+        """Return what has become of it: ``running``, ``available``, ``released``, or how much of it is gone."""
         if self._released:
             return "released"
+        if self.running:
+            return "running"
         gone, parts = len(self._lost()), sum(bool(ticket.endpoint) for ticket in self._tickets.values())
         if not gone:
             return "available"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import secrets
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,14 +14,14 @@ from bowstring.errors import BowstringError, BrokenError, Unsupported, UsageErro
 from bowstring.server.arguments import check_offer, check_seconds
 from bowstring.spark.application_lease import application_of
 from bowstring.spark.batches import published_schema
-from bowstring.spark.driver import driver_of
+from bowstring.spark.driver import driver_of, inheritable
 from bowstring.spark.frames import coalesced, frame_of, with_lists_of_vectors, with_plain_names
 from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of
 from bowstring.spark.progress import reporter
 from bowstring.spark.publication import Job, Keep, Publication
 from bowstring.spark.refusals import forbidden, lacking
 from bowstring.spark.sessions import pyspark_sql
-from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, StopTask
+from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, StopTask, own_address
 from bowstring.spark.types import check_columns
 from bowstring.spark.waiting import no_room, watched
 
@@ -50,6 +51,7 @@ def publish(
     lease_seconds: float = LEASE_SECONDS,
     stay_seconds: float = 0.0,
     depot_options: Options | None = None,
+    wait: bool = True,
 ) -> PublishedDataset:
     """Publish a data frame from the tasks that compute it, as one data set for any process or host.
 
@@ -100,6 +102,11 @@ def publish(
         How long the data stay after the application has ended, for readers that come later.
     depot_options
         What a depot is started with where there is none (:class:`bowstring.depot.Options`).
+    wait
+        With ``False`` a thread runs the job, and this call returns a :class:`RunningDataset` at once:
+        :func:`bowstring.connect` reads of it what tasks have committed, and waits for the rest until the job is
+        complete, or raises the error with which it failed; ``wait()`` returns the whole data set. A host that is
+        lost while the job runs fails it. The `name` stands for the data set once that is whole.
 
     Returns
     -------
@@ -142,7 +149,7 @@ def publish(
             hint="Leave it out.",
         )
     df = with_lists_of_vectors(df)
-    report = reporter(progress, driver)
+    report = reporter(False if progress is None and not wait else progress, driver)
     application = application_of(driver)
     application.trust(depot_options)
     if name is not None:
@@ -170,17 +177,27 @@ def publish(
     keep = Keep(name, replace, ttl, stay_seconds)
     # What is computed again must have the same partitions.
     job = _job(df, scan, None if recoverable and coalesce == "auto" else coalesce, again=recoverable)
+    growing = None
+    if not wait:
+        growing = application.catalog(depot_options, lease_seconds)
+        if order.driver is not None and (address := own_address(order.driver, depot_options)) is not None:
+            growing._listen(address, encrypted=None)
+        order = dataclasses.replace(order, growing=growing.addresses)
     work = Publication(order, application, job, profile, keep)
-    try:
-        with watched(driver, order, application, name, report):
-            tickets = work.run(order)
-        return work.dataset(tickets, fresh=True)
-    except BaseException as error:
-        refused = no_room(error, order, application, name) or lacking(error) or forbidden(error)
-        work.abandon()
-        if refused is not None:
-            raise refused from error
-        raise
+
+    def finish() -> PublishedDataset:
+        try:
+            with watched(driver, order, application, name, report):
+                tickets = work.run(order)
+            return work.dataset(tickets, fresh=True)
+        except BaseException as error:
+            refused = no_room(error, order, application, name) or lacking(error) or forbidden(error)
+            work.abandon(refused or error)
+            if refused is not None:
+                raise refused from error
+            raise
+
+    return finish() if growing is None else work.start(growing, finish, inheritable(df.sparkSession))
 
 
 def _job(df: Any, scan: str, coalesce: Literal["auto"] | int | None, *, again: bool) -> Job:

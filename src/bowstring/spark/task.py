@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import functools
 import gc
+import json
 import os
 import re
 import socket
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import depot
 from bowstring.depot.launch import TOO_LATE
+from bowstring.depot.protocol import RUNNING
+from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BowstringError, NotOnDevice, RefusedError, UsageError
 from bowstring.memory import device_by_name
 from bowstring.memory.handle import start_time
@@ -177,6 +180,8 @@ class Order:
     wait: float = WAIT_SECONDS
     # Whether the executors also work for others, so that their life says nothing about the application's.
     shared: bool = False
+    # The addresses of the depot where each partition is counted that is committed, for readers that follow the job.
+    growing: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,8 +230,7 @@ class DepotTask:
             for batch in present:
                 writing.write(batch)
             done = writing.commit()
-            freeze_imports()
-            return Ticket(
+            ticket = Ticket(
                 partition,
                 str(done.endpoint),
                 schema.serialize().to_pybytes(),
@@ -236,6 +240,21 @@ class DepotTask:
                 held.addresses[0],
                 held.remote_address or "",
             )
+            ticket = self._counted(ticket, schema, held) if order.growing else ticket
+            freeze_imports()
+            return ticket
+
+    def _counted(self, ticket: Ticket, schema: pa.Schema, held: Depot) -> Ticket:
+        """Let those that follow the job read a partition; return the ticket of the attempt that did this first."""
+        order = self.order
+        with contextlib.ExitStack() as ends:
+            if held.addresses[0] not in order.growing:
+                tls = None if order.options is None else order.options.tls
+                held = ends.enter_context(depot.connect(start=False, address=order.growing, tls=tls))
+            note = json.dumps(dataclasses.asdict(dataclasses.replace(ticket, schema=b"")) | {"schema": None})
+            made = Dataset((Endpoint.parse(ticket.endpoint),), schema)
+            first = held._grow(order.dataset, made, order.application, RUNNING, ticket.partition, note=note)
+        return Ticket(**json.loads(first or note) | {"schema": ticket.schema})
 
     def _depot(self) -> Depot:
         """Find the depot of this host, or start it."""

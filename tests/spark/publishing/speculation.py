@@ -82,6 +82,19 @@ def a_copy_overtakes_its_task(session: Any) -> None:
     wait_for(lambda: held().memory_in_use + held().disk_in_use == 0)
 
 
+def a_copy_is_followed(session: Any) -> None:
+    """Who follows a job reads of a task and its copy that which was first to commit, and it stays."""
+    with tempfile.TemporaryDirectory() as folder:
+        frame = numbers(session, 4).mapInArrow(_lagging(folder, at=1), _SCHEMA)
+        running = bow.spark.publish(frame, "followed", wait=False)
+        assert total(running) == (ROWS, SUM)
+        assert total(running.wait(_SECONDS)) == (ROWS, SUM)
+        assert sorted(os.listdir(folder)) == ["copy", "lags"], os.listdir(folder)
+    assert streams("followed") == 4
+    running.release()
+    wait_for(lambda: held().memory_in_use + held().disk_in_use == 0)
+
+
 def a_copy_of_what_is_committed(session: Any) -> None:
     """Where the task had committed before its copy did, Spark takes the copy, and one stream of the two stays."""
     from bowstring.spark.task import DepotTask, Order
@@ -104,4 +117,4 @@ def a_copy_of_what_is_committed(session: Any) -> None:
     wait_for(lambda: held().memory_in_use + held().disk_in_use == 0)
 
 
-SCENARIOS = [a_copy_overtakes_its_task, a_copy_of_what_is_committed]
+SCENARIOS = [a_copy_overtakes_its_task, a_copy_is_followed, a_copy_of_what_is_committed]

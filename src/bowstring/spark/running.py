@@ -1,0 +1,187 @@
+"""A data set whose job still runs: its readers take each partition once it is committed, until the job ends."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring import depot
+from bowstring.client.dataset import sum_of
+from bowstring.client.stream import Stream, StreamStatistics, chosen_columns
+from bowstring.depot.protocol import COMPLETE, LOST, RUNNING, failure_of
+from bowstring.errors import (
+    BowstringError,
+    BrokenError,
+    ClosedError,
+    DeadlineExceeded,
+    EndOfStream,
+    UnknownTicket,
+    without_frames,
+)
+from bowstring.spark.tickets import PublishedDataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import pyarrow as pa
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.dissociated.endpoint import Dataset
+
+_LEAST_PAUSE: Final = 0.005
+_MOST_PAUSE: Final = 0.1
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class RunningDataset(PublishedDataset):
+    """A data set of :func:`bowstring.spark.publish` with ``wait=False``: a job writes it. It pickles.
+
+    :func:`bowstring.connect` reads partitions in the order in which tasks commit them, each exactly once, whatever
+    Spark tries again or twice, and ends when the job is complete. A job that fails is an error of the stream, with
+    the job's reason; so is a driver that ends before. A stream waits for the next partition as long as the driver
+    lives.
+    """
+
+    job: concurrent.futures.Future[PublishedDataset] | None = dataclasses.field(default=None, compare=False)
+
+    def wait(self, timeout: float | None = None) -> PublishedDataset:
+        """Wait for the end of the job, and return the data set, whose partitions are in their order."""
+        _ = self._known
+        assert self.job is not None
+        try:
+            return self.job.result(timeout)
+        except concurrent.futures.TimeoutError:
+            waited = f"{timeout} s"
+            raise DeadlineExceeded("the job that publishes the data set still runs", found=waited) from None
+
+    def release(self) -> None:
+        """Free the data, and let the job fail if it still runs. Readers keep what they have. Idempotent."""
+        if self._known.running:
+            self._known.abandon(BrokenError("the data set was released while its job ran"))
+        self._known.release()
+
+    def republish(self, partitions: Iterable[int] | None = None) -> PublishedDataset:
+        """Wait for the end of the job, and publish partitions that were lost again."""
+        return self.wait().republish(partitions)
+
+    def __repr__(self) -> str:
+        name = self.metadata.get("name") or "without a name"
+        return f"<{type(self).__name__} {name}, {len(self.schema)} columns>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RunningDataset, (self.endpoints, self.schema, None, None, self.metadata)
+
+    def _stream(
+        self, opened: Callable[[Dataset], Stream], columns: tuple[str, ...] | None, tls: Any
+    ) -> Stream:
+        return FollowingStream(self, opened, columns, tls)
+
+
+class FollowingStream(Stream):
+    """The partitions of a data set as a depot counts them; asks that for more at their end."""
+
+    def __init__(
+        self,
+        dataset: RunningDataset,
+        opened: Callable[[Dataset], Stream],
+        columns: tuple[str, ...] | None,
+        tls: Any,
+    ) -> None:
+        super().__init__()
+        self._id: str = dataset.metadata["id"]
+        self._opened = opened
+        self._schema = dataset.schema if columns is None else chosen_columns(dataset.schema, columns)
+        self._next = 0
+        self._stream_now: Stream | None = None
+        self._done: list[StreamStatistics] = []
+        self._turn = threading.RLock()
+        self._closed = threading.Event()
+        self._depot = depot.connect(start=False, address=dataset.metadata["growing"], tls=tls)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches; waits for the first of them, or the end of the job."""
+        with self._turn:
+            if not (self._next or self._ended or self._closed.is_set()):
+                self._take_more()
+            return self._schema
+
+    @property
+    def stats(self) -> StreamStatistics:
+        """The sum over all partitions so far."""
+        now = self._stream_now
+        return sum_of(self._done if now is None else [*self._done, now.stats])
+
+    def read_next_batch(self) -> Batch:
+        """Return the next batch, waiting until a task commits it."""
+        with self._turn:
+            while self._stream_now is not None or self._take_more():
+                now = self._stream_now
+                assert now is not None
+                try:
+                    return now.read_next_batch()
+                except EndOfStream:
+                    self._done.append(now.stats)
+                    self._stream_now = None
+                    now.close()
+                except BowstringError as error:
+                    self._fail(error)
+            self._note_end()
+            raise EndOfStream("there are no more batches")
+
+    def _take_more(self) -> bool:
+        """Open what was committed since, waiting for it; return false at the end of a job that is complete."""
+        pause = _LEAST_PAUSE
+        while True:
+            self._check_open()
+            try:
+                _, count, more, state = self._depot._lookup(self._id, self._next)
+                if count > self._next:
+                    self._stream_now = self._opened(dataclasses.replace(more, num_rows=None, nbytes=None))
+                    self._next, self._schema = count, self._stream_now.schema
+                    return True
+                if state == COMPLETE:
+                    return False
+                if state != RUNNING:
+                    raise _failure(state)
+            except BowstringError as error:
+                self._fail(error)
+            self._closed.wait(pause)
+            pause = min(2 * pause, _MOST_PAUSE)
+
+    def _fail(self, error: BowstringError) -> None:
+        """Raise the reason for which the job failed, where it did, or else an error of reading."""
+        failure = error
+        if not self._closed.is_set():
+            with contextlib.suppress(BowstringError):
+                state = self._depot._lookup(self._id, self._next)[3]
+                failure = error if state in (RUNNING, COMPLETE) else _failure(state)
+            if isinstance(failure, UnknownTicket):
+                failure = BrokenError(
+                    "the data set was released, or its driver has ended, before all of it was read",
+                    found=f"{self._next} partitions so far",
+                )
+        self.close()
+        raise without_frames(failure) from None
+
+    def close(self) -> None:
+        """Ask for nothing more. Batches stay true. Idempotent."""
+        self._closed.set()
+        self._depot.close()
+        now = self._stream_now
+        if now is not None:
+            now.close()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise ClosedError("the stream is closed")
+
+
+def _failure(state: str | None) -> BowstringError:
+    """Return the error for a job that has neither come to its end nor runs."""
+    if state is None or state == LOST:
+        return BrokenError("the driver of the job that publishes the data set has ended before the job")
+    return failure_of(state.encode())
