@@ -172,7 +172,7 @@ class Depot:
 
     def status(self) -> DepotStatus:
         """Say what it holds."""
-        stock, held, waiting = self.slab_pool.statistics, self.slab_pool.held(), self.slab_pool.waiting()
+        stock, held, waiting = self.slab_pool.stats, self.slab_pool.held(), self.slab_pool.waiting()
         datasets = tuple(
             DataSetStatus(
                 name=dataset.name,
@@ -208,7 +208,7 @@ class Depot:
             disk_lost=stock.disk_lost,
             lost_slabs=stock.lost_slabs,
             clients=clients,
-            readers=self.server.statistics.connections,
+            readers=self.server.stats.connections,
             applications=self.registry.names(),
             datasets=datasets,
         )
