@@ -40,7 +40,7 @@ def main() -> None:
         uri = str(server.publish("trips", table))
         totals = set(readers.map(total, [uri] * READERS))
         parts = list(readers.map(part, [uri] * READERS, range(READERS)))
-        used = server.pool.statistics.in_use
+        used = server.pool.stats.in_use
     expected = float(table["fare"].sum())
     assert totals == {expected}
     assert sum(total for _, total in parts) == expected

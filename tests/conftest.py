@@ -255,7 +255,7 @@ def tidy(no_leaks: None) -> Iterator[None]:
     """Leave nothing behind, and keep nothing warm either: whatever stays is a leak."""
 
     def held() -> tuple[int, int]:
-        return default_pool().statistics.in_use, mappings().statistics.in_use
+        return default_pool().stats.in_use, mappings().stats.in_use
 
     (pooled, mapped), threads = held(), _own_threads()
     yield

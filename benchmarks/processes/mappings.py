@@ -14,7 +14,7 @@ _SECONDS: Final = 10.0
 def forget_mappings() -> None:
     """Unmap all regions of peers, waiting for the streams that still hold them."""
     end = time.monotonic() + _SECONDS
-    while mappings().statistics.in_use:
+    while mappings().stats.in_use:
         if time.monotonic() > end:
             raise TimeoutError("a view of a mapped region is alive")
         gc.collect()

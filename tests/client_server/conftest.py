@@ -69,8 +69,8 @@ def close_while_one_waits(stream: bow.Stream, asked: threading.Event) -> None:
 def come_home(pool: Pool) -> None:
     """Wait until nothing of a pool is in use, and close it."""
     end = time.monotonic() + 10.0
-    while pool.statistics.in_use:
-        assert time.monotonic() < end, f"memory did not come home: {pool.statistics}"
+    while pool.stats.in_use:
+        assert time.monotonic() < end, f"memory did not come home: {pool.stats}"
         time.sleep(0.005)
         gc.collect()
     pool.close()

@@ -283,7 +283,7 @@ def test_the_last_word_decides(serve: Callable[..., bow.Server], device: FakeDev
     server = serve(pool=pool)
     values = device.allocate(800).view(np.int64)
     endpoint = server.publish("t", {"n": values}, share="in_place", readers=1)
-    before, allocated = server.statistics.kept, device.driver.allocated
+    before, allocated = server.stats.kept, device.driver.allocated
     (location,) = endpoint.locations
     channel = dial(location.address, PATIENCE, 5.0)
     hello = Hello(window=1 << 20, pointers=True, ipc=this_process().place).pack()
@@ -310,7 +310,7 @@ def test_the_last_word_decides(serve: Callable[..., bow.Server], device: FakeDev
     del values
     gc.collect()
     until(lambda: device.driver.allocated == allocated - says)
-    assert server.statistics.kept == before + (not says)
+    assert server.stats.kept == before + (not says)
     # The test alone knows that nobody looks any more.
     region_module._kept.clear()
     mappings().trim()

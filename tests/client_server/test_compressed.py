@@ -55,13 +55,13 @@ def test_compressed_bodies_land_on_the_device(
     assert ("by nvCOMP" in said) == (codec == "lz4" or local)
     assert (library.chunks > 0) == (codec == "lz4" or local)
     if kind == "pool":
-        assert pool.statistics.in_use > 0
+        assert pool.stats.in_use > 0
         del batches, found, stream
         end = time.monotonic() + WAIT
-        while pool.statistics.in_use and time.monotonic() < end:  # until the stream's threads have ended
+        while pool.stats.in_use and time.monotonic() < end:  # until the stream's threads have ended
             gc.collect()
             time.sleep(0.01)
-        assert pool.statistics.in_use == 0
+        assert pool.stats.in_use == 0
 
 
 def test_without_nvcomp_the_stream_says_so(address: str) -> None:

@@ -111,7 +111,7 @@ def test_arguments_that_mean_nothing(server: bow.Server, wrong: str) -> None:
     endpoint = server.publish("t", TABLE, readers=1)
     with pytest.raises(bow.UsageError):
         bow.connect(endpoint, **WRONG[wrong])
-    assert server.statistics.connections == 0
+    assert server.stats.connections == 0
     assert read(endpoint).equals(TABLE)
 
 
@@ -169,8 +169,8 @@ def test_mode_copy_frees_at_once(serve: Callable[..., bow.Server], address: str)
     with bow.connect(endpoint, mode="copy") as stream:
         (batch,) = stream
     server.wait_released("n")
-    assert server.pool.statistics.in_use == 0
-    assert default_pool().statistics.in_use > 0
+    assert server.pool.stats.in_use == 0
+    assert default_pool().stats.in_use > 0
     server.close()
     assert np.array_equal(batch["n"].values, LARGE["n"])
 
@@ -179,9 +179,9 @@ def test_mode_map_does_not_copy(serve: Callable[..., bow.Server]) -> None:
     """By default nothing of the reader's own memory is used where memory can be handed over."""
     for address in ("unix:", "inproc:"):
         with bow.connect(serve(address).publish("n", LARGE)) as stream:
-            before = default_pool().statistics
+            before = default_pool().stats
             (batch,) = stream
-            assert default_pool().statistics == before
+            assert default_pool().stats == before
             assert stream.stats.path.endswith("mapped")
             assert batch["n"].values[-1] == 199_999
             del batch
@@ -224,8 +224,8 @@ def test_a_pool_of_the_readers_own(serve: Callable[..., bow.Server]) -> None:
     pool = Pool(budget=8 << 20)
     with bow.connect(endpoint, options=bow.ConnectOptions(pool=pool)) as stream:
         (batch,) = stream
-    assert pool.statistics.in_use >= 1_600_000
-    assert default_pool().statistics.in_use == 0
+    assert pool.stats.in_use >= 1_600_000
+    assert default_pool().stats.in_use == 0
     del batch, stream
     come_home(pool)
 
@@ -262,7 +262,7 @@ def test_a_pool_on_a_device(server: bow.Server, mode: str) -> None:
     pool = Pool(fake_device(0), budget=8 << 20)
     with bow.connect(server.publish("t", TABLE), options=bow.ConnectOptions(pool=pool), mode=mode) as stream:  # type: ignore[arg-type]
         (batch,) = stream
-        assert pool.statistics.in_use > 0
+        assert pool.stats.in_use > 0
     assert batch.device is fake_device(0)
     assert pa.Table.from_batches([batch.to_arrow()]).equals(TABLE)
 
@@ -285,7 +285,7 @@ def test_limits_of_one_message(serve: Callable[..., bow.Server]) -> None:
     limits = PATIENCE.replace(message_bytes=1000)
     with pytest.raises(bow.LimitExceeded), bow.connect(endpoint, limits=limits) as stream:
         stream.read_all()
-    assert default_pool().statistics.in_use == 0
+    assert default_pool().stats.in_use == 0
 
 
 def test_too_many_connections(serve: Callable[..., bow.Server], address: str) -> None:
@@ -304,7 +304,7 @@ def test_who_only_connects_keeps_nobody_out(serve: Callable[..., bow.Server]) ->
     endpoint = server.publish("t", TABLE)
     with contextlib.ExitStack() as ends:
         silent = [ends.enter_context(dial(server.address)) for _ in range(5)]
-        until(lambda: server.statistics.connections == 3)
+        until(lambda: server.stats.connections == 3)
         readers = [ends.enter_context(bow.connect(endpoint)) for _ in range(3)]
         silent.append(ends.enter_context(dial(server.address)))
         for channel in silent:

@@ -168,9 +168,9 @@ def test_memory_that_asyncio_read_is_freed_behind_the_current_stream(
     asyncio.run(work())
     gc.collect()
     time.sleep(0.2)
-    assert server.pool.statistics.in_use > 0
+    assert server.pool.stats.in_use > 0
     device.driver.end_work(MINE)
-    until(lambda: server.pool.statistics.in_use == 0)
+    until(lambda: server.pool.stats.in_use == 0)
 
 
 def test_what_is_read_ahead_is_complete_and_belongs_to_its_taker(

@@ -59,7 +59,7 @@ def test_in_order(one_stream: bool, server: bow.Server) -> None:
         with pytest.raises(bow.EndOfStream):
             stream.read_next_batch()
         assert (stream.stats.batches, stream.stats.rows) == (PARTS * BATCHES, WHOLE.num_rows)
-    until(lambda: server.statistics.readers == (1 if one_stream else PARTS))
+    until(lambda: server.stats.readers == (1 if one_stream else PARTS))
 
 
 def test_as_they_come(one_stream: bool, server: bow.Server) -> None:
@@ -162,8 +162,8 @@ def test_they_are_opened_ahead(server: bow.Server) -> None:
     others = [server.publish(f"part {part}", part_of(part)) for part in range(10)]
     with bow.connect(bow.Dataset((first, *others), SCHEMA), limits=PATIENCE) as stream:
         next(stream)
-        until(lambda: server.statistics.connections >= 3)
-        assert server.statistics.connections <= 5
+        until(lambda: server.stats.connections >= 3)
+        assert server.stats.connections <= 5
         go_on.set()
         assert stream.read_all().num_rows == 2 + 10 * 2 * BATCHES
 
@@ -182,7 +182,7 @@ def test_a_column_that_is_not_there(server: bow.Server) -> None:
     dataset = published(server)
     with pytest.raises(bow.UnknownColumn, match="'x'"):
         bow.connect(dataset, columns=["x"])
-    assert server.statistics.connections == 0
+    assert server.stats.connections == 0
 
 
 @pytest.mark.parametrize("mode", ["map", "copy"])
@@ -198,7 +198,7 @@ def test_another_schema(one_stream: bool, server: bow.Server, ordered: bool) -> 
     stream = bow.connect(bow.Dataset(endpoints, SCHEMA), options=bow.ConnectOptions(ordered=ordered))
     with stream, pytest.raises(bow.InvalidData, match=r"(?s)part.*other"):
         stream.read_all()
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -211,7 +211,7 @@ def test_one_endpoint_is_gone(one_stream: bool, server: bow.Server, ordered: boo
             stream.read_all()
         with pytest.raises(bow.ClosedError):
             stream.read_next_batch()
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -248,7 +248,7 @@ def test_closed_in_the_middle(one_stream: bool, server: bow.Server, ordered: boo
     stream.close()
     assert [batch.num_rows for batch in kept] == [2] * count
     del kept
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -265,13 +265,13 @@ def test_closed_while_another_thread_waits(server: bow.Server, ordered: bool) ->
     stream = bow.connect(dataset, options=bow.ConnectOptions(ordered=ordered), limits=PATIENCE)
     close_while_one_waits(stream, asked)
     go_on.set()
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
 
 def test_forgotten(one_stream: bool, server: bow.Server) -> None:
     """A stream of many that is neither closed nor kept ends by itself, with its threads."""
     next(bow.connect(published(server)))
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -325,7 +325,7 @@ def test_a_data_set_on_a_device_has_one_budget(
         with contextlib.nullcontext() if codec else pytest.raises(bow.OutOfBudget):
             kept.extend(stream)
         assert 2 <= len(kept) <= (6 if codec else 4)
-        assert sum(batch.nbytes for batch in kept) <= pool.statistics.in_use <= budget
+        assert sum(batch.nbytes for batch in kept) <= pool.stats.in_use <= budget
         del kept, stream
 
 

@@ -85,7 +85,7 @@ def offered(
 
 def held(server: bow.Server) -> bool:
     """Return whether the server's memory is in use."""
-    return server.pool.statistics.in_use > 0
+    return server.pool.stats.in_use > 0
 
 
 def test_publishing_waits_before_and_after_its_copy(
@@ -160,7 +160,7 @@ def test_questions_are_answered_while_the_device_works(
         assert held(server)
         work.end()
         until(lambda: not held(server))
-    assert server.pool.statistics.retired == 0
+    assert server.pool.stats.retired == 0
 
 
 def test_streams_that_are_named_are_all_that_is_waited_for(
@@ -517,7 +517,7 @@ def test_streams_that_are_none(serve: Callable[..., bow.Server], device: FakeDev
     server, endpoint = offered(serve, device)
     with pytest.raises(bow.UsageError, match="CUDA stream"):
         bow.connect(endpoint, cuda_stream=wrong)
-    assert server.statistics.connections == 0
+    assert server.stats.connections == 0
 
 
 def test_a_device_that_fails_frees_what_it_read(
@@ -560,7 +560,7 @@ def test_warm_memory_is_not_written_before_the_device_is_done(
     thread.join(10.0)
     work.end()
     assert (taken[0].address == address) is waits
-    assert pool.statistics.reused == waits
+    assert pool.stats.reused == waits
     taken.clear()
     pool.close()
 
@@ -579,6 +579,6 @@ def test_warm_memory_of_a_device_that_fails(device: FakeDevice, monkeypatch: pyt
     with pytest.raises(DeviceError):
         pool.region(MIB)
     monkeypatch.undo()
-    assert pool.statistics.in_use == 0
+    assert pool.stats.in_use == 0
     assert pool.region(MIB).nbytes == 2 * MIB
     pool.close()

@@ -29,7 +29,7 @@ EACH_MAPPED = pytest.mark.parametrize("mapped", MAPPED, ids=["unix", "inproc"])
 def device() -> FakeDevice:
     """Return a fake device whose statistics begin at zero."""
     found = fake_device(0)
-    found.statistics.reset()
+    found.stats.reset()
     return found
 
 
@@ -52,7 +52,7 @@ def test_published_from_a_device(on_device: bow.Server, device: FakeDevice, addr
 def test_from_the_host_to_a_server_on_a_device(on_device: bow.Server, device: FakeDevice) -> None:
     """Host data are copied to the device when they are published, once."""
     endpoint = on_device.publish("t", FIXED)
-    assert device.statistics.host_written_bytes == 2 * 8 * ROWS
+    assert device.stats.host_written_bytes == 2 * 8 * ROWS
     with bow.connect(endpoint, device="cpu") as stream:
         (got,) = stream
     assert np.array_equal(got["n"].values, FIXED["n"])
@@ -66,12 +66,12 @@ def test_bodies_are_not_read_by_the_host(
     pool = Pool(device, budget=64 << 20)
     batch = bow.Batch.from_arrow(FIXED).to_device(device, pool)
     server = serve(mapped, pool=pool)
-    device.statistics.reset()
+    device.stats.reset()
     with bow.connect(server.publish("t", batch)) as stream:
         (got,) = stream
         total = got["n"].values.sum()
         assert stream.stats.path.endswith("mapped")
-    assert (device.statistics.host_reads, device.statistics.host_writes) == (0, 0)
+    assert (device.stats.host_reads, device.stats.host_writes) == (0, 0)
     assert device.to_host(total) == FIXED["n"].sum()
     del total, got, batch
 
@@ -85,10 +85,10 @@ def test_only_offsets_are_read_by_the_host(
     batch = bow.Batch.from_arrow(TEXT).to_device(device, pool)
     server = serve(mapped, pool=pool)
     endpoint = server.publish("t", batch)
-    device.statistics.reset()
+    device.stats.reset()
     with bow.connect(endpoint) as stream:
         (got,) = stream
-    assert device.statistics.host_read_bytes <= 64
+    assert device.stats.host_read_bytes <= 64
     assert got.num_rows == 1000
     del got, batch
 
@@ -100,7 +100,7 @@ def test_sent_bodies_are_read_once_a_reader(serve: Callable[..., bow.Server], de
     for _ in range(3):
         with bow.connect(endpoint) as stream:
             (got,) = stream
-    assert device.statistics.host_read_bytes == 3 * 2 * 8 * ROWS
+    assert device.stats.host_read_bytes == 3 * 2 * 8 * ROWS
     assert np.array_equal(got["f"].values, FIXED["f"])
 
 
@@ -125,13 +125,13 @@ def test_copied_on_the_device(serve: Callable[..., bow.Server], device: FakeDevi
     """In copy mode a batch on a device is copied there, not by way of the host, and is free at once."""
     server = serve(mapped, pool=Pool(device, budget=64 << 20))
     endpoint = server.publish("t", FIXED, readers=1)
-    device.statistics.reset()
+    device.stats.reset()
     with bow.connect(endpoint, mode="copy") as stream:
         (got,) = stream
-    assert device.statistics.host_reads == 0
-    assert device.statistics.host_written_bytes <= 2 * 4 * 8  # which pieces are gathered
+    assert device.stats.host_reads == 0
+    assert device.stats.host_written_bytes <= 2 * 4 * 8  # which pieces are gathered
     server.wait_released("t")
-    assert server.pool.statistics.in_use == 0
+    assert server.pool.stats.in_use == 0
     assert int(device.to_host(got["n"].values)[-1]) == ROWS - 1
 
 
@@ -175,7 +175,7 @@ def test_a_device_that_fails_while_publishing(
         server.publish("t", TEXT)
     assert server.endpoints == {}
     gc.collect()
-    assert server.pool.statistics.in_use == 0
+    assert server.pool.stats.in_use == 0
     with bow.connect(server.publish("t", TEXT), device="cpu") as stream:
         assert stream.read_all().to_pydict() == TEXT.to_pydict()
 
@@ -199,7 +199,7 @@ def test_copies_of_a_stream_share_a_pool(serve: Callable[..., bow.Server], devic
     batches = [{"n": np.arange(100)} for _ in range(20)]
     with bow.connect(serve().publish("t", batches), device=device) as stream:
         kept = list(stream)
-    assert device.statistics.allocations == 1
+    assert device.stats.allocations == 1
     assert all(batch.device is device for batch in kept)
 
 
@@ -249,7 +249,7 @@ def test_views_are_asked_for_where_no_hardware_has_shown_that_they_hold(
     assert got.device is device
     if not is_view:
         server.wait_released(timeout=10.0)
-    assert (pool.statistics.in_use > 0) == is_view
+    assert (pool.stats.in_use > 0) == is_view
     assert np.array_equal(got.to_device("cpu")["n"].values, FIXED["n"])
 
 

@@ -233,8 +233,8 @@ def test_work_that_takes_longer_than_the_server_waits(
         assert [batch.num_rows for batch in stream] == [10]
     server.withdraw("t")
     del array
-    until(lambda: server.statistics.connections == 0)
-    assert server.statistics.kept == 0  # who was told so says that it has nothing open
+    until(lambda: server.stats.connections == 0)
+    assert server.stats.kept == 0  # who was told so says that it has nothing open
 
 
 def test_a_reader_that_waits_answers_questions(serve: Callable[..., bow.Server], device: FakeDevice) -> None:
@@ -382,7 +382,7 @@ def test_a_server_that_closes_while_it_waits(serve: Callable[..., bow.Server], d
 
     thread = threading.Thread(target=take)
     thread.start()
-    until(lambda: server.statistics.connections == 1)
+    until(lambda: server.stats.connections == 1)
     time.sleep(0.1)
     server.close()
     thread.join(10.0)
@@ -454,7 +454,7 @@ def test_a_driver_without_events_for_others(
     with bow.connect(endpoint, limits=PATIENCE) as stream:
         assert values(list(stream)) == set(range(10))
     server.withdraw("t")
-    until(lambda: server.statistics.bytes_lent == 0)
+    until(lambda: server.stats.bytes_lent == 0)
     del array
     gc.collect()
     device.sweep()
@@ -507,7 +507,7 @@ def test_who_says_what_is_told_what(
         with pytest.raises(InvalidRegion, match="this process itself"):
             OpenedEvent(handle)
     channel.close()
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
     server.withdraw("t")
     del array
     if tries:  # it said nothing when it went, so memory and event are kept for good, and others are made

@@ -273,10 +273,10 @@ def test_an_append_lands_whole_or_not_at_all(serve: Callable[..., bow.Server]) -
             table_of(3).rename_columns(["n", "s", "e"]),
             table_of(3).replace_schema_metadata({"unit": "m"}),
         ):
-            before = server.pool.statistics
+            before = server.pool.stats
             with pytest.raises(bow.UsageError, match="another schema"):
                 server.append("t", wrong)
-            assert server.pool.statistics == before
+            assert server.pool.stats == before
         with pytest.raises(bow.UsageError, match="lazily"):
             server.append("t", (batch for batch in table_of(3).to_batches()))
         with pytest.raises(bow.UsageError, match="lazily"):
@@ -325,7 +325,7 @@ def test_small_appends_share_memory(serve: Callable[..., bow.Server]) -> None:
             server.append("t", {"n": np.arange(10) + number})
         server.finish("t")
         kept = list(stream)
-    assert server.pool.statistics.in_use <= 8 << 20
+    assert server.pool.stats.in_use <= 8 << 20
     expected = [np.arange(10), *(np.arange(10) + number for number in range(1000))]
     assert all((batch["n"].to_numpy() == each).all() for batch, each in zip(kept, expected, strict=True))
     server.withdraw("t")

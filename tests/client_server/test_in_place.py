@@ -48,10 +48,10 @@ def test_pyarrow_over_a_region(serve: Callable[..., bow.Server], address: str, p
             "f": as_array(filled(pool, 0.5, "<f8"), pa.float64()),
         }
     )
-    before, own = server.pool.statistics, pool.statistics
+    before, own = server.pool.stats, pool.stats
     endpoint = server.publish("t", table)
-    assert server.pool.statistics == before
-    assert pool.statistics == own
+    assert server.pool.stats == before
+    assert pool.stats == own
     with bow.connect(endpoint) as stream:
         (batch,) = stream
         assert np.array_equal(batch["n"].values, np.arange(ROWS))
@@ -65,9 +65,9 @@ def test_numpy_over_a_region(serve: Callable[..., bow.Server], address: str, poo
     """NumPy views of a region are published as they lie."""
     server = serve(address)
     buffer = filled(pool, 7)
-    before = server.pool.statistics
+    before = server.pool.stats
     endpoint = server.publish("t", {"n": buffer.array("<i8")})
-    assert server.pool.statistics == before
+    assert server.pool.stats == before
     assert read(endpoint)["n"].to_pylist()[-1] == 7
     server.withdraw("t")
 
@@ -76,9 +76,9 @@ def test_part_of_a_region(serve: Callable[..., bow.Server], pool: Pool) -> None:
     """A slice of an array that lies in a region is published as it lies, and only its part is read."""
     server = serve()
     array = as_array(filled(pool, np.arange(ROWS)), pa.int64()).slice(1000, 10)
-    before = server.pool.statistics
+    before = server.pool.stats
     endpoint = server.publish("t", {"n": array})
-    assert server.pool.statistics == before
+    assert server.pool.stats == before
     assert read(endpoint).to_pydict() == {"n": list(range(1000, 1010))}
     server.withdraw("t")
 
@@ -88,7 +88,7 @@ def test_only_what_lies_elsewhere_is_copied(serve: Callable[..., bow.Server], po
     server = serve()
     there = as_array(filled(pool, 1), pa.int64())
     endpoint = server.publish("t", {"there": there, "elsewhere": np.arange(ROWS, dtype=np.int8)})
-    assert server.pool.statistics.in_use == 1 << 20  # one region of the smallest kind; all of it needs two
+    assert server.pool.stats.in_use == 1 << 20  # one region of the smallest kind; all of it needs two
     with bow.connect(endpoint) as stream:
         (batch,) = stream
         assert stream.stats.regions == 2
@@ -179,7 +179,7 @@ def test_lazy_batches_in_place(serve: Callable[..., bow.Server], address: str, p
             assert batch["n"].values[-1] == number
             del batch
     server.wait_released("t")
-    assert server.pool.statistics.made == 0
+    assert server.pool.stats.made == 0
 
 
 def test_what_was_read_is_copied_when_it_is_published(serve: Callable[..., bow.Server]) -> None:
@@ -188,7 +188,7 @@ def test_what_was_read_is_copied_when_it_is_published(serve: Callable[..., bow.S
     with bow.connect(first.publish("t", LARGE)) as stream:
         (batch,) = stream
     endpoint = second.publish("t", batch)
-    assert second.pool.statistics.in_use > 0
+    assert second.pool.stats.in_use > 0
     del batch, stream
     first.withdraw("t")
     first.wait_released("t")
@@ -202,7 +202,7 @@ def test_what_lies_in_a_region_is_not_copied(serve: Callable[..., bow.Server]) -
     first = server.publish("first", placed)
     with bow.connect(first) as stream:
         (there,) = stream
-        before = server.pool.statistics
+        before = server.pool.stats
         # The same memory once more, by way of a pool of the publisher's own.
         pool = Pool(budget=8 << 20)
         buffer = pool.allocate(1_600_000)
@@ -212,7 +212,7 @@ def test_what_lies_in_a_region_is_not_copied(serve: Callable[..., bow.Server]) -
         layout = there.layout
         own = make_batch(bow.Batch, layout, there.num_rows, batch_parts(there).nodes, [None, buffer])
         second = server.publish("second", own)
-        assert server.pool.statistics == before
+        assert server.pool.stats == before
         assert read(second)["n"].to_pylist() == list(range(200_000))
         del there, own, buffer
     server.withdraw("second")

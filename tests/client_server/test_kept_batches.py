@@ -40,7 +40,7 @@ def test_a_few_small_batches_that_are_kept_do_not_hold_all_that_came(endpoint: b
     """Of 256 MiB every 64th batch of 64 KiB is kept: their memory and 16 MiB are, in a pool of 64 MiB."""
     pool = bow.Pool(budget=64 * MIB)
     kept, why = read(endpoint, lambda number: number % EVERY == 0, pool)
-    assert pool.statistics.in_use <= 16 * MIB
+    assert pool.stats.in_use <= 16 * MIB
     assert "held far more memory than they use" in why
     numbers = [number for number in range(COUNT) if number % EVERY == 0]
     for number, batch in zip(numbers, kept, strict=True):

@@ -137,7 +137,7 @@ def test_memory_is_used_again(serve: Callable[..., bow.Server], address: str) ->
             del values, batch
     assert seen == 50
     server.wait_released("lazy")
-    assert server.pool.statistics.retired == 0
+    assert server.pool.stats.retired == 0
 
 
 def test_a_callable_for_each_reader(server: bow.Server) -> None:
@@ -168,7 +168,7 @@ def test_a_generator_that_was_broken_off(server: bow.Server) -> None:
     with bow.connect(endpoint, limits=limits) as stream:
         stream.read_next_batch()
     assert producer.closed.wait(10)
-    settled(lambda: server.statistics.connections)
+    settled(lambda: server.stats.connections)
     with pytest.raises(bow.UnknownTicket):
         bow.connect(endpoint)
 

@@ -65,7 +65,7 @@ def test_nothing_is_copied(server: bow.Server, device: FakeDevice) -> None:
     """What is lent is read at its own address: no memory is made, mapped or opened, and nothing is copied."""
     array = allocated(device, np.arange(ROWS))
     address = array.data.ptr
-    device.statistics.reset()
+    device.stats.reset()
     device.driver.calls.clear()
     endpoint = server.publish("t", {"n": array, "same": array}, share="in_place")
     with bow.connect(endpoint) as stream:
@@ -74,16 +74,16 @@ def test_nothing_is_copied(server: bow.Server, device: FakeDevice) -> None:
         assert stream.stats.path.endswith(": in place")
         assert stream.stats.regions == 1
         del batch
-    seen = device.statistics
+    seen = device.stats
     assert (seen.allocations, seen.mappings, seen.host_reads, seen.host_writes) == (0, 0, 0, 0)
     calls = device.driver.calls
     assert [calls[name] for name in ("pointer_attributes", "address_range", "get_ipc_handle")] == [1, 1, 1]
     assert not calls.keys() & {"create", "import_", "reserve", "map", "open_ipc_handle"}
     assert (calls["event_done"] > 0, calls["synchronize"]) == (True, 0)
-    assert server.pool.statistics.made == 0
-    assert server.statistics.bytes_lent == 2 * array.nbytes
+    assert server.pool.stats.made == 0
+    assert server.stats.bytes_lent == 2 * array.nbytes
     server.withdraw("t")
-    until(lambda: server.statistics.bytes_lent == 0)
+    until(lambda: server.stats.bytes_lent == 0)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 1000])
@@ -114,7 +114,7 @@ def test_tables_of_all_shapes(server: bow.Server, device: FakeDevice, rows: int)
                 del each
         server.withdraw(name)
         # A slice of some columns must be made compact, by copies.
-        assert server.pool.statistics.made == 0 or name == "part"
+        assert server.pool.stats.made == 0 or name == "part"
     del batch, data
 
 
@@ -125,12 +125,12 @@ def test_what_has_no_handle_is_copied(server: bow.Server, device: FakeDevice, ki
         "lent": allocated(device, np.arange(ROWS)),
         "copied": allocated(device, np.arange(ROWS) * 2, kind),
     }
-    device.statistics.reset()
+    device.stats.reset()
     endpoint = server.publish("t", data, share="in_place")
-    assert device.statistics.host_reads == 0
-    assert device.statistics.host_written_bytes < 100  # no bytes of a column
-    assert server.pool.statistics.made == 1
-    assert server.statistics.bytes_lent == 8 * ROWS
+    assert device.stats.host_reads == 0
+    assert device.stats.host_written_bytes < 100  # no bytes of a column
+    assert server.pool.stats.made == 1
+    assert server.stats.bytes_lent == 8 * ROWS
     with bow.connect(endpoint) as stream:
         assert stream.stats.path.endswith(": in place")
         named = {"async": "cudaMallocAsync", "managed": "managed memory", "vmm": "cuMemMap"}[kind]
@@ -151,7 +151,7 @@ def test_nothing_that_can_be_lent(server: bow.Server, device: FakeDevice) -> Non
     with bow.connect(endpoint) as stream:
         assert stream.stats.path.endswith(": mapped")
         assert "cudaMallocAsync" in stream.stats.why
-    assert server.statistics.bytes_lent == 0
+    assert server.stats.bytes_lent == 0
     server.withdraw("t")
 
 
@@ -174,7 +174,7 @@ def test_a_pool_of_another_device(serve: Callable[..., bow.Server], device: Fake
         (batch,) = stream
         assert (batch.device, batch["n"].raw_values.data.ptr) == (device, lent.data.ptr)
         del batch
-    assert server.pool.statistics.made == 0
+    assert server.pool.stats.made == 0
     mixed = {"n": lent, "m": allocated(device, np.arange(ROWS), "async")}
     endpoint = server.publish("u", mixed, share="in_place")
     with bow.connect(endpoint) as stream:
@@ -206,7 +206,7 @@ def test_batches_share_an_allocation(server: bow.Server, device: FakeDevice) -> 
     del batches, stream
     server.wait_released("t")
     until(lambda: device.driver.allocated == before - 1)
-    assert server.statistics.kept == 0
+    assert server.stats.kept == 0
 
 
 def test_published_twice(server: bow.Server, device: FakeDevice) -> None:
@@ -227,9 +227,9 @@ def test_published_twice(server: bow.Server, device: FakeDevice) -> None:
 def test_regions_of_ours_stay_where_they_are(server: bow.Server, device: FakeDevice, pool: Pool) -> None:
     """What lies in regions of ours goes by its descriptor, and is not counted as copied."""
     placed = bow.Batch.from_arrow({"n": np.arange(ROWS)}).to_device(device, pool)
-    made = pool.statistics.made
+    made = pool.stats.made
     endpoint = server.publish("t", placed, share="in_place")
-    assert pool.statistics.made == made
+    assert pool.stats.made == made
     with bow.connect(endpoint) as stream:
         assert stream.stats.path.endswith(": mapped")
         assert "copied" not in stream.stats.why
@@ -248,7 +248,7 @@ def test_what_was_read_is_copied_when_it_is_published(
         (batch,) = stream
         again = second.publish("t", batch, share="in_place")
         del batch
-    assert pool.statistics.made == 1
+    assert pool.stats.made == 1
     with bow.connect(again) as stream:
         assert "memory of another producer" in stream.stats.why
     server.withdraw("t")
@@ -340,16 +340,16 @@ def test_a_reader_that_can_map_nothing(
     monkeypatch.setattr(handshake, "regions_known", lambda *_: [])  # then nothing is tried beforehand
     with pytest.raises(bow.InvalidRegion), bow.connect(endpoint) as stream:
         next(iter(stream))
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
     server.withdraw("t")
     server.wait_released("t")
-    until(lambda: pool.statistics.in_use == 0)
-    assert (pool.statistics.retired, server.statistics.lost, server.statistics.stopped) == (0, 0, 1)
+    until(lambda: pool.stats.in_use == 0)
+    assert (pool.stats.retired, server.stats.lost, server.stats.stopped) == (0, 0, 1)
 
 
 def test_a_reader_that_forks(server: bow.Server, device: FakeDevice) -> None:
     """A child that was forked has nothing of lent memory open, so nothing is kept for its sake."""
-    kept = server.statistics.kept
+    kept = server.stats.kept
     before = device.driver.allocated
     endpoint = server.publish("t", {"n": allocated(device, np.arange(ROWS))}, share="in_place", readers=1)
     with bow.connect(endpoint) as stream:
@@ -361,7 +361,7 @@ def test_a_reader_that_forks(server: bow.Server, device: FakeDevice) -> None:
     del batches, stream
     server.wait_released("t")
     until(lambda: device.driver.allocated == before)
-    assert server.statistics.kept == kept
+    assert server.stats.kept == kept
 
 
 def test_a_reader_that_is_lost(serve: Callable[..., bow.Server], pool: Pool, device: FakeDevice) -> None:
@@ -369,7 +369,7 @@ def test_a_reader_that_is_lost(serve: Callable[..., bow.Server], pool: Pool, dev
     server = serve(pool=pool)
     array = allocated(device, np.arange(ROWS))
     address = array.data.ptr
-    kept, before = server.statistics.kept, device.driver.allocated
+    kept, before = server.stats.kept, device.driver.allocated
     endpoint = server.publish("t", {"n": array}, share="in_place")
     del array
     with bow.connect(endpoint) as stream:
@@ -378,7 +378,7 @@ def test_a_reader_that_is_lost(serve: Callable[..., bow.Server], pool: Pool, dev
         session.close(0.0)
     server.withdraw("t")
     server.wait_released("t")
-    assert server.statistics.kept == kept + 1
+    assert server.stats.kept == kept + 1
     del batches, stream
     gc.collect()
     assert device.driver.allocated == before

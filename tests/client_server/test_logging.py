@@ -99,7 +99,7 @@ def test_a_handler_that_raises(serve: Callable[..., bow.Server], monkeypatch: py
             with socket.socket(socket.AF_UNIX) as noise:
                 noise.connect(uri.path)
                 noise.sendall(b"no message of the protocol")
-        until(lambda: server.statistics.connections == 0)
+        until(lambda: server.stats.connections == 0)
         assert read(endpoint).num_rows == 1
     finally:
         logger.removeHandler(handler)

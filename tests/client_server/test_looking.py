@@ -53,7 +53,7 @@ LOOKS: dict[str, Callable[[bow.Server, bow.Endpoint, pa.Table, list[str]], objec
     "its text": lambda _s, endpoint, table, _t: bow.Dataset.from_json(dataset_of(endpoint, table).to_json()),
     "a server in a console": lambda server, *_: repr(server),
     "the endpoints of a server": lambda server, *_: server.endpoints,
-    "the counts of a server": lambda server, *_: server.statistics,
+    "the counts of a server": lambda server, *_: server.stats,
     "a list by address": lambda server, *_: repr(bow.list_datasets(server.address, token=TOKEN)),
     "a list by endpoint": lambda _server, endpoint, *_: bow.list_datasets(str(endpoint)),
     "bowstring list": lambda server, _e, _t, token: command("list", server.address, *token),
@@ -69,10 +69,10 @@ LOOKS: dict[str, Callable[[bow.Server, bow.Endpoint, pa.Table, list[str]], objec
 
 def counts(server: bow.Server) -> dict[str, Any]:
     """Return what a server counts, once nobody is connected any more."""
-    until(lambda: not server.statistics.connections)
-    return dataclasses.asdict(server.statistics) | {
+    until(lambda: not server.stats.connections)
+    return dataclasses.asdict(server.stats) | {
         "listed": repr(bow.list_datasets(server.address, token=TOKEN)),
-        "pool": server.pool.statistics.in_use,
+        "pool": server.pool.stats.in_use,
     }
 
 
@@ -107,7 +107,7 @@ def test_looking_takes_no_readers_place(
             with bow.connect(endpoint) as stream:
                 endpoint._repr_html_()  # beside the reader of the last place
                 assert stream.read_all().equals(table)
-            until(lambda number=number: server.statistics.readers == number + 1)  # type: ignore[misc]
+            until(lambda number=number: server.stats.readers == number + 1)  # type: ignore[misc]
         server.wait_released(timeout=30)
         with pytest.raises(bow.UnknownTicket):
             bow.connect(endpoint)
@@ -165,8 +165,8 @@ def test_servers_that_would_count_a_look_are_not_asked() -> None:
         assert "fare" in html
         facts = json.loads(command("inspect", str(endpoint), "--json"))
         assert "counts whoever opens" in facts["not_read"]
-        until(lambda: not server.statistics.connections)
-        assert server.statistics.idle == server.statistics.stopped == server.statistics.refused == 0
+        until(lambda: not server.stats.connections)
+        assert server.stats.idle == server.stats.stopped == server.stats.refused == 0
         assert read(endpoint).num_rows == SMALL.num_rows
 
 
@@ -190,8 +190,8 @@ def test_data_that_are_looked_at_stay(tmp_path: Any) -> None:
             reader.hear_all()
             assert len(reader.addresses()) >= LARGE.num_columns
             server.withdraw("t")
-            assert server.pool.statistics.in_use >= LARGE.nbytes
+            assert server.pool.stats.in_use >= LARGE.nbytes
             reader.free(reader.addresses())
         server.wait_released(timeout=30)
-        until(lambda: not server.pool.statistics.in_use)
-        assert server.statistics.readers == 0
+        until(lambda: not server.pool.stats.in_use)
+        assert server.stats.readers == 0

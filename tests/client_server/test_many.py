@@ -59,7 +59,7 @@ def test_many_readers_of_one(server: bow.Server) -> None:
 
     at_once([take] * 16)
     server.wait_released("t")
-    assert server.statistics.readers == 16
+    assert server.stats.readers == 16
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["resident", "lazy"])
@@ -79,7 +79,7 @@ def test_many_readers_of_many(server: bow.Server, lazy: bool) -> None:
             assert read(endpoints[number], limits=PATIENCE).equals(tables[number])
 
     at_once([lambda order=order: take(order) for order in orders])  # type: ignore[misc]
-    until(lambda: server.statistics.readers == 48)
+    until(lambda: server.stats.readers == 48)
 
 
 def test_publishing_while_others_read(server: bow.Server) -> None:
@@ -114,8 +114,8 @@ def test_lazy_readers_that_break_off(server: bow.Server) -> None:
         assert read(endpoint, limits=limits).equals(table_of(1, 40))
 
     at_once([*(lambda after=after: break_off(after) for after in range(8)), *[take] * 4])
-    until(lambda: server.statistics.connections == 0)
-    assert (server.statistics.readers, server.statistics.stopped, server.statistics.lost) == (4, 8, 0)
+    until(lambda: server.stats.connections == 0)
+    assert (server.stats.readers, server.stats.stopped, server.stats.lost) == (4, 8, 0)
 
 
 def test_fifty_in_a_row(server: bow.Server) -> None:
@@ -130,7 +130,7 @@ def test_fifty_in_a_row(server: bow.Server) -> None:
         if turn % 2:
             stream.close()
         del stream
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
     def at_work() -> list[str]:
         return [
@@ -138,7 +138,7 @@ def test_fifty_in_a_row(server: bow.Server) -> None:
         ]
 
     until(lambda: not at_work())
-    assert server.statistics.readers + server.statistics.stopped == 50
+    assert server.stats.readers + server.stats.stopped == 50
 
 
 def test_fifty_publications_in_a_row(serve: Callable[..., bow.Server]) -> None:
@@ -147,7 +147,7 @@ def test_fifty_publications_in_a_row(serve: Callable[..., bow.Server]) -> None:
     for turn in range(50):
         server.publish("t", {"n": np.full(100_000, turn)})
         server.withdraw("t")
-    assert server.pool.statistics.made <= 2
+    assert server.pool.stats.made <= 2
 
 
 def calls_of(call: Callable[[], object]) -> int:
@@ -220,8 +220,8 @@ def test_silent_readers_keep_nobody_out(server: bow.Server) -> None:
             assert read(endpoint, limits=PATIENCE).equals(table_of(1))
             assert time.monotonic() - begin < PATIENCE.connect_timeout / 2
         # The next thread waits at the door before the one who came last is counted.
-        until(lambda: server.statistics.connections >= 20)
-    until(lambda: server.statistics.connections == 0)
+        until(lambda: server.stats.connections >= 20)
+    until(lambda: server.stats.connections == 0)
     until(lambda: waiting_threads() <= begun + 1)
     assert read(endpoint, limits=PATIENCE).equals(table_of(1))
 
@@ -241,7 +241,7 @@ def test_silent_strangers_cost_no_turns(
     monkeypatch.setattr(Session, "_turn", counted)
     server = serve(address, limits=PATIENCE.replace(heartbeat=0.2, connect_timeout=1.0))
     silent = [dial(server.address, PATIENCE) for _ in range(4)]
-    until(lambda: server.statistics.idle == 4)
+    until(lambda: server.stats.idle == 4)
     assert turns <= 4 * 20, "a turn for each of five heartbeats, and a few around them"
     for channel in silent:
         channel.close()
@@ -255,10 +255,10 @@ def test_open_streams_hold_no_threads_of_the_server(serve: Callable[..., bow.Ser
         batches = [
             stack.enter_context(bow.connect(endpoint, limits=PATIENCE)).read_next_batch() for _ in range(40)
         ]
-        until(lambda: server.statistics.connections == 40)
+        until(lambda: server.stats.connections == 40)
         until(lambda: not [each for each in threading.enumerate() if "bowstring-server" in each.name])
         del batches
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
 
 def test_readers_that_stop_inside_a_message_keep_nobody_out(serve: Callable[..., bow.Server]) -> None:
@@ -276,8 +276,8 @@ def test_readers_that_stop_inside_a_message_keep_nobody_out(serve: Callable[...,
             reader.push(begun)
         for _ in range(3):
             assert read(endpoint, limits=PATIENCE).equals(table_of(1))
-        until(lambda: server.statistics.connections == 40)
-    until(lambda: server.statistics.connections == 0)
+        until(lambda: server.stats.connections == 40)
+    until(lambda: server.stats.connections == 0)
 
 
 def waiting_threads() -> int:
@@ -298,7 +298,7 @@ def test_readers_at_once_while_others_are_silent(server: bow.Server) -> None:
 
     for _ in range(3):
         at_once([say_nothing, take] * 8)
-    until(lambda: server.statistics.readers == 24)
+    until(lambda: server.stats.readers == 24)
 
 
 def test_a_system_without_threads_to_spare(
@@ -315,5 +315,5 @@ def test_a_system_without_threads_to_spare(
         patched.setattr("bowstring.transport.loop.run_in_thread", none_left)
         assert read(endpoint).equals(table_of(1))
     assert read(endpoint).equals(table_of(1))
-    until(lambda: server.statistics.connections == 0)
-    assert server.statistics.refused == 0
+    until(lambda: server.stats.connections == 0)
+    assert server.stats.refused == 0

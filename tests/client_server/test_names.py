@@ -63,7 +63,7 @@ def test_a_server_lists_what_it_offers(serve: Callable[..., bow.Server], address
     assert second.nbytes is not None
     assert second.published_at is not None
     assert begin <= second.published_at <= time.time()
-    assert server.statistics.idle == server.statistics.refused == 0
+    assert server.stats.idle == server.stats.refused == 0
 
 
 def test_long_schemas_are_listed(server: bow.Server) -> None:
@@ -113,7 +113,7 @@ def test_the_endpoint_of_a_stream_is_of_one_version(serve: Callable[..., bow.Ser
         assert read(pinned).equals(TABLE)
         assert read(str(pinned)).equals(TABLE)
         assert read(endpoint).column_names == ["other"]
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
     with pytest.raises(bow.UnknownTicket, match="newer version"):
         bow.connect(pinned)
 

@@ -136,7 +136,7 @@ BEHAVIOURS = [hangs_up, reads, reads_all, frees_twice, stops, forks, asks_twice]
 
 def counts_of(server: bow.Server) -> tuple[int, ...]:
     """Return how many connections ended, by how they did."""
-    found = server.statistics
+    found = server.stats
     return found.readers, found.refused, found.lost, found.stopped, found.idle
 
 
@@ -151,11 +151,11 @@ def what_is_seen(
         peer = Peer(server.address, hello, b"t", pieces=pieces)
         with peer.sock:
             behave(peer)
-        until(lambda: any(counts_of(server)) and server.statistics.connections == 0)
+        until(lambda: any(counts_of(server)) and server.stats.connections == 0)
         counts = counts_of(server)
         # What may still be looked at is not written again, and all else is.
         server.publish("t", {"a": np.zeros(1000)}, replace=True)
-        return peer.heard, counts, server.pool.statistics.retired, server.statistics.bytes_offered
+        return peer.heard, counts, server.pool.stats.retired, server.stats.bytes_offered
 
 
 def alike(heard: list[tuple[bytes, int]]) -> list[tuple[int | None, int, bytes]]:
@@ -232,7 +232,7 @@ def test_readers_that_are_counted() -> None:
                     peer.free()
                     peer.say(Control.DONE)
             server.wait_released("t", 10.0)
-            assert server.statistics.readers == 2
+            assert server.stats.readers == 2
 
 
 @pytest.mark.parametrize(("place", "pieces"), [(0, False), (1, False), (1, True), (0, True)])
@@ -246,7 +246,7 @@ def test_descriptors_beside_an_ask(no_leaks: None, place: int, pieces: bool) -> 
         peer = Peer(server.address, ORDINARY, b"t", pieces=pieces, beside=place)
         with peer.sock, contextlib.suppress(ConnectionError):
             peer.hear()
-        until(lambda: server.statistics.refused == 1)
+        until(lambda: server.stats.refused == 1)
         tags = [wire.Frame(data).tag for data, _ in peer.heard]
         assert tags == ([] if pieces and not place else [wire.Tag.ERROR])
         with bow.connect(server.address) as stream:

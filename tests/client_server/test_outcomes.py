@@ -25,8 +25,8 @@ SCHEMA = pa.schema({"n": pa.int64()})
 
 def counts(server: bow.Server) -> dict[str, int]:
     """Return what a server counted, once nobody is connected; what is 0 is left out."""
-    until(lambda: server.statistics.connections == 0)
-    found = server.statistics
+    until(lambda: server.stats.connections == 0)
+    found = server.stats
     names = ("readers", "stopped", "lost", "refused", "idle")
     return {name: getattr(found, name) for name in names if getattr(found, name)}
 
@@ -114,7 +114,7 @@ def test_who_asks_for_nothing_is_idle(server: bow.Server) -> None:
     channel = dial(server.address)
     channel.send([Message(Want.HELLO, [Hello().pack()])], WAIT)
     channel.close()
-    until(lambda: server.statistics.idle == 2)
+    until(lambda: server.stats.idle == 2)
     assert counts(server) == {"idle": 2}
 
 
@@ -133,7 +133,7 @@ def test_who_is_connected_when_the_server_closes(serve: Callable[..., bow.Server
     limits = PATIENCE.replace(window_bytes=1)
     with bow.connect(endpoint, limits=limits) as stream, dial(server.address):
         assert next(stream).num_rows == 3
-        until(lambda: server.statistics.connections == 2)
+        until(lambda: server.stats.connections == 2)
         server.close()
         assert counts(server) == {"stopped": 1, "idle": 1}
 

@@ -60,14 +60,14 @@ def test_hundreds_are_kept_over_one_connection(
     before = threading.active_count()
     with bow.connect(dataset, options=bow.ConnectOptions(ordered=ordered), limits=PATIENCE) as stream:
         kept = list(stream)
-        assert server.statistics.connections <= 1
+        assert server.stats.connections <= 1
         assert threading.active_count() <= before + 10  # of both sides
         assert stream.stats.copied == ""
     assert numbers_of(kept) == [number for number in range(300) for _ in range(2)]
     assert pa.Table.from_batches([batch.to_arrow() for batch in kept]).to_pylist() == rows(*range(300))
     del kept
-    until(lambda: server.statistics.connections == 0)
-    assert server.statistics.readers == 1
+    until(lambda: server.stats.connections == 0)
+    assert server.stats.readers == 1
 
 
 @MAPPED
@@ -79,10 +79,10 @@ def test_a_partition_lets_go_before_the_stream_ends(serve: Callable[..., bow.Ser
         batch = next(stream)
         with pytest.raises(bow.DeadlineExceeded):
             server.wait_released("part 0", 0.05)
-        in_use = server.pool.statistics.in_use
+        in_use = server.pool.stats.in_use
         del kept
         server.wait_released("part 0")
-        until(lambda: server.pool.statistics.in_use < in_use)
+        until(lambda: server.pool.stats.in_use < in_use)
         assert numbers_of([batch]) == [1]
         del batch
         with pytest.raises(bow.DeadlineExceeded):  # its second batch is still to be taken
@@ -126,7 +126,7 @@ def test_an_early_close_frees_the_rest(serve: Callable[..., bow.Server], address
     assert numbers_of(kept) == [0, 0, 1]
     del kept
     server.wait_released("part 0")
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
     assert read(dataclasses.replace(dataset, endpoints=dataset.endpoints[1:2])).to_pylist() == rows(1)
     server.wait_released()
 
@@ -175,8 +175,8 @@ def test_lists_of_strangers_are_short(
         monkeypatch.setattr(f"{where}.STRANGERS_BYTES", 300)
     dataset = published(server, 20)
     assert read(dataset, limits=PATIENCE).to_pylist() == rows(*range(20))
-    until(lambda: server.statistics.readers > 1)
-    assert server.statistics.readers < 10
+    until(lambda: server.stats.readers > 1)
+    assert server.stats.readers < 10
     monkeypatch.setattr("bowstring.client.grouping.STRANGERS_BYTES", 1 << 20)
     with (
         bow.connect(dataset, limits=PATIENCE) as stream,
@@ -234,7 +234,7 @@ def test_partitions_of_two_servers_alternate(serve: Callable[..., bow.Server]) -
     endpoints = tuple(each for both in zip(*datasets, strict=True) for each in both)
     with bow.connect(bow.Dataset(endpoints, SCHEMA), limits=PATIENCE) as stream:
         kept = list(stream)
-        assert all(server.statistics.connections <= 1 for server in servers)
+        assert all(server.stats.connections <= 1 for server in servers)
     expected = [1000 * index + number for number in range(30) for index in range(3) for _ in range(2)]
     assert numbers_of(kept) == expected
     with bow.connect(
@@ -269,7 +269,7 @@ def test_awaited_partitions(serve: Callable[..., bow.Server], ordered: bool, laz
     expected = [number for number in numbers for _ in range(2)]
     came = asyncio.run(found())
     assert (came if ordered else sorted(came)) == (expected if ordered else sorted(expected))
-    until(lambda: servers[1].statistics.readers == 1)
+    until(lambda: servers[1].stats.readers == 1)
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -283,8 +283,8 @@ def test_several_connections(serve: Callable[..., bow.Server], address: str, ord
         found = numbers_of(list(stream))
     expected = [number for number in range(20) for _ in range(2)]
     assert (found if ordered else sorted(found)) == expected
-    until(lambda: server.statistics.connections == 0)
-    assert server.statistics.readers == (3 if address.startswith("tcp:") else 1)
+    until(lambda: server.stats.connections == 0)
+    assert server.stats.readers == (3 if address.startswith("tcp:") else 1)
 
 
 @pytest.mark.parametrize("connections", [0, -1, 65, True, 1.0, "2"])
@@ -312,7 +312,7 @@ def test_peers_that_know_no_partitions(
     assert all(("partitions=1" in str(each)) == (of == "the reader") for each in dataset)
     monkeypatch.setenv("BOWSTRING_PARTITIONS", "0" if of == "the reader" else "1")
     assert read(dataset, limits=PATIENCE).to_pylist() == rows(*range(6))
-    until(lambda: server.statistics.readers == 6)
+    until(lambda: server.stats.readers == 6)
 
 
 @pytest.mark.parametrize("ordered", [True, False])

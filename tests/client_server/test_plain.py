@@ -46,7 +46,7 @@ def test_a_plain_client_is_a_reader(server: bow.Server) -> None:
         client.ask()
         client.read()
     server.wait_released("t")
-    assert server.statistics.readers == 1
+    assert server.stats.readers == 1
 
 
 def test_a_plain_client_reads_lazy_data(server: bow.Server) -> None:

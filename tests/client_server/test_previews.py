@@ -104,7 +104,7 @@ def test_listings_and_statistics_are_tables(server: bow.Server) -> None:
     with bow.connect(server.address, "<zones>") as stream:
         stream.read_all()
         assert "<td>rows</td><td>3,000</td>" in stream.stats._repr_html_()
-    assert "<td>connections</td>" in server.statistics._repr_html_()
+    assert "<td>connections</td>" in server.stats._repr_html_()
 
 
 @pytest.mark.parametrize("kind", ["endpoint", "dataset", "stream"])

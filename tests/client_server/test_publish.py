@@ -77,7 +77,7 @@ def test_a_dictionary_of_an_extension_type(server: bow.Server, made: Callable[[p
     with pytest.raises(bow.Unsupported, match="dictionary of values of the extension type"):
         server.publish("d", made(table))
     assert server.endpoints == {}
-    assert server.pool.statistics.in_use == 0
+    assert server.pool.stats.in_use == 0
     opposite = pa.table({"d": pa.DictionaryArray.from_arrays(indices, storage)})
     assert read(server.publish("d", made(opposite))).equals(opposite)
 
@@ -90,7 +90,7 @@ def test_names_that_are_none(server: bow.Server, name: Any) -> None:
     """What is no text, or longer than any reader may ask for, is refused before a byte is copied."""
     with pytest.raises(bow.UsageError, match="name"):
         server.publish(name, TABLE)
-    assert server.statistics.pool.made == 0
+    assert server.stats.pool.made == 0
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_memory_comes_home(serve: Callable[..., bow.Server], address: str) -> No
     for _ in range(20):
         read(server.publish("n", LARGE, readers=1))
         server.wait_released("n")
-    statistics = server.pool.statistics
+    statistics = server.pool.stats
     assert (statistics.in_use, statistics.retired) == (0, 0)
     assert statistics.made <= 2
     assert statistics.reused >= 18
@@ -204,11 +204,11 @@ def test_withdrawn_with_all_memory(serve: Callable[..., bow.Server]) -> None:
     """Once withdrawn and unread, a data set holds no memory."""
     server = serve()
     server.publish("n", LARGE)
-    assert server.statistics.bytes_offered == 1_600_000
+    assert server.stats.bytes_offered == 1_600_000
     server.withdraw("n")
     server.wait_released("n")
-    assert server.statistics.bytes_offered == 0
-    assert server.pool.statistics.in_use == 0
+    assert server.stats.bytes_offered == 0
+    assert server.pool.stats.in_use == 0
 
 
 def test_unknown_names(server: bow.Server) -> None:
@@ -246,17 +246,17 @@ def test_waiting_ends_with_the_server(serve: Callable[..., bow.Server]) -> None:
 def test_statistics(server: bow.Server) -> None:
     """A server counts its connections, the readers that finished, those that were lost or refused."""
     endpoint = server.publish("n", LARGE)
-    before = server.statistics
+    before = server.stats
     assert (before.connections, before.readers, before.refused, before.lost) == (0, 0, 0, 0)
     with bow.connect(endpoint):
-        assert server.statistics.connections == 1
+        assert server.stats.connections == 1
     read(endpoint)
     with pytest.raises(bow.UnknownTicket):
         bow.connect(endpoint, "no such thing")
     deadline = time.monotonic() + 10
-    while server.statistics.connections and time.monotonic() < deadline:
+    while server.stats.connections and time.monotonic() < deadline:
         time.sleep(0.01)
-    after = server.statistics
+    after = server.stats
     assert (after.connections, after.readers, after.refused, after.lost, after.stopped) == (0, 1, 1, 0, 1)
 
 
@@ -264,11 +264,11 @@ def test_over_budget(serve: Callable[..., bow.Server]) -> None:
     """A data set that the pool has no room for changes nothing: no name, no memory, and the rest is served."""
     server = serve(budget=4 << 20)
     endpoint = server.publish("small", TABLE)
-    before = server.pool.statistics
+    before = server.pool.stats
     with pytest.raises(bow.OutOfBudget, match="budget"):
         server.publish("large", {"n": np.arange(1_000_000)})
     gc.collect()
-    assert server.pool.statistics.in_use == before.in_use
+    assert server.pool.stats.in_use == before.in_use
     assert list(server.endpoints) == ["small"]
     assert read(endpoint).equals(TABLE)
     server.publish("large", TABLE)
@@ -280,7 +280,7 @@ def test_over_budget_in_the_middle(serve: Callable[..., bow.Server]) -> None:
     with pytest.raises(bow.OutOfBudget):
         server.publish("many", [{"n": np.arange(100_000)} for _ in range(20)])
     gc.collect()
-    assert server.pool.statistics.in_use == 0
+    assert server.pool.stats.in_use == 0
     assert server.endpoints == {}
 
 
@@ -311,5 +311,5 @@ def test_a_mapping_is_used_again(serve: Callable[..., bow.Server]) -> None:
     with bow.connect(endpoint) as first, bow.connect(endpoint) as second:
         kept = [*first, *second]
         assert [first.stats.cached_regions, second.stats.cached_regions] == [0, 1]
-    assert mappings().statistics.in_use == 1
+    assert mappings().stats.in_use == 1
     del kept

@@ -78,11 +78,11 @@ def test_a_place_is_given_back(server: bow.Server, batches: int) -> None:
     with bow.connect(endpoint, limits=PATIENCE) as stream:
         for _ in range(batches):
             next(stream)
-    until(lambda: server.statistics.connections == 0)
-    assert server.statistics.stopped == 1
+    until(lambda: server.stats.connections == 0)
+    assert server.stats.stopped == 1
     assert read(endpoint).num_rows == 3000
     server.wait_released("t")
-    assert (server.statistics.readers, server.statistics.stopped, server.statistics.lost) == (1, 1, 0)
+    assert (server.stats.readers, server.stats.stopped, server.stats.lost) == (1, 1, 0)
 
 
 def test_who_read_all_but_the_end(server: bow.Server) -> None:
@@ -91,7 +91,7 @@ def test_who_read_all_but_the_end(server: bow.Server) -> None:
         assert next(stream).num_rows == stream.num_rows
         until(lambda: stream._connection.quiet)  # type: ignore[attr-defined]  # the end is there, unasked for
     server.wait_released("t")
-    assert (server.statistics.readers, server.statistics.lost) == (1, 0)
+    assert (server.stats.readers, server.stats.lost) == (1, 0)
 
 
 def test_a_place_is_not_given_back_before_all_is_freed(serve: Callable[..., bow.Server]) -> None:
@@ -103,7 +103,7 @@ def test_a_place_is_not_given_back_before_all_is_freed(serve: Callable[..., bow.
     with pytest.raises(bow.UnknownTicket, match="1 reading"):
         bow.connect(endpoint)
     del batch, stream
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
     read(endpoint)
     server.wait_released("t")
 
@@ -113,7 +113,7 @@ def test_any_number(server: bow.Server) -> None:
     endpoint = server.publish("t", TABLE)
     for _ in range(5):
         assert read(endpoint).equals(TABLE)
-    until(lambda: server.statistics.readers == 5)
+    until(lambda: server.stats.readers == 5)
     with pytest.raises(bow.DeadlineExceeded, match="any"):
         server.wait_released("t", timeout=0.01)
     server.withdraw("t")
@@ -125,7 +125,7 @@ def test_withdrawn_before_anybody_came(server: bow.Server) -> None:
     endpoint = server.publish("t", TABLE, readers=5)
     server.withdraw("t")
     server.wait_released("t", timeout=0.01)
-    assert server.pool.statistics.in_use == 0
+    assert server.pool.stats.in_use == 0
     with pytest.raises(bow.UnknownTicket):
         bow.connect(endpoint)
 
@@ -141,7 +141,7 @@ def test_withdrawn_while_a_batch_is_kept(serve: Callable[..., bow.Server]) -> No
     assert int(batch["n"].values[-1]) == 999
     del batch, stream
     server.wait_released("t")
-    assert server.pool.statistics.in_use == 0
+    assert server.pool.stats.in_use == 0
 
 
 def test_a_lazy_producer_is_closed_when_it_is_withdrawn(server: bow.Server) -> None:

@@ -35,7 +35,7 @@ def test_release_frees_at_once(serve: Callable[..., bow.Server], address: str) -
         (batch,) = stream
     batch.release()
     server.wait_released("t")
-    assert server.pool.statistics.in_use == 0
+    assert server.pool.stats.in_use == 0
     with pytest.raises(bow.ClosedError, match="released"):
         batch["n"].values  # noqa: B018
     batch.release()
@@ -49,7 +49,7 @@ def test_release_frees_what_landed(serve: Callable[..., bow.Server]) -> None:
         (batch,) = stream
     del stream
     batch.release()
-    until(lambda: default_pool().statistics.in_use == 0)
+    until(lambda: default_pool().stats.in_use == 0)
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -144,8 +144,8 @@ def test_kept_after_a_failure_for_longer_than_a_heartbeat(serve: Callable[..., b
         with pytest.raises(bow.ProducerFailed):
             next(stream)
         with pytest.raises(AssertionError):
-            until(lambda: server.statistics.connections == 0, seconds=0.3)
+            until(lambda: server.stats.connections == 0, seconds=0.3)
     assert int(batch["n"].values[-1]) == 999
     del batch, stream
-    until(lambda: server.statistics.connections == 0)
-    assert server.pool.statistics.retired == 0
+    until(lambda: server.stats.connections == 0)
+    assert server.pool.stats.retired == 0

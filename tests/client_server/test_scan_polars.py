@@ -166,5 +166,5 @@ def test_what_connect_takes_is_scanned(address: str, token: str | None, as_text:
     with bow.Server(address, token=token) as server:
         endpoint = server.publish("t", {"a": [1, 2, 3]})
         frame = bow.scan_polars(str(endpoint) if as_text else endpoint)
-        assert server.statistics.readers == 0
+        assert server.stats.readers == 0
         assert frame.filter(pl.col("a") > 1).collect()["a"].to_list() == [2, 3]

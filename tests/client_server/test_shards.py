@@ -82,13 +82,13 @@ def test_shards_are_views(serve: Callable[..., bow.Server]) -> None:
     """The numbers of a shard lie in the memory of the table that was published."""
     server = serve("unix:")
     endpoint = server.publish("t", TABLE)
-    before = server.statistics.bytes_offered
+    before = server.stats.bytes_offered
     with bow.connect(endpoint, shard=(1, 2)) as stream:
         batch = stream.read_next_batch()
         assert stream.stats.path == "unix: mapped"
         assert not stream.stats.copied
     assert batch["n"].values[0] > 0
-    assert server.statistics.bytes_offered == before
+    assert server.stats.bytes_offered == before
 
 
 def test_shards_of_a_callable_are_its_batches(serve: Callable[..., bow.Server], address: str) -> None:

@@ -118,7 +118,7 @@ def test_closed_while_another_thread_waits(server: bow.Server) -> None:
     stream = bow.connect(server.publish("slow", produce(), schema=SCHEMA), limits=PATIENCE)
     close_while_one_waits(stream, made)
     go_on.set()
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
 
 def test_broken(server: bow.Server) -> None:
@@ -324,13 +324,13 @@ def test_closed_by_an_error(server: bow.Server, endpoint: bow.Endpoint) -> None:
         raise ZeroDivisionError
     with pytest.raises(bow.ClosedError):
         stream.read_next_batch()
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
 
 def test_forgotten(server: bow.Server, endpoint: bow.Endpoint) -> None:
     """A stream that is neither closed nor kept ends by itself."""
     next(bow.connect(endpoint))
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
 
 def test_a_batch_outlives_its_forgotten_stream(server: bow.Server, endpoint: bow.Endpoint) -> None:
@@ -338,9 +338,9 @@ def test_a_batch_outlives_its_forgotten_stream(server: bow.Server, endpoint: bow
     batch = next(bow.connect(endpoint))
     assert batch["n"].to_arrow().to_pylist() == [0, None]
     if batch["n"].raw_values.size and not server.address.startswith(("tcp", "ucx")):
-        assert server.statistics.connections == 1
+        assert server.stats.connections == 1
     del batch
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
 
 @pytest.mark.parametrize("threads", [2, 5])

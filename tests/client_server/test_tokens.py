@@ -158,7 +158,7 @@ def said(error: BaseException) -> str:
 def test_a_stream_does_not_show_it(guarded: bow.Server) -> None:
     """Neither a stream nor what it counts shows the token."""
     with bow.connect(guarded.publish("t", TABLE)) as stream:
-        assert SECRET not in repr(stream) + repr(stream.stats) + repr(guarded.statistics)
+        assert SECRET not in repr(stream) + repr(stream.stats) + repr(guarded.stats)
 
 
 def caches() -> dict[str, object]:

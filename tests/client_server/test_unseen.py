@@ -86,7 +86,7 @@ def test_a_process_without_devices(server: bow.Server, device: FakeDevice, blind
     assert device.uuid.hex() in found["why"]
     assert (found["testing"], found["cuda"]) == (False, False)
     server.wait_released("t")
-    assert (server.statistics.lost, server.statistics.kept) == (0, 0)
+    assert (server.stats.lost, server.stats.kept) == (0, 0)
 
 
 @pytest.mark.parametrize("how", ["resident", "lazy"])
@@ -129,7 +129,7 @@ def test_a_stream_that_is_left_early(server: bow.Server, device: FakeDevice, bli
     """A reader that got bytes and goes before the end holds nothing, and the next one reads all."""
     endpoint = published(server, device, "resident")
     assert blind.call("stop_early", endpoint=str(endpoint)) == "unix: packed"
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
     assert blind.call("read", endpoint=str(endpoint))["rows"] == ROWS
     server.wait_released("t")
     gc.collect()
@@ -203,8 +203,8 @@ def test_a_reader_that_stops_instead_of_answering(
     speaker.say(Control.PING)
     assert speaker.hear() == Control.PONG
     speaker.channel.close()
-    until(lambda: server.statistics.connections == 0)
-    assert server.pool.statistics.retired == 0
+    until(lambda: server.stats.connections == 0)
+    assert server.pool.stats.retired == 0
 
 
 def test_a_reader_that_never_answers(serve: Callable[..., bow.Server], device: FakeDevice) -> None:
@@ -222,7 +222,7 @@ def test_a_reader_that_never_answers(serve: Callable[..., bow.Server], device: F
             speaker.say(Control.PONG)
         heard = None if received is None else received.tag
     speaker.channel.close()
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
 
 
 def test_a_reader_that_goes_instead_of_answering(server: bow.Server, device: FakeDevice) -> None:
@@ -231,7 +231,7 @@ def test_a_reader_that_goes_instead_of_answering(server: bow.Server, device: Fak
     speaker = Speaker(endpoint)
     assert speaker.hear() == Control.DEVICES
     speaker.channel.close()
-    until(lambda: server.statistics.connections == 0)
+    until(lambda: server.stats.connections == 0)
     with bow.connect(endpoint, device="cpu") as stream:
         assert stream.read_all().to_pylist() == ROWS
     server.wait_released("t")

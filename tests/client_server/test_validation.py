@@ -169,7 +169,7 @@ def test_a_stream_ends_with_what_is_wrong(serve: Callable[..., bow.Server], addr
     assert first["good"].to_pylist() == GOOD.to_pylist()
     del first
     server.withdraw("t")
-    until(lambda: server.pool.statistics.in_use == 0)  # though the error is kept
+    until(lambda: server.pool.stats.in_use == 0)  # though the error is kept
 
 
 def test_readers_of_every_kind(serve: Callable[..., bow.Server]) -> None:

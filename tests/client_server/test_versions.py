@@ -60,7 +60,7 @@ def test_readers_of_a_data_set_that_is_replaced(
     assert not failed
     assert found == sorted(found)
     assert found[-1] == 1000
-    until(lambda: server.statistics.bytes_lent == 0)
+    until(lambda: server.stats.bytes_lent == 0)
     assert len(server.endpoints) == 1
 
 

@@ -52,8 +52,8 @@ def test_a_stream_leaves_nothing(address: str) -> None:
         del stream, batches
         server.wait_released(timeout=10.0)
         assert _soon(lambda: _of_readers() <= before)
-        assert _soon(lambda: landing.statistics.in_use == 0)
-        assert _soon(lambda: server.pool.statistics.in_use == 0)
+        assert _soon(lambda: landing.stats.in_use == 0)
+        assert _soon(lambda: server.pool.stats.in_use == 0)
         clients = [each.name for each in threading.enumerate() if each.name.startswith("bowstring-client")]
         assert not clients
 
@@ -66,4 +66,4 @@ def test_a_dictionary_that_was_published_is_let_go() -> None:
             server.publish(f"t{number}", batch)
             server.withdraw(f"t{number}")
         del batch
-        assert _soon(lambda: server.pool.statistics.in_use == 0)
+        assert _soon(lambda: server.pool.stats.in_use == 0)

@@ -146,13 +146,13 @@ def fake() -> FakeDevice:
 def test_a_device_is_named_in_its_struct(fake: FakeDevice) -> None:
     """Structs of a device carry its type and number, its addresses, and an event; the host does not wait."""
     batch = Batch.from_arrow(SOURCE).to_device(fake)
-    fake.statistics.reset()
+    fake.stats.reset()
     for thing in (batch, batch["s"]):
         capsule = thing.__arrow_c_device_array__()[1]
         struct = struct_in(capsule)
         assert (struct.device_type, struct.device_id) == (12, 1)
         assert ctypes.c_uint64.from_address(struct.sync_event).value in fake.driver.held_events
-    assert fake.statistics.synchronizations == fake.statistics.host_reads == 0
+    assert fake.stats.synchronizations == fake.stats.host_reads == 0
     buffers = (ctypes.c_uint64 * 3).from_address(struct.words[5])
     column = batch["s"]
     assert buffers[1] == column.offsets.data.ptr

@@ -83,7 +83,7 @@ def frame_of(batch: Batch, dtypes: dict[Any, Any] | None = None, index: Any = No
 def test_a_batch_is_a_data_frame_over_the_same_memory(device: FakeDevice) -> None:
     """The DataFrame has names, those inside structs too, and the very bytes; nothing is copied."""
     batch = Batch.from_arrow(SOURCE).to_device(device)
-    device.statistics.reset()
+    device.stats.reset()
     frame = batch.to_cudf()
     assert frame.columns == SOURCE.schema.names
     assert len(frame) == 40
@@ -91,8 +91,8 @@ def test_a_batch_is_a_data_frame_over_the_same_memory(device: FakeDevice) -> Non
     assert (inside["k"], list(inside["l"])[-1], inside["l"]["element"]) == ({}, "element", {"z": {}})
     owner = frame.to_pylibcudf()[0].columns()[0].owner
     assert owner["n"].raw_values.data.ptr == batch["n"].raw_values.data.ptr
-    assert device.statistics.host_read_bytes < 200  # ends of text and lists, read by the fake
-    assert device.statistics.synchronizations == 0
+    assert device.stats.host_read_bytes < 200  # ends of text and lists, read by the fake
+    assert device.stats.synchronizations == 0
 
 
 @pytest.mark.usefixtures("cudf")
@@ -117,7 +117,7 @@ def test_the_batch_lives_as_long_as_any_column(device: FakeDevice) -> None:
 def test_bitmaps_begin_where_libcudf_can_read_them(device: FakeDevice, start: int) -> None:
     """Bitmaps of slices begin at whole words of 32 bits; those that did not are copied, and nothing else is."""
     batch = Batch.from_arrow(SOURCE).to_device(device).slice(start)
-    device.statistics.reset()
+    device.stats.reset()
     with OnlyCurrent():  # which the device is not, before it is asked
         frame = batch.to_cudf()
     owner = frame.to_pylibcudf()[0].columns()[0].owner
@@ -187,10 +187,10 @@ def test_what_other_types_hold_is_decoded_on_the_device(device: FakeDevice, name
     """Types that libcudf refuses and others hold arrive with all values, and no column goes through the host."""
     column = HELD[name].slice(start)
     batch = Batch.from_arrow({"c": column}).to_device(device)
-    device.statistics.reset()
+    device.stats.reset()
     with OnlyCurrent():
         frame = batch.to_cudf()
-    assert device.statistics.host_read_bytes < 100
+    assert device.stats.host_read_bytes < 100
     found = [row["c"] for row in rows_of(frame)]
     pairs = [list(each.items()) if isinstance(each, dict) else each for each in found]
     if name == "maps":
@@ -258,9 +258,9 @@ def test_categories_come_with_their_codes(device: FakeDevice) -> None:
     batch, dtype = categorical(device, codes, pa.array(["low", "high"]))
     source = pa.record_batch({"n": [1, 2, 3, 4], "c": codes})
     frame = frame_of(Batch.from_arrow(source).to_device(device), {"n": np.dtype("i8"), "c": dtype})
-    device.statistics.reset()
+    device.stats.reset()
     taken = Batch.from_arrow(frame)
-    assert device.statistics.host_read_bytes < 100
+    assert device.stats.host_read_bytes < 100
     assert taken.schema.field("c").type == pa.dictionary(pa.uint8(), pa.string(), ordered=True)
     assert taken.to_arrow().column(1).to_pylist() == ["high", "low", None, "high"]
     assert taken.to_arrow().column(0).to_pylist() == [1, 2, 3, 4]
@@ -304,12 +304,12 @@ def test_a_data_frame_comes_without_the_host(device: FakeDevice) -> None:
     """A DataFrame is taken through pylibcudf, with its names and time zones, and no body is copied anywhere."""
     ours = Batch.from_arrow(SOURCE).to_device(device)
     frame = frame_of(ours, DTYPES)
-    device.statistics.reset()
+    device.stats.reset()
     batch = Batch.from_arrow(frame)
     assert batch.device is device
     assert batch.schema.equals(SOURCE.schema)
     assert batch["n"].raw_values.data.ptr == ours["n"].raw_values.data.ptr
-    assert device.statistics.host_read_bytes < 200
+    assert device.stats.host_read_bytes < 200
     assert batch.to_arrow().equals(SOURCE)
 
 
@@ -335,14 +335,14 @@ def test_they_are_published_where_they_lie(device: FakeDevice, kind: str) -> Non
     table = Table.from_arrow(ours)
     frames = [DataFrame(table, {"a": None, "s": None}) for _ in range(3)]
     given: Any = {"frame": frames[0], "table": table, "frames": iter(frames)}[kind]
-    device.statistics.reset()
+    device.stats.reset()
     pool = bow.Pool(device, budget=64 << 20)
     with bow.Server(pool=pool) as server:
         with bow.connect(server.publish("t", given)) as stream:
             got = list(stream)
         assert len(got) == (3 if kind == "frames" else 1)
-        assert device.statistics.host_read_bytes < 1000
-        assert device.statistics.host_written_bytes < 2000
+        assert device.stats.host_read_bytes < 1000
+        assert device.stats.host_written_bytes < 2000
         names = ["0", "1"] if kind == "table" else ["a", "s"]
         assert all(each.to_arrow().equals(source.rename_columns(names)) for each in got)
         del got

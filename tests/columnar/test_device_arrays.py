@@ -38,9 +38,9 @@ def there(device: FakeDevice, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 def test_columns_are_the_arrays(device: FakeDevice) -> None:
     """Every type that CuPy and Arrow share is taken where it lies, with its values; only Booleans are copied."""
     arrays = there(device, ARRAYS)
-    device.statistics.reset()
+    device.stats.reset()
     batch = Batch.from_arrow(arrays)
-    assert (device.statistics.host_reads, device.statistics.host_writes) == (0, 0)
+    assert (device.stats.host_reads, device.stats.host_writes) == (0, 0)
     assert batch.device is device
     assert batch["i"].raw_values.data.ptr == arrays["i"].data.ptr
     assert batch.to_arrow().equals(pa.record_batch(ARRAYS))
@@ -78,10 +78,10 @@ def test_they_are_published_without_passing_the_host(device: FakeDevice) -> None
     """A server on the device copies arrays there."""
     pool = bow.Pool(device, budget=64 << 20)
     arrays = there(device, ARRAYS)
-    device.statistics.reset()
+    device.stats.reset()
     with bow.Server(pool=pool) as server, bow.connect(server.publish("t", arrays)) as stream:
         [got] = stream
-        assert device.statistics.host_reads == 0
+        assert device.stats.host_reads == 0
         assert got.to_arrow().equals(pa.record_batch(ARRAYS))
         del got
         gc.collect()

@@ -55,11 +55,11 @@ def test_any_type_is_taken_where_it_lies(batch: pa.RecordBatch) -> None:
 def test_nothing_is_copied_but_ends(device: FakeDevice) -> None:
     """Buffers stay where they are; the host reads the ends of text and lists, all at once."""
     ours = Batch.from_arrow(TEXT).to_device(device)
-    device.statistics.reset()
+    device.stats.reset()
     taken = Batch.from_arrow(Elsewhere(ours))
     assert taken["n"].raw_values.data.ptr == ours["n"].raw_values.data.ptr
     assert taken["s"].offsets.data.ptr == ours["s"].offsets.data.ptr
-    statistics = device.statistics
+    statistics = device.stats
     assert statistics.host_written_bytes < 1000  # which numbers to fetch
     assert statistics.host_read_bytes < 100
     assert statistics.host_reads <= 2  # of the batch, of its dictionary
@@ -82,7 +82,7 @@ def test_structs_with_offsets_and_unknown_nulls(device: FakeDevice) -> None:
     children = (ctypes.c_int64 * words[4]).from_address(words[6])
     for child in children:
         (ctypes.c_int64 * 10).from_address(child)[1] = -1
-    device.statistics.reset()
+    device.stats.reset()
     taken = Batch.from_arrow(Sliced())
     assert taken.device is device
     assert taken.to_arrow().equals(TEXT.drop_columns(["v"]).slice(1, 2))
@@ -108,13 +108,13 @@ def test_it_is_published_where_it_lies(device: FakeDevice) -> None:
     """A server on the device copies it there, and no body passes the host."""
     pool = bow.Pool(device, budget=64 << 20)
     ours = Batch.from_arrow(pa.record_batch({"n": np.arange(100_000)})).to_device(device)
-    device.statistics.reset()
+    device.stats.reset()
     with bow.Server(pool=pool) as server:
         endpoint = server.publish("t", Elsewhere(ours))
         with bow.connect(endpoint) as stream:
             [got] = stream
             assert got.device is device
-            assert device.statistics.host_read_bytes < 100
+            assert device.stats.host_read_bytes < 100
             assert got.to_arrow().equals(ours.to_arrow())
         del got
         gc.collect()

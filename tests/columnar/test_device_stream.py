@@ -127,12 +127,12 @@ def test_streams_are_published_where_they_lie(device: FakeDevice) -> None:
     """A server takes a stream of a device, batch by batch, and its readers get all of it on the device."""
     source = [pa.record_batch({"n": np.arange(50_000) + start}) for start in range(3)]
     ours = [Batch.from_arrow(table).to_device(device) for table in source]
-    device.statistics.reset()
+    device.stats.reset()
     pool = bow.Pool(device, budget=64 << 20)
     with bow.Server(pool=pool) as server:
         with bow.connect(server.publish("t", Producer(source[0].schema, ours))) as stream:
             got = list(stream)
-        assert device.statistics.host_read_bytes < 1000
+        assert device.stats.host_read_bytes < 1000
         assert [batch.device for batch in got] == [device] * 3
         assert [batch.to_arrow() for batch in got] == source
         del got

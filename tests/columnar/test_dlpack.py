@@ -70,7 +70,7 @@ def test_a_device_is_named_in_the_tensor(values: np.ndarray[Any, Any]) -> None:
     """A tensor of a device says its type, number and address, that it is read-only, and no byte is copied."""
     device = fake_device(1)
     column = column_of(values, device)
-    device.statistics.reset()
+    device.stats.reset()
     capsule = column.__dlpack__(max_version=(1, 3))
     struct = versioned(capsule)
     tensor = struct.tensor
@@ -84,7 +84,7 @@ def test_a_device_is_named_in_the_tensor(values: np.ndarray[Any, Any]) -> None:
         assert tensor.data + tensor.byte_offset == column.raw_values.data.ptr
     else:
         assert tensor.data is None
-    assert device.statistics.host_reads == device.statistics.host_writes == 0
+    assert device.stats.host_reads == device.stats.host_writes == 0
 
 
 def test_lists_of_one_size_are_matrices(device: Device) -> None:
@@ -124,10 +124,10 @@ def test_copies_are_said_and_may_be_written(device: Device) -> None:
 def test_the_host_can_be_asked_for(fake: FakeDevice) -> None:
     """A consumer on the host gets a copy from a device, by one read; not where it forbids copies, nor elsewhere."""
     column = column_of(np.arange(5), fake)
-    fake.statistics.reset()
+    fake.stats.reset()
     taken = np.from_dlpack(column, device="cpu")
     assert taken.tolist() == [0, 1, 2, 3, 4]
-    assert fake.statistics.host_reads == 1
+    assert fake.stats.host_reads == 1
     column.batch.release()  # the copy is its own
     column = column_of(np.arange(5), fake)
     with pytest.raises(BufferError, match="another device"):

@@ -74,14 +74,14 @@ def published(device: FakeDevice, batch: bow.Batch, most: int) -> pa.Table:
     Reads are counted from before until the reader has its views.
     """
     with bow.Server("unix:", pool=Pool(device, budget=64 * MIB)) as server:
-        device.statistics.reset()
+        device.stats.reset()
         endpoint = server.publish("t", batch)
-        reads, read_bytes = device.statistics.host_reads, device.statistics.host_read_bytes
+        reads, read_bytes = device.stats.host_reads, device.stats.host_read_bytes
         assert read_bytes < 1000
         with bow.connect(endpoint) as stream:
             got = list(stream)
-        assert device.statistics.host_read_bytes - read_bytes < 1000
-        counted = reads, device.statistics.host_reads - reads
+        assert device.stats.host_read_bytes - read_bytes < 1000
+        counted = reads, device.stats.host_reads - reads
         table = pa.Table.from_batches([each.to_arrow() for each in got])
         del got
     assert counted[0] <= most, f"{counted[0]} reads while publishing"
@@ -156,9 +156,9 @@ def test_two_hundred_columns_are_one_launch(device: FakeDevice) -> None:
     xp = device.xp
     columns = {f"c{number}": xp.asarray(np.arange(number, number + 100)) for number in range(200)}
     with bow.Server("unix:", pool=Pool(device, budget=64 * MIB)) as server:
-        device.statistics.reset()
+        device.stats.reset()
         endpoint = server.publish("t", columns)
-        counted = device.statistics
+        counted = device.stats
         assert (counted.launches, counted.host_reads, counted.host_writes) == (1, 0, 1)
         assert counted.host_written_bytes == 200 * 4 * 8
         with bow.connect(endpoint) as stream:

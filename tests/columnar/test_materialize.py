@@ -74,7 +74,7 @@ def test_old_bytes_do_not_leak(device: Device) -> None:
     del dirty
     source = Batch.from_arrow({"a": pa.array([1, None, 3], pa.int8()), "s": ["x", "yy", "z"]})
     batch = placed(source, pool.allocator(1))
-    assert pool.statistics.reused == 1
+    assert pool.stats.reused == 1
     spans = batch_parts(batch).spans
     end = int((spans.table[:, 1] + spans.table[:, 2]).max())
     taken = np.zeros(end // device.alignment * device.alignment, np.bool_)
@@ -94,7 +94,7 @@ def test_columns_of_any_length_are_copied_whole(nbytes: int) -> None:
     values = np.random.default_rng(nbytes).integers(0, 256, 2 * nbytes + 3, np.uint8)
     first, second = values[3 : nbytes + 3], values[nbytes + 3 :]
     batch = placed(Batch.from_arrow({"a": first, "b": second}), pool.allocator(4 << 20))
-    assert pool.statistics.reused == 1
+    assert pool.stats.reused == 1
     np.testing.assert_array_equal(batch["a"].raw_values, first)
     np.testing.assert_array_equal(batch["b"].raw_values, second)
     (start, end), content = (
@@ -147,13 +147,13 @@ def test_no_room_and_failed_copies(device: Device) -> None:
     pool = Pool(device, budget=2 << 20)
     with pytest.raises(OutOfBudget):
         placed(Batch.from_arrow({"a": np.arange(1 << 20)}), pool.allocator())
-    assert pool.statistics.made == 0
+    assert pool.stats.made == 0
     if device is fake_device():
         fake_device().fail_next("copy")
         with pytest.raises(FakeDriverError):
             placed(Batch.from_arrow({"a": np.arange(4)}), pool.allocator(1))
         gc.collect()  # the error holds what was on the stack
-        assert pool.statistics.in_use == 0
+        assert pool.stats.in_use == 0
 
 
 def test_between_two_devices() -> None:

@@ -180,19 +180,19 @@ def test_the_host_reads_a_device_only_where_it_must(fake: FakeDevice, pool: Pool
     """Making a batch on a device compact takes a bounded number of reads, whatever the number of columns."""
     columns = {f"c{index}": pa.array([["a", None], [], ["b"]]) for index in range(20)}
     batch = Batch.from_arrow(columns).to_device(fake)
-    fake.statistics.reset()
+    fake.stats.reset()
     batch["c3"].children[0].validity  # noqa: B018  a view is made
     batch["c3"].offsets  # noqa: B018
     batch.select(["c1", "c2"])
     batch.__arrow_c_device_array__()
-    assert fake.statistics.host_reads == 0
+    assert fake.stats.host_reads == 0
     assert is_compact(batch)
-    assert fake.statistics.host_reads == 1
+    assert fake.stats.host_reads == 1
     sliced = batch.slice(1)
-    assert fake.statistics.host_reads == 1
+    assert fake.stats.host_reads == 1
     compacted(sliced)
     # One to see that it is not compact, one a level of nesting, one for the null counts.
-    assert fake.statistics.host_reads <= 1 + 1 + 2 + 1
+    assert fake.stats.host_reads <= 1 + 1 + 2 + 1
 
 
 @pytest.fixture

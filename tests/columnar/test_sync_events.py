@@ -127,11 +127,11 @@ def test_who_takes_a_struct_waits_for_its_event(device: FakeDevice) -> None:
     """The current stream waits for the event before anything is read; the host does not."""
     ours = Batch.from_arrow(SOURCE).to_device(device)
     capsule, event = taken(ours)
-    device.statistics.reset()
+    device.stats.reset()
     device.driver.waits.clear()
     batch = Batch.from_arrow(Capsules(ours.schema, capsule))
     assert list(device.driver.waits) == [(0, event)]
-    assert device.statistics.synchronizations == 0
+    assert device.stats.synchronizations == 0
     assert batch.to_arrow().equals(SOURCE)
 
 

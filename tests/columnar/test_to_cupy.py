@@ -29,12 +29,12 @@ def test_numbers_stay_where_they_are(device: FakeDevice) -> None:
     """Numbers, and lists of them of one size, are views; nothing is copied, and the batch is held."""
     rows = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2))
     batch = Batch.from_arrow(pa.record_batch({"a": [1, 2], "e": rows})).to_device(device)
-    device.statistics.reset()
+    device.stats.reset()
     taken = batch.to_cupy()
     assert taken["a"].data.ptr == batch["a"].raw_values.data.ptr
     assert taken["e"].data.ptr == batch["e"].children[0].raw_values.data.ptr
     assert taken["e"].shape == (2, 2)
-    assert device.statistics.host_reads == device.statistics.host_writes == 0
+    assert device.stats.host_reads == device.stats.host_writes == 0
     with pytest.raises(ViewsAlive):
         batch.release()
     assert on_host(device, taken) == {"a": [1, 2], "e": [[1.0, 2.0], [3.0, 4.0]]}

@@ -302,6 +302,6 @@ def test_the_host_reads_a_few_times() -> None:
     fake = fake_device()
     columns = {f"t{i}": pa.array(["a", "ä", None]) for i in range(20)} | {"l": pa.array([[1], [2, None], []])}
     batch = Batch.from_arrow(columns).to_device(fake)
-    fake.statistics.reset()
+    fake.stats.reset()
     batch.validate(full=True)
-    assert fake.statistics.host_reads <= 3
+    assert fake.stats.host_reads <= 3

@@ -114,7 +114,7 @@ def serve() -> Iterator[Callable[..., bow.Server]]:
         ) -> bow.Server:
             pool = Pool(budget=budget)
             stack.callback(pool.close)
-            stack.callback(until, lambda: pool.statistics.in_use == 0, "memory comes home", 10.0)
+            stack.callback(until, lambda: pool.stats.in_use == 0, "memory comes home", 10.0)
             return stack.enter_context(
                 bow.Server(address, limits=limits, pool=pool, token=token, tls=shown_at(address))
             )

@@ -67,7 +67,7 @@ def test_a_claim_takes_no_memory(serve: Callable[..., bow.Server], tag: int | No
     assert resident() - before < 64 * MIB
     for sock in sockets:
         sock.close()
-    until(lambda: server.statistics.connections == 0, "the sessions end")
+    until(lambda: server.stats.connections == 0, "the sessions end")
 
 
 @pytest.mark.parametrize("what", ["a header", "a hello", "a ticket"])
@@ -98,7 +98,7 @@ def test_one_deadline(serve: Callable[..., bow.Server], between_processes: str, 
             with contextlib.suppress(OSError):  # cut off just now
                 reader.push(bytes([each]))
         assert cut_off.poll(0)
-    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: server.stats.connections == 0, "the session ends")
 
 
 def test_a_few_kilobytes_in_all(serve: Callable[..., bow.Server]) -> None:
@@ -108,11 +108,11 @@ def test_a_few_kilobytes_in_all(serve: Callable[..., bow.Server]) -> None:
     with RawReader(endpoint) as reader:
         reader.say(Want.HELLO, Hello(token="x" * 5000).pack())
         reader.hear_error()
-    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: server.stats.connections == 0, "the session ends")
     with RawReader(endpoint) as reader:
         reader.say(Want.DATA, bytes(4090))
         reader.hear_error()
-    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: server.stats.connections == 0, "the session ends")
 
 
 def test_a_wrong_token_is_refused_at_once(serve: Callable[..., bow.Server]) -> None:

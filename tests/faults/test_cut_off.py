@@ -57,7 +57,7 @@ def test_what_the_producer_says_is_cut_off(
         assert [number_of(batch) for batch in batches] == list(range(len(batches)))
         del batches, error
         gc.collect()
-    until(lambda: server.statistics.connections == 0, "all sessions end")
+    until(lambda: server.stats.connections == 0, "all sessions end")
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["between", "inside"])
@@ -79,7 +79,7 @@ def test_what_the_reader_says_is_cut_off(
             assert [number_of(batch) for batch in batches] == list(range(len(batches)))
             del batches, error
             gc.collect()
-        until(lambda: server.statistics.connections == 0, "the session ends")
+        until(lambda: server.stats.connections == 0, "the session ends")
         with bow.connect(endpoint, limits=QUIET) as stream:
             assert stream.read_all().equals(table_of())
         server.withdraw(f"t{step}")

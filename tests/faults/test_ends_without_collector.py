@@ -83,11 +83,11 @@ def world(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         yield world
         server = world.server
         if server is not None:
-            soon(lambda: server.statistics.connections == 0, "sessions are left")
+            soon(lambda: server.stats.connections == 0, "sessions are left")
             server.close()
         soon(lambda: not [ref for ref in made if ref() is not None], "objects are left", made)
-        soon(lambda: world.landing.statistics.in_use == 0, "the reader's memory is held")
-        soon(lambda: world.pool.statistics.in_use == 0, "the producer's memory is held")
+        soon(lambda: world.landing.stats.in_use == 0, "the reader's memory is held")
+        soon(lambda: world.pool.stats.in_use == 0, "the producer's memory is held")
     finally:
         gc.enable()
         world.server = None

@@ -31,12 +31,12 @@ def test_a_lease_that_expires(
     program = run("looking_reader", str(endpoint), str(table.get_total_buffer_size() // 10))
     assert program.hear() == "0 1 2"
     program.stop()
-    until(lambda: server.statistics.connections == 0, "the lease expires")
+    until(lambda: server.stats.connections == 0, "the lease expires")
     server.withdraw("t")
     server.wait_released("t")
-    assert server.pool.statistics.in_use == 0
+    assert server.pool.stats.in_use == 0
     publish_again(server)
-    assert server.pool.statistics.retired > 0
+    assert server.pool.stats.retired > 0
     program.go_on()
     program.say("look")
     assert program.hear() == "0 1 2"
@@ -64,7 +64,7 @@ def test_who_answers_keeps_its_lease(serve: Callable[..., bow.Server], run: Call
     assert program.hear() == "slept"
     program.say("read")
     assert program.hear() == "all 40"
-    assert server.statistics.lost == 0
+    assert server.stats.lost == 0
     program.say("end")
     program.end(WAIT)
 
@@ -87,7 +87,7 @@ def test_a_reader_that_is_stopped_inside_a_message(
     assert program.hear() == "0 1 2"
     program.stop()
     stopped.set()
-    until(lambda: server.statistics.connections == 0, "the lease expires")
+    until(lambda: server.stats.connections == 0, "the lease expires")
     program.go_on()
     program.say("read")
     assert program.hear() == "LeaseExpired"

@@ -51,7 +51,7 @@ def test_a_client_is_killed(run: Run, *, lazy: bool) -> None:
         assert len(ended) == lazy
         server.withdraw("t")
         server.wait_released("t", timeout=10.0)
-        until(lambda: server.pool.statistics.in_use == 0, "memory comes home")
+        until(lambda: server.pool.stats.in_use == 0, "memory comes home")
 
 
 def test_a_slow_client(run: Run) -> None:

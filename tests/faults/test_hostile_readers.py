@@ -147,7 +147,7 @@ def test_a_reader_breaks_the_protocol(serve: Callable[..., bow.Server], address:
             said = json.loads(error)
             assert said["code"] in ("protocol", "limit_exceeded", "broken"), said
             assert said["what"]
-    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: server.stats.connections == 0, "the session ends")
     with bow.connect(endpoint, limits=LIMITS) as stream:
         assert stream.read_all().equals(table_of())
 
@@ -162,8 +162,8 @@ def test_done_before_the_end(serve: Callable[..., bow.Server], address: str) -> 
         reader.hear()
         reader.say(Control.DONE)
         assert b"protocol" in reader.hear_error()
-    until(lambda: server.statistics.lost == 1, "the session ends")
-    assert server.statistics.readers == 0
+    until(lambda: server.stats.lost == 1, "the session ends")
+    assert server.stats.readers == 0
 
 
 @pytest.mark.parametrize("step", ["before the hello", "with the ticket", "after everything"])
@@ -181,7 +181,7 @@ def test_descriptors_that_nobody_asked_for(serve: Callable[..., bow.Server], ste
             reader.hear_all()
             reader.say(Control.PONG, b"", 0, 1, 2)
         reader.hear_error()
-    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: server.stats.connections == 0, "the session ends")
     with bow.connect(endpoint, limits=LIMITS) as stream:
         assert stream.read_all().equals(table_of())
 
@@ -205,7 +205,7 @@ def test_random_bytes(serve: Callable[..., bow.Server], between_processes: str, 
                 reader.hear_error()
             except (bow.BowstringError, OSError):
                 continue
-    until(lambda: server.statistics.connections == 0, "the sessions end")
+    until(lambda: server.stats.connections == 0, "the sessions end")
     with bow.connect(endpoint, limits=LIMITS) as stream:
         assert stream.read_all().equals(table_of())
 
@@ -218,7 +218,7 @@ def test_who_asks_too_late(serve: Callable[..., bow.Server], address: str) -> No
         polite.hello()
         assert b"in time" in polite.hear_error()
         silent.hear_error()
-    until(lambda: server.statistics.connections == 0, "the sessions end")
+    until(lambda: server.stats.connections == 0, "the sessions end")
 
 
 def test_too_many_connections(serve: Callable[..., bow.Server], address: str) -> None:
@@ -233,7 +233,7 @@ def test_too_many_connections(serve: Callable[..., bow.Server], address: str) ->
             refused = pytest.raises(bow.BrokenError, match=r"Limits\.connections")
             with refused, bow.connect(endpoint, limits=LIMITS):
                 pass
-            assert server.statistics.refused == 1
+            assert server.stats.refused == 1
             assert stream.read_all().equals(table_of())
             one.hear_all()
 
@@ -252,7 +252,7 @@ def test_a_flood_of_questions(serve: Callable[..., bow.Server], address: str) ->
             pass
         with bow.connect(endpoint, limits=LIMITS) as stream:
             assert stream.read_all().equals(table_of())
-    until(lambda: server.statistics.connections == 0, "the sessions end")
+    until(lambda: server.stats.connections == 0, "the sessions end")
 
 
 def test_a_flood_of_questions_fills_no_memory(serve: Callable[..., bow.Server]) -> None:
@@ -280,7 +280,7 @@ def test_much_at_once_is_heard_at_once(serve: Callable[..., bow.Server], between
         opened(reader)
         reader.push(Frame.of(Control.PING, b"").data * 300 + Frame.of((0xB0 << 56) | 99, b"").data)
         assert reader.hear_error()
-        until(lambda: server.statistics.connections == 0, "the session ends")
+        until(lambda: server.stats.connections == 0, "the session ends")
 
 
 def test_who_hangs_up_inside_an_answer(serve: Callable[..., bow.Server]) -> None:
@@ -293,7 +293,7 @@ def test_who_hangs_up_inside_an_answer(serve: Callable[..., bow.Server]) -> None
         reader.hello()
         reader.say(Control.LIST)
         reader.channel.receive(WAIT)
-    until(lambda: server.statistics.connections == 0, "the session ends", WAIT / 4)
+    until(lambda: server.stats.connections == 0, "the session ends", WAIT / 4)
 
 
 @pytest.mark.parametrize("ticket", ["unknown", "withdrawn", "another server's"])

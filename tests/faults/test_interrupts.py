@@ -321,7 +321,7 @@ def test_a_reader_that_is_interrupted_at_a_lock(pool: Pool, address: str) -> Non
                 assert stream.read_all().num_rows == 1000
 
         def forget() -> None:
-            assert answers(lambda: server.statistics)
+            assert answers(lambda: server.stats)
 
         sweep(call, pool, None, forget, InterrupterAtLocks)
 
@@ -339,7 +339,7 @@ def test_a_server_that_is_interrupted_at_a_lock(pool: Pool, address: str) -> Non
             server.wait_released("t", 20.0)
 
         def forget() -> None:
-            assert answers(lambda: server.statistics)
+            assert answers(lambda: server.stats)
             with contextlib.suppress(bow.errors.UnknownTicket):
                 server.withdraw("t")
 

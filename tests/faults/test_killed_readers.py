@@ -45,10 +45,10 @@ def test_killed(
     """When a reader is killed, its connections end, and what it held is used again where its death is known."""
     server = serve(between_processes)
     program = started(run, server)
-    assert server.statistics.connections > STEPS - 3  # with packed bodies, some are through already
+    assert server.stats.connections > STEPS - 3  # with packed bodies, some are through already
     program.kill()
-    until(lambda: server.statistics.connections == 0, "all sessions end")
-    assert server.pool.statistics.retired == 0
+    until(lambda: server.stats.connections == 0, "all sessions end")
+    assert server.pool.stats.retired == 0
     serves_on(server)
     server.withdraw("t")
     server.withdraw("large")
@@ -63,14 +63,14 @@ def test_stopped(
     server = serve(between_processes, limits=HASTY)
     program = started(run, server)
     program.stop()
-    until(lambda: server.statistics.connections == 0, "all sessions end")
+    until(lambda: server.stats.connections == 0, "all sessions end")
     server.withdraw("t")
     server.withdraw("large")
     server.wait_released()
     serves_on(server)
     publish_again(server)
     if between_processes == "unix:":
-        assert server.pool.statistics.retired > 0
+        assert server.pool.stats.retired > 0
     program.go_on()
     program.say("look")
     assert program.hear() == "0 0 1 2 0"
@@ -87,4 +87,4 @@ def test_stopped_for_a_moment(
     program.go_on()
     program.say("look")
     assert program.hear() == "0 0 1 2 0"
-    assert server.statistics.lost == 0
+    assert server.stats.lost == 0

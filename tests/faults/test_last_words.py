@@ -45,10 +45,10 @@ def test_who_asks_before_it_hangs_up(serve: Callable[..., bow.Server], deaf: thr
         reader.free(reader.addresses())
         reader.say(Control.DONE)
     deaf.set()
-    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: server.stats.connections == 0, "the session ends")
     server.withdraw("t")
     server.wait_released()
-    assert server.pool.statistics.retired == 0
+    assert server.pool.stats.retired == 0
 
 
 def test_who_hangs_up_before_the_end(serve: Callable[..., bow.Server], deaf: threading.Event) -> None:
@@ -71,8 +71,8 @@ def test_who_hangs_up_before_the_end(serve: Callable[..., bow.Server], deaf: thr
     go_on.set()
     until(lambda: "bowstring-server-sender" not in names_of_threads(), "the producer notices")
     deaf.set()
-    until(lambda: server.statistics.connections == 0, "the session ends")
-    assert server.pool.statistics.retired == 0
+    until(lambda: server.stats.connections == 0, "the session ends")
+    assert server.pool.stats.retired == 0
 
 
 def names_of_threads() -> set[str]:

@@ -71,8 +71,8 @@ def test_a_reader_without_threads(
     else:
         with bow.connect(endpoint, options=bow.ConnectOptions(pool=pool), limits=PATIENT) as stream:
             assert stream.read_all().equals(table_of(3))
-    until(lambda: server.statistics.connections == 0, "the session ends")
-    until(lambda: pool.statistics.in_use == 0, "the memory comes home")
+    until(lambda: server.stats.connections == 0, "the session ends")
+    until(lambda: pool.stats.in_use == 0, "the memory comes home")
 
 
 _WITHOUT_LOOP = """
@@ -105,7 +105,7 @@ def test_a_reader_without_a_loop(serve: Callable[..., bow.Server]) -> None:
         [sys.executable, "-c", _WITHOUT_LOOP, str(endpoint)], capture_output=True, text=True, timeout=WAIT * 3
     )
     assert done.stdout.splitlines() == ["no thread can be started", str(table_of().num_rows)], done.stderr
-    until(lambda: server.statistics.connections == 0, "the sessions end")
+    until(lambda: server.stats.connections == 0, "the sessions end")
 
 
 def test_a_server_without_a_thread_for_its_data(
@@ -118,7 +118,7 @@ def test_a_server_without_a_thread_for_its_data(
     refused = pytest.raises(bow.LimitExceeded, match="no thread can be started")
     with refused, bow.connect(endpoint, limits=PATIENT) as stream:
         stream.read_all()
-    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: server.stats.connections == 0, "the session ends")
 
 
 def test_a_server_without_a_thread_for_a_turn(
@@ -135,7 +135,7 @@ def test_a_server_without_a_thread_for_a_turn(
     except bow.LimitExceeded as error:
         assert "no thread can be started" in str(error)  # noqa: PT017  it may be served, too
         assert address.startswith(("ucx:", "inproc:")), "a descriptor could be watched"
-    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: server.stats.connections == 0, "the session ends")
     for name in ("bowstring-accept", "bowstring-server-reader"):
         without(name, 100)
     with bow.connect(endpoint, limits=LIMITS) as stream:
@@ -161,4 +161,4 @@ def test_a_data_set_without_threads(serve: Callable[..., bow.Server], without: C
     without("bowstring-dataset", 1)
     with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
         bow.connect(dataset, limits=PATIENT)
-    until(lambda: not any(server.statistics.connections for server in servers), "the sessions end")
+    until(lambda: not any(server.stats.connections for server in servers), "the sessions end")

@@ -42,9 +42,9 @@ def test_killed(serve: Callable[..., bow.Server], run: Callable[..., Program], a
         next(stream)  # it has its reader
     time.sleep(1.0)  # a thread of the reader says what was taken, and may be late
     program.kill()
-    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: server.stats.connections == 0, "the session ends")
     server.wait_released("part 0", WAIT)
-    assert server.pool.statistics.retired == 0
+    assert server.pool.stats.retired == 0
     publish_again(server, 10)
     with bow.connect(some(dataset, 1), limits=LIMITS) as stream:
         assert [number_of(batch) for batch in stream] == list(range(2, 2 * COUNT))
@@ -58,12 +58,12 @@ def test_stopped(serve: Callable[..., bow.Server], run: Callable[..., Program]) 
     program = run("partition_reader", published(server).to_json())
     assert program.hear() == "0 1 2"
     program.stop()
-    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: server.stats.connections == 0, "the session ends")
     for part in range(COUNT):
         server.withdraw(f"part {part}")
     server.wait_released(timeout=WAIT)
     publish_again(server, 20, ROWS)
-    assert server.pool.statistics.retired > 0
+    assert server.pool.stats.retired > 0
     program.go_on()
     program.say("look")
     assert program.hear() == "0 1 2"
@@ -81,7 +81,7 @@ def test_forked(serve: Callable[..., bow.Server], run: Callable[..., Program]) -
     publish_again(server, 20, ROWS)
     program.say("")
     assert program.hear() == "0 1 2"
-    assert server.pool.statistics.retired > 0
+    assert server.pool.stats.retired > 0
 
 
 def test_read_on_after_a_pause(serve: Callable[..., bow.Server], run: Callable[..., Program]) -> None:
@@ -94,4 +94,4 @@ def test_read_on_after_a_pause(serve: Callable[..., bow.Server], run: Callable[.
     program.go_on()
     program.say("read")
     assert program.hear() == f"all {2 * COUNT}"
-    assert server.statistics.lost == 0
+    assert server.stats.lost == 0

@@ -65,8 +65,8 @@ def test_readers_killed_at_random_moments(
         program = run("looking_reader", str(endpoint), "1000000")
         time.sleep(chosen.uniform(0.3, 0.7))
         program.kill()
-    until(lambda: server.statistics.connections == 0, "all sessions end")
-    assert server.pool.statistics.retired == 0
+    until(lambda: server.stats.connections == 0, "all sessions end")
+    assert server.pool.stats.retired == 0
     with bow.connect(endpoint, limits=LIMITS) as stream:
         assert [number_of(batch) for batch in list(stream)] == list(range(30))
 
@@ -83,7 +83,7 @@ def test_two_hundred_clients(serve: Callable[..., bow.Server], address: str) -> 
 
     with concurrent.futures.ThreadPoolExecutor(200) as executor:
         assert [future.result(120.0) for future in [executor.submit(read) for _ in range(200)]] == [3] * 200
-    until(lambda: server.statistics.readers == 200, "all are through")
+    until(lambda: server.stats.readers == 200, "all are through")
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["read", "broken off"])
@@ -99,5 +99,5 @@ def test_memory_does_not_grow(serve: Callable[..., bow.Server], address: str, *,
             assert number_of(stream.read_next_batch()) == 0
             if not broken:
                 assert sum(1 for _ in stream) == 2
-    until(lambda: server.statistics.connections == 0, "all sessions end")
+    until(lambda: server.stats.connections == 0, "all sessions end")
     assert resident_kib() - before < 10_000, "KiB grown over all streams but the first"

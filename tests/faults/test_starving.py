@@ -60,7 +60,7 @@ def test_who_keeps_every_batch(serve: Callable[..., bow.Server], address: str) -
             numbers.append(number_of(batch))
             del batch
     assert numbers == list(range(20))
-    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: server.stats.connections == 0, "the session ends")
 
 
 @pytest.mark.parametrize("address", ["unix:", "inproc:"])

@@ -116,7 +116,7 @@ def test_a_reader_that_goes(how: signal.Signals) -> None:
         with program(READER, str(endpoint)) as reader:
             assert line_of(reader) == "reads"
             reader.send_signal(how)
-            until(lambda: server.statistics.connections == 0)
+            until(lambda: server.stats.connections == 0)
         with bow.connect(endpoint, limits=LIMITS) as stream:
             assert stream.read_all().equals(table)
 
@@ -140,7 +140,7 @@ def test_a_reader_that_is_stopped_while_it_reads(tls: str) -> None:
                 assert line_of(reader) == ("ucx: packed" if tls == "tcp" else "ucx: read")
                 time.sleep(delay)
                 reader.send_signal(signal.SIGSTOP)
-                until(lambda: server.statistics.connections == 0)
+                until(lambda: server.stats.connections == 0)
                 for again in range(4):
                     server.publish("u", pa.table({"n": np.full(4 * rows, -1 - again)}), replace=True)
                 reader.send_signal(signal.SIGCONT)

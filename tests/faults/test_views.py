@@ -106,9 +106,9 @@ def test_memory_is_used_again_when_nobody_looks(serve: Callable[..., bow.Server]
             assert batches == [number, number + 1, number + 2]
         server.withdraw("t")
         server.wait_released("t")
-        until(lambda: server.pool.statistics.in_use == 0, "memory comes home")
-    assert server.pool.statistics.made == 1
-    assert server.pool.statistics.retired == 0
+        until(lambda: server.pool.stats.in_use == 0, "memory comes home")
+    assert server.pool.stats.made == 1
+    assert server.pool.stats.retired == 0
 
 
 class Undead:
@@ -187,8 +187,8 @@ def test_closed_in_the_middle(
                 stream.read_next_batch()
         assert len({tuple(batch["d"].to_arrow().to_pylist()) for batch in kept}) <= 1
         del kept
-    until(lambda: server.statistics.connections == 0, "all sessions end")
-    assert server.pool.statistics.retired == 0
+    until(lambda: server.stats.connections == 0, "all sessions end")
+    assert server.pool.stats.retired == 0
 
 
 def test_release_is_refused_while_somebody_looks(serve: Callable[..., bow.Server], address: str) -> None:

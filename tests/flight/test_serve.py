@@ -107,9 +107,7 @@ def test_readers_are_counted(serve: Serve) -> None:
             client.do_get(endpoint.ticket, options).read_all()
         broken.cancel()
         del broken
-        until(
-            lambda: server.statistics.connections == 0 and bow.list_datasets(server.address)[0].readers == 0
-        )
+        until(lambda: server.stats.connections == 0 and bow.list_datasets(server.address)[0].readers == 0)
         assert client.do_get(endpoint.ticket, options).read_all().num_rows == 40
         with pytest.raises(KeyError, match=r"no longer|all its readers|no such"):
             client.do_get(endpoint.ticket, options).read_all()

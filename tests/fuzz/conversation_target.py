@@ -138,7 +138,7 @@ def _to_server(kind: int, frames: list[Frame]) -> None:
                 sock.shutdown(socket.SHUT_WR)
             _drain(sock)
     end = time.monotonic() + _SECONDS
-    while server.statistics.connections:
+    while server.stats.connections:
         assert time.monotonic() < end, "the server keeps a connection of a reader that is gone"
         time.sleep(0.001)
     if sum(data := b"".join(each.data for each in frames)) % 8 == 0:

@@ -250,7 +250,7 @@ class Lender(_Role):
 
     def statistics(self) -> dict[str, int]:
         """Return what the server and its pool count."""
-        found = self._server.statistics
+        found = self._server.stats
         return {
             "lent": found.bytes_lent,
             "kept": found.kept,

@@ -78,7 +78,7 @@ class Producer:
     def in_use(self) -> int:
         """Return the bytes that somebody uses."""
         gc.collect()
-        return self._pool.statistics.in_use
+        return self._pool.stats.in_use
 
     def wait_until_free(self, seconds: float) -> int:
         """Wait until nobody uses anything; return what is used still."""
@@ -89,7 +89,7 @@ class Producer:
 
     def made(self) -> int:
         """Return how many regions were ever made."""
-        return self._pool.statistics.made
+        return self._pool.stats.made
 
     def close(self) -> None:
         """End the server."""
@@ -162,5 +162,5 @@ class Consumer:
         """Return how many regions are mapped now: in use, and idle."""
         gc.collect()
         mappings().trim()
-        statistics = mappings().statistics
+        statistics = mappings().stats
         return [statistics.in_use, statistics.idle]

@@ -135,10 +135,10 @@ def test_buffers_on_a_device_are_put_right_there() -> None:
     odd = buffer_of(room, device).slice(4, 24)
     layout = Layout.of(pa.schema({"a": pa.int64()}))
     batch = make_batch(Batch, layout, 3, np.array([[3, 0]]), [None, odd])
-    device.statistics.reset()
+    device.stats.reset()
     moved = aligned(batch)
     assert moved.device is device
-    assert device.statistics.host_reads == 0
+    assert device.stats.host_reads == 0
     assert not (batch_parts(moved).spans.addresses() % 64).any()
     assert moved.to_device("cpu")["a"].values.tolist() == [0, 1, 2]
 

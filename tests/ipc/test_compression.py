@@ -232,10 +232,10 @@ def test_bodies_on_a_device_are_decompressed_there_by_one_copy(codec: str) -> No
     header, body = record_batch_of(written_by_pyarrow(table, codec))
     device = fake_device()
     on_device = buffer_of(device.from_host(np.frombuffer(body, np.uint8)), device)
-    device.statistics.reset()
+    device.stats.reset()
     batch = unpack(header, Layout.of(table.schema), on_device)
     assert batch.device is device
-    assert device.statistics.host_writes == 2  # the buffers, and which ends of text and lists to look at
+    assert device.stats.host_writes == 2  # the buffers, and which ends of text and lists to look at
     assert batch.to_device("cpu").to_arrow().equals(table.combine_chunks().to_batches()[0])
 
 

@@ -130,10 +130,10 @@ def test_without_nvcomp_the_stats_say_so() -> None:
     """Where nothing decompresses on the device the host does, uploads once, and the reason is told."""
     table = TABLE.select(["number", "text"])
     reader = ipc.open_stream(written_by_pyarrow(table, "zstd"), device="fake:0")
-    DEVICE.statistics.reset()
+    DEVICE.stats.reset()
     batch = reader.read_next_batch()
-    assert DEVICE.statistics.host_writes == 2  # the body, and which ends of the text to look at
-    assert DEVICE.statistics.host_reads == 2  # a byte, which waits for the upload, and those ends
+    assert DEVICE.stats.host_writes == 2  # the body, and which ends of the text to look at
+    assert DEVICE.stats.host_reads == 2  # a byte, which waits for the upload, and those ends
     assert reader.stats.decompressed == "3 buffers on the host (nothing decompresses on fake:0)"
     assert batch.to_device("cpu").to_arrow().equals(table.to_batches()[0])
 
@@ -153,10 +153,10 @@ def test_one_upload_of_the_frames_themselves(library: FakeNvComp, codec: str) ->
     """What crosses to the device is as long as the frames, in one copy beside the table of where they are."""
     data = np.zeros(8000, np.int64)
     frame = lz4_frame(data.tobytes()) if codec == "lz4" else framed(data.tobytes(), codec)[8:]
-    DEVICE.statistics.reset()
+    DEVICE.stats.reset()
     batch, bodies = on_device(NUMBERS, 8000, [b"", struct.pack("<q", data.nbytes) + frame], codec)
-    assert DEVICE.statistics.host_writes == 2
-    assert DEVICE.statistics.host_written_bytes < len(frame) + 8 + 4 * 8
+    assert DEVICE.stats.host_writes == 2
+    assert DEVICE.stats.host_written_bytes < len(frame) + 8 + 4 * 8
     assert (bodies.counts.on_device, bodies.counts.on_host) == (1, 0)
     assert np.array_equal(numbers(batch), data)
     assert library.chunks == 1
@@ -304,12 +304,12 @@ def test_damaged_frames_end_as_on_the_host(library: FakeNvComp, data: st.DataObj
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_limit_holds_before_anything_is_allocated(library: FakeNvComp, codec: str) -> None:
     """What would be too large is refused before the device is asked for memory."""
-    DEVICE.statistics.reset()
+    DEVICE.stats.reset()
     buffers = [b"", framed(bytes(1 << 16), codec)]
     tight = Limits(decompressed_bytes=(1 << 16) - 1)
     with pytest.raises(LimitExceeded):
         on_device(NUMBERS, 1 << 13, buffers, codec, limits=tight)
-    assert (DEVICE.statistics.host_writes, library.chunks) == (0, 0)
+    assert (DEVICE.stats.host_writes, library.chunks) == (0, 0)
 
 
 def test_what_is_staged_is_bounded_by_the_claims(
@@ -353,7 +353,7 @@ def test_no_byte_of_a_region_is_what_lay_there_before(library: FakeNvComp, codec
     header = RecordBatchHeader(13, np.array([[13, 0]]), np.array([[0, 0], [0, len(data)]]), (), codec)
     batch = unpack(header, NUMBERS, wrap(body), target=bodies)
     [region] = batch_parts(batch).spans.regions
-    assert pool.statistics.reused == 1
+    assert pool.stats.reused == 1
     there = DEVICE.to_host(region.array(0, DEVICE.alignment))
     assert not there[13 * 8 :].any()
 

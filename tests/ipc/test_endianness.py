@@ -114,11 +114,11 @@ def test_big_endian_bodies_on_a_device_are_turned_round_there() -> None:
     header, body = _one_batch()
     device = fake_device()
     on_device = buffer_of(device.from_host(np.frombuffer(body, np.uint8)), device)
-    device.statistics.reset()
+    device.stats.reset()
     batch = unpack(header, Layout.of(TABLE.schema), on_device, is_big_endian=True)
     assert batch.device is device
-    assert device.statistics.launches >= 8
-    assert device.statistics.host_read_bytes < 100
+    assert device.stats.launches >= 8
+    assert device.stats.host_read_bytes < 100
     assert batch.to_device("cpu").to_arrow().equals(TABLE.to_batches()[0])
 
 

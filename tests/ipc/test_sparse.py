@@ -205,16 +205,16 @@ def test_devices_are_written_and_read_by_one_copy(form: str) -> None:
     device = fake_device()
     tensor = tensor_of(form)
     there = tensor.to_device(device)
-    device.statistics.reset()
+    device.stats.reset()
     message = written(there)
-    assert device.statistics.host_reads == 1
+    assert device.stats.host_reads == 1
     expected = tensor.to_tensor().to_numpy()
     assert np.array_equal(ipc.read_sparse_tensor(message).to_tensor().to_numpy(), expected)
-    device.statistics.reset()
+    device.stats.reset()
     found = ipc.read_sparse_tensor(message, device=device)
-    assert (device.statistics.host_writes, device.statistics.host_reads) == (1, 0)
+    assert (device.stats.host_writes, device.stats.host_reads) == (1, 0)
     found.validate(full=True)
-    assert device.statistics.host_read_bytes < 100
+    assert device.stats.host_read_bytes < 100
     assert found.device is device
     assert written(found) == message
     for ask in (found.to_scipy, found.to_arrow, found.to_numpy, found.to_tensor):
@@ -279,9 +279,9 @@ def test_coordinates_on_a_device_are_not_looked_at() -> None:
     """Making a tensor of a device's arrays copies nothing to the host."""
     device = fake_device()
     data, coords = device.from_host(np.ones(2)), device.from_host(np.array([[0, 1], [1, 0]]))
-    device.statistics.reset()
+    device.stats.reset()
     tensor = ipc.SparseTensor.from_coo(data, coords, (2, 2))
-    assert device.statistics.host_reads == 0
+    assert device.stats.host_reads == 0
     assert not is_canonical(tensor)
     claimed = ipc.SparseTensor.from_coo(data, coords[::-1], (2, 2), is_canonical=True)
     with pytest.raises(InvalidBody, match="sorted"):

@@ -99,9 +99,9 @@ def test_nothing_of_the_values_passes_the_host(cupyx: None) -> None:
     """The host looks at what is checked of the indices, and at no value."""
     tensor = tensor_of("csr").to_device(DEVICE)
     tensor.validate(full=True)
-    DEVICE.statistics.reset()
+    DEVICE.stats.reset()
     tensor.to_cupyx()
-    assert (DEVICE.statistics.host_reads, DEVICE.statistics.host_writes) == (0, 0)
+    assert (DEVICE.stats.host_reads, DEVICE.stats.host_writes) == (0, 0)
 
 
 def test_coordinates_are_given_in_one_piece(cupyx: None) -> None:

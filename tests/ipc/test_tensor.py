@@ -281,15 +281,15 @@ def test_devices_are_read_and_written_by_one_copy(array: np.ndarray) -> None:
     """A tensor goes from a device to the sink by one copy to the host, and comes onto one by one copy."""
     device = fake_device()
     there = device.from_host(array)
-    device.statistics.reset()
+    device.stats.reset()
     sink = io.BytesIO()
     ipc.write_tensor(there, sink)
-    assert (device.statistics.host_reads, device.statistics.host_read_bytes) == (1, array.nbytes)
+    assert (device.stats.host_reads, device.stats.host_read_bytes) == (1, array.nbytes)
     assert same(ipc.read_tensor(sink.getvalue()).to_numpy(), array)
-    device.statistics.reset()
+    device.stats.reset()
     found = ipc.read_tensor(sink.getvalue(), device=device)
-    assert (device.statistics.host_writes, device.statistics.host_written_bytes) == (1, array.nbytes)
-    assert device.statistics.host_reads == 0
+    assert (device.stats.host_writes, device.stats.host_written_bytes) == (1, array.nbytes)
+    assert device.stats.host_reads == 0
     assert found.device is device
     assert found.to_device(device) is found
     assert same(found.to_device(cpu()).to_numpy(), array)

@@ -25,11 +25,11 @@ def test_host_arrays_stay_on_the_host() -> None:
 def test_fake_arrays_are_unwrapped_and_wrapped() -> None:
     """A body over fake arrays sees NumPy's, its result is a fake array, and the launch is counted."""
     fake = fake_device()
-    fake.statistics.reset()
+    fake.stats.reset()
     numbers = fake.xp.arange(3)
     result = run_arrays(total, numbers, numbers, 2)
     assert isinstance(result, FakeArray)
-    assert (fake.statistics.launches, fake.statistics.host_reads) == (1, 0)
+    assert (fake.stats.launches, fake.stats.host_reads) == (1, 0)
     assert fake.to_host(result).tolist() == [0, 4, 8]
 
 

@@ -50,7 +50,7 @@ def fake() -> FakeDevice:
     device = fake_device()
     gc.collect()
     device.sweep()
-    device.statistics.reset()
+    device.stats.reset()
     return device
 
 
@@ -59,7 +59,7 @@ def test_fake_arrays_refuse_to_be_read(fake: FakeDevice, read: str) -> None:
     """Every way to read an array as host memory raises, and none is counted as a read."""
     with pytest.raises((NotOnDevice, TypeError, BufferError, AttributeError, pa.ArrowInvalid)):
         READS[read](fake.xp.ones(1, np.int64))
-    assert fake.statistics.host_reads == 0
+    assert fake.stats.host_reads == 0
 
 
 def test_what_a_gpu_array_can_do(fake: FakeDevice) -> None:
@@ -129,7 +129,7 @@ def test_traffic_is_counted(fake: FakeDevice) -> None:
     fake.to_host(array[:2])
     fake.synchronize()
     Pool(fake, budget=2 << 20).allocate(1)
-    found = fake.statistics
+    found = fake.stats
     assert (found.host_writes, found.host_written_bytes) == (1, 80)
     assert (found.host_reads, found.host_read_bytes) == (1, 16)
     assert (found.synchronizations, found.allocations) == (1, 1)
@@ -141,7 +141,7 @@ def test_failures_come_once(fake: FakeDevice) -> None:
     fake.fail_next("allocate")
     with pytest.raises(OutOfBudget):
         pool.allocate(1)
-    assert pool.statistics.in_use == 0
+    assert pool.stats.in_use == 0
     region = pool.allocate(1).region
     assert region.slab is not None
     fake.fail_next("map")

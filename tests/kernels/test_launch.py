@@ -171,10 +171,10 @@ def test_fake_arrays_are_unwrapped_by_launch_alone() -> None:
     fake = fake_device()
     out = fake.xp.zeros(4, np.int64)
     number = fake.xp.arange(4)
-    fake.statistics.reset()
+    fake.stats.reset()
     launch(add, 4, number, number, 1, out)
     assert isinstance(out, FakeArray)
-    assert (fake.statistics.launches, fake.statistics.host_reads) == (1, 0)
+    assert (fake.stats.launches, fake.stats.host_reads) == (1, 0)
     assert fake.to_host(out).tolist() == [1, 3, 5, 7]
 
 

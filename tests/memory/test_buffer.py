@@ -195,10 +195,10 @@ def test_a_region_goes_home_with_its_last_view(pool: Pool) -> None:
     del buffer
     while holders:
         gc.collect()
-        assert pool.statistics.in_use
+        assert pool.stats.in_use
         holders.pop()
     gc.collect()
-    assert pool.statistics.in_use == 0
+    assert pool.stats.in_use == 0
 
 
 @pytest.mark.parametrize("look", ["array", "to_arrow", "to_host"])

@@ -44,7 +44,7 @@ def fresh() -> Iterator[None]:
     forget_paths()
     for number in (0, 1):
         fake_device(number).sweep()
-        fake_device(number).statistics.reset()
+        fake_device(number).stats.reset()
     yield
     driver.peers = True
     forget_paths()
@@ -70,13 +70,13 @@ def moved(batch: bow.Batch, target: Device) -> bow.Batch:
 def test_peers_copy_directly(first: FakeDevice, second: FakeDevice) -> None:
     """Where a device reaches the other, the host sees no body, and who may read is asked for once a region."""
     batch = moved(bow.Batch.from_arrow(TABLE), first)
-    first.statistics.reset()
-    second.statistics.reset()
+    first.stats.reset()
+    second.stats.reset()
     first.driver.calls.clear()
     there = moved(batch, second)
-    assert first.statistics.host_read_bytes < 1000
-    assert second.statistics.host_written_bytes == 0
-    assert first.statistics.peer_copied_bytes >= batch.nbytes
+    assert first.stats.host_read_bytes < 1000
+    assert second.stats.host_written_bytes == 0
+    assert first.stats.peer_copied_bytes >= batch.nbytes
     assert first.driver.calls["set_access"] == 2  # of the copy's device, and for it
     assert first.driver.calls["pin"] == 0
     assert there.to_arrow().equals(TABLE)
@@ -101,15 +101,15 @@ def test_a_peer_is_let_in_where_the_driver_gives_no_less_than_writing(
         set_access(address, nbytes, ordinal, writable=writable)
 
     monkeypatch.setattr(first.driver, "set_access", noted)
-    first.statistics.reset()
+    first.stats.reset()
     try:
         assert moved(batch, second).to_arrow().equals(TABLE)
     finally:
         first.driver.gives_read_only = True
     assert first.lets_read_only is False
     assert asked == [False, True]
-    assert first.statistics.peer_copied_bytes >= batch.nbytes
-    assert first.statistics.host_read_bytes < 1000
+    assert first.stats.peer_copied_bytes >= batch.nbytes
+    assert first.stats.host_read_bytes < 1000
 
 
 def test_others_go_through_pinned_memory(
@@ -124,8 +124,8 @@ def test_others_go_through_pinned_memory(
     there = moved(batch, second)
     assert there.to_arrow().equals(TABLE)
     assert first.driver.calls["pin"] == 2
-    assert first.statistics.host_read_bytes >= batch.nbytes
-    assert first.statistics.peer_copies == 0
+    assert first.stats.host_read_bytes >= batch.nbytes
+    assert first.stats.peer_copies == 0
     road = road_between(first, second)
     assert (road.name, road.why) == ("staged copy", "fake:1 cannot reach the memory of fake:0")
     unpin(first.driver)
@@ -151,12 +151,12 @@ def test_a_peer_copy_that_is_refused(first: FakeDevice, second: FakeDevice) -> N
     assert moved(batch, second).equals(batch)
     there = moved(batch, second)
     first.driver.fail_next("copy_peer")
-    first.statistics.reset()
+    first.stats.reset()
     again = moved(batch, second)
-    assert first.statistics.host_read_bytes >= ROWS * 8
-    first.statistics.reset()
+    assert first.stats.host_read_bytes >= ROWS * 8
+    first.stats.reset()
     moved(batch, second)
-    assert first.statistics.host_read_bytes == 0
+    assert first.stats.host_read_bytes == 0
     assert there.equals(again)
 
 
@@ -190,10 +190,10 @@ def test_calls_that_fail(first: FakeDevice, second: FakeDevice, call: str, peers
     first.driver._failures.clear()
     # What a copy that was given up was to fill is let go by the device's own thread.
     end = time.monotonic() + 10.0
-    while pool.statistics.in_use and time.monotonic() < end:
+    while pool.stats.in_use and time.monotonic() < end:
         gc.collect()
         time.sleep(0.01)
-    assert pool.statistics.in_use == 0
+    assert pool.stats.in_use == 0
     assert batch.to_device(second, pool).to_arrow().equals(TABLE)
     gc.collect()
     pool.close()

@@ -96,7 +96,7 @@ def test_memory_is_unmapped_when_the_device_is_done(
     pool.region(2 * MIB)
     gc.collect()
     driver.over.clear()
-    assert pool.statistics.idle == 2 * MIB
+    assert pool.stats.idle == 2 * MIB
     sweep = device.sweep
     monkeypatch.setattr(device, "sweep", lambda *_: sweep(0.05))  # a patient one takes 5 s
     pool.trim()

@@ -183,7 +183,7 @@ def test_an_interrupt_leaves_the_books_of_a_pool_right(
     with pytest.raises(KeyboardInterrupt):
         pool.region(4 * MIB)
     monkeypatch.undo()
-    assert pool.statistics.in_use == 0
+    assert pool.stats.in_use == 0
     pool.close()
 
 
@@ -219,7 +219,7 @@ def test_a_driver_that_fails_while_memory_is_made(device: FakeDevice, driver: Fa
     driver.fail_next(call)
     with pytest.raises(OutOfBudget if call == "create" else DeviceError, match="failed"):
         pool.region(MIB)
-    assert pool.statistics.in_use == 0
+    assert pool.stats.in_use == 0
     if call == "release":
         os.close(driver._handles.popitem()[1])
     region = filled(pool, 1)

@@ -140,8 +140,8 @@ def test_a_pool_gives_up_what_was_in_use_at_a_fork_by_c_code() -> None:
         uuid = region.uuid
         del region
         again = pool.region(1 << 20)
-        assert (again.uuid != uuid, pool.statistics.retired) == (True, 1)
+        assert (again.uuid != uuid, pool.stats.retired) == (True, 1)
         del again
         pool.region(1 << 20)
-        assert (pool.statistics.retired, pool.statistics.reused) == (1, 1)
+        assert (pool.stats.retired, pool.stats.reused) == (1, 1)
     pool.close()

@@ -145,7 +145,7 @@ def test_memory_is_not_used_again_under_a_peer_copy(driver: Late, devices: list[
     driver.go_on()
     here.drain(10.0)
     assert not driver.queued[0]
-    until(lambda: pool.statistics.in_use == 0)
+    until(lambda: pool.stats.in_use == 0)
     there.sweep()
     assert driver.held[1] == 2
 
@@ -162,12 +162,12 @@ def test_a_pool_waits_for_a_peer_copy(driver: Late, devices: list[FakeDevice]) -
         move(buffer, Buffer(into, 0, 1000), 0.05)
     del into
     gc.collect()
-    assert pool.statistics.in_use == 2 * MIB
+    assert pool.stats.in_use == 2 * MIB
     fresh = pool.region(2 * MIB)
     assert fresh.address != used
     driver.go_on()
     here.drain(10.0)
-    until(lambda: pool.statistics.idle == 2 * MIB)
+    until(lambda: pool.stats.idle == 2 * MIB)
     assert pool.region(2 * MIB).address == used
 
 

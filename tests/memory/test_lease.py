@@ -71,12 +71,12 @@ def test_a_lease_keeps_what_it_is_over(pool: Pool) -> None:
         below.release()
     del below
     gc.collect()
-    assert pool.statistics.in_use
+    assert pool.stats.in_use
     assert ended.empty()
     above.release()
     gc.collect()
     assert {ended.get_nowait(), ended.get_nowait()} == {"above", "below"}
-    assert pool.statistics.in_use == 0
+    assert pool.stats.in_use == 0
 
 
 def test_a_lease_in_a_cycle_ends_after_its_views() -> None:
@@ -153,5 +153,5 @@ def test_finalizers_in_many_threads(pool: Pool) -> None:
         thread.join(DEADLINE)
     gc.collect()
     assert ended.qsize() == 200
-    assert pool.statistics.in_use == 0
+    assert pool.stats.in_use == 0
     assert cpu().is_host

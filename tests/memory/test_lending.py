@@ -181,7 +181,7 @@ def test_what_is_lent_is_read_where_it_lies(exporter: Child, cache: MappingCache
     again = cache.open_lent(handle)
     assert again is region
     assert (value_of(region), region.nbytes, region.shareable) == (7, 1000, False)
-    assert (cache.statistics.misses, cache.statistics.hits) == (1, 1)
+    assert (cache.stats.misses, cache.stats.hits) == (1, 1)
 
 
 def test_a_handle_of_a_part_reaches_to_the_end_of_its_granule(
@@ -213,7 +213,7 @@ def test_it_is_closed_when_the_device_is_done(
     assert not order
     cache.trim()
     assert order == ["event_done", "close_ipc_handle"]
-    assert cache.statistics.idle == 0
+    assert cache.stats.idle == 0
 
 
 def _noting(call: Callable[..., Any], name: str, order: list[str]) -> Callable[..., Any]:

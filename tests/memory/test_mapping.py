@@ -51,11 +51,11 @@ def test_a_region_is_mapped_once(pool: Pool) -> None:
     gc.collect()
     third = cache.open(handle, sent(region))
     assert maps() == before
-    found = cache.statistics
+    found = cache.stats
     assert (found.hits, found.misses, found.in_use, found.idle) == (2, 1, 1, 0)
     del third
     gc.collect()
-    found = cache.statistics
+    found = cache.stats
     assert (found.in_use, found.idle, found.idle_bytes) == (0, 1, region.nbytes)
     cache.clear()
     assert maps() == before - 1
@@ -82,7 +82,7 @@ def test_threads_that_open_a_region_together_map_it_once(
         opened = [threads.submit(cache.open, handle, sent(region)) for _ in range(2)]
         first, second = (each.result(20.0) for each in opened)
     assert (len(calls), first is second) == (1, True)
-    assert (cache.statistics.hits, cache.statistics.misses) == (1, 1)
+    assert (cache.stats.hits, cache.stats.misses) == (1, 1)
     del first, second, opened
 
 
@@ -125,10 +125,10 @@ def test_idle_mappings_are_bounded(pool: Pool) -> None:
         mapped = maps()
         while opened:
             opened.pop(0)
-        assert cache.statistics.idle == 2
+        assert cache.stats.idle == 2
         assert maps() == mapped - 3
         cache.open(offers[-1][1], sent(offers[-1][0]))
-        assert cache.statistics.hits == 1
+        assert cache.stats.hits == 1
         cache.clear()
         del offers
         gc.collect()
@@ -143,7 +143,7 @@ def test_idle_mappings_grow_old(pool: Pool) -> None:
     gc.collect()
     cache.trim()
     cache.trim()
-    assert cache.statistics.idle == 0
+    assert cache.stats.idle == 0
 
 
 def test_idle_mappings_go_without_another_look(pool: Pool) -> None:
@@ -217,7 +217,7 @@ def test_many_threads_open_one_region(pool: Pool) -> None:
     assert seen == [3] * 200
     gc.collect()
     cache.clear()
-    assert cache.statistics.in_use == 0
+    assert cache.stats.in_use == 0
 
 
 def test_a_child_has_a_cache_of_its_own(pool: Pool, in_child: Callable[[Callable[[], bool]], bool]) -> None:
@@ -231,7 +231,7 @@ def test_a_child_has_a_cache_of_its_own(pool: Pool, in_child: Callable[[Callable
             mapped = mappings().open(handle, sent(region))
         except ForkedError:
             return not pool.device.is_host
-        return mappings() is not parents and mappings().statistics.misses == 1 and mapped is not opened[0]
+        return mappings() is not parents and mappings().stats.misses == 1 and mapped is not opened[0]
 
     assert in_child(check)
     assert mappings() is parents

@@ -196,7 +196,7 @@ def test_a_pool_asks_once_for_what_is_needed(calls: Calls) -> None:
         assert sum(calls.asked) == size
         del array, region
         gc.collect()
-    assert pool.statistics.made == 1
+    assert pool.stats.made == 1
     calls.asked.clear()
     pool.region(1000)
     assert calls.asked == []

@@ -32,7 +32,7 @@ def test_slabs_come_back_warm(pool: Pool) -> None:
     gc.collect()
     again = pool.region(50)
     assert again.uuid == uuid
-    found = pool.statistics
+    found = pool.stats
     assert (found.made, found.reused, found.in_use, found.idle) == (1, 1, again.nbytes, 0)
 
 
@@ -50,15 +50,15 @@ def test_the_budget_holds_before_anything_is_allocated(device: Device) -> None:
     """A need beyond the budget raises OutOfBudget and makes nothing; idle slabs give way to new ones."""
     pool = Pool(device, budget=4 * MIB)
     kept = pool.region(2 * MIB)
-    made = pool.statistics.made
+    made = pool.stats.made
     for nbytes in (3 * MIB, 1 << 40, 1 << 62):
         with pytest.raises(OutOfBudget, match="budget"):
             pool.region(nbytes)
-    assert pool.statistics.made == made
+    assert pool.stats.made == made
     del kept
     gc.collect()
     whole = pool.region(4 * MIB)
-    found = pool.statistics
+    found = pool.stats
     assert (found.in_use, found.idle) == (4 * MIB, 0)
     del whole
     with pytest.raises(UsageError):
@@ -74,7 +74,7 @@ def test_a_slab_that_cannot_be_made_is_not_counted() -> None:
     fake.fail_next("allocate")
     with pytest.raises(OutOfBudget):
         pool.region(MIB)
-    found = pool.statistics
+    found = pool.stats
     assert (found.in_use, found.made) == (0, 0)
     assert pool.region(2 * MIB).nbytes == 2 * MIB
 
@@ -110,7 +110,7 @@ def test_a_window_of_buffers_holds_little_more_than_itself() -> None:
     window: collections.deque[Buffer] = collections.deque(maxlen=alive)
     for _ in range(10 * alive):
         window.append(allocator.allocate(MIB))
-        found = pool.statistics
+        found = pool.stats
         assert found.in_use + found.idle <= 1.75 * alive * MIB
 
 
@@ -122,7 +122,7 @@ def test_a_retired_slab_is_never_used_again(pool: Pool) -> None:
     del region
     gc.collect()
     assert pool.region(1).uuid != uuid
-    assert pool.statistics.retired == 1
+    assert pool.stats.retired == 1
 
 
 def test_a_closed_pool_says_so(device: Device) -> None:
@@ -140,16 +140,16 @@ def test_a_closed_pool_says_so(device: Device) -> None:
     assert buffer.to_host().tolist() == [5] * 8
     del buffer
     gc.collect()
-    found = pool.statistics
+    found = pool.stats
     assert (found.in_use, found.idle) == (0, 0)
 
 
 def test_warming_makes_idle_memory(pool: Pool) -> None:
     """Warm memory is idle memory of that size, and the next need takes it."""
     pool.warm(3 * MIB)
-    assert pool.statistics.idle == 4 * MIB
+    assert pool.stats.idle == 4 * MIB
     region = pool.region(3 * MIB)
-    assert pool.statistics.reused == 1
+    assert pool.stats.reused == 1
     assert region.nbytes == 4 * MIB
 
 
@@ -256,7 +256,7 @@ class Recycling(RuleBasedStateMachine):
     @invariant()
     def the_budget_holds(self) -> None:
         """Used and idle memory together stay within the budget."""
-        found = self.pool.statistics
+        found = self.pool.stats
         assert found.in_use + found.idle <= found.budget
 
     def teardown(self) -> None:
@@ -299,7 +299,7 @@ def test_threads_share_a_pool(device: Device) -> None:
     assert errors == []
     pool.close()
     gc.collect()
-    assert pool.statistics.in_use == 0
+    assert pool.stats.in_use == 0
 
 
 def test_a_child_cannot_use_the_pool(pool: Pool, in_child: Callable[[Callable[[], bool]], bool]) -> None:

@@ -140,16 +140,16 @@ def test_counts_are_true_whenever_somebody_is_collected(
                 ours.append(pool.region(rng.choice((MIB, 3 * MIB))))
         elif ours:
             ours.pop(rng.randrange(len(ours)))
-        found = pool.statistics
+        found = pool.stats
         assert found.in_use >= 0
         assert found.idle >= 0
         assert found.in_use + found.idle <= BUDGET
     assert left[0] < 3900, "nobody was collected"
     left[0] = 0
-    assert pool.statistics.in_use == sum(region.nbytes for region in (*ours, *theirs))
+    assert pool.stats.in_use == sum(region.nbytes for region in (*ours, *theirs))
     ours.clear()
     theirs.clear()
-    assert pool.statistics.in_use == 0
+    assert pool.stats.in_use == 0
 
 
 def test_what_is_counted_is_what_was_there_at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_what_is_counted_is_what_was_there_at_one_moment(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(pool_module, "sum", interrupted, raising=False)
     for _ in range(2):
-        found = pool.statistics
+        found = pool.stats
         assert (found.in_use, found.idle) == (MIB, 6 * MIB)
 
 
@@ -211,7 +211,7 @@ def test_collection_inside_every_lock_of_a_pool(pool: Pool) -> None:
         for size in (1, 100, 1 << 20, 5):
             pool.allocate(size)
             pool.region(1)
-            assert pool.statistics.budget
+            assert pool.stats.budget
         pool.trim()
         pool.warm(1)
 
@@ -221,7 +221,7 @@ def test_collection_inside_every_lock_of_a_pool(pool: Pool) -> None:
     gc.collect()
     pool._allocator.reset()
     gc.collect()
-    assert pool.statistics.in_use == 0
+    assert pool.stats.in_use == 0
 
 
 def test_collection_inside_the_lock_of_a_mapping_cache(pool: Pool) -> None:
@@ -245,8 +245,8 @@ def test_collection_inside_the_lock_of_a_mapping_cache(pool: Pool) -> None:
     within_deadline(work)
     gc.collect()
     cache.clear()
-    assert cache.statistics.in_use == 0
-    assert cache.statistics.idle == 0
+    assert cache.stats.in_use == 0
+    assert cache.stats.idle == 0
 
 
 def test_collection_inside_the_lock_of_the_default_pool(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,7 +192,7 @@ def test_a_capture_is_waited_out_where_there_is_no_room(device: FakeDevice) -> N
     assert thread.is_alive()
     assert device.driver.end_capture(SIDE)
     thread.join(10.0)
-    assert (len(taken), pool.statistics.reused) == (1, 1)
+    assert (len(taken), pool.stats.reused) == (1, 1)
     taken.clear()
     pool.close()
 

@@ -151,12 +151,12 @@ def test_every_table_comes_to_a_device(
 def test_pylibcudf_decodes_the_columns_whose_types_it_keeps(reader: ParquetReader, file: str) -> None:
     """It is asked for each row group once, for these columns only, and nothing of them goes to the host."""
     device = fake_device(1)
-    device.statistics.reset()
+    device.stats.reset()
     with bow.parquet.read(file, columns=list(SAME), device=device) as stream:
         batches = list(stream)
     numbers = [pq.ParquetFile(file).schema_arrow.get_field_index(name) for name in SAME]
     assert reader.calls == [([[group]], numbers) for group in range(3)]
-    assert device.statistics.host_read_bytes < 2000  # ends of text and lists
+    assert device.stats.host_read_bytes < 2000  # ends of text and lists
     found = pa.Table.from_batches([batch.to_device("cpu").to_arrow() for batch in batches])
     assert found.to_pydict() == pa.table(SAME).to_pydict()
 
@@ -211,7 +211,7 @@ def test_what_pylibcudf_cannot_read_is_an_error_that_names_the_file(file: str) -
 def test_no_column_chunk_is_uploaded_twice(columns: list[str], chunks: int, file: str) -> None:
     """However many buffers it has."""
     device: FakeDevice = fake_device(1)
-    device.statistics.reset()
+    device.stats.reset()
     with bow.parquet.read(file, columns=columns, device=device) as stream:
         batches = sum(1 for _ in stream)
-    assert device.statistics.host_writes <= chunks * batches
+    assert device.stats.host_writes <= chunks * batches

@@ -228,11 +228,11 @@ def _statistics() -> str:
             found = {
                 "connect(endpoint).stats": stream.stats,
                 "connect(dataset).stats": streams.stats,
-                "Server.statistics": server.statistics,
-                "Pool.statistics": server.pool.statistics,
+                "Server.stats": server.stats,
+                "Pool.stats": server.pool.stats,
                 "ipc.open_stream(…).stats": reader.stats,
                 "ipc.new_stream(…).stats": writer.stats,
-                "memory.mappings().statistics": bow.memory.mappings().statistics,
+                "memory.mappings().stats": bow.memory.mappings().stats,
             }
     lines: list[str] = []
     for name, value in found.items():

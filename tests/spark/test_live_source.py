@@ -224,7 +224,7 @@ def test_tasks_leave_nothing_with_the_producer() -> None:
 def gone(server: bow.Server) -> None:
     """Wait until the server has heard what its readers said last."""
     end = time.monotonic() + patient(20)
-    while server.statistics.connections:
+    while server.stats.connections:
         assert time.monotonic() < end, "a reader stays"
         time.sleep(0.01)
 

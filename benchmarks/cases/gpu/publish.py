@@ -49,11 +49,11 @@ class Publisher:
         """Publish into memory that was used before."""
         self._turn ^= 1
         table = self._tables[self._turn]
-        if not self._pool.statistics.idle:
+        if not self._pool.stats.idle:
             self._published(table)
-        made = self._pool.statistics.made
+        made = self._pool.stats.made
         result = self._published(table)
-        if self._pool.statistics.made != made:
+        if self._pool.stats.made != made:
             raise RuntimeError("the memory was not warm")
         return {**result, "sent": self._sent[self._turn]}
 
@@ -66,9 +66,9 @@ class Publisher:
         del arrays, batches, stream
         self._server.withdraw("table")
         end = time.monotonic() + _SECONDS
-        while self._pool.statistics.in_use:
+        while self._pool.stats.in_use:
             if time.monotonic() > end:
-                raise TimeoutError(f"regions do not come home: {self._pool.statistics}")
+                raise TimeoutError(f"regions do not come home: {self._pool.stats}")
             gc.collect()
             time.sleep(0.001)
         return {**taken, "arrived": arrived}

@@ -54,11 +54,11 @@ class Publisher:
 
     def warm(self) -> dict[str, Any]:
         """Publish into regions that were used before."""
-        if not self._pool.statistics.idle:
+        if not self._pool.stats.idle:
             self.cold()
-        before = self._pool.statistics
+        before = self._pool.stats
         result = self._published(self._next)
-        after = self._pool.statistics
+        after = self._pool.stats
         if after.reused <= before.reused or after.made != before.made:
             raise RuntimeError(f"the regions were not warm: {before}, {after}")
         return result
@@ -74,7 +74,7 @@ class Publisher:
         turn = self._next
         batch = bow.Batch.from_arrow(self._tables[turn])
         batch = placed(batch, self._pool.allocator(self._tables[turn].nbytes))
-        used = self._pool.statistics.in_use
+        used = self._pool.stats.in_use
         result = self._published(turn, batch)
         del batch
         self._settle()
@@ -87,7 +87,7 @@ class Publisher:
         begin = time.perf_counter()
         endpoint = self._server.publish("table", data)
         seconds = time.perf_counter() - begin
-        in_use = {} if batch is None else {"in_use": self._pool.statistics.in_use}
+        in_use = {} if batch is None else {"in_use": self._pool.stats.in_use}
         with bow.connect(endpoint) as stream:
             arrived = fingerprint(payload([each.to_arrow() for each in stream]))
         self._server.withdraw("table")
@@ -99,9 +99,9 @@ class Publisher:
     def _settle(self) -> None:
         """Wait until all regions are home."""
         end = time.monotonic() + _SECONDS
-        while self._pool.statistics.in_use:
+        while self._pool.stats.in_use:
             if time.monotonic() > end:
-                raise TimeoutError(f"regions do not come home: {self._pool.statistics}")
+                raise TimeoutError(f"regions do not come home: {self._pool.stats}")
             gc.collect()
             time.sleep(0.001)
 

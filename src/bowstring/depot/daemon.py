@@ -138,7 +138,7 @@ class Depot:
 
     def status(self) -> DepotStatus:
         """Say what it holds."""
-        stock, held, waiting = self.slab_pool.statistics, self.slab_pool.held(), self.slab_pool.waiting()
+        stock, held, waiting = self.slab_pool.stats, self.slab_pool.held(), self.slab_pool.waiting()
         datasets = tuple(
             DataSetStatus(
                 name=dataset.name,
@@ -172,7 +172,7 @@ class Depot:
             disk_lost=stock.disk_lost,
             lost_slabs=stock.lost_slabs,
             clients=len(self._here) + len(self._elsewhere),
-            readers=self.server.statistics.connections,
+            readers=self.server.stats.connections,
             applications=self.registry.names(),
             datasets=datasets,
         )

@@ -343,7 +343,7 @@ class Registry:
     def ends_if_empty(self, slab_pool: SlabPool) -> bool:
         """Take nothing more and return true, unless there are data sets, attempts, names, or readers of such."""
         with self._lock:
-            stock = slab_pool.statistics
+            stock = slab_pool.stats
             self._ends = self._ends or not (
                 self.datasets or any(True for _ in self._names) or stock.memory_data or stock.disk_data
             )

@@ -360,7 +360,7 @@ class SlabPool:
             )
 
     def _too_late(self, size: int, wait: float) -> OutOfBudget:
-        found = self.statistics
+        found = self.stats
         held = sorted(self.held().items(), key=lambda each: -each[1])
         owners = ", ".join(
             f"{owner or 'attempts that were lost'}: {nbytes}" for owner, nbytes in held[:_NAMED]
@@ -421,7 +421,7 @@ class SlabPool:
             return len(self._used)
 
     @property
-    def statistics(self) -> SlabStatistics:
+    def stats(self) -> SlabStatistics:
         """What the stock holds now, and what it has done."""
         with self._changed:
             self._collect()

@@ -223,7 +223,7 @@ class MappingCache:
         Examples
         --------
         >>> mappings().clear()
-        >>> mappings().statistics.idle
+        >>> mappings().stats.idle
         0
         """
         with self._lock:
@@ -233,7 +233,7 @@ class MappingCache:
         let_go(dropped)
 
     @property
-    def statistics(self) -> MappingStatistics:
+    def stats(self) -> MappingStatistics:
         """Counts so far, and what is mapped now."""
         with self._lock:
             dropped = self._collect()

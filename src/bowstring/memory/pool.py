@@ -137,7 +137,7 @@ class Pool:
     --------
     >>> pool = Pool(budget=64 << 20)
     >>> buffer = pool.allocate(1000)
-    >>> buffer.nbytes, buffer.address % 64, pool.statistics.in_use
+    >>> buffer.nbytes, buffer.address % 64, pool.stats.in_use
     (1000, 0, 1048576)
     """
 
@@ -347,7 +347,7 @@ class Pool:
         --------
         >>> pool = Pool(budget=8 << 20)
         >>> pool.warm(1 << 20)
-        >>> pool.statistics.idle
+        >>> pool.stats.idle
         1048576
         """
         region = self.region(nbytes)
@@ -394,7 +394,7 @@ class Pool:
             self._lock.release()
 
     @property
-    def statistics(self) -> PoolStatistics:
+    def stats(self) -> PoolStatistics:
         """What the pool holds now, and what it has done."""
         self._check_process()
         with self._lock:

@@ -62,7 +62,7 @@ class Room:
 
     def _wait_for_others(self, nbytes: int) -> bool:
         """Wait a moment for room that this reader cannot make; false when there will be none, or not in time."""
-        if nbytes > self._pool.statistics.budget:
+        if nbytes > self._pool.stats.budget:
             return False
         now = time.monotonic()
         self._short_since = self._short_since or now

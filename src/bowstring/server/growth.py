@@ -71,7 +71,7 @@ class _Slabs:
     def _fresh(self, nbytes: int) -> Region:
         # Regions grow with what is in use, as each costs a descriptor.
         budget = self._pool.budget
-        in_use = 0 if self._size < _GROWN else self._pool.statistics.in_use
+        in_use = 0 if self._size < _GROWN else self._pool.stats.in_use
         most = min(_LARGEST, max(_GROWN, in_use // 8), max(self._pool.device.smallest_region, budget // 16))
         try:
             region = self._pool.region(max(nbytes, self._size), least=nbytes)

@@ -498,7 +498,7 @@ class Server(Closing):
         }
 
     @property
-    def statistics(self) -> ServerStatistics:
+    def stats(self) -> ServerStatistics:
         """What the server has done, and does now."""
         self._check_process()
         with self._changed:
@@ -511,7 +511,7 @@ class Server(Closing):
                 kept=kept_for_good(),
                 refused=self._acceptor.refused,
                 lost=self._acceptor.lost,
-                pool=self.pool.statistics,
+                pool=self.pool.stats,
                 stopped=self._acceptor.stopped,
                 idle=self._acceptor.idle,
             )

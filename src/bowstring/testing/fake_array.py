@@ -311,7 +311,7 @@ def wrapped(device: FakeDevice, value: Any) -> Any:
 
 def _unwrap(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], Callable[[Any], Any]]:
     device = next(each.device for each in arguments if type(each) is FakeArray)
-    device.statistics.launches += 1
+    device.stats.launches += 1
     return unwrapped(device, arguments), functools.partial(wrapped, device)
 
 

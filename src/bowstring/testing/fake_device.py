@@ -93,7 +93,7 @@ class FakeDevice(DriverDevice):
         super().__init__(driver, number)
         self.name = f"fake:{number}"
         self.xp: Any = FakeNamespace(self)
-        self.statistics = FakeStatistics()
+        self.stats = FakeStatistics()
         self._failures: dict[str, BowstringError] = {}
 
     def fail_next(
@@ -119,14 +119,14 @@ class FakeDevice(DriverDevice):
     def make_slab(self, nbytes: int) -> Slab:
         """Allocate memory under an address that the host cannot read."""
         self._fail("allocate")
-        self.statistics.allocations += 1
+        self.stats.allocations += 1
         return super().make_slab(nbytes)
 
     def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
         """Map memory of another process, read-only, under an address that the host cannot read."""
         slab = super().map_slab(fd, nbytes, uuid)
         self._fail("map")
-        self.statistics.mappings += 1
+        self.stats.mappings += 1
         return slab
 
     def array(self, address: int, nbytes: int, owner: object, *, writable: bool = False) -> FakeArray:
@@ -158,8 +158,8 @@ class FakeDevice(DriverDevice):
     def from_host(self, source: np.ndarray[Any, Any]) -> FakeArray:
         """Copy a host array to the device. Counted."""
         self._fail("copy")
-        self.statistics.host_writes += 1
-        self.statistics.host_written_bytes += source.nbytes
+        self.stats.host_writes += 1
+        self.stats.host_written_bytes += source.nbytes
         return FakeArray(self, np.array(source))
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
@@ -167,8 +167,8 @@ class FakeDevice(DriverDevice):
         if type(array) is not FakeArray or array.device is not self:
             raise NotOnDevice("not an array of this device", expected=self.name, found=repr(array))
         self._fail("copy")
-        self.statistics.host_reads += 1
-        self.statistics.host_read_bytes += array.nbytes
+        self.stats.host_reads += 1
+        self.stats.host_read_bytes += array.nbytes
         return array._array.copy()
 
     def current(self) -> NamedStream:
@@ -194,27 +194,27 @@ class FakeDevice(DriverDevice):
     def copy_in(self, address: int, host: int, nbytes: int) -> None:
         """Copy host memory to the device. Counted."""
         self._fail("copy")
-        self.statistics.host_writes += 1
-        self.statistics.host_written_bytes += nbytes
+        self.stats.host_writes += 1
+        self.stats.host_written_bytes += nbytes
         super().copy_in(address, host, nbytes)
 
     def copy_out(self, host: int, address: int, nbytes: int) -> None:
         """Copy memory of the device to the host. Counted."""
         self._fail("copy")
-        self.statistics.host_reads += 1
-        self.statistics.host_read_bytes += nbytes
+        self.stats.host_reads += 1
+        self.stats.host_read_bytes += nbytes
         super().copy_out(host, address, nbytes)
 
     def copy_to_peer(self, peer: DriverDevice, target: int, address: int, nbytes: int) -> None:
         """Copy memory to another fake device. Counted."""
         self._fail("copy")
-        self.statistics.peer_copies += 1
-        self.statistics.peer_copied_bytes += nbytes
+        self.stats.peer_copies += 1
+        self.stats.peer_copied_bytes += nbytes
         super().copy_to_peer(peer, target, address, nbytes)
 
     def synchronize(self) -> None:
         """Count that the host waited."""
-        self.statistics.synchronizations += 1
+        self.stats.synchronizations += 1
         super().synchronize()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -150,7 +150,7 @@ def main() -> None:
             assert seen == list(range(8)), seen
             server.publish(f"again{number}", {"n": np.arange(100)})
             server.withdraw(f"again{number}")
-            _ = (server.statistics, mappings().statistics, default_pool().statistics)
+            _ = (server.stats, mappings().stats, default_pool().stats)
     victims.clear()
     gc.set_threshold(700, 10, 10)
     assert case != "locks" or dropped > 50, dropped

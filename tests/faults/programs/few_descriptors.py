@@ -48,7 +48,7 @@ def round_trip(spare: int) -> str:
         endpoint = server.publish("t", TABLE)
         with bow.connect(endpoint, limits=LIMITS) as stream:
             assert stream.read_all().equals(TABLE)
-        refused = server.statistics.refused
+        refused = server.stats.refused
         if refused:
             return f"{refused} refused, though all were read"
     except bow.LimitExceeded as error:

@@ -292,13 +292,13 @@ def every_lock_held(address: str) -> None:
         "publish": lambda: server.publish("v", pa.table({"n": [1]})),
         "withdraw": lambda: server.withdraw("u"),
         "wait": server.wait_released,
-        "statistics": lambda: server.statistics,
+        "statistics": lambda: server.stats,
         "allocate": lambda: pool.allocate(10),
         "region": lambda: pool.region(10),
         "allocator": lambda: pool.allocator().allocate(10),
         "warm": lambda: pool.warm(10),
         "trim": pool.trim,
-        "pool statistics": lambda: pool.statistics,
+        "pool statistics": lambda: pool.stats,
         "send": lambda: channel.send([], 1.0),
         "receive": lambda: channel.receive(0.0),
         "accept": lambda: listener.accept(0.0),
@@ -388,7 +388,7 @@ def c_fork_of_a_producer() -> None:
         region = pool.region(1 << 20)
         region.array(0, region.nbytes, writable=True)[:] = 7
         del region
-    assert (pool.statistics.retired, pool.statistics.reused) == (1, 2), pool.statistics
+    assert (pool.stats.retired, pool.stats.reused) == (1, 2), pool.stats
     os.write(start, b"x")
     reap(child)
 
@@ -440,7 +440,7 @@ def parent_killed(*, by_c: bool = False) -> None:
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
     end = time.monotonic() + 10.0
-    while server.statistics.connections:
+    while server.stats.connections:
         assert time.monotonic() < end, "the session does not end"
         time.sleep(0.01)
     server.withdraw("t")

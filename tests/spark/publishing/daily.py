@@ -67,7 +67,10 @@ def one_kind_of_name(session: Any) -> None:
     frame = numbers(session, 2, 1000)
     bow.spark.publish(frame, "one")
     frame.limit(10).write.format("bowstring").mode("overwrite").save("two")
-    assert [(each.name, each.num_rows) for each in bow.list_datasets("depot:")] == [("one", 1000), ("two", 10)]
+    assert [(each.name, each.num_rows) for each in bow.list_datasets("depot:")] == [
+        ("one", 1000),
+        ("two", 10),
+    ]
     for name, rows in (("one", 1000), ("two", 10)):
         assert bow.spark.dataset(name).num_rows == count(name) == rows
         assert session.read.format("bowstring").load(name).count() == rows
