@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bowstring.client.async_stream import AsyncStream, connect_async, list_datasets_async
     from bowstring.client.scan import scan_polars
     from bowstring.client.stream import Stream, StreamStatistics
+    from bowstring.client.waiting import wait_for, wait_for_async
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.column import Column
     from bowstring.dissociated.endpoint import Dataset, Endpoint
@@ -87,6 +88,8 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "torch",
     "variant",
     "vortex",
+    "wait_for",
+    "wait_for_async",
     *_error_names,
 ]
 
@@ -119,6 +122,8 @@ _HOMES = {
     "put": "bowstring.local_server",
     "release": "bowstring.local_server",
     "scan_polars": "bowstring.client.scan",
+    "wait_for": "bowstring.client.waiting",
+    "wait_for_async": "bowstring.client.waiting",
 }
 _MODULES = frozenset(
     {

@@ -90,7 +90,7 @@ def test_this_host_first(monkeypatch: pytest.MonkeyPatch, serve: Callable[..., b
     for here in "ab":
         monkeypatch.setenv("BOWSTRING_HOST", here)
         local = {part for part, endpoint in enumerate(dataset) if endpoint.is_here}
-        with bow.connect(dataset, ordered=False) as stream:
+        with bow.connect(dataset, options=bow.ConnectOptions(ordered=False)) as stream:
             seen = [int(batch["part"].values[0]) for batch in stream]
         assert sorted(seen) == [part for part in range(len(dataset)) for _ in range(BATCHES)]
         # Four are open at a time, so a further one is opened once another is read.
@@ -110,7 +110,9 @@ def test_shards_read_from_several_hosts(
     rows: list[tuple[int, int]] = []
     for index in range(count):
         monkeypatch.setenv("BOWSTRING_HOST", "cabd"[index % 4])
-        with bow.connect(dataset, shard=(index, count), ordered=ordered) as stream:
+        with bow.connect(
+            dataset, shard=(index, count), options=bow.ConnectOptions(ordered=ordered)
+        ) as stream:
             table = stream.read_all()
         rows += zip(table["part"].to_pylist(), table["n"].to_pylist(), strict=True)
     assert sorted(rows) == [

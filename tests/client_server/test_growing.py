@@ -452,3 +452,110 @@ def test_followers_have_no_thread_each(serve: Callable[..., bow.Server]) -> None
     finally:
         for stream in streams:
             stream.close()
+
+
+@pytest.mark.parametrize("columns", [None, ["d", "s", "n"]])
+def test_old_batches_are_let_go(growing: bow.Server, columns: list[str] | None) -> None:
+    """With `retain` the last batches are kept, with their dictionaries; what is before them is an error."""
+    positions = [growing.append("t", table_of(0, 1), retain={"batches": 3})]
+    with bow.connect(growing, "t", follow=True) as stream:
+        first = stream.read_next_batch()
+        positions += [growing.append("t", table_of(number, 0)) for number in range(5)]
+        growing.finish("t")
+        for index, position in enumerate(positions):
+            if index < 2:
+                with pytest.raises(bow.PositionExpired):
+                    bow.connect(growing, "t", since=position)
+                continue
+            with bow.connect(growing, "t", since=position, columns=columns) as since:
+                assert values_of(since) == [[number, 0] for number in range(index, 5)]
+        with bow.connect(growing, "t", columns=columns) as plain:
+            assert values_of(plain) == [[2, 0], [3, 0], [4, 0]]
+            assert plain.position == positions[-1]
+        assert values_of([first]) == [[0, 1]]
+
+
+def test_an_overtaken_follower(serve: Callable[..., bow.Server]) -> None:
+    """A follower that reads too slowly gets what it was sent, and then `PositionExpired`; its batches stay true."""
+    server = serve()
+    end = server.append("t", table_of(0), retain={"batches": 5})
+    with bow.connect(server, "t", follow=True, limits=PATIENCE.replace(window_bytes=16 << 10)) as stream:
+        kept = [stream.read_next_batch()]
+        for number in range(1, 100):
+            end = server.append("t", table_of(number))
+        with pytest.raises(bow.PositionExpired):
+            kept += stream
+        assert values_of(kept) == [[number] for number in range(len(kept))]
+        assert str(stream.position) < str(end) or len(kept) < 100
+    kept.clear()
+
+
+def test_memory_is_kept_by_bytes_and_by_time(serve: Callable[..., bow.Server]) -> None:
+    """Bounds of bytes and of seconds hold, the latter without another append; the pool has room for ever."""
+    server = serve(pool=Pool(budget=16 << 20))
+    numbers = np.arange(1 << 17)  # 1 MiB
+    server.publish("bytes", {"n": numbers}, retain={"bytes": 3 << 20})
+    for _ in range(40):
+        server.append("bytes", {"n": numbers})
+    with bow.connect(server, "bytes") as stream:
+        assert stream.num_batches == 3
+        assert str(stream.position).endswith(":38")
+    server.append("seconds", {"n": numbers}, retain={"seconds": 0.2, "batches": 10})
+    until(lambda: {each.name: each.rows for each in bow.list_datasets(server.address)}["seconds"] == 0)
+    assert read(server.endpoints["seconds"]).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "retain",
+    [{}, {"rows": 1}, {"batches": 0.5}, {"bytes": True}, {"seconds": float("inf")}, 7, {"batches": "1"}],
+)
+def test_what_keeps_nothing(serve: Callable[..., bow.Server], retain: Any) -> None:
+    """Bounds that are none, or beside `readers`, are refused, and nothing is published."""
+    server = serve()
+    with pytest.raises(bow.UsageError, match="retain says"):
+        server.append("t", table_of(1), retain=retain)
+    with pytest.raises(bow.UsageError, match="retain says"):
+        server.publish("t", table_of(1), retain=retain)
+    with pytest.raises(bow.UsageError, match="beside readers="):
+        server.publish("t", table_of(1), retain={"batches": 1}, readers=1)
+    assert not server.endpoints
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_waiting_for_something_new(growing: bow.Server, is_async: bool) -> None:
+    """`wait_for` returns once a name is there, has more, was trimmed or replaced; else it gives up in time."""
+
+    def wait(newer_than: bow.Position | None, timeout: float = 20.0) -> bow.Position:
+        options: dict[str, Any] = {"newer_than": newer_than, "timeout": timeout}
+        if is_async:
+            return asyncio.run(bow.wait_for_async(growing, "t", **options))
+        return bow.wait_for(growing, "t", **options)
+
+    def wait_while(newer_than: bow.Position | None, act: Callable[[], Any]) -> Any:
+        found: list[bow.Position] = []
+        thread = threading.Thread(target=lambda: found.append(wait(newer_than)))
+        thread.start()
+        made = act()
+        thread.join(30)
+        assert not isinstance(made, bow.Position) or found == [made]
+        return found[0]
+
+    with pytest.raises(bow.DeadlineExceeded):
+        wait(None, 0.1)
+    position = wait_while(None, lambda: growing.append("t", table_of(1)))
+    assert wait(None) == position
+    with pytest.raises(bow.DeadlineExceeded):
+        wait(position, 0.1)
+    position = wait_while(position, lambda: growing.append("t", table_of(2)))
+    old = position
+    for number in range(3):
+        position = growing.append("t", table_of(number), retain={"batches": 1})
+    assert wait(old) == position
+    growing.finish("t")
+    with pytest.raises(bow.DeadlineExceeded):
+        wait(position, 0.2)
+    position = wait_while(position, lambda: growing.publish("t", table_of(3), replace=True))
+    assert str(position).endswith(":1")
+    growing.withdraw("t")
+    with pytest.raises(bow.DeadlineExceeded):
+        wait(position, 0.2)

@@ -25,6 +25,8 @@ WITHOUT_SPARK = {
     "asyncio_readers.py": r"100 tables, 4,950,000 in all; the slow one has come: False\nthe slow one: 30\n",
     "duckdb_result.py": r"\[\(1000,\)\]\n\[\('city 104', 6005\), \('city 111', 6005\)\]\n",
     "lazy_polars.py": r"\['trip', 'miles', 'fare', 'notes'\]\n\(90000, 145.0\)\n\[0, 1, 2\]\n",
+    "growing.py": r"followed from the beginning: True\nread in two parts: 10 batches, then 30\n"
+    r"nothing is missing or doubled: True\n",
     "live_table.py": r"versions came in order: True; the first one is kept: True\nthe last version is 20\n",
     "many_readers.py": r"8 readers of 4,000,000 rows, then 8 shards of \d{3},\d{3} rows; total 99,000,000.0\n"
     r"the table has 64,000,000 bytes, and all of them together used 6\d,\d{3},\d{3} bytes of shared memory\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from bowstring.transport.certificates import TlsConfig
 
 _SHORTEST_TOKEN: Final = 16
+RETAINED: Final = frozenset({"batches", "bytes", "seconds"})
 _MOST_NAME: Final = 1024  # bytes; a ticket begins with the name, and has a bound of its own
 
 
@@ -108,6 +110,25 @@ def check_offer(name: Any, schema: Any, readers: Any) -> None:
         isinstance(readers, bool) or not isinstance(readers, Integral) or readers < 1
     ):
         raise UsageError("a data set needs a reader", expected="a number", found=f"readers={readers!r}")
+
+
+def check_retain(retain: Any, readers: int | None) -> None:
+    """Refuse what says nothing of how much of a data set is kept, and bounds beside a number of readers."""
+    bounds = retain if isinstance(retain, Mapping) else {}
+    is_valid = bool(bounds) and bounds.keys() <= RETAINED
+    for name, most in bounds.items():
+        is_number = isinstance(most, Real) and not isinstance(most, bool)
+        is_valid = is_valid and is_number and (name == "batches") <= most < math.inf and most != 0
+    if not is_valid:
+        raise UsageError(
+            "retain says how much of a data set is kept",
+            expected='{"batches": n}, {"bytes": n} or {"seconds": s}, or several of them',
+            found=repr(retain)[:80],
+        )
+    if readers is not None:
+        raise UsageError(
+            "what is trimmed cannot be read whole by a number of readers", found="retain= beside readers="
+        )
 
 
 def check_name(name: Any) -> None:

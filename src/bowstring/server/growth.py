@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bowstring.columnar.compact import compacted
@@ -21,9 +23,10 @@ from bowstring.ipc.dictionary.writer import same_values
 from bowstring.memory import Buffer, default_pool, settle_devices
 from bowstring.server.encoder import Encoder
 from bowstring.server.materialized import MaterializedSource
+from bowstring.transport.loop import Job, do_in_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -44,6 +47,8 @@ class Chunk(NamedTuple):
     batch: Batch
     items: Sequence[IpcMessage]
     dictionaries: Sequence[IpcMessage]
+    nbytes: int
+    made: float  # on the monotonic clock
 
 
 class _Slabs:
@@ -109,6 +114,10 @@ class Growth:
         self._chunks = self._encoded(list(source.batches()))
         self._snapshot: MaterializedSource | None = source
         self._rings: dict[object, Callable[[], None]] = {}
+        # How much is kept: the most batches, bytes and seconds.
+        self._retain: Mapping[str, float] = {}
+        self._nbytes = sum(each.nbytes for each in self._chunks)
+        self._trimming: Job | None = None  # of the loop, while there is something that is kept for a time
 
     def _fresh_encoder(self) -> Encoder:
         encoder = Encoder(self.schema, None, pointers=True, charged=False)
@@ -180,7 +189,9 @@ class Growth:
         encoder, chunks = self._encoder, []
         for batch in placed:
             before = tuple(encoder.present.values()) if self._layout.dictionaries else ()
-            chunks.append(Chunk(batch, tuple(encoder.encode(batch)), before))
+            items = tuple(encoder.encode(batch))
+            nbytes = sum(each.nbytes for each in items)
+            chunks.append(Chunk(batch, items, before, nbytes, time.monotonic()))
         if placed:
             self._known = self._numbered(placed[-1])
         return chunks
@@ -189,9 +200,56 @@ class Growth:
         """Add chunks, all at once; return the position behind them."""
         with self._guard:
             self._chunks += chunks
+            self._nbytes += sum(each.nbytes for each in chunks)
             self._snapshot = None if chunks else self._snapshot
             self.appended = True
-            return self.position
+            self._trim()
+            position = self.position
+        self._trim_later()
+        return position
+
+    # Trimming.
+
+    def keep(self, retain: Mapping[str, float]) -> None:
+        """Keep no more than that from now on."""
+        with self._guard:
+            self._retain = dict(retain)
+            self._trim()
+        self._trim_later()
+
+    def _trim(self) -> None:
+        """Let go of the oldest batches that are not to be kept; of those bounded by bytes, the last one stays."""
+        chunks, most = self._chunks, self._retain
+        if not most:
+            return
+        count = max(0, len(chunks) - int(most.get("batches", len(chunks))))
+        left = self._nbytes - sum(each.nbytes for each in chunks[:count])
+        while count < len(chunks) - 1 and left > most.get("bytes", math.inf):
+            left -= chunks[count].nbytes
+            count += 1
+        oldest = time.monotonic() - most.get("seconds", math.inf)
+        while count < len(chunks) and chunks[count].made <= oldest:
+            left -= chunks[count].nbytes
+            count += 1
+        if count:
+            self.first += count
+            self._chunks, self._nbytes, self._snapshot = chunks[count:], left, None
+
+    def _trim_later(self) -> None:
+        """Have batches trimmed when their time is over, whether or not something is appended then."""
+        with self._guard:
+            if "seconds" not in self._retain or self._trimming is not None or not self._chunks:
+                return
+            job = self._trimming = Job(self._trim_in_time, "bowstring-retention", prompt=True)
+        do_in_loop(job)
+
+    def _trim_in_time(self) -> float | None:
+        with self._guard:
+            self._trim()
+            if not (self._chunks and "seconds" in self._retain):
+                self._trimming = None
+                return None
+            return max(0.0, self._chunks[0].made + self._retain["seconds"] - time.monotonic())
 
     def end(self, failure: BowstringError | None = None) -> None:
         """Note that nothing more comes: the version is finished, or why not."""
@@ -208,6 +266,9 @@ class Growth:
             self._known = {}
             self._encoder = self._fresh_encoder()
             self._slabs.at = (None, 0)
+            job = self._trimming
+        if job is not None and job.loop is not None:
+            job.loop.ring(job)
 
     # Readers.
 

@@ -33,7 +33,7 @@ from bowstring.locks import Condition
 from bowstring.memory import Pool, kept_for_good, named_streams, on_streams
 from bowstring.server.acceptor import Acceptor
 from bowstring.server.advertising import advertised_host, host_to_name, reached_at
-from bowstring.server.arguments import check_address, check_door, check_offer, check_seconds
+from bowstring.server.arguments import check_address, check_door, check_offer, check_retain, check_seconds
 from bowstring.server.catalogue import Catalogue, Publication
 from bowstring.server.growth import Growth
 from bowstring.server.materialized import MaterializedSource
@@ -42,7 +42,7 @@ from bowstring.server.sources import batches_to_append, source_of
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -152,6 +152,7 @@ class Server(Closing):
         separate: bool = False,
         share: Literal["copy", "in_place"] = "copy",
         cuda_stream: Any = None,
+        retain: Mapping[str, float] | None = None,
     ) -> Endpoint:
         """Offer a data set.
 
@@ -196,6 +197,11 @@ class Server(Closing):
             devices, nothing can be lent, or the driver has no events for other processes, this call waits as
             always. This process must live until the work is done: what waits for one that ended may do so for ever.
 
+        retain
+            How much of the data set is kept as it grows (`append`): ``{"batches": n}``, ``{"bytes": n}``,
+            ``{"seconds": s}``, or several of them. Older batches are let go of; readers that have them keep them,
+            and one that has yet to read them gets `PositionExpired`.
+
         Returns
         -------
         Endpoint
@@ -222,6 +228,8 @@ class Server(Closing):
         streams = () if cuda_stream is None else named_streams(cuda_stream)
         check_offer(name, schema, readers)
         ttl = None if ttl is None else check_seconds(ttl, "ttl")
+        if retain is not None:
+            check_retain(retain, readers)
         if not replace:
             self._catalogue.check_free(name)
         seconds, in_place = self.limits.device_timeout, share == "in_place"
@@ -239,6 +247,10 @@ class Server(Closing):
         source.prepare(pointers=self._passes_memory)
         publication = Publication(name, source, readers, self._changed)
         publication.separate = separate
+        if retain is not None:
+            growth = Growth(publication.version, publication.resident(), self.pool)
+            growth.keep(retain)
+            publication.grow(growth)
         with self._changed:
             self._check()
             self._catalogue.add(publication, replace=replace, ttl=ttl)
@@ -247,7 +259,7 @@ class Server(Closing):
         ticket = name.encode() if by_name else publication.ticket
         return self._endpoint(ticket, separate=separate)
 
-    def append(self, name: str, data: Any) -> Position:
+    def append(self, name: str, data: Any, *, retain: Mapping[str, float] | None = None) -> Position:
         """Add batches to a data set; the first call for a name begins one.
 
         A reader that comes later finds them; one that follows (``connect(name, follow=True)``) gets them now. They
@@ -260,6 +272,8 @@ class Server(Closing):
             The data set, which may have been begun by `publish` as well, from a table.
         data
             What `publish` takes, except what is produced lazily; of the same schema, metadata included.
+        retain
+            How much of the data set is kept from now on (see `publish`); as much as before by default.
 
         Returns
         -------
@@ -290,13 +304,17 @@ class Server(Closing):
         """
         self._check()
         check_offer(name, None, None)
+        if retain is not None:
+            check_retain(retain, None)
         schema, batches = batches_to_append(data)
         position: Position | None = None
         while position is None:
             publication = self._catalogue.find(name)
             if publication is None:
-                position = self._begin(name, schema, batches)
+                position = self._begin(name, schema, batches, retain)
                 continue
+            if retain is not None:
+                check_retain(retain, publication.readers)
             growth = self._catalogue.growth_of(publication, self.pool)
             growth.check(schema)
             with growth.appending:
@@ -308,10 +326,14 @@ class Server(Closing):
                         hint="publish(…, replace=True) puts another one in its place.",
                     )
                 chunks = growth.placed(batches, self.limits.device_timeout)
+                if retain is not None:
+                    growth.keep(retain)
                 position = self._catalogue.enter_chunks(publication, growth, chunks)
         return position
 
-    def _begin(self, name: str, schema: pa.Schema, batches: Sequence[Batch]) -> Position | None:
+    def _begin(
+        self, name: str, schema: pa.Schema, batches: Sequence[Batch], retain: Mapping[str, float] | None
+    ) -> Position | None:
         """Begin a data set that grows; ``None`` if another one took its name meanwhile."""
         with self._beginning:
             if self._catalogue.find(name) is not None:
@@ -320,6 +342,8 @@ class Server(Closing):
             publication = Publication(name, empty, None, self._changed)
             growth = Growth(publication.version, empty, self.pool)
             publication.grow(growth)
+            if retain is not None:
+                growth.keep(retain)
             position = growth.enter(growth.placed(batches, self.limits.device_timeout))
             with self._changed:
                 self._check()
