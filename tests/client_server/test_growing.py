@@ -501,7 +501,7 @@ def test_memory_is_kept_by_bytes_and_by_time(serve: Callable[..., bow.Server]) -
         assert stream.num_batches == 3
         assert str(stream.position).endswith(":38")
     server.append("seconds", {"n": numbers}, retain={"seconds": 0.2, "batches": 10})
-    until(lambda: {each.name: each.rows for each in bow.list_datasets(server.address)}["seconds"] == 0)
+    until(lambda: {each.name: each.num_rows for each in bow.list_datasets(server.address)}["seconds"] == 0)
     assert read(server.endpoints["seconds"]).num_rows == 0
 
 

@@ -111,7 +111,7 @@ class DatasetInfos(list[DatasetInfo]):
     """What a server offers: a list, which notebooks show as a table."""
 
     def _repr_html_(self) -> str:
-        columns = ("name", "rows", "nbytes", "readers")
+        columns = ("name", "num_rows", "nbytes", "readers")
         facts = [
             [getattr(each, column) for column in columns] + [", ".join(each.schema.names)] for each in self
         ]
