@@ -6,12 +6,15 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from bowstring import vortex
+from bowstring import parquet, vortex
+from bowstring.columnar import validation
 from bowstring.errors import ClosedError, UsageError
 from bowstring.ipc import MessageReader, open_stream
 from tests.faults.interrupting import interrupted
@@ -95,6 +98,38 @@ def test_no_batch_is_lost_in_silence(form: str, source: str, reads: int) -> None
             else:
                 assert found == list(range(reads)), line
                 assert source != "memory" or form == "deltas", line
+
+
+def in_parquet() -> bytes:
+    """Return a file of Parquet of a few row groups with a number each."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, pa.schema({"n": pa.int64()})) as writer:
+        for number in range(8):
+            writer.write_batch(pa.record_batch({"n": [number] * 20}))
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("form", ["Arrow", "Parquet"])
+@pytest.mark.parametrize("reads", [0, 3])
+def test_no_batch_is_lost_while_it_is_checked(form: str, reads: int) -> None:
+    """Interrupted before any line of the check of elements, a stream does not go on behind the batch."""
+    make, open_ = (plain, open_stream) if form == "Arrow" else (in_parquet, parquet.read)
+    data = make()
+
+    def opened() -> Any:
+        reader = open_(io.BytesIO(data), validate="full")
+        assert [number_of(reader.read_next_batch()) for _ in range(reads)] == list(range(reads))
+        return reader
+
+    checking = str(Path(validation.__file__).parent)
+    opened().read_next_batch()  # which imports what checks
+    lines = interrupted(opened().read_next_batch, sys.maxsize, checking)[1]
+    assert lines > 0
+    for line in range(lines):
+        reader = opened()
+        assert interrupted(reader.read_next_batch, line, checking)[0] is None
+        with pytest.raises(ClosedError):
+            reader.read_next_batch()
 
 
 def test_a_message_is_not_lost_in_silence() -> None:

@@ -396,21 +396,30 @@ def in_fork(number):
     os.wait()
     return text
 
-count = int(sys.argv[1])
+first, parts, count = map(int, sys.argv[1:])
 lines = int(in_fork(-1))
-for number in range(1, lines, max(1, lines // count)):
+step = max(1, lines // count)
+for number in range(1 + first * step, lines, parts * step):
     answer = in_fork(number)
     if not answer.isdigit():
         print(answer)
 """
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(1000, marks=pytest.mark.slow)])
-def test_a_first_use_that_is_interrupted(count: int) -> None:
+@pytest.mark.parametrize(
+    "which",
+    [(0, 1, 3), *(pytest.param((part, 20, 1000), marks=pytest.mark.slow) for part in range(20))],
+    ids=lambda which: "every {1}th of {2} lines, from {0}".format(*which),
+)
+def test_a_first_use_that_is_interrupted(which: tuple[int, int, int]) -> None:
     """What was interrupted while it was first imported and used works when it is used again."""
     program = textwrap.dedent(_FIRST_USE)
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", program, str(count)], cwd=root, capture_output=True, text=True, timeout=3600
+        [sys.executable, "-c", program, *map(str, which)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=3600,
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -34,7 +34,7 @@ SAMPLE: Final = 30
 _LONGEST: Final = 75.0
 ROUNDS: Final = math.ceil(SECONDS / len(TARGETS) / _LONGEST)
 """A run of a target ends well before the watch over tests that hang; the next one goes on with its corpus."""
-_AROUND: Final = 100.0
+_AROUND: Final = 300.0
 """Seconds to load the code with its probes and to read the corpus, on a busy machine."""
 
 

@@ -198,7 +198,15 @@ class RecordBatchStreamReader(SequentialReader):
                 ahead.taken += 1
                 self._counts.messages += 1
                 self._counts.batches += 1
-        return check_once(batch) if self._checks else batch
+        if not self._checks:
+            return batch
+        try:
+            return check_once(batch)
+        except BowstringError:
+            raise
+        except BaseException:  # an interrupt: going on would leave the batch out in silence
+            self.close()
+            raise
 
     # Its end is a StopIteration.
     __next__ = read_next_batch

@@ -295,9 +295,16 @@ class ParquetStream(SequentialReader):
             The stream was closed.
         """
         self._check_open()
-        batch = self._uploaded(self._next())
-        self._counts.batches += 1
-        return check_once(batch) if self._checks else batch
+        found = self._next()
+        try:
+            batch = self._uploaded(found)
+            self._counts.batches += 1
+            return check_once(batch) if self._checks else batch
+        except BowstringError:
+            raise
+        except BaseException:  # an interrupt: going on would leave the batch out in silence
+            self.close()
+            raise
 
     def _uploaded(self, found: pa.RecordBatch | Batch) -> Batch:
         """Return a batch where it shall be: itself if it is there."""
