@@ -1,12 +1,7 @@
-"""A kernel does the same compiled, interpreted, and on the CUDA simulator, for the cases of `cases.py`."""
+"""A kernel does the same compiled and interpreted, for the cases of `cases.py`."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +15,17 @@ from bowstring.kernels.signature import Kernel, Signature, kernels, match, signa
 from tests.kernels.cases import CASES, cases, written
 from tests.kernels.tiles import ALONE, tile, tiled
 
-ROOT = Path(__file__).parent.parent.parent
-SIMULATION_TIMEOUT = 100
-
 pytest.importorskip("numba")
+
+# Numba takes seconds for each: fast tests run them out of the library, for which it compiled the same functions.
+LONG = {
+    "read_rows", "locate", "read_plain", "write_objects", "read_objects", "cast_numbers", "validate_values",
+}  # fmt: skip
+WAYS = [
+    pytest.param(way, each, marks=pytest.mark.slow if way == "jit" and each.__name__ in LONG else ())
+    for way in ("library", "jit")
+    for each in CASES
+]
 
 
 def name_of(kernel: Kernel) -> str:
@@ -44,8 +46,9 @@ def test_every_kernel_has_cases_for_each_signature(kernel: Kernel) -> None:
     assert max(items for items, _ in found) <= 256
 
 
-@pytest.mark.parametrize("way", ["library", "jit"])
-@pytest.mark.parametrize("kernel", CASES, ids=name_of)
+@pytest.mark.parametrize(
+    ("way", "kernel"), WAYS, ids=lambda each: each if each in ("library", "jit") else name_of(each)
+)
 def test_interpreted_as_compiled(kernel: Kernel, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plain function writes what the compiled one writes, and that is not what was there before."""
     if way == "library" and not isinstance(load(), Library):
@@ -88,21 +91,3 @@ def test_items_may_run_in_any_order(kernel: Kernel) -> None:
 
 def owned(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(each.copy() if isinstance(each, np.ndarray) else each for each in arguments)
-
-
-def test_simulated_as_compiled() -> None:
-    """The CUDA simulator, in a process of its own, writes what the compiled kernels write."""
-    try:
-        importlib.metadata.version("numba-cuda")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("numba-cuda is not installed: the simulator is part of it")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.kernels.programs.simulate"],
-        cwd=ROOT,
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
-        capture_output=True,
-        text=True,
-        timeout=SIMULATION_TIMEOUT,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [kernel.__name__ for kernel in CASES]
