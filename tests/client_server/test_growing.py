@@ -559,3 +559,48 @@ def test_waiting_for_something_new(growing: bow.Server, is_async: bool) -> None:
     growing.withdraw("t")
     with pytest.raises(bow.DeadlineExceeded):
         wait(position, 0.2)
+
+
+@pytest.mark.parametrize("kind", ["generator", "reader", "callable", "table"])
+def test_what_is_read_into_memory(growing: bow.Server, kind: str) -> None:
+    """With `resident` data that are made lazily are read once, for all readers, and are finished."""
+    tables = [table_of(number, 0) for number in range(10)]
+    kinds: dict[str, Callable[[], Any]] = {
+        "generator": lambda: (batch for table in tables for batch in table.to_batches()),
+        "reader": lambda: pa.concat_tables(tables).to_reader(),
+        "callable": lambda: lambda: iter(pa.concat_tables(tables).to_batches()),
+        "table": lambda: pa.concat_tables(tables),
+    }
+    growing.publish("t", kinds[kind](), resident=True, readers=2)
+    with bow.connect(growing, "t", follow=True) as stream:
+        assert values_of(stream) == [[number, 0] for number in range(10)]
+    with bow.connect(growing, "t") as stream:
+        assert stream.num_rows == 20
+        assert values_of(stream) == [[number, 0] for number in range(10)]
+    growing.wait_released("t")
+    with pytest.raises(bow.UsageError, match="resident=True"):
+        growing.publish("u", kinds[kind](), resident=True, retain={"batches": 1})
+
+
+def test_memory_while_it_is_read(serve: Callable[..., bow.Server]) -> None:
+    """One batch is held beside shared memory while batches are read into it; what fails leaves nothing there."""
+    server = serve(pool=Pool(budget=256 << 20))
+    rows = 1 << 18  # 2 MiB
+    begun = pa.total_allocated_bytes()
+    held: list[int] = []
+
+    def batches(count: int) -> Any:
+        for number in range(count):
+            held.append(pa.total_allocated_bytes() - begun)
+            yield pa.record_batch(
+                {"n": pa.array([number], pa.int64()).take(pa.array(np.zeros(rows, np.int8)))}
+            )
+        if count == 7:
+            raise RuntimeError("no more")
+
+    endpoint = server.publish("t", batches(20), resident=True)
+    assert max(held) < 2 * 8 * rows
+    assert read(endpoint).num_rows == 20 * rows
+    with pytest.raises(RuntimeError, match="no more"):
+        server.publish("u", batches(7), resident=True)
+    assert [*server.endpoints] == ["t"]

@@ -423,3 +423,21 @@ def test_numbers_lie_as_they_must(serve: Serve) -> None:
         batches = list(stream)
     for batch in batches:
         assert batch["d"].raw_values.flags.aligned
+
+
+def test_data_sets_that_grow(serve: Serve, plain: Plain) -> None:
+    """``DoGet`` gives what is there; to follow needs a server of ours, and is refused elsewhere by name."""
+    server, flights = serve()
+    for number in range(3):
+        position = server.append("t", {"n": [number]})
+    with flight.connect(flights.uri) as client:
+        ticket = client.get_flight_info(flight.FlightDescriptor.for_path("t")).endpoints[0].ticket
+        assert client.do_get(ticket).read_all().to_pydict() == {"n": [0, 1, 2]}
+    with bow.connect(flights.uri, "t", follow=True, since=position, limits=LIMITS) as stream:
+        server.append("t", {"n": [3]})
+        assert stream.read_next_batch()["n"].to_pylist() == [3]
+    address = plain(Foreign(locations=[]))
+    every: list[dict[str, Any]] = [{"follow": True}, {"since": position}]
+    for options in every:
+        with pytest.raises(bow.Unsupported, match="followed"):
+            bow.connect(address, "t", limits=LIMITS, **options)

@@ -35,10 +35,10 @@ from bowstring.server.acceptor import Acceptor
 from bowstring.server.advertising import advertised_host, host_to_name, reached_at
 from bowstring.server.arguments import check_address, check_door, check_offer, check_retain, check_seconds
 from bowstring.server.catalogue import Catalogue, Publication
-from bowstring.server.growth import Growth
+from bowstring.server.growth import Growth, all_of
 from bowstring.server.materialized import MaterializedSource
 from bowstring.server.session import Session
-from bowstring.server.sources import batches_to_append, source_of
+from bowstring.server.sources import batches_to_append, batches_to_keep, source_of
 
 if TYPE_CHECKING:
     import ssl
@@ -153,6 +153,7 @@ class Server(Closing):
         share: Literal["copy", "in_place"] = "copy",
         cuda_stream: Any = None,
         retain: Mapping[str, float] | None = None,
+        resident: bool = False,
     ) -> Endpoint:
         """Offer a data set.
 
@@ -201,6 +202,10 @@ class Server(Closing):
             How much of the data set is kept as it grows (`append`): ``{"batches": n}``, ``{"bytes": n}``,
             ``{"seconds": s}``, or several of them. Older batches are let go of; readers that have them keep them,
             and one that has yet to read them gets `PositionExpired`.
+        resident
+            Whether a reader, generator or callable is read now, by this call, batch by batch into shared memory,
+            instead of by its reader: any number of readers then share what it made, and this process holds one
+            batch beside. The data set is finished (`finish`).
 
         Returns
         -------
@@ -230,14 +235,23 @@ class Server(Closing):
         ttl = None if ttl is None else check_seconds(ttl, "ttl")
         if retain is not None:
             check_retain(retain, readers)
+        if resident and (retain is not None or share == "in_place"):
+            raise UsageError(
+                "what is read into shared memory is copied, and finished",
+                found="resident=True beside share= or retain=",
+            )
         if not replace:
             self._catalogue.check_free(name)
         seconds, in_place = self.limits.device_timeout, share == "in_place"
         with on_streams(self.pool.device, streams) if streams else contextlib.nullcontext():
             waits = not (in_place and streams)
-            source, readers = source_of(
-                data, schema, self.pool, readers, seconds, in_place=in_place, streams=streams, waits=waits
-            )
+            growth = all_of(*batches_to_keep(data, schema), self.pool, seconds) if resident else None
+            if growth is not None:
+                source: Source = growth.snapshot()
+            else:
+                source, readers = source_of(
+                    data, schema, self.pool, readers, seconds, in_place=in_place, streams=streams, waits=waits
+                )
         if separate and source.charged:
             raise UsageError(
                 "a lazily produced data set goes over one connection",
@@ -250,6 +264,8 @@ class Server(Closing):
         if retain is not None:
             growth = Growth(publication.version, publication.resident(), self.pool)
             growth.keep(retain)
+        if growth is not None:
+            growth.version = publication.version
             publication.grow(growth)
         with self._changed:
             self._check()

@@ -178,6 +178,11 @@ def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[B
     return found
 
 
+def batches_to_keep(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Batch]]:
+    """Return schema and batches of data that are read once, whether made lazily or not."""
+    return _batches(data() if callable(data) and not _is_arrow(data) else data, schema)
+
+
 def batches_to_append(data: Any) -> tuple[pa.Schema, list[Batch]]:
     """Return schema and batches of what is appended to a data set, where they lie; refuse what is made lazily."""
     lazy = _reads_once(data) or gives_batches(data) or callable(data)
