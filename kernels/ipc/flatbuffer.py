@@ -10,6 +10,19 @@ from typing import Any, Final
 from bowstring.kernels.types import i64, u64
 
 NOWHERE: Final = i64(-1)
+START: Final = i64(0)
+"""Where the reference to the root is."""
+
+# Fields of a table, by number, and bytes of numbers and references.
+FIELD0: Final = i64(0)
+FIELD1: Final = i64(1)
+FIELD2: Final = i64(2)
+FIELD3: Final = i64(3)
+FIELD4: Final = i64(4)
+BYTE: Final = i64(1)
+SHORT: Final = i64(2)
+REFERENCE: Final = i64(4)
+NUMBER: Final = i64(8)
 
 
 def half_at(memory: Any, at: Any) -> Any:
@@ -44,3 +57,35 @@ def vtable_of(memory: Any, begin: Any, size: Any, table: Any) -> Any:
             if nbytes & 1 != 0 or nbytes < 4 or nbytes > size - at:
                 nbytes = i64(0)
     return vtable, nbytes
+
+
+def field_at(
+    memory: Any, begin: Any, size: Any, table: Any, vtable: Any, nbytes: Any, index: Any, width: Any
+) -> Any:
+    """Return where a field of a table is: 0 where it is absent, NOWHERE where it is not right."""
+    where = i64(0)
+    if 6 + 2 * index <= nbytes:
+        offset = i64(half_at(memory, begin + u64(vtable + 4 + 2 * index)))
+        if offset != 0:
+            where = table + offset
+            if where > size - width or where & (width - 1) != 0:
+                where = NOWHERE
+    return where
+
+
+def vector_at(memory: Any, begin: Any, size: Any, field: Any, width: Any, odd: Any) -> Any:
+    """Return where the first element of a vector is, NOWHERE if that is not right, and how many there are.
+
+    A field of 0 is absent. Elements must not begin where a bit of `odd` is set.
+    """
+    first = NOWHERE
+    count = i64(0)
+    if field == 0:
+        first = i64(0)
+    else:
+        start = followed(memory, begin, size, field)
+        if start >= 0 and start & 3 == 0 and start <= size - 4:
+            count = i64(word_at(memory, begin + u64(start)))
+            if count * width <= size - start - 4 and (count == 0 or (start + 4) & odd == 0):
+                first = start + 4
+    return first, count

@@ -46,7 +46,25 @@ from bowstring.kernels.ipc.batch import (
     span_at,
     times,
 )
-from bowstring.kernels.ipc.flatbuffer import NOWHERE, followed, half_at, vtable_of, word_at
+from bowstring.kernels.ipc.flatbuffer import (
+    BYTE,
+    FIELD0,
+    FIELD1,
+    FIELD2,
+    FIELD3,
+    FIELD4,
+    NOWHERE,
+    NUMBER,
+    REFERENCE,
+    SHORT,
+    START,
+    field_at,
+    followed,
+    half_at,
+    vector_at,
+    vtable_of,
+    word_at,
+)
 from bowstring.kernels.types import f64, i64, u64
 from bowstring.kernels.words import load_word
 
@@ -60,15 +78,20 @@ PACKED: Final = i64(1)
 """Where `places` says, and so are their bodies."""
 POINTED: Final = i64(2)
 """Where `places` says; `spans` has the buffers already, which lie anywhere."""
+LISTED: Final = i64(3)
+"""In region 0, where the blocks of a file in `places` say, from number `start` on; each with its prefix."""
 
 # A row of `places`: address and bytes of the metadata; region of the body, its offset there, and its bytes. Of a
 # body of pointers only the last counts: how many these are.
 PLACE: Final = i64(5)
+# Of a file: where the message is in its region, and the bytes of its metadata with their prefix and of its body.
+BLOCK: Final = i64(3)
 # A row of `heads`: the rows of the batch, its first row of `spans`, how many it has, where the body begins and
 # ends, and the bytes of its buffers as the metadata say.
 HEADS: Final = i64(6)
-# `state`: messages that are right, the status of the next one, the codec of the bodies (-1: they are not
-# compressed), and the rows of `spans` that the next one needs.
+# What `room` begins with: messages that are right, the status of the next one, the codec of the bodies (-1: they
+# are not compressed), and the rows of `spans` that the next one needs. Behind it: the heads of all messages, their
+# nodes, and their variadic counts.
 READ_STATE: Final = i64(4)
 # `limits`: of metadata and bodies, of what a body becomes decompressed, up to where its ratio does not matter, and
 # of what is decompressed together.
@@ -92,18 +115,8 @@ V5: Final = u64(4)
 RECORD_BATCH: Final = u64(3)
 SMALLEST: Final = i64(8)
 
-# Fields of a table, by number, and bytes of numbers and references.
-FIELD0: Final = i64(0)
-FIELD1: Final = i64(1)
-FIELD2: Final = i64(2)
-FIELD3: Final = i64(3)
-FIELD4: Final = i64(4)
-BYTE: Final = i64(1)
-SHORT: Final = i64(2)
-REFERENCE: Final = i64(4)
-NUMBER: Final = i64(8)
 PAIR: Final = i64(16)
-START: Final = i64(0)
+ALIGNED: Final = i64(7)
 
 
 def integer_at(memory: Any, at: Any, bits: Any) -> Any:
@@ -116,35 +129,6 @@ def integer_at(memory: Any, at: Any, bits: Any) -> Any:
     elif bits == 16:
         number = i64(half_at(memory, at) << 48) >> 48
     return number
-
-
-def field_at(
-    memory: Any, begin: Any, size: Any, table: Any, vtable: Any, nbytes: Any, index: Any, width: Any
-) -> Any:
-    """Return where a field of a table is: 0 where it is absent, NOWHERE where it is not right."""
-    where = i64(0)
-    if 6 + 2 * index <= nbytes:
-        offset = i64(half_at(memory, begin + u64(vtable + 4 + 2 * index)))
-        if offset != 0:
-            where = table + offset
-            if where > size - width or where & (width - 1) != 0:
-                where = NOWHERE
-    return where
-
-
-def vector_at(memory: Any, begin: Any, size: Any, position: Any, width: Any) -> Any:
-    """Return where the first element of a vector of numbers is, NOWHERE if that is not right, and how many."""
-    first = NOWHERE
-    count = i64(0)
-    if position == 0:
-        first = i64(0)
-    else:
-        start = followed(memory, begin, size, position)
-        if start >= 0 and start & 3 == 0 and start <= size - 4:
-            count = i64(word_at(memory, begin + u64(start)))
-            if count * width <= size - start - 4 and (count == 0 or (start + 4) & 7 == 0):
-                first = start + 4
-    return first, count
 
 
 def envelope(memory: Any, begin: Any, size: Any, most: Any) -> Any:
@@ -294,10 +278,9 @@ def buffers_in(
     body: Any,
     is_pointed: Any,
     codec: Any,
-    nodes: Any,
+    room: Any,
     of: Any,
     counts: Any,
-    views: Any,
     spans: Any,
     to: Any,
 ) -> Any:
@@ -310,14 +293,14 @@ def buffers_in(
     num_nodes = plan[NODES]
     for k in range(num_nodes):
         row = HEAD + k * NODE_ROW
-        slots = nodes[of + 2 * k]
-        nulls = nodes[of + 2 * k + 1]
+        slots = room[of + 2 * k]
+        nulls = room[of + 2 * k + 1]
         last = i64(0)
         own = plan[row + COUNT]
         many = own
         for b in range(own):
             if plan[HEAD + num_nodes * NODE_ROW + (plan[row + FIRST] + b) * BUFFER_ROW + ROLE] == VIEWS:
-                many = own + counts[views + seen]
+                many = own + room[counts + seen]
                 seen += 1
         for b in range(many):
             if why == DONE:
@@ -371,7 +354,7 @@ def buffers_in(
                     if role == VALIDITY and nulls == 0 and codec < 0:
                         becomes = i64(0)
                     elif looks != 0 and role != BYTES and slots > 0 and why == DONE:
-                        last = last_offset(memory, address, plan, row, role, bits, nodes, of, slots)
+                        last = last_offset(memory, address, plan, row, role, bits, room, of, slots)
                         if last < 0:
                             why = WRONG
                     if role == BYTES and last > becomes and why == DONE:
@@ -398,14 +381,17 @@ def batch_in(
     region: Any,
     place: Any,
     is_pointed: Any,
-    nodes: Any,
-    counts: Any,
     spans: Any,
-    heads: Any,
-    done: Any,
     to: Any,
+    room: Any,
+    head: Any,
+    of: Any,
+    counts: Any,
 ) -> Any:
-    """Note one batch; return a status, its codec, its rows of spans, and its bytes decompressed."""
+    """Note one batch; return a status, its codec, its rows of spans, and its bytes decompressed.
+
+    Its spans begin with row `to`; `head`, `of` and `counts` are where in `room` its head, nodes and counts are.
+    """
     why = WRONG
     codec = NO_CODEC
     total = i64(0)
@@ -425,9 +411,9 @@ def batch_in(
         if min(min(length, nodes_at), min(buffers_at, min(packing, variadic))) >= 0:
             if length > 0:
                 rows = i64(load_word(memory, begin + u64(length)))
-            first_node, num_nodes = vector_at(memory, begin, size, nodes_at, PAIR)
-            first_buffer, num_buffers = vector_at(memory, begin, size, buffers_at, PAIR)
-            first_count, num_counts = vector_at(memory, begin, size, variadic, NUMBER)
+            first_node, num_nodes = vector_at(memory, begin, size, nodes_at, PAIR, ALIGNED)
+            first_buffer, num_buffers = vector_at(memory, begin, size, buffers_at, PAIR, ALIGNED)
+            first_count, num_counts = vector_at(memory, begin, size, variadic, NUMBER, ALIGNED)
             codec = codec_at(memory, begin, size, packing)
             fits = min(first_node, min(first_buffer, first_count)) >= 0 and codec >= NO_CODEC
             if fits and rows >= 0 and num_nodes == plan[NODES] and num_counts == views:
@@ -437,7 +423,7 @@ def batch_in(
                     if count < 0 or count > left:
                         left = i64(-1)
                         count = i64(0)
-                    counts[views * done + v] = count
+                    room[counts + v] = count
                     left -= count
                 if left == 0:
                     why = DONE
@@ -448,8 +434,7 @@ def batch_in(
                     elif (is_pointed != 0 and codec >= 0) or (codec >= 0 and regions[2 * region] == 0):
                         why = OTHER
     if why == DONE:
-        of = 2 * plan[NODES] * done
-        why = nodes_in(memory, begin, first_node, plan, rows, is_pointed, nodes, of)
+        why = nodes_in(memory, begin, first_node, plan, rows, is_pointed, room, of)
         if why == DONE:
             why, total, sent = buffers_in(
                 memory,
@@ -462,10 +447,9 @@ def batch_in(
                 body,
                 is_pointed,
                 codec,
-                nodes,
+                room,
                 of,
                 counts,
-                views * done,
                 spans,
                 SPAN * to,
             )
@@ -475,10 +459,10 @@ def batch_in(
             ):
                 why = WRONG
     if why == DONE:
-        heads[HEADS * done] = rows
-        heads[HEADS * done + 1] = to
-        heads[HEADS * done + 2] = num_buffers
-        heads[HEADS * done + 5] = sent
+        room[head] = rows
+        room[head + 1] = to
+        room[head + 2] = num_buffers
+        room[head + 5] = sent
     return why, codec, num_buffers, total
 
 
@@ -493,23 +477,27 @@ def read_batches(
     how: Any,
     start: Any,
     most: Any,
-    nodes: Any,
-    counts: Any,
     spans: Any,
-    heads: Any,
-    state: Any,
+    room: Any,
 ) -> None:
-    """Read up to `most` messages, from `start` on where they are a stream; all of one codec.
+    """Read up to `most` messages, from `start` on where they are a stream or listed; all of one codec.
 
     `regions` has an address for each region and its bytes; 0 is that of one that must not be looked into.
-    `counts` has as many numbers for each message as the layout has nodes with variadic buffers.
+    `room` has a state, and for each message a head, nodes, and as many counts as the layout has nodes with variadic
+    buffers.
     """
     size = i64(len(memory))
+    in_stream = how == STREAM
+    if how == LISTED:
+        in_stream = True
     whole = i64(0)
-    if how == STREAM:
+    if in_stream:
         whole = regions[1]
         if regions[0] <= 0 or whole < 0 or whole > size or regions[0] > size - whole:
             whole = i64(0)
+    views = plan[VARIADIC]
+    to_nodes = READ_STATE + HEADS * most
+    to_counts = to_nodes + 2 * plan[NODES] * most
     position = start
     done = i64(0)
     to = i64(0)
@@ -517,15 +505,21 @@ def read_batches(
     together = i64(0)
     codec = NO_CODEC
     why = DONE
-    is_open = most > 0
+    is_open = most > 0 and to_counts + views * most <= i64(len(room))
     while is_open:
         begin = i64(0)
         nbytes = i64(0)
         region = i64(0)
         place = i64(0)
         there = i64(0)
+        row = i64(0)
         why = OTHER
-        if how == STREAM:
+        if in_stream:
+            if how == LISTED:
+                row = BLOCK * (start + done)
+                position = NOWHERE
+                if row >= 0 and row <= i64(len(places)) - BLOCK:
+                    position = places[row]
             if position >= 0 and position <= whole - 8:
                 at = u64(regions[0] + position)
                 nbytes = i64(word_at(memory, at + 4))
@@ -548,10 +542,12 @@ def read_batches(
             if begin > 0 and nbytes >= 0 and nbytes <= size and begin <= size - nbytes:
                 if nbytes <= limits[MOST_METADATA] and region >= 0 and region < i64(len(regions)) // 2:
                     why = DONE
-        header = i64(0)
         body = i64(0)
+        header = i64(0)
         if why == DONE:
             why, header, body = envelope(memory, u64(begin), nbytes, limits[MOST_BODY])
+        if how == LISTED and why == DONE and (8 + nbytes != places[row + 1] or body != places[row + 2]):
+            why = WRONG
         is_pointed = i64(0)
         if how == POINTED:
             is_pointed = i64(1)
@@ -567,6 +563,7 @@ def read_batches(
                 if address < 0 or address > last or (address + place) & 7 != 0:
                     why = OTHER
         if why == DONE:
+            head = READ_STATE + HEADS * done
             why, used, rows, total = batch_in(
                 memory,
                 u64(begin),
@@ -580,12 +577,12 @@ def read_batches(
                 region,
                 place,
                 is_pointed,
-                nodes,
-                counts,
                 spans,
-                heads,
-                done,
                 to,
+                room,
+                head,
+                to_nodes + 2 * plan[NODES] * done,
+                to_counts + views * done,
             )
             if why == GROW:
                 wanted = rows
@@ -594,42 +591,45 @@ def read_batches(
                     is_open = False
                 else:
                     position = place + body
-                    heads[HEADS * done + 3] = place
-                    heads[HEADS * done + 4] = position
+                    room[head + 3] = place
+                    room[head + 4] = position
                     codec = used
                     done += 1
                     to += rows
                     together += total
         if why != DONE or done == most or together > limits[TOGETHER]:
             is_open = False
-    state[0] = done
-    state[1] = why
-    state[2] = codec
-    state[3] = wanted
+    room[0] = done
+    room[1] = why
+    room[2] = codec
+    room[3] = wanted
 
 
-def check_batch(
-    _item: Any,
+def check_batches(
+    item: Any,
     memory: Any,
     plan: Any,
     regions: Any,
     drops: Any,
     nodes: Any,
     counts: Any,
+    firsts: Any,
     spans: Any,
     state: Any,
 ) -> None:
-    """Check the first and last offsets of a batch whose buffers are as long as its nodes need.
+    """Check the first and last offsets of batches whose buffers are as long as their nodes need.
 
-    Where `drops` is not 0, bitmaps of nodes without nulls are emptied. `state` gets a status.
+    Work item: a batch, whose spans begin with a row that `firsts` has. Where `drops` is not 0, bitmaps of nodes
+    without nulls are emptied. `state` gets a status of each.
     """
     why = DONE
-    shift = i64(0)
-    seen = i64(0)
     num_nodes = plan[NODES]
+    of = 2 * num_nodes * item
+    seen = plan[VARIADIC] * item
+    shift = firsts[item]
     for k in range(num_nodes):
         row = HEAD + k * NODE_ROW
-        slots = nodes[2 * k]
+        slots = nodes[of + 2 * k]
         last = i64(0)
         for b in range(plan[row + COUNT]):
             at = plan[row + FIRST] + b + shift
@@ -640,7 +640,7 @@ def check_batch(
             if not inside or (nbytes > 0 and regions[2 * which] == 0):
                 why = OTHER
             elif role == VALIDITY:
-                if drops != 0 and nodes[2 * k + 1] == 0:
+                if drops != 0 and nodes[of + 2 * k + 1] == 0:
                     spans[SPAN * at + 2] = 0
             elif role == BYTES:
                 if last > nbytes:
@@ -649,7 +649,7 @@ def check_batch(
                 if (slots * bits + plan[rule + END_BITS] + 7) >> 3 > nbytes:
                     why = OTHER
                 elif nbytes > 0:
-                    last = last_offset(memory, address, plan, row, role, bits, nodes, START, slots)
+                    last = last_offset(memory, address, plan, row, role, bits, nodes, of, slots)
                     if last < 0:
                         why = WRONG
             elif slots != 0:
@@ -657,14 +657,12 @@ def check_batch(
             if role == VIEWS:
                 shift += counts[seen]
                 seen += 1
-        if plan[row + RULE] == RUNS and slots > 0 and nodes[2 * k + 2] <= 0:
+        if plan[row + RULE] == RUNS and slots > 0 and nodes[of + 2 * k + 2] <= 0:
             why = WRONG
-    state[0] = why
+    state[item] = why
 
 
 SIGNATURES = {
-    check_batch: ("u8[], i64[], i64[], i64, i64[], i64[], i64[]!, i64[]!",),
-    read_batches: (
-        "u8[], i64[], i64[], f64, i64[], i64[], i64, i64, i64, i64[]!, i64[]!, i64[]!, i64[]!, i64[]!",
-    ),
+    check_batches: ("u8[], i64[], i64[], i64, i64[], i64[], i64[], i64[]!, i64[]!",),
+    read_batches: ("u8[], i64[], i64[], f64, i64[], i64[], i64, i64, i64, i64[]!, i64[]!",),
 }

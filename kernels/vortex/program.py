@@ -8,8 +8,24 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.ipc.flatbuffer import NOWHERE, followed, half_at, vtable_of, word_at
-from bowstring.kernels.ipc.read import field_at
+from bowstring.kernels.ipc.flatbuffer import (
+    BYTE,
+    FIELD0,
+    FIELD1,
+    FIELD2,
+    FIELD3,
+    FIELD4,
+    NOWHERE,
+    REFERENCE,
+    SHORT,
+    START,
+    field_at,
+    followed,
+    half_at,
+    vector_at,
+    vtable_of,
+    word_at,
+)
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.words import load_word
 
@@ -60,16 +76,8 @@ FIXED64: Final = i64(1)
 BYTES: Final = i64(2)
 FIXED32: Final = i64(5)
 
-START: Final = i64(0)
-FIELD0: Final = i64(0)
-FIELD1: Final = i64(1)
-FIELD2: Final = i64(2)
-FIELD3: Final = i64(3)
-FIELD4: Final = i64(4)
-BYTE: Final = i64(1)
-SHORT: Final = i64(2)
-REFERENCE: Final = i64(4)
 BUFFER: Final = i64(8)
+ANYWHERE: Final = i64(0)
 LINE: Final = i64(63)
 HALF: Final = i64(1 << 31)
 MOST: Final = i64(1 << 62)
@@ -78,20 +86,11 @@ EXPONENT: Final = i64(16)
 
 def vector_of(body: Any, begin: Any, size: Any, table: Any, index: Any, width: Any) -> Any:
     """Return where the elements of a vector of a table begin, NOWHERE if that is not right, and their number."""
-    first = NOWHERE
-    count = i64(0)
+    field = NOWHERE
     vtable, nbytes = vtable_of(body, begin, size, table)
     if nbytes > 0:
         field = field_at(body, begin, size, table, vtable, nbytes, index, REFERENCE)
-        if field == 0:
-            first = i64(0)
-        elif field > 0:
-            start = followed(body, begin, size, field)
-            if start >= 0 and start & 3 == 0 and start <= size - 4:
-                count = i64(word_at(body, begin + u64(start)))
-                if count * width <= size - start - 4:
-                    first = start + 4
-    return first, count
+    return vector_at(body, begin, size, field, width, ANYWHERE)
 
 
 def encoding_of(body: Any, begin: Any, size: Any, table: Any) -> Any:

@@ -107,7 +107,7 @@ def _bytes_of(batch: Batch) -> Any:
 def assert_same(data: bytes) -> None:
     """Memory, which is read ahead, a file, which is not, and plain integers bring the same."""
     found = outcome(data)
-    assert found == outcome(io.BytesIO(data))
+    assert found == outcome(io.BytesIO(data)) == outcome(io.BufferedReader(io.BytesIO(data)))
     with without_library():
         assert found == outcome(data)
 
@@ -263,12 +263,15 @@ def some_lines(call: Callable[[], Batch]) -> list[int]:
 @needs_library
 @pytest.mark.parametrize("codec", [None, "lz4"])
 @pytest.mark.parametrize("reads", [1, 9, 73])
-def test_an_interrupted_stream_goes_on_where_it_was(codec: str | None, reads: int) -> None:
+@pytest.mark.parametrize("kind", [bytes, io.BytesIO])
+def test_an_interrupted_stream_goes_on_where_it_was(
+    kind: Callable[[bytes], Any], codec: str | None, reads: int
+) -> None:
     """Interrupted before any line of a read, a stream gives all other batches, once and in order."""
     data = numbered(codec, pa.ipc.new_stream)
 
     def opened() -> tuple[RecordBatchStreamReader, list[int]]:
-        reader = open_stream(data)
+        reader = open_stream(kind(data))
         return reader, [number_of(reader.read_next_batch()) for _ in range(reads)]
 
     for line in some_lines(opened()[0].read_next_batch):
@@ -299,6 +302,76 @@ def test_an_interrupted_file_gives_the_batch_that_is_asked_for(codec: str | None
         assert batch is None or number_of(batch) == reads
         for index in (*range(reads, NUMBERED), *range(NUMBERED - 1, reads, -7), reads, reads):
             assert number_of(reader.get_batch(index)) == index, line
+
+
+def _mapped(folder: Path, data: bytes) -> pa.NativeFile:
+    (folder / "mapped").write_bytes(data)
+    return pa.memory_map(str(folder / "mapped"))
+
+
+FILES: Final[dict[str, Callable[[Path, bytes], Any]]] = {
+    "BytesIO": lambda _, data: io.BytesIO(data),
+    "BufferReader": lambda _, data: pa.BufferReader(data),
+    "memory map": _mapped,
+    "file": lambda _, data: io.BufferedReader(io.BytesIO(data)),
+}
+
+
+@EACH_CODEC
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_stays_behind_what_was_read(kind: str, codec: str | None, tmp_path: Path) -> None:
+    """After each batch, and at the end, a file is where the next reader of it begins."""
+    data = numbered(codec, pa.ipc.new_stream)
+    file = FILES[kind](tmp_path, b"before." + b"\0" + data + data + b"behind")
+    file.seek(8)
+    for end in (8 + len(data), 8 + 2 * len(data)):
+        reader = open_stream(file)
+        places = [file.tell()]
+        for number in range(NUMBERED):
+            assert number_of(reader.read_next_batch()) == number
+            places.append(file.tell())
+        assert list(reader) == []
+        assert (places == sorted(set(places)), file.tell()) == (True, end)
+    assert file.read() == b"behind"
+    file.close()
+    assert list(reader) == []
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("reads", [1, 3, 20])
+def test_a_file_that_is_moved_is_read_from_there(kind: str, reads: int, tmp_path: Path) -> None:
+    """Whoever moves the file between two batches chooses the next one."""
+    data = numbered(None, pa.ipc.new_stream)
+    file = FILES[kind](tmp_path, data)
+    reader, places = open_stream(file), []
+    for _ in range(reads):
+        places.append(file.tell())
+        reader.read_next_batch()
+    file.seek(places[reads // 2])
+    assert list(map(number_of, reader)) == list(range(reads // 2, NUMBERED))
+
+
+@pytest.mark.parametrize("reads", [1, 3, 20])
+def test_what_is_written_meanwhile(reads: int) -> None:
+    """Batches stay as they were, and later ones come as they are written, also while the file is viewed."""
+    first, second = numbered(None, pa.ipc.new_stream), stream_of([batch_of(3)])
+    data = bytearray(first)
+    place = data.rindex(struct.pack("<q", NUMBERED - 1) * 20)
+    file = io.BytesIO(first)
+    reader = open_stream(file)
+    found = [reader.read_next_batch() for _ in range(reads)]
+    at = file.tell()
+    file.seek(place)
+    file.write(struct.pack("<q", 1000))
+    file.seek(at)
+    view = file.getbuffer()
+    found += reader
+    assert [*map(number_of, found)] == [*range(NUMBERED - 1), 1000]
+    view.release()
+    file.seek(0)
+    file.truncate()
+    file.write(second)
+    assert [*map(number_of, found)] == [*range(NUMBERED - 1), 1000]
 
 
 @EACH_CODEC

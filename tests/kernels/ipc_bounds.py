@@ -18,8 +18,9 @@ IMPORTING = [to_import(batch) for batch in batches()]
 STREAMS = [to_read([batch] * 3, codec) for batch in (*batches(), MIXED) for codec in (None, "lz4")]
 READING = [
     *STREAMS,
-    *(placed(each, pointed=False) for each in STREAMS),
-    *(placed(each, pointed=True) for each in STREAMS[::2]),
+    *(placed(each, read.PACKED) for each in STREAMS),
+    *(placed(each, read.LISTED) for each in STREAMS),
+    *(placed(each, read.POINTED) for each in STREAMS[::2]),
 ]
 CHECKING = [arguments for _, arguments in checked(np.random.default_rng(1))]
 
@@ -72,16 +73,18 @@ def wild_arguments(
         if rng.random() < 0.3:
             regions, places = changed(rng, regions), changed(rng, places)
         if how != read.POINTED and rng.random() < 0.3:
-            results[2] = results[2][: rng.integers(len(results[2]) + 1)]
+            results[0] = results[0][: rng.integers(len(results[0]) + 1)]
         elif rng.random() < 0.3:
-            results[2] = changed(rng, results[2]) if len(results[2]) else results[2]
+            results[0] = changed(rng, results[0]) if len(results[0]) else results[0]
         tables = [guarded(each) for each in (memory[:size], plan, limits)]
         copies = [guarded(each.copy()) for each in results]
         numbers = i64(how), i64(start + rng.choice([0, 0, 0, 8, -8])), i64(most)
         return *tables, f64(ratio), guarded(regions), guarded(places), *numbers, *copies
 
     def check_one(rng: np.random.Generator) -> tuple[Any, ...]:
-        memory, plan, regions, drops, nodes, counts, spans, state = CHECKING[rng.integers(len(CHECKING))]
+        memory, plan, regions, drops, nodes, counts, firsts, spans, state = CHECKING[
+            rng.integers(len(CHECKING))
+        ]
         size = len(memory) - max(0, int(rng.integers(-500, 100)))
         tables = [
             guarded(changed(rng, each) if len(each) and rng.random() < 0.5 else each.copy())
@@ -95,6 +98,7 @@ def wild_arguments(
             i64(drops),
             tables[1],
             guarded(counts.copy()),
+            guarded(firsts.copy()),
         )
         return *first, guarded(spans), guarded(state.copy())
 
@@ -102,5 +106,5 @@ def wild_arguments(
         kernel.write_batch: write,
         kernel.import_batch: take,
         read.read_batches: read_some,
-        read.check_batch: check_one,
+        read.check_batches: check_one,
     }

@@ -159,11 +159,12 @@ MIXED = pa.record_batch(
 )
 
 
-def read_results(layout: Layout, messages: int, spans: int) -> tuple[Any, ...]:
-    """Return the tables that messages are read into."""
-    numbers = 2 * layout.num_nodes, len(layout.variadic_nodes), 3 * spans, int(read.HEADS)
-    tables = [np.zeros(messages * each, np.int64) for each in numbers]
-    return *tables, np.zeros(int(read.READ_STATE), np.int64)
+def read_results(layout: Layout, messages: int, spans: int) -> tuple[Any, Any]:
+    """Return spans and room of messages that are read."""
+    numbers = int(read.HEADS) + 2 * layout.num_nodes + len(layout.variadic_nodes)
+    return np.zeros(messages * 3 * spans, np.int64), np.zeros(
+        int(read.READ_STATE) + messages * numbers, np.int64
+    )
 
 
 def to_read(batches: list[pa.RecordBatch], codec: str | None = None, most: int = 4) -> tuple[Any, ...]:
@@ -185,21 +186,27 @@ def to_read(batches: list[pa.RecordBatch], codec: str | None = None, most: int =
     return *first, int(read.STREAM), start, most, *read_results(layout, most, spans)
 
 
-def placed(arguments: tuple[Any, ...], *, pointed: bool) -> tuple[Any, ...]:
-    """Return the arguments that read the first message of a stream, given where it is."""
-    memory, plan, limits, ratio, regions, _, _, start, _, *results = arguments
+def placed(arguments: tuple[Any, ...], how: Any) -> tuple[Any, ...]:
+    """Return the arguments that read the first message of a stream given its place, or each as a file lists it."""
+    memory, plan, limits, ratio, regions, _, _, start, most, *results = arguments
+    spans, room = (each.copy() for each in results)
+    interpret(signatures_of(read.read_batches)[0], 1, (*arguments[:9], spans, room))
+    heads = room[read.READ_STATE :].tolist()
+    if how == read.LISTED:
+        places = []
+        for message in range(int(room[0])):
+            *_, body, end, _ = heads[read.HEADS * message :][: read.HEADS]
+            places += [start, body - start, end - body]
+            start = end
+        return memory, plan, limits, ratio, regions, np.array(places, np.int64), int(how), 0, most, *results
     at = int(regions[0]) + start
     size = int(memory[at + 4 : at + 8].view("<u4")[0])
     body = start + 8 + size
     places = [at + 8, size, 0, body, int(regions[1]) - body]
-    if pointed:
-        state = np.zeros_like(results[-1])
-        copies = [each.copy() for each in results[:-1]]
-        interpret(signatures_of(read.read_batches)[0], 1, (*arguments[:8], 1, *copies, state))
-        results[2][:] = copies[2]
-        places[-1] = int(copies[3][2])
-    tables = regions, np.array(places, np.int64)
-    return memory, plan, limits, ratio, *tables, int(read.POINTED if pointed else read.PACKED), 0, 1, *results
+    if how == read.POINTED:
+        results[0][:] = spans
+        places[-1] = heads[2]
+    return memory, plan, limits, ratio, regions, np.array(places, np.int64), int(how), 0, 1, *results
 
 
 def read_ahead(rng: np.random.Generator) -> Iterator[Case]:
@@ -208,9 +215,10 @@ def read_ahead(rng: np.random.Generator) -> Iterator[Case]:
         for each in ([whole, cut, none], [MIXED, MIXED.slice(2)], [behind]):
             arguments = to_read(each, codec)
             yield 1, arguments
-            yield 1, placed(arguments, pointed=False)
+            yield 1, placed(arguments, read.PACKED)
+            yield 1, placed(arguments, read.LISTED)
             if codec is None:
-                yield 1, placed(arguments, pointed=True)
+                yield 1, placed(arguments, read.POINTED)
             for _ in range(4):
                 memory = arguments[0].copy()
                 memory[rng.integers(64, len(memory), 3)] = rng.integers(0, 256, 3)
@@ -233,6 +241,7 @@ def checked(_: np.random.Generator) -> Iterator[Case]:
                     drops,
                     batch_parts(ours).nodes.reshape(-1),
                     np.array(batch_parts(ours).variadic_counts, np.int64),
+                    np.zeros(1, np.int64),
                     batch_parts(ours).spans.table.reshape(-1).copy(),
                     np.full(1, -1),
                 ),
@@ -262,5 +271,5 @@ CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     kernel.import_batch: imported,
     kernel.write_batch: written,
     read.read_batches: read_ahead,
-    read.check_batch: checked,
+    read.check_batches: checked,
 }

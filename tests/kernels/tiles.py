@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 # Kernels whose cases cannot be repeated, and why.
 ALONE = {
     "add_lengths": "one item adds up all lengths",
-    "check_batch": "one item checks a whole batch",
+    "check_batches": "one item checks a whole batch",
     "check_deltas": "one item reads a whole page, and writes the lengths of its values",
     "check_dense_order": "an item for each child of a union, of which there are 128 at most",
     "copy_bytes": "each item copies a page of one array",

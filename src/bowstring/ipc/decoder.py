@@ -183,40 +183,53 @@ class Decoder:
         decoded = self._kernel.one(message.data, body) if self._kernel is not None else None
         if decoded is None or (decoded.codec is not None and self._target is not None):
             return None
-        dictionaries = self._memo.complete(self.layout, decoded.nodes[0])
-        batch = self._ahead_of(decoded, body, dictionaries).batch(0)
-        if batch is not None and not body.device.is_host:
+        layout = self.layout
+        dictionaries = self._memo.complete(layout, decoded.nodes[0]) if layout.dictionaries else {}
+        if decoded.codec is not None:
+            made = self._decompressed(decoded, body, dictionaries)
+            return made[0] if made else None
+        batch = decoded.maker(layout, (body.region,), Dictionaries(dictionaries), body.lease)(0)
+        if not body.region.device.is_host:
             check_offsets(batch)
         return batch
 
-    def _ahead_of(
+    def _decompressed(
         self, decoded: Decoded, memory: Buffer, dictionaries: Mapping[int, Dictionary]
-    ) -> ReadAhead:
-        parts = self.layout, (memory.region,), Dictionaries(dictionaries), memory.lease
-        if decoded.codec is None:
-            return ReadAhead(decoded.heads, lambda index: decoded.batch(index, *parts))
-        made = decompressed_batches(
+    ) -> list[Batch]:
+        return decompressed_batches(
             decoded, self.layout, memory, dictionaries, memory.lease, self._decompression
         )
-        waiting: dict[int, Batch] = dict(enumerate(made))
-        return ReadAhead(decoded.heads[: len(made)], lambda index: waiting.pop(index, None))
 
     def reads_ahead(self, memory: Buffer) -> bool:
         """Whether batches can be read many at a time out of memory."""
         return self._is_plain and self._target is None and memory.device.is_host
 
-    def ahead(self, memory: Buffer, position: int, most: int, *, together: bool = True) -> ReadAhead:
-        """Return the next messages in memory from a position on; none if the first is wrong, or not in there."""
-        layout, kernel, decoded = self.layout, self._kernel, None
+    def ahead(
+        self, memory: Buffer, first: int, most: int, blocks: npt.NDArray[np.int64] | None = None
+    ) -> ReadAhead:
+        """Return the next messages in memory; none if the first is wrong, or not known to the kernel.
+
+        `first` is the place of the first, or with the blocks of a file its number: then those are
+        decompressed one by one.
+        """
+        layout, kernel = self.layout, self._kernel
         dictionaries = self._memo.all(layout) if layout.dictionaries else {}
-        # A position may be what a footer says.
-        if kernel is not None and dictionaries is not None and 0 <= position <= memory.nbytes:
-            decoded = kernel.stream(memory, memory.offset + position, most)
-        if decoded is None or dictionaries is None:
+        if kernel is None or dictionaries is None:
             return ReadAhead()
-        if decoded.codec is not None and not together:
-            decoded = decoded._replace(heads=decoded.heads[:1])
-        return self._ahead_of(decoded, memory, dictionaries)
+        if blocks is None:
+            decoded = kernel.stream(memory, memory.offset + first, most)
+        else:
+            decoded = kernel.listed(memory, blocks, first, most)
+            if decoded is not None and decoded.codec is not None:
+                decoded = decoded._replace(heads=decoded.heads[:1])
+        if decoded is None:
+            return ReadAhead()
+        if decoded.codec is None:
+            parts = layout, (memory.region,), Dictionaries(dictionaries), memory.lease
+            return ReadAhead(decoded.heads, decoded.maker(*parts))
+        made = self._decompressed(decoded, memory, dictionaries)
+        waiting: dict[int, Batch] = dict(enumerate(made))
+        return ReadAhead(decoded.heads[: len(made)], lambda index: waiting.pop(index, None))
 
     @property
     def decompressed(self) -> str:

@@ -2,16 +2,18 @@ r"""The file format: a stream between ``ARROW1\0\0`` and a footer that says wher
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import struct
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bowstring.columnar.chunked import unify_dictionaries
 from bowstring.columnar.validation import check_once, checked_choice
 from bowstring.errors import BowstringError, ClosedError, InvalidMetadata, UsageError
-from bowstring.ipc.body.decode import BEGIN, END
 from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget, ReadAhead
 from bowstring.ipc.dictionary.reader import Arrival
 from bowstring.ipc.flatbuf.footer import (
@@ -34,13 +36,12 @@ from bowstring.limits import Limits, limits_or_default
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.validation import Validated
-    from bowstring.memory import Buffer, Device
+    from bowstring.memory import Device
 
 _LENGTH = struct.Struct("<i")
 _MOST_SHOWN = 500
@@ -63,7 +64,8 @@ def open_file(
     ----------
     source
         A path (memory-mapped), bytes or anything with the buffer protocol (batches are slices of it), or a
-        binary file that can seek (what is needed of each body is read into memory of its own).
+        binary file that can seek: what is needed of each body is read into memory of its own, or is a slice of
+        an ``io.BytesIO``, a ``pyarrow.BufferReader`` or a memory map as it was when it was opened.
     footer_offset
         Where the file ends, if something else follows it: bytes from the beginning of the source.
     options
@@ -195,7 +197,7 @@ class RecordBatchFileReader(RecordBatchReader):
         self._counts = ReadCounts()
         chosen, target = IpcReadOptions.of(options), DeviceTarget.of(device, trusted=trusted)
         self._turn = threading.RLock()
-        self._source: Source | None = open_source(source, memory_pool)
+        self._source: Source | None = open_source(source, memory_pool, whole=True)
         try:
             footer = read_footer(self._source, _footer_end(footer_offset, self._source.size()), limits)
             _compare(footer.schema, _first_schema(self._source, footer.start, limits))
@@ -208,7 +210,8 @@ class RecordBatchFileReader(RecordBatchReader):
         self._batch_blocks = footer.batches
         self._overlaps = overlapping(footer.batches, footer.start)
         memory = self._source.memory()
-        self._memory = memory if memory is not None and self._decoder.reads_ahead(memory) else None
+        reads_ahead = memory is not None and self._decoder.reads_ahead(memory)
+        self._memory = memory.slice(0, footer.start) if memory is not None and reads_ahead else None
         # Which batch is the first of those that were read together, and these.
         self._ahead = -1, ReadAhead()
         self._dictionary_blocks: npt.NDArray[np.void] | None = footer.dictionaries
@@ -236,12 +239,13 @@ class RecordBatchFileReader(RecordBatchReader):
         ClosedError
             The reader was closed.
         """
-        index = self._checked(i)
+        index = i if type(i) is int and 0 <= i < len(self._batch_blocks) else self._checked(i)
         with self._turn:
             first, ahead = self._ahead
-            batch = ahead.batch(index - first) if first <= index < first + len(ahead.heads) else None
+            at = index - first
+            batch = ahead.batch(at) if 0 <= at < len(ahead.heads) else None
             if batch is None and self._memory is not None:
-                batch = self._from_memory(index, self._memory)
+                batch = self._from_memory(index, at, ahead)
             if batch is None:
                 batch = self._alone(index)
             else:
@@ -251,28 +255,19 @@ class RecordBatchFileReader(RecordBatchReader):
 
     get_record_batch = get_batch
 
-    def _from_memory(self, i: int, memory: Buffer) -> Batch | None:
-        """Return a batch out of memory, and more behind it in readiness; None where it needs more care."""
-        self._read_dictionaries()
-        first, before = self._ahead
-        most = max(1, len(before.heads))
-        wanted = min(GROWTH * most, MOST_AHEAD) if i == first + most else 1
-        blocks = self._batch_blocks[i : i + wanted].tolist()
-        if not self._is_inside(*blocks[0]):
-            return None
-        ahead = self._decoder.ahead(memory, blocks[0][0], len(blocks), together=False)
-        count, at = 0, blocks[0][0]
-        for (offset, metadata_length, body_length), head, overlaps in zip(
-            blocks, ahead.heads, self._overlaps[i : i + wanted].tolist(), strict=False
-        ):
-            begin, end = head[BEGIN] - memory.offset, head[END] - memory.offset
-            is_said = (offset, offset + metadata_length, begin + body_length) == (at, begin, end)
-            if overlaps or not is_said or not self._is_inside(offset, metadata_length, body_length):
-                break
-            count, at = count + 1, end
-        ahead.heads = ahead.heads[:count]
+    def _from_memory(self, i: int, at: int, before: ReadAhead) -> Batch | None:
+        """Return a batch out of memory, and more behind it in readiness; None where it needs more care.
+
+        It is `at` batches behind the first of those that were read `before`.
+        """
+        if self._dictionary_blocks is not None:
+            self._read_dictionaries()
+        assert self._memory is not None
+        count = len(before.heads) or 1
+        most = min(GROWTH * count, MOST_AHEAD) if at == count else 1
+        ahead = self._decoder.ahead(self._memory, i, most, self._listed)
         self._ahead = i, ahead
-        return ahead.batch(0) if count else None
+        return ahead.batch(0)
 
     def _alone(self, i: int) -> Batch:
         block, where = self._batch_block(i)
@@ -281,11 +276,15 @@ class RecordBatchFileReader(RecordBatchReader):
         body = self._open().body(message.body_length, self._decoder.parts_of_body(message))
         return self._decoder.batch(message, body)
 
-    def _is_inside(self, offset: int, metadata_length: int, body_length: int) -> bool:
-        """Whether a block lies among the messages, where one may begin."""
-        whole = offset + metadata_length + body_length
-        is_inside = offset >= len(FILE_START) and metadata_length > 0 and body_length >= 0
-        return is_inside and whole <= self._end and not (offset | metadata_length | body_length) % 8
+    @functools.cached_property
+    def _listed(self) -> npt.NDArray[np.int64]:
+        """The blocks of the batches as the decoder takes them: in their region, or nowhere if not right."""
+        offsets, metadata, bodies = (self._batch_blocks[name].astype(np.int64) for name in Block._fields)
+        assert self._memory is not None
+        wrong = self._overlaps | (offsets < len(FILE_START)) | ((offsets | metadata | bodies) % 8 != 0)
+        offsets += self._memory.offset
+        offsets[wrong] = -1
+        return np.stack((offsets, metadata, bodies), axis=1)
 
     def get_batch_with_custom_metadata(self, i: int) -> RecordBatchWithMetadata:
         """Return a batch and the key-value pairs of its message, which are in the batch, too."""

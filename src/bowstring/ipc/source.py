@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from bowstring.errors import ClosedError, LimitExceeded, MissingFile, Truncated, UsageError
 from bowstring.files import check_file, file_path
+from bowstring.kernels.library import address_of
 from bowstring.memory import Buffer, foreign_region, wrap
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ class Source(ABC):
         """Let go of the source. Buffers made from it live on."""
 
 
-def open_source(source: Any, memory_pool: pa.MemoryPool | None = None) -> Source:
-    """Return the reader of a source's bytes."""
+def open_source(source: Any, memory_pool: pa.MemoryPool | None = None, *, whole: bool = False) -> Source:
+    """Return the reader of a source's bytes: with `whole`, memory also where a file is nothing else."""
     if isinstance(source, Buffer):
         return BufferSource(source)
     if isinstance(source, pa.Buffer):  # often, and what follows takes longer
@@ -73,6 +74,9 @@ def open_source(source: Any, memory_pool: pa.MemoryPool | None = None) -> Source
         return _open_path(file_path(source), memory_pool)
     if hasattr(source, "read"):
         check_file(source, "readable")
+    memory = _memory_of(source) if whole and memory_pool is None else None
+    if memory is not None:
+        return FollowedSource(source, memory)
     if isinstance(source, pa.NativeFile):
         return _NativeSource(source, memory_pool)
     if hasattr(source, "read") and not isinstance(source, mmap.mmap | io.TextIOBase):
@@ -131,6 +135,59 @@ class BufferSource(Source):
         self.position = 0
 
 
+def _memory_of(file: Any) -> Any:
+    """Return all bytes of a file that is memory, and stays as it is while they are kept; None for any other."""
+    if type(file) is io.BytesIO:
+        data = file.getvalue()  # no copy, but while somebody may write to it
+        return data if file.getvalue() is data else None
+    if isinstance(file, pa.BufferReader) or (isinstance(file, pa.MemoryMappedFile) and not file.writable()):
+        position = file.tell()
+        file.seek(0)
+        data = file.read_buffer(file.size())
+        file.seek(position)
+        return data
+    return None
+
+
+class FollowedSource(BufferSource):
+    """A file that is memory; bodies are slices of it, and the position of the file is that of the source."""
+
+    def __init__(self, file: Any, memory: Any) -> None:
+        super().__init__(wrap(memory))
+        self._file = file
+        self._memory = memory if type(file) is io.BytesIO else None
+        self.position = file.tell()
+
+    def is_in_place(self) -> bool:
+        """Whether nobody else has moved the file, or written to it."""
+        file = self._file
+        return file.tell() == self.position and (self._memory is None or file.getvalue() is self._memory)
+
+    def as_file(self) -> Source:
+        """Return a source that reads the file from where it is now."""
+        source = (_NativeSource if self._memory is None else _FileSource)(self._file)
+        source.position = self._file.tell()
+        return source
+
+    def read(self, nbytes: int) -> bytes:
+        data = super().read(nbytes)
+        self._file.seek(self.position)
+        return data
+
+    def seek(self, position: int) -> None:
+        self.position = position
+        self._file.seek(position)
+
+    def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:
+        body = super().body(nbytes, parts)
+        self._file.seek(self.position)
+        return body
+
+    def close(self) -> None:
+        super().close()
+        self._file = self._memory = None
+
+
 class _FileSource(Source):
     """A Python file; bodies are read into memory of their own."""
 
@@ -140,16 +197,24 @@ class _FileSource(Source):
         self._owned = owned
 
     def read(self, nbytes: int) -> bytes:
+        part = self._file.read(nbytes)
+        if type(part) is bytes and len(part) == nbytes:
+            self.position += nbytes
+            return part
+        return self._read_on(part, nbytes)
+
+    def _read_on(self, part: Any, missing: int) -> bytes:
+        """Return a part that was read and what is missing of it: of unbuffered files, pipes, or at the end."""
         parts: list[bytes] = []
-        missing = nbytes
         while missing > 0:
-            part = self._file.read(missing)
             if part is None:
                 raise self._without_data()
             if not part:
                 break
             parts.append(_bytes_of(part, self._file))
             missing -= len(parts[-1])
+            if missing > 0:
+                part = self._file.read(missing)
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self.position += len(data)
         return data
@@ -168,18 +233,17 @@ class _FileSource(Source):
         self.position = position
 
     def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:
-        target, owner = _allocate(nbytes, self._pool)
+        target, address, owner = _allocate(nbytes, self._pool)
         if parts is None or not self._is_worth_seeking(nbytes, parts):
-            self._read_into(target.data)
+            self._read_into(target)
         else:
             end = self.position + nbytes
             # What lies outside of the body is refused where the parts are checked.
             for offset, length in np.clip(parts, 0, nbytes).tolist():
                 self._skip_to(end - nbytes + offset)
-                self._read_into(target[offset : offset + length].data)
+                self._read_into(target[offset : offset + length])
             self._skip_to(end)
-        target.flags.writeable = False
-        return Buffer(foreign_region(target.ctypes.data, nbytes, owner), 0, nbytes)
+        return Buffer(foreign_region(address, nbytes, owner), 0, nbytes)
 
     def _is_worth_seeking(self, nbytes: int, parts: Parts) -> bool:
         """Whether less is read part by part; hostile parts may lie over each other, and be more than all."""
@@ -197,15 +261,16 @@ class _FileSource(Source):
     def _read_into(self, into: memoryview) -> None:
         filled = 0
         while filled < len(into):
-            count = self._fill(into[filled:])
+            count = self._fill(into[filled:] if filled else into)
             if not count:
                 raise cut_off("body", len(into), filled, f"byte {self.position}")
             filled += count
             self.position += count
 
     def _fill(self, into: memoryview) -> int:
-        if hasattr(self._file, "readinto"):
-            count = self._file.readinto(into)
+        readinto = getattr(self._file, "readinto", None)
+        if readinto is not None:
+            count = readinto(into)
         else:
             part = self._file.read(len(into))
             count = None if part is None else len(part)
@@ -309,20 +374,19 @@ def _open_path(path: str, memory_pool: pa.MemoryPool | None) -> Source:
     return BufferSource(wrap(mapped))
 
 
-def _allocate(
-    nbytes: int, memory_pool: pa.MemoryPool | None
-) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], object]:
-    """Return memory for a body, and what must be kept with it."""
+def _allocate(nbytes: int, memory_pool: pa.MemoryPool | None) -> tuple[memoryview, int, object]:
+    """Return memory for a body, its address, and what must be kept with it."""
     # Pages are only taken as they are filled, so a body that claims to be huge costs no more than what comes.
     try:
         if memory_pool is not None:
             buffer = pa.allocate_buffer(nbytes, memory_pool)
-            return np.frombuffer(buffer, np.uint8), kept_with(buffer, memory_pool)
-        memory = np.empty(nbytes + _PLACEMENT, dtype=np.uint8)
+            return memoryview(buffer), buffer.address, kept_with(buffer, memory_pool)
+        memory = np.empty(nbytes + _PLACEMENT, np.uint8)
     except MemoryError as error:
         raise _too_large(nbytes) from error
-    start = -memory.ctypes.data % _PLACEMENT
-    return memory[start : start + nbytes], memory
+    address = address_of(memory)
+    start = -address % _PLACEMENT
+    return memory.data[start : start + nbytes], address + start, memory
 
 
 def _cannot_seek(file: Any) -> UsageError:

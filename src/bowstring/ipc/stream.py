@@ -16,7 +16,7 @@ from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.ipc.framing import read_metadata
 from bowstring.ipc.options import IpcReadOptions, check_reading
 from bowstring.ipc.reader import ReadCounts, SequentialReader
-from bowstring.ipc.source import Source, open_source
+from bowstring.ipc.source import FollowedSource, Source, open_source
 from bowstring.ipc.writer import RecordBatchWriter
 from bowstring.limits import Limits, limits_or_default
 
@@ -44,7 +44,8 @@ def open_stream(
     ----------
     source
         A path (memory-mapped), bytes or anything with the buffer protocol (batches are slices of it), or a
-        binary file (each body is read into memory of its own).
+        binary file: each body is read into memory of its own, or is a slice of an ``io.BytesIO``, a
+        ``pyarrow.BufferReader`` or a memory map. The file stays behind the last batch that was read.
     options
         `IpcReadOptions`, ours or pyarrow's.
     memory_pool
@@ -155,7 +156,8 @@ class RecordBatchStreamReader(SequentialReader):
         self._limits = limits
         self._counts = ReadCounts()
         chosen, target = IpcReadOptions.of(options), DeviceTarget.of(device, trusted=trusted)
-        self._source: Source | None = open_source(source, memory_pool)
+        self._source: Source | None = open_source(source, memory_pool, whole=True)
+        self._followed = self._source if isinstance(self._source, FollowedSource) else None
         self._ended = False
         self._turn = threading.RLock()
         self._ahead = ReadAhead()
@@ -187,17 +189,25 @@ class RecordBatchStreamReader(SequentialReader):
             The reader was closed.
         """
         with self._turn:
-            ahead = self._ahead
-            batch = ahead.batch(ahead.taken) if ahead.taken < len(ahead.heads) else None
-            if batch is None and self._memory is not None and not self._ended:
-                ahead = self._read_ahead(self._memory)
+            followed = self._followed
+            if followed is not None and not self._ended and not followed.is_in_place():
+                self._leave_memory(followed)
+                followed = None
+            ahead, memory = self._ahead, self._memory
+            taken = ahead.taken
+            batch = ahead.batch(taken) if taken < len(ahead.heads) else None
+            if batch is None and memory is not None and not self._ended:
+                ahead, taken = self._read_ahead(memory), 0
                 batch = ahead.batch(0)
             if batch is None:
                 batch = self._next_batch()
             else:
-                ahead.taken += 1
-                self._counts.messages += 1
-                self._counts.batches += 1
+                if followed is not None and memory is not None:
+                    followed.seek(ahead.heads[taken][END] - memory.offset)
+                ahead.taken = taken + 1
+                counts = self._counts
+                counts.messages += 1
+                counts.batches += 1
         if not self._checks:
             return batch
         try:
@@ -247,7 +257,7 @@ class RecordBatchStreamReader(SequentialReader):
 
     def close(self) -> None:
         """Let go of the source; batches that were read live on."""
-        self._ahead, self._memory = ReadAhead(), None
+        self._ahead, self._memory, self._followed = ReadAhead(), None, None
         if self._source is not None:
             self._source.close()
             self._source = None
@@ -267,6 +277,11 @@ class RecordBatchStreamReader(SequentialReader):
             return None
         self._counts.messages += 1
         return decode_message(metadata, self._limits)
+
+    def _leave_memory(self, followed: FollowedSource) -> None:
+        """Read on from where somebody else has left the file."""
+        self._source = followed.as_file()
+        self._ahead, self._memory, self._followed = ReadAhead(), None, None
 
     def _read_ahead(self, memory: Buffer) -> ReadAhead:
         """Read the next messages behind those that were taken; none where the next one needs more care."""

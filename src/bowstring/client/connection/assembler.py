@@ -152,10 +152,10 @@ class Assembler:
             decoded = kernel.run(run.messages[len(taken) :, PREFIX_BYTES:], bodies, run.body)
             if decoded is None or decoded.codec is not None:
                 break
-            regions, held = (bodies.region,), Dictionaries(dictionaries)
+            batch = decoded.maker(layout, (bodies.region,), Dictionaries(dictionaries), None)
             taken += [
                 Assembled(
-                    decoded.batch(index, layout, regions, held, None),
+                    batch(index),
                     head[NBYTES],
                     head[NBYTES] + self._protocol.beside if charged else 0,
                     until_delivered=True,
@@ -364,7 +364,7 @@ class Assembler:
         if decoded is None:
             return None
         if decoded.codec is None:
-            batch = decoded.batch(0, layout, (body.region,), Dictionaries(dictionaries), lease)
+            batch = decoded.maker(layout, (body.region,), Dictionaries(dictionaries), lease)(0)
             if not body.device.is_host:
                 check_offsets(batch)
             return batch

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _UNKNOWN: Final = -1
 _WORD: Final = 8
 _VALIDITY, _BYTES = int(Kind.VALIDITY), int(Kind.BYTES)
-_DONE: Final = int(batch.DONE)
+DONE: Final = int(batch.DONE)
 
 Table = npt.NDArray[np.int64]
 
@@ -233,19 +233,37 @@ def check_offsets(batch: Batch) -> None:
             raise InvalidBody(what, expected=f"against {most}", found=found, where=node_name(layout, node))
 
 
-def offsets_are_right(batch: Batch, *, drops: bool = False) -> bool:
-    """Whether the offsets of a batch on the host are surely right; `drops` empties bitmaps without nulls."""
+def offsets_are_right(batch: Batch) -> bool:
+    """Whether the offsets of a batch on the host are surely right."""
+    if not batch.device.is_host:
+        return False
     parts = batch_parts(batch)
-    spans, plan, call = parts.spans, batch.layout.reading_plan, bound(read.check_batch)
-    table, nodes = spans.table, parts.nodes
-    if call is None or plan is None or not batch.device.is_host:
-        return False
-    if not (table.flags.c_contiguous and nodes.flags.c_contiguous):
-        return False
-    regions = region_table(spans.regions)
-    counts = np.array(parts.variadic_counts, np.int64)
-    state = np.empty(1, np.int64)
+    spans = parts.spans
+    counts, regions = np.array(parts.variadic_counts, np.int64), region_table(spans.regions)
+    first = np.zeros(1, np.int64)
+    return right_offsets(batch.layout, parts.nodes, counts, first, spans.table, regions) == [DONE]
+
+
+def right_offsets(
+    layout: Layout,
+    nodes: Table,
+    counts: Table,
+    firsts: Table,
+    spans: Table,
+    regions: Table,
+    *,
+    drops: bool = False,
+) -> list[int]:
+    """Return a status for each of some batches: DONE if its offsets are surely right; none without a library.
+
+    The spans of each begin with a row of `firsts`. With `drops`, bitmaps of nodes without nulls are emptied.
+    """
+    plan, call = layout.reading_plan, bound(read.check_batches, one=False)
+    if call is None or plan is None or not (spans.flags.c_contiguous and nodes.flags.c_contiguous):
+        return []
+    statuses = np.empty(len(firsts), np.int64)
     call(
+        len(firsts),
         *ALL_MEMORY,
         address_of(plan),
         plan.size,
@@ -256,12 +274,15 @@ def offsets_are_right(batch: Batch, *, drops: bool = False) -> bool:
         nodes.size,
         address_of(counts),
         counts.size,
-        address_of(table),
-        table.size,
-        address_of(state),
-        1,
+        address_of(firsts),
+        firsts.size,
+        address_of(spans),
+        spans.size,
+        address_of(statuses),
+        statuses.size,
     )
-    return bool(state[0] == _DONE)
+    found: list[int] = statuses.tolist()
+    return found
 
 
 def leave_out_unused_bitmaps(

@@ -30,10 +30,13 @@ if TYPE_CHECKING:
 
     Table = npt.NDArray[np.int64]
 
-_STREAM, _PACKED, _POINTED = int(kernel.STREAM), int(kernel.PACKED), int(kernel.POINTED)
+_STREAM, _PACKED, _POINTED, _LISTED = (
+    int(each) for each in (kernel.STREAM, kernel.PACKED, kernel.POINTED, kernel.LISTED)
+)
 _HEADS, _STATE, _PLACE = int(kernel.HEADS), int(kernel.READ_STATE), int(kernel.PLACE)
 _SPAN, _SPANS, _GROW = 3, (-1, 3), int(batch.GROW)
 _WORD: Final = 8
+_INT64: Final = np.dtype(np.int64)
 _MOST_WORDS: Final = (1 << 16) // _WORD
 """Of the tables of one call: a batch that is kept keeps them."""
 _MOST: Final = 256
@@ -58,29 +61,30 @@ class Decoded(NamedTuple):
     counts: list[tuple[int, ...]]  # variadic counts of each message
     spans: Table  # int64, shape (spans, 3); of a compressed body the first number is the claimed length
 
-    def batch(
-        self,
-        index: int,
-        layout: Layout,
-        regions: Sequence[Region],
-        dictionaries: Dictionaries,
-        lease: Lease | None,
-    ) -> Batch:
-        """Return the batch of a body that is not compressed."""
-        rows, first, count, *_ = self.heads[index]
-        return make_batch(
-            Batch,
-            layout,
-            rows,
-            self.nodes[index],
-            None,
-            self.counts[index],
-            dictionaries,
-            lease,
-            spans=self.spans[first : first + count],
-            regions=regions,
-            device=regions[0].device,
-        )
+    def maker(
+        self, layout: Layout, regions: Sequence[Region], dictionaries: Dictionaries, lease: Lease | None
+    ) -> Callable[[int], Batch]:
+        """Return what makes a batch, given its index, of bodies that are not compressed."""
+        _, heads, nodes, counts, spans = self
+        device = regions[0].device
+
+        def batch(index: int) -> Batch:
+            rows, first, count, _, _, _ = heads[index]
+            return make_batch(
+                Batch,
+                layout,
+                rows,
+                nodes[index],
+                None,
+                counts[index],
+                dictionaries,
+                lease,
+                spans=spans[first : first + count],
+                regions=regions,
+                device=device,
+            )
+
+        return batch
 
 
 class BatchDecoder:
@@ -121,14 +125,26 @@ class BatchDecoder:
 
     def stream(self, memory: Buffer, position: int, most: int) -> Decoded | None:
         """Read up to `most` messages of a stream in memory of the host; None where the first is not right."""
+        region = self._region(memory)
+        return self._read((address_of(region), 2, 0, 0), _STREAM, position, most)
+
+    def listed(self, memory: Buffer, blocks: Table, first: int, most: int) -> Decoded | None:
+        """Read up to `most` messages of a file in memory of the host; None where the first is not right.
+
+        Of each block, `blocks` has the place in the region of `memory` and the bytes of metadata and body.
+        """
+        region = self._region(memory)
+        words = address_of(region), 2, address_of(blocks), blocks.size
+        return self._read(words, _LISTED, first, min(most, len(blocks) - first))
+
+    def _region(self, memory: Buffer) -> Table:
+        """Return the table of one region, which ends where some memory does."""
         where = memory.region.address, memory.offset + memory.nbytes
         known, region = self._last
         if known != where:
             region = np.array(where)
             self._last = where, region
-        if most > 1:
-            most = min(most, self.most(self._spans))
-        return self._read((address_of(region), 2, 0, 0), _STREAM, position, most)
+        return region
 
     def one(self, metadata: bytes, body: Buffer) -> Decoded | None:
         """Read one message, whose body is that of a stream or a file; None where it is not right."""
@@ -136,8 +152,8 @@ class BatchDecoder:
         is_host = region.device.is_host
         if not is_host and body.address % _WORD:
             return None
-        address, place = region.address if is_host else 0, (address_of(data), data.size, 0)
-        words = np.array((address, region.nbytes, *place, body.offset, body.nbytes))
+        address = region.address if is_host else 0
+        words = np.array((address, region.nbytes, address_of(data), data.size, 0, body.offset, body.nbytes))
         at = address_of(words)
         return self._read((at, 2, at + 2 * _WORD, _PLACE), _PACKED, 0, 1)
 
@@ -182,49 +198,40 @@ class BatchDecoder:
     ) -> Decoded | None:
         """Call the kernel, once more if it says how many spans are `wanted`; `words` tell of regions and places."""
         views, num_spans = self._views, wanted or self._spans
-        to_counts = 2 * self._num_nodes * most
+        if most > 1 and how in (_STREAM, _LISTED):
+            most = min(most, self.most(num_spans))
+        to_nodes = _STATE + _HEADS * most
+        to_counts = to_nodes + 2 * self._num_nodes * most
         to_spans = to_counts + views * most
-        to_heads = to_spans + (_SPAN * num_spans * most if given is None else 0)
-        to_state = to_heads + _HEADS * most
+        size = to_spans if given is not None else to_spans + _SPAN * num_spans * most
         # Of this call's own, since other threads may read, too.
-        room = np.empty(to_state + _STATE, np.int64)
+        room = np.empty(size, _INT64)
         at = address_of(room)
-        self._call(
-            *self._first,
-            *words,
-            how,
-            start,
-            most,
-            at,
-            to_counts,
-            at + _WORD * to_counts,
-            to_spans - to_counts,
-            at + _WORD * to_spans if given is None else address_of(given),
-            to_heads - to_spans if given is None else given.size,
-            at + _WORD * to_heads,
-            to_state - to_heads,
-            at + _WORD * to_state,
-            _STATE,
-        )
-        found = room[to_heads:].tolist()
-        done, why, codec, needed = found[-_STATE:]
+        if given is None:
+            self._call(
+                *self._first, *words, how, start, most, at + _WORD * to_spans, size - to_spans, at, to_spans
+            )
+        else:
+            self._call(*self._first, *words, how, start, most, address_of(given), given.size, at, to_spans)
+        found = room[:to_nodes].tolist()
+        done, why, codec, needed = found[:_STATE]
         if not done:
             # Memory that changes meanwhile may need more again.
             if why != _GROW or given is not None or wanted or needed * _SPAN > _MOST_WORDS:
                 return None
             return self._read(words, how, start, 1, wanted=needed)
+        head = found[_STATE : _STATE + _HEADS * done]
+        heads = [tuple(head)] if done == 1 else [*zip(*[iter(head)] * _HEADS, strict=True)]
+        nodes = room[to_nodes:to_counts].reshape(most, self._num_nodes, 2)
         variadic: list[tuple[int, ...]] = [()] * done
         if views:
             variadic = [tuple(each) for each in room[to_counts:to_spans].reshape(most, views).tolist()]
-        head = iter(found[: _HEADS * done])
-        heads = [*zip(head, head, head, head, head, head, strict=True)]
-        nodes = room[:to_counts].reshape(most, self._num_nodes, 2)
-        spans = room[to_spans:to_heads].reshape(_SPANS) if given is None else given
-        if given is None:
+            self._spans = max(each[COUNT] for each in heads)
+        spans = given
+        if spans is None:
+            spans = room[to_spans:].reshape(_SPANS)
             used = heads[-1][FIRST] + heads[-1][COUNT]
-            if views:
-                self._spans = max(each[COUNT] for each in heads)
-            if 2 * (2 * self._num_nodes * done + _SPAN * used) < to_state:
+            if 2 * (2 * self._num_nodes * done + _SPAN * used) < size:
                 # The batches would keep all of a table that is mostly empty.
                 nodes, spans = nodes[:done].copy(), spans[:used].copy()
         return Decoded(None if codec < 0 else CODECS[codec], heads, nodes, variadic, spans)

@@ -8,7 +8,6 @@ decompressed many at a time, any other one alone, in Python's integers, for erro
 
 from __future__ import annotations
 
-import operator
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,6 +19,7 @@ from bowstring.columnar.dictionary import Dictionaries
 from bowstring.columnar.parts import make_batch
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.ipc.body.check import (
+    DONE,
     Table,
     buffer_name,
     check_counts,
@@ -27,7 +27,7 @@ from bowstring.ipc.body.check import (
     check_sizes,
     check_spans,
     leave_out_unused_bitmaps,
-    offsets_are_right,
+    right_offsets,
 )
 from bowstring.ipc.body.decode import COUNT, FIRST
 from bowstring.ipc.compression.codec import (
@@ -38,9 +38,9 @@ from bowstring.ipc.compression.codec import (
     decompressed,
 )
 from bowstring.ipc.compression.device.decompress import DeviceBodies, Frames
-from bowstring.ipc.source import region_around
+from bowstring.ipc.source import kept_with, region_around
 from bowstring.limits import most_decompressed
-from bowstring.memory import Lease, wrap
+from bowstring.memory import Lease, foreign_region, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 _SLACK: Final = 1 << 16
 """Bytes that a buffer may be longer than twice what its node needs: some writers send all that they allocated."""
 _INT64: Final = struct.Struct("<q")
-_SIZE: Final = operator.attrgetter("size")
+_FAR: Final = 1 << 62
+"""An address behind all memory."""
 
 
 class Claims(NamedTuple):
@@ -134,18 +135,16 @@ def decompressed_batches(
 ) -> list[Batch]:
     """Return the batches of messages that a kernel has read, as far as their frames are right."""
     assert decoded.codec is not None
-    heads = decoded.heads
+    heads, count = decoded.heads, len(decoded.heads)
     spans = decoded.spans[: heads[-1][FIRST] + heads[-1][COUNT]].copy()
     claims, sizes = spans[:, 0].copy(), spans[:, 2]
     is_stored = claims == STORED
     # No frame is that short, but some writers put a length of 0 before nothing.
-    is_framed = (claims > 0) | ((claims == 0) & (sizes > PREFIX_BYTES))
-    rows = is_framed.nonzero()[0]
-    expected = claims[rows]
+    rows = ((claims > 0) | ((claims == 0) & (sizes > PREFIX_BYTES))).nonzero()[0]
     opened: list[pa.Buffer] = []
     if len(rows):
         places = spans[rows, 1:] - (memory.offset, 0)
-        decompression = decompression.for_bytes(int(expected.sum()))
+        decompression = decompression.for_bytes(int(claims[rows].sum()))
         try:
             opened = decompressed(
                 memory.to_arrow(), places.astype("<i8").tobytes(), decoded.codec, decompression
@@ -153,39 +152,61 @@ def decompressed_batches(
         except (InvalidBody, LimitExceeded):
             # One of them is wrong, or together they need more memory than there is.
             return []
-    spans[:, 2] = np.where(is_stored, sizes - PREFIX_BYTES, claims)
+    firsts = np.array([head[FIRST] for head in heads], np.int64)
+    batch_of = np.repeat(np.arange(count), [head[COUNT] for head in heads])
+    # Two regions of each batch: around what was decompressed, and of the body.
+    bounds = np.zeros((count, 2, 2), np.int64)
+    bounds[:, 1] = memory.region.address, memory.region.nbytes
+    spans[:, 0] = 2 * batch_of + is_stored
     spans[is_stored, 1] += PREFIX_BYTES
-    spans[:, 0] = 0
-    held = Dictionaries(dictionaries)
+    spans[:, 2] = np.where(is_stored, sizes - PREFIX_BYTES, claims)
+    good = count
+    if len(rows):
+        addresses, nbytes = np.array([(each.address, each.size) for each in opened], np.int64).T
+        changed = (nbytes != claims[rows]).nonzero()[0]
+        if len(changed):  # the body, while it was read
+            good = int(batch_of[rows[changed[0]]])
+        begins, ends = np.full(len(spans), _FAR), np.zeros(len(spans), np.int64)
+        begins[rows] = np.where(nbytes > 0, addresses, _FAR)
+        ends[rows] = np.where(nbytes > 0, addresses + nbytes, 0)
+        low, high = np.minimum.reduceat(begins, firsts), np.maximum.reduceat(ends, firsts)
+        bounds[:, 0, 0] = np.where(high > 0, low, 0)
+        bounds[:, 0, 1] = high - bounds[:, 0, 0]
+        spans[rows, 1] = np.where(nbytes > 0, addresses - low[batch_of[rows]], 0)
+        spans[rows, 2] = nbytes
+    variadic = np.array(decoded.counts, np.int64)
+    statuses = right_offsets(layout, decoded.nodes, variadic, firsts, spans, bounds, drops=True)
+    spans[:, 0] = is_stored & (bounds[batch_of, 0, 1] > 0)
+    frames = [*rows.searchsorted(firsts).tolist(), len(rows)]
+    keeps_body = [False] * count
+    if is_stored.any():
+        keeps_body = np.logical_or.reduceat(is_stored, firsts).tolist()
+    held, around, device = Dictionaries(dictionaries), bounds[:, 0].tolist(), memory.device
     batches: list[Batch] = []
-    at = 0
-    for (num_rows, first, many, *_), nodes, counts in zip(heads, decoded.nodes, decoded.counts, strict=False):
-        end = at + int(is_framed[first : first + many].sum())
-        table = spans[first : first + many]
-        offsets, regions = region_around(opened[at:end], decompression.memory_pool)
-        if [*map(_SIZE, opened[at:end])] != expected[at:end].tolist():
-            break  # the body changed while it was read
-        table[rows[at:end] - first, 1] = offsets
-        stored = is_stored[first : first + many]
-        if stored.any():
-            table[stored, 0] = len(regions)
-            regions.append(memory.region)
-        at = end
-        batch = make_batch(
-            Batch,
-            layout,
-            num_rows,
-            nodes,
-            variadic_counts=counts,
-            dictionaries=held,
-            lease=None if lease is None else Lease([*regions, lease.export()]),
-            spans=table,
-            regions=regions,
-            device=memory.device,
-        )
-        if not offsets_are_right(batch, drops=True):
+    for index, status in enumerate(statuses[:good]):
+        if status != DONE:
             break
-        batches.append(batch)
+        num_rows, first, many, *_ = heads[index]
+        address, size = around[index]
+        regions = [memory.region] if keeps_body[index] else []
+        if size:
+            owner = kept_with(opened[frames[index] : frames[index + 1]], decompression.memory_pool)
+            regions.insert(0, foreign_region(address, size, owner))
+        batches.append(
+            make_batch(
+                Batch,
+                layout,
+                num_rows,
+                decoded.nodes[index],
+                None,
+                decoded.counts[index],
+                held,
+                None if lease is None else Lease([*regions, lease.export()]),
+                spans=spans[first : first + many],
+                regions=regions,
+                device=device,
+            )
+        )
     return batches
 
 
