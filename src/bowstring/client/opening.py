@@ -17,11 +17,11 @@ from bowstring.client.grouping import UNDER_WAY, Unit
 from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint, shown_names
 from bowstring.client.stream import Stream, device_named
 from bowstring.columnar.validation import checked_choice
-from bowstring.dissociated.endpoint import Dataset, Endpoint
+from bowstring.dissociated.endpoint import Dataset, Endpoint, has_flight
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import UnknownTicket, UsageError, did_you_mean
 from bowstring.ipc.compression.device.decompress import DeviceBodies
-from bowstring.limits import Limits, limits_or_default
+from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, default_pool, named_streams
 from bowstring.memory.buffer import PrivateMemory
 from bowstring.transport import check_scheme, path_hint, unix_address
@@ -226,13 +226,17 @@ def open_stream(
 
     With `looks`, the server does not count a reader; if it would, or had to make batches: `Unsupported`.
     """
-    limits = limits_or_default(limits)
+    if limits is None:
+        limits = DEFAULT_LIMITS
+    elif not isinstance(limits, Limits):
+        raise UsageError("limits is a bowstring.Limits", found=repr(limits)[:80])
+    if not isinstance(pool, Pool | None):
+        raise UsageError("pool is a bowstring.Pool", found=repr(pool)[:80])
     if mode not in ("map", "copy", None):
         raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
     if decode not in ("device", None):
         raise UsageError("no such way to decode", expected="'device'", found=repr(decode))
-    _check_kinds(limits, pool)
-    checks = checked_choice(validate)
+    checks = None if validate is None else checked_choice(validate)
     chosen = None if columns is None else _chosen(columns)
     if decode is not None:
         if writable:
@@ -262,15 +266,18 @@ def open_stream(
         )
         return _decoded(opened, chosen, limits)
     part = None if shard is None else _shard(shard)
-    count = _connections(connections)
-    source = source_of(source, ticket_of(name, ticket), token, token_hosts, limits, tls)
+    if type(connections) is not int or connections != 1:
+        _check_connections(connections)
+    wanted = None if name is None and ticket is None else ticket_of(name, ticket)
+    if wanted is not None or token is not None or not isinstance(source, Endpoint):
+        source = source_of(source, wanted, token, token_hosts, limits, tls)
     if transport is not None:
         source = _over(transport, source)
     target = None if device is None else device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
 
-    streams = named_streams(cuda_stream)
+    streams = () if cuda_stream is None else named_streams(cuda_stream)
     if streams and mode is None:
         mode = "map"  # whoever says what reads the memory wants views of it
     allocators: dict[Device, Allocator] = {}
@@ -297,14 +304,20 @@ def open_stream(
             looks=looks,
         )
 
-        def connected(endpoint: Endpoint) -> Connection:
-            return Connection(
-                endpoint, hello, private or landing, limits, reading, bodies, tls, dialled, unit.tickets
-            )
-
+        connected = functools.partial(
+            Connection,
+            hello=hello,
+            pool=private or landing,
+            limits=limits,
+            streams=reading,
+            bodies=bodies,
+            tls=tls,
+            dialled=dialled,
+            partitions=unit.tickets,
+        )
         connection: Incoming | None = None
         try:
-            if any(each.by_flight for each in unit.endpoint.offers):
+            if has_flight(unit.endpoint):
                 from bowstring.client.do_get import opened  # and with it pyarrow's Flight
 
                 connection = opened(unit.endpoint, hello, limits, tls, connected)
@@ -328,15 +341,15 @@ def open_stream(
             raise
 
     if isinstance(source, Endpoint):
-        if count != 1:
+        if connections != 1:
             raise UsageError(
                 "one endpoint comes over one connection",
-                found=f"connections={count}",
+                found=f"connections={connections}",
                 hint="connect(shard=(i, n)) opens it in parts.",
             )
         return open_unit(Unit(source, (0,)))
     if isinstance(source, Dataset):
-        return DatasetStream(source, open_unit, chosen, ordered=ordered, connections=count)
+        return DatasetStream(source, open_unit, chosen, ordered=ordered, connections=connections)
     raise UsageError(
         "this is not a source",
         expected="an Endpoint, a Dataset or a URI",
@@ -373,11 +386,6 @@ def endpoint_of(uri: str, ticket: str | bytes | None = None) -> Endpoint:
     if ":" in head or path_hint(head):  # else it is no URI at all, and the error of that says what one is
         check_scheme(head[:_MOST_SHOWN])
     return Endpoint.parse(uri, ticket)
-
-
-def _check_kinds(limits: Any, pool: Any) -> None:
-    if not isinstance(limits, Limits) or not isinstance(pool, Pool | None):
-        raise UsageError("limits and pool are a Limits and a Pool", found=f"{limits!r}, {pool!r}")
 
 
 def _chosen(columns: Any) -> tuple[str, ...]:
@@ -475,7 +483,7 @@ def _shard(shard: Any) -> tuple[int, int]:
     return index, count
 
 
-def _connections(count: Any) -> int:
+def _check_connections(count: Any) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_CONNECTIONS:
         raise UsageError(
             "connections is a number of them",
@@ -483,7 +491,6 @@ def _connections(count: Any) -> int:
             found=repr(count)[:80],
             where="connect(connections=…)",
         )
-    return count
 
 
 def ticket_of(name: Any, ticket: Any) -> bytes | None:

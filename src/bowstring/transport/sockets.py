@@ -41,7 +41,7 @@ from bowstring.transport.framing import (
     gathered,
     landing,
 )
-from bowstring.transport.peer import Peer, check_seconds, milliseconds, timeval
+from bowstring.transport.peer import Peer, check_seconds, timeval
 
 if TYPE_CHECKING:
     from bowstring.dissociated.opening import Framed
@@ -56,6 +56,7 @@ _LARGEST_STEP = 64 << 20
 # How long one system call may wait; deadlines and the peer's pidfd are looked at in between.
 _SLICE = 0.1
 _TIMEVAL = timeval(_SLICE)
+_LONGEST = 3600.0
 _SILENT = -1
 # As plain numbers: an operation on two of socket's enumeration takes as long as the system call.
 SEND = int(socket.MSG_NOSIGNAL)
@@ -451,7 +452,7 @@ class StreamChannel(InUse, Channel):
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
-                peer_gone = self._wait(milliseconds(left, "idle"))
+                peer_gone = self._wait(math.ceil(1000 * min(left, _LONGEST)))
                 got = self._look()
                 if got == _SILENT and peer_gone:
                     raise self._cut_off("the peer's process is gone", missing)
