@@ -106,12 +106,21 @@ class Counter:
     def count(self, call: Callable[[], Any]) -> None:
         """Make a call some times, and count the last."""
         for _ in range(_WARM):
-            call()
+            _let_go(call())
         self.begin()
         try:
-            call()
+            found = call()
         finally:
             self.end()
+        _let_go(found)
+
+
+def _let_go(found: Any) -> None:
+    """Close a stream that a call has opened, and release its batch."""
+    if isinstance(found, tuple):
+        stream, batch = found
+        stream.close()
+        batch.release()
 
 
 def table() -> pa.Table:
@@ -153,6 +162,20 @@ def publishing() -> Iterator[Callable[[], Any]]:
 @contextlib.contextmanager
 def connecting() -> Iterator[Callable[[], Any]]:
     """Connect, and read the first batch."""
+    with bow.Server() as server:
+        endpoint = server.publish("depth", table(), readers=None)
+
+        def read() -> Any:
+            stream = bow.connect(endpoint)
+            batch = stream.read_next_batch()
+            return stream, batch
+
+        yield read
+
+
+@contextlib.contextmanager
+def connecting_and_closing() -> Iterator[Callable[[], Any]]:
+    """Connect, read the first batch, and let both go."""
     with bow.Server() as server:
         endpoint = server.publish("depth", table(), readers=None)
 
@@ -222,6 +245,7 @@ def decoding() -> Iterator[Callable[[], Any]]:
 CASES: Final[dict[str, Case]] = {
     "publish": publishing,
     "connect and read_next_batch": connecting,
+    "connect, read_next_batch and close": connecting_and_closing,
     "to_arrow of 8 columns": exporting,
     "open a schema of 8 columns": opening,
     "write a batch": writing,
@@ -258,7 +282,7 @@ def served() -> Counter:
         assert program.stdin is not None
         assert program.stdout is not None
         endpoint = program.stdout.readline().strip()
-        for turn in range(_WARM + 6):
+        for turn in range(_WARM + 12):
             print("begin", file=program.stdin, flush=True)
             program.stdout.readline()
             with bow.connect(endpoint) as stream:

@@ -26,6 +26,9 @@ KINDS: dict[str, list[Any]] = {
     "options": [5, {"ordered": False}, bow.ConnectOptions(pool=5)],  # type: ignore[arg-type]
     "mode": [5],
     "cuda_stream": [5.0],
+    "timeout": ["3", -1, math.nan, math.inf, True],
+    "follow": [5, "no", None],
+    "since": [5, "", "x", b"x:1"],
 }
 WRONG = [{name: value} for name, values in KINDS.items() for value in values]
 
@@ -41,7 +44,7 @@ def test_connect(wrong: dict[str, Any], *, parsed: bool) -> None:
     assert "nobody listens" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["timeout", "batch_size"])
+@pytest.mark.parametrize("name", ["deadline", "batch_size"])
 def test_arguments_that_are_none(server: bow.Server, name: str) -> None:
     """What no call knows is a TypeError that names it."""
     unknown: dict[str, Any] = {name: 3}

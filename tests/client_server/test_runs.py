@@ -430,7 +430,7 @@ def test_a_run_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     with bow.Server("tcp://127.0.0.1:0", limits=PATIENCE) as other:
         endpoint = other.publish("t", pa.table({"a": [1]}))
         with dial(str(endpoint.uri).partition("?")[0], PATIENCE, WAIT) as channel:
-            wire = Wire(channel, Pool(budget=1 << 20).allocator())
+            wire = Wire(channel, Pool(budget=1 << 20))
             for run in (None, object()):
                 wire.heard = 0.0
                 monkeypatch.setattr(Runs, "receive", lambda _, __, run=run: run)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bowstring.dissociated.tags import PACKED
+from bowstring.dissociated.wire import PREFIX_BYTES
 from bowstring.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -19,9 +20,8 @@ ROLLS_OVER = 2**32
 
 
 def foreseen(protocol: ReaderProtocol, pairs: list[Said]) -> bool:
-    messages = np.frombuffer(b"".join(each.body for each in pairs[::2]), np.uint8)
-    tags = np.array([each.tag for each in pairs[1::2]], np.uint64)
-    return protocol.foreseen(messages.reshape(len(tags), -1), tags)
+    prefixes = b"".join(bytes(each.body[:PREFIX_BYTES]) for each in pairs[::2])
+    return protocol.foreseen(prefixes, [each.tag or 0 for each in pairs[1::2]], PACKED)
 
 
 @given(st.integers(0, 6), st.integers(1, 6), st.sampled_from([0, 5, ROLLS_OVER - 20, ROLLS_OVER - 4]))

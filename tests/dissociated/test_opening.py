@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Sequence
@@ -12,14 +13,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.events import Announced, End, Event, Part, Pointers
+from bowstring.dissociated.events import Announced, End, Event, Part, Pointers, Welcomed
 from bowstring.dissociated.items import IpcMessage, regions_of
 from bowstring.dissociated.location import Location
 from bowstring.dissociated.opening import MOST_BYTES, MOST_REGIONS, Answer, Ask, Beginning, Framed
 from bowstring.dissociated.producer import ProducerProtocol, Role, Wanted
 from bowstring.dissociated.reader import ReaderProtocol, opening
-from bowstring.dissociated.tags import Control, Want, is_pointers
-from bowstring.dissociated.wire import Hello, Outgoing, Welcome, pack_addresses, unpack_pairs
+from bowstring.dissociated.tags import POINTERS, Control, Want, is_pointers
+from bowstring.dissociated.wire import (
+    PREFIX_BYTES,
+    Hello,
+    Outgoing,
+    Welcome,
+    pack_addresses,
+    unpack_pairs,
+)
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
 
@@ -174,7 +182,7 @@ def answered(
     answer = Answer.of(ORDINARY, regions, WELCOME, items, DEFAULT_LIMITS)
     begun, _ = producer_of(framed(opening(LOCATION, b"t", ORDINARY)))
     begun.pointers = True
-    answer.begin(begun)
+    begun.go_on(answer.sequence, answer.ledger, ended=answer.ended)
     for item in items[: answer.items]:
         outgoing += said.send(item)
     if answer.items == len(items):
@@ -193,7 +201,7 @@ def test_what_is_answered_is_what_the_state_machine_says(material: Material, see
     another = ProducerProtocol(DEFAULT_LIMITS)
     another.begin_asked(ORDINARY)
     another.pointers = True
-    answer.begin(another)
+    another.go_on(answer.sequence, answer.ledger, ended=answer.ended)
     untouched = facts_of(another)
     bodies = [
         b"".join(each.pieces) for each in answer.outgoing if each.tag is not None and is_pointers(each.tag)
@@ -284,21 +292,40 @@ def test_what_is_taken_at_once_is_what_the_state_machine_takes(
     if begun is None:
         assert welcome != WELCOME or len(regions) > MOST_REGIONS or len(messages) < len(regions) + 2
         return
-    taken, machine = reader(), reader()
+    taken, machine, together = reader(), reader(), reader()
     came, following = messages[: begun.messages], messages[begun.messages :]
     expected = [comparable(event) for each in came for event in hear(machine, each)]
     schema = expected.pop()
     assert (schema[0], schema[1][-1]) == (0, begun.schema)
-    assert expected == [*begun.regions, comparable(taken.begin_answered(begun.welcome))]
+    assert expected == [*begun.regions, comparable(Welcomed(begun.welcome))]
+    taken.begin_answered(begun.welcome)
+    together.begin_answered(begun.welcome)
     assert state_of(taken) == state_of(machine)
+    pairs = list(itertools.takewhile(is_pair, zip(following[::2], following[1::2], strict=False)))
+    behind = following[2 * len(pairs) :]
+    if pairs:
+        prefixes = b"".join(each.body[:PREFIX_BYTES] for each, _ in pairs)
+        assert together.foreseen(prefixes, [body.tag or 0 for _, body in pairs], POINTERS)
+    untagged = behind[0].body if behind and behind[0].tag is None else None
+    if together.take_pointed(len(pairs), untagged):
+        del behind[0]
+    for each in behind:
+        hear(together, each)
     for number, each in enumerate(following):
         events = hear(taken, each)
         assert list(map(comparable, events)) == list(map(comparable, hear(machine, each)))
         assert state_of(taken) == state_of(machine)
-        if number < begun.following:
+        if number < len(begun.following):
             assert not each.attachments
             # Behind the end nothing is taken that was not read.
-            assert (number + 1 == begun.following) or not any(isinstance(event, End) for event in events)
+            assert (number + 1 == len(begun.following)) or not any(isinstance(event, End) for event in events)
+    assert state_of(together) == state_of(machine)
+
+
+def is_pair(messages: tuple[Framed, Framed]) -> bool:
+    """Whether these are metadata, and a body of pointers."""
+    metadata, body = messages
+    return metadata.tag is None and body.tag is not None and is_pointers(body.tag)
 
 
 @given(st.data())
@@ -348,9 +375,11 @@ def check_welcome(text: bytes, schema: Framed) -> None:
     except BowstringError:
         assert begun is None
     else:
-        assert begun is None or heard == [taken.begin_answered(begun.welcome)]
         hear(machine, schema)
-        assert begun is None or state_of(taken) == state_of(machine)
+        if begun is not None:
+            assert heard == [Welcomed(begun.welcome)]
+            taken.begin_answered(begun.welcome)
+            assert state_of(taken) == state_of(machine)
 
 
 @pytest.mark.parametrize("place", range(3))

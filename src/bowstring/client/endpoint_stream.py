@@ -149,7 +149,6 @@ class EndpointStream(Stream):
         self._seconds = seconds
         self._road: Road | None = None
         self._allocators = allocators  # of copies, by device; shared with other streams
-        self._pinned = Pinned()
         # A dictionary is copied once, not with each batch that uses it.
         self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
         self._device_name = device.name if device is not None else "cpu"
@@ -210,7 +209,8 @@ class EndpointStream(Stream):
 
     def read_next_batch(self) -> Batch:
         """Return the next batch, waiting for it."""
-        self._check_valid()
+        if self._invalid is not None:
+            self._check_valid()
         before = self._connection.counters.batches
         try:
             return self._delivered(self._connection.next())
@@ -246,8 +246,12 @@ class EndpointStream(Stream):
     def _delivered(self, batch: Batch) -> Batch:
         """Return a batch that came as the user wants it: checked, with its columns, where it shall be."""
         # What came as bytes lies in memory of ours already.
-        copies = (batch.lease.borrowed and self._copies(batch.device)) or self._shared(batch)
-        out = not (copies or batch.lease.borrowed) and self._is_copied_out(batch)
+        borrowed = batch.lease.borrowed
+        copies = borrowed and (
+            self._mode == "copy" or (self._mode is None and not batch.device.maps_by_default)
+        )
+        copies = copies or (self._private is not None and self._shared(batch))
+        out = not (copies or borrowed) and self._is_copied_out(batch)
         if self._select is not None:
             batch = batch.select(list(self._select))
         if self._checks:
@@ -308,15 +312,16 @@ class EndpointStream(Stream):
         self._road = Road("copy", "writable=True, and others see the memory that the batches came in")
         return batch.lease.borrowed or batch.device.is_host
 
+    @functools.cached_property
+    def _pinned(self) -> Pinned:
+        return Pinned()
+
     def _is_copied_out(self, batch: Batch) -> bool:
         """Whether a batch that came as bytes leaves the region that it landed in."""
         self._pinned.add(batch)
         if self._pinned.wasteful:
             self._road = Road("copy", "the batches that are kept held far more memory than they use")
         return self._pinned.wasteful
-
-    def _copies(self, device: Device) -> bool:
-        return self._mode == "copy" or (self._mode is None and not device.maps_by_default)
 
     def _note(self, road: Road) -> None:
         if road.name != "none":

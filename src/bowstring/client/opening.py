@@ -19,12 +19,12 @@ from bowstring.client.grouping import UNDER_WAY, Unit
 from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint, shown_names
 from bowstring.client.stream import Stream, device_named
 from bowstring.columnar.validation import checked_choice
-from bowstring.dissociated.endpoint import Dataset, Endpoint, of_offers
+from bowstring.dissociated.endpoint import Dataset, Endpoint, has_flight, of_offers
 from bowstring.dissociated.position import checked_position
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import UnknownTicket, Unsupported, UsageError, did_you_mean
 from bowstring.ipc.compression.device.decompress import DeviceBodies
-from bowstring.limits import Limits, limits_or_default
+from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, default_pool, named_streams
 from bowstring.memory.buffer import PrivateMemory
 from bowstring.transport import check_scheme, path_hint, unix_address
@@ -232,17 +232,22 @@ def connect(
     >>> table.column("b").to_pylist()
     ['x', 'y']
     """
-    limits = limits_or_default(limits)
+    if limits is None:
+        limits = DEFAULT_LIMITS
+    elif not isinstance(limits, Limits):
+        raise UsageError("limits is a bowstring.Limits", found=repr(limits)[:80])
     if mode not in ("map", "copy", None):
         raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
-    options = _NONE if options is None else options
-    _check_options(limits, options)
+    if options is None:
+        options = _NONE
+    else:
+        _check_options(options)
     pool, inside = options.pool, options if isinstance(options, InsideOptions) else None
-    checks = checked_choice(options.validate)
+    checks = None if options.validate is None else checked_choice(options.validate)
     chosen = None if columns is None else _chosen(columns)
     position = None if since is None else checked_position(since)
-    if follow or position is not None:
-        _check_following(shard, options.decode)
+    if follow is not False or position is not None:
+        _check_following(follow, shard, options.decode)
     seconds = None if timeout is None else checked_seconds(timeout)
     if options.decode is not None:
         if writable:
@@ -265,15 +270,17 @@ def connect(
         )
         return _decoded(encoded, chosen, limits)
     part = None if shard is None else _shard(shard)
-    count = _connections(options.connections)
-    source = source_of(source, ticket_of(name, ticket), token, options.token_hosts, limits, tls)
+    count = options.connections
+    wanted = None if name is None and ticket is None else ticket_of(name, ticket)
+    if wanted is not None or token is not None or not isinstance(source, Endpoint):
+        source = source_of(source, wanted, token, options.token_hosts, limits, tls)
     if options.transport is not None:
         source = _over(options.transport, source)
     target = None if device is None else device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
 
-    streams = named_streams(cuda_stream)
+    streams = () if cuda_stream is None else named_streams(cuda_stream)
     if streams and mode is None:
         mode = "map"  # whoever says what reads the memory wants views of it
     allocators: dict[Device, Allocator] = {}
@@ -302,26 +309,23 @@ def connect(
             since=None if position is None else str(position),
         )
 
-        def connected(endpoint: Endpoint) -> Connection:
-            dialled = None if inside is None else inside.dialled
-            return Connection(
-                endpoint,
-                hello,
-                private or landing,
-                limits,
-                reading,
-                bodies,
-                tls,
-                dialled,
-                unit.tickets,
-                seconds,
-            )
-
+        connected = functools.partial(
+            Connection,
+            hello=hello,
+            pool=private or landing,
+            limits=limits,
+            streams=reading,
+            bodies=bodies,
+            tls=tls,
+            dialled=None if inside is None else inside.dialled,
+            partitions=unit.tickets,
+            timeout=seconds,
+        )
         connection: Incoming | None = None
         try:
-            if hello.follows:
+            if follow or position is not None:
                 connection = connected(_without_flight(unit.endpoint))
-            elif any(each.by_flight for each in unit.endpoint.offers):
+            elif has_flight(unit.endpoint):
                 from bowstring.client.do_get import opened  # and with it pyarrow's Flight
 
                 connection = opened(unit.endpoint, hello, limits, tls, connected)
@@ -401,13 +405,14 @@ def endpoint_of(uri: str, ticket: str | bytes | None = None) -> Endpoint:
     return Endpoint.parse(uri, ticket)
 
 
-def _check_options(limits: Any, options: Any) -> None:
+def _check_options(options: Any) -> None:
     if not isinstance(options, ConnectOptions):
         raise UsageError("options are a ConnectOptions", found=repr(options)[:80])
-    if not isinstance(limits, Limits) or not isinstance(options.pool, Pool | None):
-        raise UsageError("limits and pool are a Limits and a Pool", found=f"{limits!r}, {options.pool!r}")
+    if not isinstance(options.pool, Pool | None):
+        raise UsageError("pool is a bowstring.Pool", found=repr(options.pool)[:80])
     if options.decode not in ("device", None):
         raise UsageError("no such way to decode", expected="'device'", found=repr(options.decode))
+    _check_connections(options.connections)
 
 
 def _chosen(columns: Any) -> tuple[str, ...]:
@@ -505,7 +510,9 @@ def _shard(shard: Any) -> tuple[int, int]:
     return index, count
 
 
-def _check_following(shard: object, decode: str | None) -> None:
+def _check_following(follow: object, shard: object, decode: str | None) -> None:
+    if not isinstance(follow, bool):
+        raise UsageError("follow is True or False", found=repr(follow)[:80])
     if shard is not None or decode is not None:
         raise UsageError(
             "a data set is followed as a whole, and as it is",
@@ -535,7 +542,7 @@ def _without_flight(endpoint: Endpoint) -> Endpoint:
     return of_offers(endpoint.ticket, ours) if len(ours) < len(endpoint.offers) else endpoint
 
 
-def _connections(count: Any) -> int:
+def _check_connections(count: Any) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_CONNECTIONS:
         raise UsageError(
             "connections is a number of them",
@@ -543,7 +550,6 @@ def _connections(count: Any) -> int:
             found=repr(count)[:80],
             where="ConnectOptions(connections=…)",
         )
-    return count
 
 
 def ticket_of(name: Any, ticket: Any) -> bytes | None:

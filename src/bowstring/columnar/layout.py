@@ -346,7 +346,11 @@ class Recent(Generic[_T]):
 
     def of(self, key: Any) -> list[_T]:
         """Return the values under a key, the last one first."""
-        return [value for known, value, _ in self.kept if known == key]
+        found: list[_T] = []
+        for known, value, _ in self.kept:
+            if known == key:
+                found.append(value)
+        return found
 
     def keep(self, key: Any, value: _T, weight: int) -> None:
         """Keep a value, unless it weighs more than all may, and drop the oldest that are too many with it."""

@@ -230,20 +230,16 @@ class AnnouncedRegions:
         self._ranges = None
         self.regions.insert(place, region)
 
-    def _as_arrays(self) -> tuple[Words, Words]:
-        """Return bases and sizes."""
-        if self._ranges is None:
-            self._ranges = np.array(self._bases, np.uint64), np.array(self._sizes, np.uint64)
-        return self._ranges
-
     def resolve(self, pairs: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """Turn (address, length) pairs, shape ``(n, 2)``, into (region index, offset, length); zeros if empty."""
         addresses, lengths = pairs[:, 0], pairs[:, 1]
         spans = np.zeros((len(pairs), 3), np.int64)
+        if self._ranges is None:
+            self._ranges = np.array(self._bases, np.uint64), np.array(self._sizes, np.uint64)
         if len(self.regions) == 1:
-            base, size = self._as_arrays()
+            base, size = self._ranges
         elif self.regions:
-            bases, sizes = self._as_arrays()
+            bases, sizes = self._ranges
             index = np.searchsorted(bases, addresses, side="right") - 1
             spans[:, 0] = index
             base, size = bases[index], sizes[index]

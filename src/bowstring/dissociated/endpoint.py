@@ -63,8 +63,8 @@ class Offer:
     @property
     def locations(self) -> tuple[Location, ...]:
         """The one or two connections: metadata first."""
-        uris = (self.uri,) if self.data_uri is None else (self.uri, self.data_uri)
-        return tuple(Location.parse(uri) for uri in uris)
+        first = Location.parse(self.uri)
+        return (first,) if self.data_uri is None else (first, Location.parse(self.data_uri))
 
     def why_not(self) -> str:
         """Return why a reader in this process lacks what this way needs, in words; empty if it lacks nothing."""
@@ -428,6 +428,14 @@ def of_offers(ticket: bytes, offers: Sequence[Offer]) -> Endpoint:
     """Return the endpoint that has these offers, one or more, best first."""
     first, *others = offers
     return Endpoint(first.uri, ticket, first.data_uri, None, first.host, tuple(others))
+
+
+def has_flight(endpoint: Endpoint) -> bool:
+    """Return whether a server of Arrow Flight is among the offers of an endpoint."""
+    is_alone = endpoint.elsewhere is None and not endpoint.others
+    return endpoint.uri.partition(":")[0] in _FLIGHT or not (
+        is_alone or all(not each.by_flight for each in endpoint.offers)
+    )
 
 
 def is_flight(address: str) -> bool:

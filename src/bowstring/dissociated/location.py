@@ -67,29 +67,25 @@ class Location:
     @classmethod
     def parse(cls, uri: str) -> Location:
         """Read a URI; raise `UsageError` if it is not one of this protocol."""
-        return _location(uri)
-
-
-def _location(uri: str) -> Location:
-    address, query = _split(uri)
-    if "want_data" not in query:
-        raise UsageError(
-            "the URI has no want_data",
-            found=without_secrets(uri),
-            hint=COPY_WHOLE,
+        address, query = _split(uri)
+        if "want_data" not in query:
+            raise UsageError(
+                "the URI has no want_data",
+                found=without_secrets(uri),
+                hint=COPY_WHOLE,
+            )
+        extended = query.get("bow") == "1"
+        if extended and "hello" not in query:
+            raise UsageError("the URI says bow=1 and has no hello", found=without_secrets(uri))
+        return cls(
+            address,
+            _u64(query, "want_data"),
+            _u64(query, "free_data") if "free_data" in query else None,
+            from_base64(query["remote_handle"], "remote_handle") if "remote_handle" in query else None,
+            _u64(query, "hello") if extended else None,
+            query.get("token"),
+            extended and query.get("partitions") == "1",
         )
-    extended = query.get("bow") == "1"
-    if extended and "hello" not in query:
-        raise UsageError("the URI says bow=1 and has no hello", found=without_secrets(uri))
-    return Location(
-        address,
-        _u64(query, "want_data"),
-        _u64(query, "free_data") if "free_data" in query else None,
-        from_base64(query["remote_handle"], "remote_handle") if "remote_handle" in query else None,
-        _u64(query, "hello") if extended else None,
-        query.get("token"),
-        extended and query.get("partitions") == "1",
-    )
 
 
 def _split(uri: str) -> tuple[str, dict[str, str]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bowstring.dissociated.items import used_regions
 from bowstring.dissociated.producer import ProducerProtocol
-from bowstring.dissociated.tags import Control, Want, is_pointers
+from bowstring.dissociated.tags import POINTERS, TYPE_SHIFT, Control, Want
 from bowstring.dissociated.wire import (
     END,
     METADATA,
@@ -100,15 +100,15 @@ class Beginning(NamedTuple):
     """The first messages of an ordinary server, as the reader reads them together.
 
     Each region comes as (address in the stream, handle), with its file descriptor beside it. `schema` is the
-    metadata of message 0, `messages` the number of messages up to it. `following` counts those behind that need no
-    more than their bytes; the last of them may be the end.
+    metadata of message 0, `messages` the number of messages up to it. `following` has tag and body of those behind
+    that need no more, and nothing beside them; the last of them may be the end.
     """
 
     regions: list[tuple[int, Handle]]
     welcome: Welcome
     schema: bytes
     messages: int
-    following: int
+    following: list[tuple[int | None, bytes, tuple[()]]]
 
     @classmethod
     def read(cls, messages: Sequence[Framed]) -> Beginning | None:
@@ -131,6 +131,13 @@ class Beginning(NamedTuple):
         if tag != Control.WELCOME or found is None or not is_first or some or others:
             return None
         path, why, rows, batches, nbytes, patience, ticket = found.groups()
+        following: list[tuple[int | None, bytes, tuple[()]]] = []
+        for tag, some, body in messages[len(regions) + 2 :]:
+            if some or not (tag is None or tag >> TYPE_SHIFT == POINTERS):
+                break
+            following.append((tag, body, ()))
+            if tag is None and body[:1] == _END:
+                break
         return cls(
             regions,
             Welcome(
@@ -145,19 +152,8 @@ class Beginning(NamedTuple):
             ),
             schema[PREFIX_BYTES:],
             len(regions) + 2,
-            _following(messages, len(regions) + 2),
+            following,
         )
-
-
-def _following(messages: Sequence[Framed], first: int) -> int:
-    """Return how many messages follow that are metadata or bodies of pointers, without anything beside them."""
-    for index in range(first, len(messages)):
-        tag, attachments, body = messages[index]
-        if attachments or not (tag is None or is_pointers(tag)):
-            return index - first
-        if tag is None and body[:1] == _END:
-            return index - first + 1
-    return len(messages) - first
 
 
 class Answer(NamedTuple):
@@ -202,7 +198,3 @@ class Answer(NamedTuple):
         else:
             outgoing += protocol.end()
         return cls(outgoing, sent, protocol.sequence, protocol.ended, protocol.ledger)
-
-    def begin(self, protocol: ProducerProtocol) -> None:
-        """Let the conversation with a reader go on from here."""
-        protocol.go_on(self.sequence, self.ledger, ended=self.ended)

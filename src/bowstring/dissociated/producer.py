@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.addresses import Ledger
@@ -132,7 +133,6 @@ class ProducerProtocol:
         self.role: Role | None = None
         self.request: PartitionRequest | None = None  # the partitions that it lists
         self.most_listed = MOST_BYTES  # bytes of that list
-        self.partitions = PartitionWindow(0)
         self.listed = False  # whether the reader asked which data sets there are
         self._ledger: Ledger | None = None
         self._begun_with: Ledger | None = (
@@ -155,6 +155,11 @@ class ProducerProtocol:
         self.owes_pong = False
         self.reported: type[BaseException] | None = None  # not the error, whose frames would stay
         self._failed = False  # ERROR was sent: the last message about the stream
+
+    @functools.cached_property
+    def partitions(self) -> PartitionWindow:
+        """How many partitions may be under way: none without a request."""
+        return PartitionWindow(0)
 
     @property
     def ledger(self) -> Ledger:

@@ -40,7 +40,7 @@ from bowstring.dissociated.partitions import (
     pack_taken,
 )
 from bowstring.dissociated.sequence import MessageSequence
-from bowstring.dissociated.tags import PACKED, Control, is_body, is_pointers
+from bowstring.dissociated.tags import Control, is_body, is_pointers
 from bowstring.dissociated.wire import (
     Hello,
     Outgoing,
@@ -171,12 +171,11 @@ class ReaderProtocol:
 
     # What the server sends.
 
-    def begin_answered(self, welcome: Welcome) -> Welcomed:
+    def begin_answered(self, welcome: Welcome) -> None:
         """Take WELCOME and the schema behind it, message 0, which nothing but regions came before."""
         self.handshake = Handshake.WELCOMED
         self.charged = welcome.charged
         self.sequence.begin()
-        return Welcomed(welcome)
 
     def receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...] = ()) -> list[Event]:
         """Take one message and return the events that follow from it.
@@ -346,26 +345,14 @@ class ReaderProtocol:
         """Refuse the length of a packed body that there is no credit for (:meth:`MessageSequence.expect`)."""
         self.sequence.expect(tag, nbytes)
 
-    def foreseen(
-        self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
-    ) -> bool:
+    def foreseen(self, prefixes: bytes, tags: Sequence[int], kind: int) -> bool:
         """Whether pairs of metadata and body of one type are the next parts of the stream, all of them.
 
         If they are not, it is for `receive` to say what is wrong, if anything.
         """
         fits = self.partitions is None or self.partitions.fits(len(tags))
-        return self._goes_on and fits and self.sequence.foreseen(prefixes, tags, kind)
-
-    def take_end(self, message: Any) -> bool:
-        """Take the end of the stream, if the message surely is that; else it is for `receive`."""
-        taken = self._goes_on and self.partitions is None and self.sequence.take_end(message)
-        if taken:
-            self._end_told, self.phase = True, Phase.COMPLETE
-        return taken
-
-    @property
-    def _goes_on(self) -> bool:
-        return self.error is None and self.phase is Phase.OPEN and self.use is Use.READING
+        goes_on = self.error is None and self.phase is Phase.OPEN and self.use is Use.READING
+        return goes_on and fits and self.sequence.foreseen(prefixes, tags, kind)
 
     def take(self, costs: Sequence[int]) -> None:
         """Count pairs that were foreseen, one at least, as received and given out; each takes some credit."""
@@ -373,6 +360,24 @@ class ReaderProtocol:
         if self.partitions is not None:
             self.partitions.come(len(costs))
         self.arrived(costs)
+
+    def take_pointed(self, count: int, following: Any) -> bool:
+        """Count pairs with bodies of pointers that were foreseen; return whether the stream ends behind them.
+
+        Parameters
+        ----------
+        following
+            The untagged message behind them, ``None`` without one: if it does not surely end the stream, it is for
+            `receive`.
+        """
+        if self.partitions is not None:
+            self.partitions.come(count)
+            following = None  # whose marks are to be counted
+        self.account.blocked = self.account.no_room = 0
+        ends = self.sequence.take(count, following)
+        if ends:
+            self._end_told, self.phase = True, Phase.COMPLETE
+        return ends
 
     # The handshake.
 
@@ -440,7 +445,8 @@ class ReaderProtocol:
         `cost` is what its packed body took of the credit, `credit` what the server charged for it: given back now
         with `until_delivered`, else when its lease ends.
         """
-        self.account.give_back(cost)
+        if cost:
+            self.account.give_back(cost)
         if self.partitions is not None:
             self.partitions.deliver()
         if until_delivered:

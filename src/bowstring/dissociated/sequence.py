@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from bowstring.dissociated.credits import Account
 from bowstring.dissociated.events import Packed, Part, Pointers
-from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, TYPE_SHIFT, split_body_tag
-from bowstring.dissociated.wire import END, METADATA, PREFIX_BYTES, pack_prefix, unpack_pairs, unpack_prefix
+from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, TYPE_SHIFT, split_body_tag
+from bowstring.dissociated.wire import END, METADATA, PREFIX, unpack_pairs, unpack_prefix
 from bowstring.errors import LimitExceeded, ProtocolError
 from bowstring.ipc.flatbuf.message import (
     MessageKind,
@@ -24,7 +22,7 @@ from bowstring.ipc.flatbuf.message import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from collections.abc import Sequence
 
     from bowstring.ipc.flatbuf.message import Message
     from bowstring.limits import Limits
@@ -66,40 +64,33 @@ class MessageSequence:
         """The number of the next part."""
         return self._next
 
-    def foreseen(
-        self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
-    ) -> bool:
+    def foreseen(self, prefixes: bytes, tags: Sequence[int], kind: int) -> bool:
         """Whether pairs of metadata and body of one type are surely the next parts of the stream, all of them.
 
         If they are not, taking them one by one says what is wrong, if anything.
         """
-        if not self._is_plain:
+        if not self._begun or self._metadata or self._bodies or self._end is not None:
             return False
         first, count = self._next, len(tags)
-        numbers = np.arange(first, first + count, dtype=np.uint64)
-        said = prefixes[:, 1:PREFIX_BYTES].tobytes()
-        return (
-            first + count - 1 <= SEQUENCE_MASK  # they do not roll over
-            and prefixes[:, 0].tobytes() == bytes((METADATA,)) * count
-            and said == numbers.astype("<u4").tobytes()
-            and tags.tobytes() == (numbers | np.uint64(kind << TYPE_SHIFT)).tobytes()
-        )
-
-    @property
-    def _is_plain(self) -> bool:
-        """Whether the stream goes on with the next message, and nothing came before its time."""
-        return self._begun and not (self._metadata or self._bodies or self._end is not None)
-
-    def take(self, count: int) -> None:
-        """Count that many pairs that were foreseen, one at least, as received and given out."""
-        self._next = (self._next + count) & SEQUENCE_MASK
-
-    def take_end(self, message: Any) -> bool:
-        """Take the end of the stream, if the message surely is that; false if it is not."""
-        if not self._is_plain or message != pack_prefix(END, self._next):
+        if first + count - 1 > SEQUENCE_MASK:  # they roll over
             return False
-        self._end, self.ended = self._next, True
-        return True
+        body = kind << TYPE_SHIFT
+        expected = b""
+        for number, tag in enumerate(tags, first):
+            if tag != body | number:
+                return False
+            expected += PREFIX.pack(METADATA, number)
+        return prefixes == expected
+
+    def take(self, count: int, following: Any = None) -> bool:
+        """Count that many pairs that were foreseen as received and given out; return whether the stream ends there.
+
+        It does if the message that is `following` surely says so.
+        """
+        self._next = (self._next + count) & SEQUENCE_MASK
+        if following is not None and following == PREFIX.pack(END, self._next):
+            self._end, self.ended = self._next, True
+        return self.ended
 
     def add_metadata(self, message: Any) -> None:
         """Take an untagged message: the metadata of a part, or the end of the stream."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,10 +27,10 @@ VERSION: Final = 1
 END: Final = 0
 METADATA: Final = 1
 
-_PREFIX: Final = struct.Struct("<BI")
+PREFIX: Final = struct.Struct("<BI")
 ROW_BYTES: Final = 16
 """Of a body of pointers: an address and a length, or its total and its count."""
-PREFIX_BYTES: Final = _PREFIX.size
+PREFIX_BYTES: Final = PREFIX.size
 _U64: Final = struct.Struct("<Q")
 _MOST_TICKET: Final = 4096
 
@@ -75,7 +76,7 @@ class Hello:
 
     def pack(self) -> bytes:
         """Return the JSON of the hello."""
-        return _json(self)
+        return json.dumps(dict(zip(_HELLO_FIELDS, _hello_fields(self), strict=True))).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Hello:
@@ -87,6 +88,13 @@ class Hello:
             It is not one.
         """
         return _hello(bytes(data))
+
+
+# The others travel beside it.
+_HELLO_FIELDS: Final = tuple(
+    each.name for each in dataclasses.fields(Hello) if each.name not in ("looks", "follow", "since")
+)
+_hello_fields: Final = operator.attrgetter(*_HELLO_FIELDS)
 
 
 @dataclasses.dataclass(slots=True)
@@ -107,7 +115,10 @@ class Welcome:
 
     def pack(self) -> bytes:
         """Return the JSON of the welcome."""
-        return _json(self) if self.begins is None else _json(self, begins=self.begins)
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        if self.begins is None:
+            del fields["begins"]
+        return json.dumps(fields).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Welcome:
@@ -119,15 +130,6 @@ class Welcome:
             It is not one.
         """
         return _welcome(bytes(data))
-
-
-# Fields that travel beside a hello, and one of a welcome that most have no use for.
-_BESIDE: Final = frozenset({"looks", "follow", "since", "begins"})
-
-
-def _json(message: Hello | Welcome, **more: int) -> bytes:
-    fields = {name: getattr(message, name) for name in message.__slots__ if name not in _BESIDE}
-    return json.dumps(fields | more).encode()
 
 
 def _hello(data: bytes) -> Hello:
@@ -301,7 +303,7 @@ def pack_prefix(kind: int, sequence: int) -> bytes:
     >>> pack_prefix(METADATA, 258).hex()
     '0102010000'
     """
-    return _PREFIX.pack(kind, sequence & SEQUENCE_MASK)
+    return PREFIX.pack(kind, sequence & SEQUENCE_MASK)
 
 
 def unpack_prefix(message: bytes | memoryview) -> tuple[int, int, memoryview]:
@@ -313,10 +315,10 @@ def unpack_prefix(message: bytes | memoryview) -> tuple[int, int, memoryview]:
         It is too short, its type is unknown, or an end of stream is not exactly 5 bytes long.
     """
     view = memoryview(message)
-    if len(view) < _PREFIX.size:
+    if len(view) < PREFIX.size:
         raise ProtocolError("an untagged message is too short", expected="5 bytes or more", found=len(view))
-    kind, sequence = _PREFIX.unpack_from(view)
-    rest = view[_PREFIX.size :]
+    kind, sequence = PREFIX.unpack_from(view)
+    rest = view[PREFIX.size :]
     if kind not in (END, METADATA):
         raise ProtocolError("an untagged message has an unknown type", expected="0 or 1", found=kind)
     if kind == END and len(rest):

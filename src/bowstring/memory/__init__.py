@@ -16,7 +16,14 @@ from bowstring.memory.device import (
     settle_devices,
 )
 from bowstring.memory.forks import fork_sentinel, watch_forks
-from bowstring.memory.handle import Handle, KeyedHandle, LentHandle, handle_of, this_process, unpack_handle
+from bowstring.memory.handle import (
+    Handle,
+    KeyedHandle,
+    LentHandle,
+    handle_of,
+    this_process,
+    unpack_handle,
+)
 from bowstring.memory.lease import Export, Lease
 from bowstring.memory.mapping import MappingCache, MappingStatistics, mappings
 from bowstring.memory.pool import Allocator, Pool, PoolStatistics, default_budget, default_pool

@@ -161,7 +161,9 @@ def unpack_handle(data: bytes) -> Handle | LentHandle | KeyedHandle:
         raise ProtocolError(
             "a region handle has the wrong length", expected=f"{_HANDLE.size} or more", found=len(data)
         )
-    kind = _HANDLE.unpack_from(data)[-1]
+    *named, kind = _HANDLE.unpack_from(data)
+    if kind == _DESCRIPTOR and len(data) == _HANDLE.size:
+        return Handle(*named)
     if kind not in (_DESCRIPTOR, _CUDA_IPC, _KEY):
         raise ProtocolError("a region handle is of an unknown kind", expected="0, 1 or 2", found=kind)
     if kind == _KEY:
@@ -221,6 +223,16 @@ def start_time(pid: int) -> int | None:
         return None if state in _OVER else int(fields[_START_FIELD])
     except (OSError, IndexError, ValueError):
         return None
+
+
+def this_place() -> str:
+    """Return where the number of this process means something (:attr:`Process.place`)."""
+    return _place_of(os.getpid())
+
+
+@functools.lru_cache(1)
+def _place_of(pid: int) -> str:
+    return _of(pid).place
 
 
 def this_process() -> Process:

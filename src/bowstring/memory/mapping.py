@@ -8,7 +8,6 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from typing import Final
 
 from bowstring.errors import DeviceError, InvalidRegion, NotOnDevice
@@ -60,7 +59,7 @@ class MappingCache:
         self._used: dict[bytes, weakref.ref[Region]] = {}
         self._idle: collections.OrderedDict[bytes, tuple[Slab, float]] = collections.OrderedDict()
         self._returned: collections.deque[Slab] = collections.deque()
-        self._hits = 0
+        self.hits = 0  # how many opened regions were mapped already
         self._misses = 0
         self._watched = False
 
@@ -68,10 +67,7 @@ class MappingCache:
         """Return the region that `handle` names and `fd` opens, for reading; takes ownership of `fd`."""
         with self._turn(handle.uuid):
             try:
-                region = self._cached(
-                    handle,
-                    lambda slab: slab.identity == identity_of(fd) and slab.nbytes == handle.nbytes,
-                )
+                region = self._cached(handle, identity_of(fd))
                 if region is None:
                     device = find_device(handle.arrow_device_type, handle.device_uuid)
             except BaseException:
@@ -121,7 +117,7 @@ class MappingCache:
 
     def _lent(self, handle: LentHandle, device: DriverDevice) -> Region:
         with self._turn(handle.uuid):
-            region = self._cached(handle, lambda slab: slab.identity == handle)
+            region = self._cached(handle, handle)
             return self._in_use(device.open_lent(handle)) if region is None else region
 
     def open_token(self, token: bytes, device: Device) -> Region:
@@ -133,7 +129,7 @@ class MappingCache:
             raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
         return self._lent(_handle_of(token, device), device)
 
-    def _cached(self, handle: Handle | LentHandle, is_same: Callable[[Slab], bool]) -> Region | None:
+    def _cached(self, handle: Handle | LentHandle, identity: object) -> Region | None:
         """Return the region that a handle names, if it is mapped; lent memory is never idle."""
         uuid = handle.uuid
         with self._lock:
@@ -142,7 +138,7 @@ class MappingCache:
             region = reference() if reference is not None else None
             idle = None if isinstance(handle, LentHandle) else self._idle.get(uuid)
             slab = region.slab if region is not None else idle[0] if idle is not None else None
-            if slab is not None and not is_same(slab):
+            if slab is not None and (slab.identity != identity or slab.nbytes != handle.nbytes):
                 raise InvalidRegion(
                     "a region has the name of another one that this process has mapped",
                     found=uuid.hex(),
@@ -152,7 +148,7 @@ class MappingCache:
                 del self._idle[uuid]
                 region = Region.of_slab(slab, self._returned)
                 self._used[uuid] = weakref.ref(region)
-            self._hits += region is not None
+            self.hits += region is not None
         # Not `let_go`, which may wait for a device: this thread must answer a producer.
         dropped.clear()
         return region
@@ -170,22 +166,17 @@ class MappingCache:
                 dropped.append(slab)
             else:
                 self._idle[slab.uuid] = (slab, now)
-        while self._idle and self._too_much(now):
+        nbytes = 0
+        for slab, _ in self._idle.values():
+            nbytes += slab.nbytes
+        while self._idle:
+            slab, since = next(iter(self._idle.values()))
+            is_much = len(self._idle) > self._idle_regions or nbytes > self._idle_bytes
+            if not is_much and now - since <= self._idle_seconds:
+                break
+            nbytes -= slab.nbytes
             dropped.append(self._idle.popitem(last=False)[1][0])
         return dropped
-
-    def _too_much(self, now: float) -> bool:
-        oldest = next(iter(self._idle.values()))[1]
-        return (
-            len(self._idle) > self._idle_regions
-            or sum(slab.nbytes for slab, _ in self._idle.values()) > self._idle_bytes
-            or now - oldest > self._idle_seconds
-        )
-
-    @property
-    def hits(self) -> int:
-        """How many opened regions were mapped already."""
-        return self._hits
 
     def trim(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
         """Unmap what is old or too much, waiting for each device at most so long; called when a stream ends.
@@ -238,7 +229,7 @@ class MappingCache:
         with self._lock:
             dropped = self._collect()
             result = MappingStatistics(
-                hits=self._hits,
+                hits=self.hits,
                 misses=self._misses,
                 in_use=sum(reference() is not None for reference in self._used.values()),
                 idle=len(self._idle),

@@ -33,7 +33,7 @@ _MFD_NOEXEC_SEAL: Final = 0x0008
 _F_SEAL_FUTURE_WRITE: Final = 0x0010
 SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _BLOCK: Final = 512  # unit of st_blocks on every file system
-_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _SEAL_NAMES: Final = {
     fcntl.F_SEAL_SHRINK: "SHRINK",
     fcntl.F_SEAL_GROW: "GROW",
@@ -178,13 +178,18 @@ def needing_descriptor(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_DESCRIPTOR:
+        if error.errno not in NO_DESCRIPTOR:
             raise
-        raise LimitExceeded(
-            f"no descriptor is left for {what}",
-            found=error.strerror,
-            hint="Raise the limit of open files (ulimit -n).",
-        ) from error
+        raise no_descriptor(what, error) from error
+
+
+def no_descriptor(what: str, error: OSError) -> LimitExceeded:
+    """Return the error for a call that needs a descriptor, where the system says `NO_DESCRIPTOR`."""
+    return LimitExceeded(
+        f"no descriptor is left for {what}",
+        found=error.strerror,
+        hint="Raise the limit of open files (ulimit -n).",
+    )
 
 
 def fresh_memfd(nbytes: int) -> Descriptor:

@@ -11,7 +11,7 @@ from bowstring.dissociated.opening import MOST_REGIONS, Answer
 from bowstring.dissociated.producer import Role
 from bowstring.dissociated.wire import DeviceId, Outgoing, Welcome
 from bowstring.errors import BowstringError, DeadlineExceeded
-from bowstring.memory import this_process
+from bowstring.memory.handle import this_place
 from bowstring.server.materialized import MaterializedSource
 from bowstring.transport.framing import as_messages, gathered
 from bowstring.transport.sockets import StreamChannel
@@ -143,7 +143,7 @@ _OF_DEVICES: Final = "memory of a GPU is copied to the host and sent"
 
 def _apart(hello: Hello | None) -> str:
     """Say where a reader is on this machine and in another PID namespace, so far as its hello tells."""
-    here, there = this_process().place.split(":"), (hello.ipc or "" if hello is not None else "").split(":")
+    here, there = this_place().split(":"), (hello.ipc or "" if hello is not None else "").split(":")
     apart = here[0] == there[0] and here != there
     return "; the reader is in another PID namespace, across which UCX has no cuda_ipc" if apart else ""
 
@@ -167,7 +167,7 @@ def _can_open(channel: Channel, hello: Hello | None, source: _Source) -> bool:
     lends = source.lending is not None and source.lending.nbytes > 0
     if not lends or channel.passes_memory == "object":
         return True
-    return hello is not None and hello.ipc == this_process().place
+    return hello is not None and hello.ipc == this_place()
 
 
 def _all_exported(source: _Source) -> bool:

@@ -611,7 +611,8 @@ class Session:
         with self._changed:
             if self._over:
                 return
-            first.answer.begin(self._protocol)
+            answer = first.answer
+            self._protocol.go_on(answer.sequence, answer.ledger, ended=answer.ended)
         with self._sending:
             try:
                 for data, attachments in first.runs:

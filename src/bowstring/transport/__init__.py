@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from bowstring.errors import AccessDenied, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.memory.slab import needing_descriptor
+from bowstring.memory.slab import NO_DESCRIPTOR, needing_descriptor, no_descriptor
 from bowstring.transport.channel import Channel, Land, Landing, Listener, Message, Passes, Received
-from bowstring.transport.peer import Peer
+from bowstring.transport.peer import Peer, check_seconds
 
 if TYPE_CHECKING:
     import ssl
@@ -184,14 +184,23 @@ def dial(
     ...     bytes(there.receive(idle=1.0).body)
     b'hello'
     """
-    seconds = limits.connect_timeout if deadline is None else deadline
-    with needing_descriptor(f"a connection to {address}"):
+    if deadline is None:
+        deadline = limits.connect_timeout
+    else:
+        check_seconds(deadline, "deadline")
+    try:
         transport: Any = _transport(address)
+        if tls is None:
+            return cast("Channel", transport.dial(address, limits, deadline))
         if _encrypts(transport):
-            return cast("Channel", transport.dial(address, limits, seconds, tls=tls))
-        if tls is not None and not transport.is_loopback(address):
+            return cast("Channel", transport.dial(address, limits, deadline, tls=tls))
+        if not transport.is_loopback(address):
             raise AccessDenied("the connection would not be encrypted", found=f"tls=… for {address}")
-        return cast("Channel", transport.dial(address, limits, seconds))
+        return cast("Channel", transport.dial(address, limits, deadline))
+    except OSError as error:
+        if error.errno not in NO_DESCRIPTOR:
+            raise
+        raise no_descriptor(f"a connection to {address}", error) from error
 
 
 def is_loopback(address: str) -> bool:
@@ -298,8 +307,9 @@ def _encrypts(transport: Transport) -> bool:
     return bool(getattr(transport, "encrypts", False))
 
 
-def _transport(address: str) -> Transport:
-    return _loaded(_modules[check_scheme(address)])
+def _transport(address: Any) -> Transport:
+    scheme, colon, _ = address.partition(":") if isinstance(address, str) else ("", "", "")
+    return _loaded(_modules[scheme if colon and scheme in _modules else check_scheme(address)])
 
 
 @functools.cache

@@ -174,8 +174,9 @@ def joined(outgoing: Sequence[Outgoing]) -> Run:
     """Return messages that nothing travels beside as what goes out in one call."""
     parts: list[Any] = []
     for each in outgoing:
-        nbytes = sum(map(len, each.pieces))
-        parts += (pack_header(each.tag, 0, nbytes), *each.pieces)
+        tag, pieces = each.tag, each.pieces
+        kind = _UNTAGGED if tag is None else _TAGGED
+        parts += _HEADER.pack(_MAGIC, _VERSION, kind, 0, 0, tag or 0, sum(map(len, pieces))), *pieces
     data = b"".join(parts)
     return Run([data], len(data))
 

@@ -178,8 +178,18 @@ class Loop:
     # The thread.
 
     def _run(self) -> None:
-        while not self._ended():
-            seconds = self._seconds()
+        while True:
+            with self._lock:
+                if not (self._jobs or self._workers[0].running or self._workers[1].running):
+                    self._close()
+                if self._over:
+                    return
+            if self._workers[0].ready or self._workers[1].ready:
+                seconds: float | None = _WHILE
+            else:
+                seconds = (
+                    min(max(0.0, self._times[0][0] - time.monotonic()), _LONGEST) if self._times else None
+                )
             self._until = math.inf if seconds is None else time.monotonic() + seconds
             # Looked at after that was set, since who puts something in looks in the other order.
             events = self._epoll.poll(seconds if self._news.empty() else 0.0)
@@ -202,20 +212,9 @@ class Loop:
                         self._time(job)
             self._start(now)
 
-    def _ended(self) -> bool:
-        with self._lock:
-            if not (self._jobs or self._workers[0].running or self._workers[1].running):
-                self._close()
-            return self._over
-
     def _close(self) -> None:
         self._over, self._bell = True, None
         self._epoll.close()
-
-    def _seconds(self) -> float | None:
-        if self._workers[0].ready or self._workers[1].ready:
-            return _WHILE
-        return min(max(0.0, self._times[0][0] - time.monotonic()), _LONGEST) if self._times else None
 
     def _want(self, job: Job) -> None:
         if job not in self._jobs or job.again:

@@ -7,6 +7,7 @@ recycled process number cannot fool it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
@@ -50,7 +51,9 @@ class Peer:
     False
     """
 
-    _pidfd: int | None = None  # also where an interrupt comes before there is one
+    pidfd: int | None = (
+        None  # readable when the process ends; also where an interrupt comes before there is one
+    )
 
     def __init__(
         self,
@@ -61,10 +64,10 @@ class Peer:
         pidfd: int | None = None,
         gone: bool = False,
     ) -> None:
-        self._pid = pid
-        self._uid = uid
-        self._description = description
-        self._pidfd = pidfd
+        self.pid = pid
+        self.uid = uid  # the effective user of the process when it connected
+        self.description = description  # a few words for messages
+        self.pidfd = pidfd
         self._gone = gone
         self._usage = Usage()
         abandon_in_child(self)
@@ -88,33 +91,15 @@ class Peer:
         """
         known_at = time.clock_gettime(time.CLOCK_BOOTTIME)
         pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-        if pid <= 0:  # it lives in a pid namespace that cannot be seen from here
-            return cls(None, uid, f"pid unknown, uid {uid}", pidfd=_pidfd_of_socket(sock))
-        pidfd = _pidfd_of_socket(sock)
         gone = False
+        pidfd: int | None = None
+        with contextlib.suppress(OSError):  # Linux before 6.5, or a process that is already gone
+            pidfd = Descriptor(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD))
+        if pid <= 0:  # it lives in a pid namespace that cannot be seen from here
+            return cls(None, uid, f"pid unknown, uid {uid}", pidfd=pidfd)
         if pidfd is None:
             pidfd, gone = _pidfd_of_number(pid, known_at)
         return cls(pid, uid, f"pid {pid}, uid {uid}", pidfd=pidfd, gone=gone)
-
-    @property
-    def pid(self) -> int | None:
-        """Process number, ``None`` where it cannot be known."""
-        return self._pid
-
-    @property
-    def uid(self) -> int | None:
-        """Effective user of the process when it connected, ``None`` where it cannot be known."""
-        return self._uid
-
-    @property
-    def description(self) -> str:
-        """A few words for messages."""
-        return self._description
-
-    @property
-    def pidfd(self) -> int | None:
-        """A descriptor that becomes readable when the process ends, still owned by the peer."""
-        return self._pidfd
 
     def exited(self, wait: float) -> bool:
         """Return whether the process is known to be gone, waiting for that at most ``wait`` seconds.
@@ -133,12 +118,12 @@ class Peer:
         except (ClosedError, ForkedError):
             return self._gone
         try:
-            if self._gone or self._pidfd is None:
+            if self._gone or self.pidfd is None:
                 return self._gone
             poll = select.poll()
-            poll.register(self._pidfd, select.POLLIN)
+            poll.register(self.pidfd, select.POLLIN)
             # This process is there as long as it can ask.
-            own = self._pid == os.getpid()
+            own = self.pid == os.getpid()
             self._gone = any(event & select.POLLIN for _, event in poll.poll(0 if own else timeout))
             return self._gone
         finally:
@@ -154,7 +139,7 @@ class Peer:
             self._release()
 
     def _release(self) -> None:
-        pidfd, self._pidfd = self._pidfd, None
+        pidfd, self.pidfd = self.pidfd, None
         if pidfd is not None:
             close_descriptor(pidfd)
 
@@ -166,7 +151,7 @@ class Peer:
         self._release()
 
     def __repr__(self) -> str:
-        return f"<Peer {self._description}>"
+        return f"<Peer {self.description}>"
 
 
 def check_seconds(seconds: float, name: str) -> None:
@@ -189,13 +174,6 @@ def timeval(seconds: float) -> bytes:
     """Return a wait as ``SO_RCVTIMEO`` and ``SO_SNDTIMEO`` want it."""
     whole, part = divmod(seconds, 1)
     return struct.pack("@ll", int(whole), int(part * 1e6))
-
-
-def _pidfd_of_socket(sock: socket.socket) -> int | None:
-    try:
-        return Descriptor(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD))
-    except OSError:  # Linux before 6.5, or a process that is already gone
-        return None
 
 
 def _pidfd_of_number(pid: int, known_at: float) -> tuple[int | None, bool]:

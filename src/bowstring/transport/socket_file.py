@@ -20,7 +20,7 @@ from bowstring.memory.slab import needing_descriptor
 from bowstring.private_folders import lock, private_folder
 
 # sun_path of Linux, less the terminating zero; and what a name in it has left behind /proc/self/fd/N/.
-_MOST_BYTES = 107
+MOST_BYTES = 107
 _MOST_NAME = 80
 _DESCRIPTORS = "/proc/self/fd"
 _LOCK_TIMEOUT = 5.0
@@ -180,7 +180,7 @@ def _through(folder: int, path: str) -> str:
 
 
 def _fits(path: str) -> bool:
-    return len(os.fsencode(path)) <= _MOST_BYTES
+    return len(os.fsencode(path)) <= MOST_BYTES
 
 
 def _check_length(path: str) -> None:
@@ -190,7 +190,7 @@ def _check_length(path: str) -> None:
     if name > _MOST_NAME:
         raise UsageError(
             "the name of the Unix socket is too long",
-            expected=f"at most {_MOST_NAME} bytes, in a path of more than {_MOST_BYTES}",
+            expected=f"at most {_MOST_NAME} bytes, in a path of more than {MOST_BYTES}",
             found=f"{name} bytes",
             where=path,
             hint="Name a shorter one.",
@@ -198,7 +198,7 @@ def _check_length(path: str) -> None:
     if not os.path.isdir(_DESCRIPTORS):
         raise UsageError(
             "the path is too long for a Unix socket",
-            expected=f"at most {_MOST_BYTES} bytes where there is no {_DESCRIPTORS}",
+            expected=f"at most {MOST_BYTES} bytes where there is no {_DESCRIPTORS}",
             found=f"{len(os.fsencode(path))} bytes",
             where=path,
             hint="Name a shorter one, or set XDG_RUNTIME_DIR to a short folder of yours.",

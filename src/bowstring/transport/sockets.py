@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from bowstring.errors import (
     BowstringError,
@@ -41,7 +41,7 @@ from bowstring.transport.framing import (
     gathered,
     landing,
 )
-from bowstring.transport.peer import Peer, check_seconds, milliseconds, timeval
+from bowstring.transport.peer import Peer, check_seconds, timeval
 
 if TYPE_CHECKING:
     from bowstring.dissociated.opening import Framed
@@ -56,6 +56,7 @@ _LARGEST_STEP = 64 << 20
 # How long one system call may wait; deadlines and the peer's pidfd are looked at in between.
 _SLICE = 0.1
 _TIMEVAL = timeval(_SLICE)
+_LONGEST = 3600.0
 _SILENT = -1
 # As plain numbers: an operation on two of socket's enumeration takes as long as the system call.
 SEND = int(socket.MSG_NOSIGNAL)
@@ -342,7 +343,8 @@ class StreamChannel(InUse, Channel):
         return found
 
     def _peek(self, idle: float, room: int) -> bytes:
-        self._check_readable()
+        if self._unreadable:
+            self._refuse_to_read()
         try:
             if self._start == self._end and not self._read_ahead(idle):
                 return b""
@@ -391,7 +393,8 @@ class StreamChannel(InUse, Channel):
                 self._release()
 
     def _receive(self, idle: float, land: Land | None) -> Received | None:
-        self._check_readable()
+        if self._unreadable:
+            self._refuse_to_read()
         attachments: tuple[object, ...] = ()
         try:
             header = self._next_header(idle)
@@ -409,9 +412,8 @@ class StreamChannel(InUse, Channel):
             self._stop_reading(error, attachments)
             raise
 
-    def _check_readable(self) -> None:
-        if self._unreadable:
-            raise BrokenError("the connection broke before", found=self._broken, where=str(self))
+    def _refuse_to_read(self) -> NoReturn:
+        raise BrokenError("the connection broke before", found=self._broken, where=str(self))
 
     def _next_header(self, timeout: float) -> Header | None:
         """Return the next header, or ``None`` when none began in time."""
@@ -457,7 +459,7 @@ class StreamChannel(InUse, Channel):
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
-                peer_gone = self._wait(milliseconds(left, "idle"))
+                peer_gone = self._wait(math.ceil(1000 * min(left, _LONGEST)))
                 got = self._look()
                 if got == _SILENT and peer_gone:
                     raise self._cut_off("the peer's process is gone", missing)

@@ -13,7 +13,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import (
@@ -26,13 +25,13 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.limits import Limits
-from bowstring.memory.slab import Descriptor, on_their_way
+from bowstring.memory.slab import NO_DESCRIPTOR, Descriptor, on_their_way
 from bowstring.transport.channel import Listener
 from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, Arrivals, close_all, descriptors_in
 from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
-from bowstring.transport.peer import Peer, milliseconds
-from bowstring.transport.socket_file import SocketFile, address_of, connectable, path_of
+from bowstring.transport.peer import Peer
+from bowstring.transport.socket_file import MOST_BYTES, SocketFile, address_of, connectable, path_of
 from bowstring.transport.sockets import SEND, SEND_NOW, StreamChannel
 
 if TYPE_CHECKING:
@@ -44,7 +43,8 @@ _log = logging.getLogger("bowstring")
 passes_memory: Final = "fd"
 
 _SEND_BUFFER = 512 * 1024
-_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+_FIRST_PAUSE: Final = 0.001
+_LONGEST_PAUSE: Final = 0.05
 _NO_ANCILLARY: tuple[tuple[int, int, array.array[int]], ...] = ()
 # As plain numbers: an operation on two of socket's enumeration takes as long as the system call.
 _LOOK: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
@@ -208,7 +208,6 @@ def listen(address: str, limits: Limits) -> Listener:
 
 def dial(address: str, limits: Limits, deadline: float) -> UnixChannel:
     """Connect to ``unix:/path/to.sock`` within ``deadline`` seconds."""
-    milliseconds(deadline, "deadline")
     path = path_of(address)
     if path is None:
         raise UsageError("a path to dial is needed", found=address)
@@ -223,21 +222,30 @@ def dial(address: str, limits: Limits, deadline: float) -> UnixChannel:
 
 def _connect(sock: socket.socket, path: str, deadline: float) -> None:
     # A Unix socket connects at once or not at all, but where the server's queue of connections is full.
-    end = time.monotonic() + deadline
+    end, pause = time.monotonic() + deadline, _FIRST_PAUSE
     sock.setblocking(False)
-    for pause in _pauses(end):
+    while True:
         try:
-            with connectable(path) as place:
-                sock.connect(place)
+            if len(os.fsencode(path)) <= MOST_BYTES:
+                sock.connect(path)
+            else:
+                with connectable(path) as place:
+                    sock.connect(place)
             return
-        except BlockingIOError:
-            time.sleep(pause)
+        except BlockingIOError as error:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise DeadlineExceeded(
+                    f"the server at {path} took no connection for {deadline:g} s"
+                ) from error
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
         except PermissionError as error:
             raise AccessDenied(
                 f"{path} belongs to another user", hint="Only the same user gets in."
             ) from error
         except OSError as error:
-            if error.errno in _NO_DESCRIPTOR:
+            if error.errno in NO_DESCRIPTOR:
                 raise  # which the registry of transports names
             reason = "the socket's server is gone" if error.errno == errno.ECONNREFUSED else error.strerror
             raise BrokenError(
@@ -245,15 +253,6 @@ def _connect(sock: socket.socket, path: str, deadline: float) -> None:
                 found=reason,
                 hint="Start the server; containers must both mount the socket's folder.",
             ) from error
-    raise DeadlineExceeded(f"the server at {path} took no connection for {deadline:g} s")
-
-
-def _pauses(end: float) -> Iterator[float]:
-    pause = 0.001
-    yield pause
-    while (left := end - time.monotonic()) > 0:
-        pause = min(2 * pause, 0.05, left)
-        yield pause
 
 
 def _same_user(sock: socket.socket, address: str) -> Peer:

@@ -62,7 +62,8 @@ def send_until_stuck(session: Session, outgoing: Sequence[Outgoing]) -> None:
 
 def send_first_until_stuck(session: Session, first: Prepared) -> None:
     """Send what is made for all readers message by message. A turn waits for nothing: it leaves out the rest."""
-    first.answer.begin(session._protocol)
+    answer = first.answer
+    session._protocol.go_on(answer.sequence, answer.ledger, ended=answer.ended)
     for data, attachments in first.runs:
         for tag, beside, body in whole_messages(data, bow.DEFAULT_LIMITS, len(attachments)):
             if is_stuck(session, tag, body):
@@ -70,7 +71,7 @@ def send_first_until_stuck(session: Session, first: Prepared) -> None:
             whole = pack_header(tag, beside, len(body)) + body
             run = Run([whole], len(whole), attachments if beside else ())
             session._channel._write(run, 60.0)  # type: ignore[attr-defined]
-    session._protocol.end_sent = first.answer.ended
+    session._protocol.end_sent = answer.ended
 
 
 def batch_of(number: int) -> pa.RecordBatch:

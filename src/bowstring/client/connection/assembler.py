@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+import functools
+import struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -52,11 +53,14 @@ if TYPE_CHECKING:
 
     from bowstring.client.connection.remote import RemoteMemory
     from bowstring.client.connection.runs import PointedPairs, Run
-    from bowstring.dissociated.reader import Lent, ReaderProtocol
+    from bowstring.dissociated.reader import ReaderProtocol
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.ipc.flatbuf.message import Message
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device, OpenedEvent
+
+# The bytes of all buffers of a body of pointers, and how many they are.
+_HEAD: Final = struct.Struct("<QQ")
 
 
 def schema_and_layout(message: Message, limits: Limits) -> tuple[pa.Schema, Layout]:
@@ -106,7 +110,6 @@ class Assembler:
         self.announced = AnnouncedRegions(limits)
         self.schema: pa.Schema | None = None
         self._layout: Layout | None = None
-        self._memo = DictionaryMemo()
         self._kernel: BatchDecoder | None = None
         # Memory that others may free when we have hung up, and the devices that it was opened on.
         self.borrows = False
@@ -114,6 +117,11 @@ class Assembler:
         # What batches must wait for; where there is such, they are checked when they are delivered.
         self.awaited: OpenedEvent | None = None
         self._unchecked: list[Batch] = []
+
+    @functools.cached_property
+    def _memo(self) -> DictionaryMemo:
+        """The dictionaries that came, and may be used still."""
+        return DictionaryMemo(self._layout)
 
     def take(self, part: Part) -> Assembled | None:
         """Take the next part; return the batch, if it is one."""
@@ -168,36 +176,40 @@ class Assembler:
     def take_pairs(self, pairs: PointedPairs) -> list[Assembled]:
         """Make batches of pairs with bodies of pointers: those in front that are surely right."""
         layout, kernel = self._layout, self._kernel
-        if layout is None or kernel is None or self._unchecked or self._reads is not None:
+        if layout is None or kernel is None or self._unchecked or self._remote is not None:
             return []
-        self._open_allocation()
-        dictionaries = self._memo.all(layout)
+        if self._allocation is not None:
+            self._open_allocation()
+        dictionaries = self._memo.all(layout) if layout.dictionaries else {}
         if dictionaries is None:
             return []
         bodies = pairs.bodies[: kernel.most(max(map(len, pairs.bodies)) // ROW_BYTES)]
-        # Of each body a row with its total and count, and then one for each buffer.
-        rows = np.frombuffer(b"".join(bodies), "<u8").reshape(-1, 2)
-        counts = [len(each) // ROW_BYTES - 1 for each in bodies]
-        firsts = [0, *itertools.accumulate(count + 1 for count in counts[:-1])]
-        heads, lengths = rows[firsts], rows[:, 1].copy()
-        lengths[firsts] = 0
-        # The sum may wrap where lengths are larger than any region; then they lie in none.
-        fine = (heads[:, 0] == np.add.reduceat(lengths, firsts)) & (heads[:, 1] == counts)
-        right = len(fine) if fine.all() else int(fine.argmin())
-        if not right:
+        # Rows of the buffers, behind the total and count of each body.
+        named = np.frombuffer(b"".join([body[ROW_BYTES:] for body in bodies]), "<u8").reshape(-1, 2)
+        lengths, counts, at = named[:, 1].tolist(), [], 0
+        for body in bodies:
+            count = len(body) // ROW_BYTES - 1
+            if _HEAD.unpack_from(body) != (sum(lengths[at : at + count]), count):
+                break
+            counts.append(count)
+            at += count
+        if not counts:
             return []
-        named = np.delete(rows, firsts, axis=0)[: sum(counts[:right])]
+        named = named[:at]
+        regions = tuple(self.announced.regions)
         try:
-            spans, regions = self.resolve(named)
+            spans = self.announced.resolve(named)
         except ProtocolError:  # for whoever looks at each of them to say of which
             return []
-        if not all(region.device.is_host for region in regions):
-            return []
-        messages = [each[PREFIX_BYTES:] for each in pairs.messages[:right]]
-        decoded = kernel.pointed(messages, counts[:right], spans, regions)
+        for region in regions:
+            if not region.device.is_host:
+                return []
+        decoded = kernel.pointed(pairs.messages, PREFIX_BYTES, counts, spans, regions)
         if decoded is None:
             return []
-        held, is_lent = Dictionaries(dictionaries), (named != 0).any(axis=1)
+        held, addresses = Dictionaries(dictionaries), named[:, 0]
+        # As an offset, 0 is as good as any: nothing is lent where the length is 0, too.
+        is_lent = None if all(lengths[:at]) else (named != 0).any(axis=1)
         taken = []
         for head, nodes, variadic in zip(decoded.heads, decoded.nodes, decoded.counts, strict=False):
             where = slice(head[FIRST], head[FIRST] + head[COUNT])
@@ -205,7 +217,8 @@ class Assembler:
             used = regions if len(regions) <= 1 else _numbered(table, regions)
             credit = head[NBYTES] + self._protocol.beside if self._protocol.charged else 0
             follows = self._protocol.follows
-            lent = self._protocol.lend(named[where][is_lent[where], 0], 0 if follows else credit)
+            freed = addresses[where] if is_lent is None else addresses[where][is_lent[where]]
+            lent = self._protocol.lend(freed, 0 if follows else credit)
             batch = make_batch(
                 Batch,
                 layout,
@@ -215,7 +228,8 @@ class Assembler:
                 regions=used,
                 variadic_counts=variadic,
                 dictionaries=held,
-                lease=self._lease(used, lent),
+                lease=Lease(used, None if lent is None else self._notes, lent),
+                device=used[0].device if used else None,
             )
             taken.append(Assembled(batch, head[NBYTES], credit, until_delivered=follows))
         return taken
@@ -224,9 +238,6 @@ class Assembler:
     def _reads(self) -> RemoteMemory | None:
         """What bodies of pointers are read from into memory of this process; ``None`` where they are mapped."""
         return self._remote if self._remote is not None and self._remote.known else None
-
-    def _lease(self, regions: tuple[Region, ...], lent: Lent | None) -> Lease:
-        return Lease(regions, None if lent is None else self._notes, lent)
 
     def _credit(self, header: RecordBatchHeader) -> int:
         return int(header.buffers[:, 1].sum()) + self._protocol.beside if self._protocol.charged else 0
@@ -244,15 +255,16 @@ class Assembler:
         except BaseException:
             close_all((attachment,))
             raise
-        before = mappings().hits
+        cache = mappings()
+        before = cache.hits
         self.borrows |= isinstance(event.handle, LentHandle)
         if attachment is None:
             assert isinstance(event.handle, LentHandle)
-            region = mappings().open_lent(event.handle)
+            region = cache.open_lent(event.handle)
         elif not isinstance(attachment, Region):
             assert isinstance(event.handle, Handle)
             private = self._private and event.handle.arrow_device_type == CPU_DEVICE_TYPE
-            opened = mappings().open_private if private else mappings().open
+            opened = cache.open_private if private else cache.open
             region = opened(event.handle, attachment)
         elif attachment.slab is None or attachment.uuid != event.handle.uuid:
             raise ProtocolError("a region is not the one that was announced", found=repr(attachment))
@@ -266,7 +278,7 @@ class Assembler:
         self.announced.add(event.base, region, event.handle.nbytes)
         if isinstance(event.handle, LentHandle):
             self.lenders.add(region.device)
-        return mappings().hits > before
+        return cache.hits > before
 
     def _open_allocation(self) -> None:
         """Open what the server's URI lends, when the first body needs it."""
@@ -300,14 +312,12 @@ class Assembler:
     def finish(self) -> None:
         """Let go of the dictionaries: no more batches will need them."""
         self._unchecked.clear()
-        if self._layout is not None:
-            self._memo.expect(self._layout)
+        self.__dict__.pop("_memo", None)
 
     def begin(self, schema: pa.Schema, layout: Layout) -> None:
         """Take the schema of the stream, and its layout, which were decoded before."""
         self.schema = schema
         self._layout = layout
-        self._memo.expect(self._layout)
         self._kernel = BatchDecoder.of(self._layout, self._limits)
 
     def _take_dictionary(self, part: Part) -> None:
@@ -429,7 +439,7 @@ class Assembler:
             regions=regions,
             variadic_counts=header.variadic_counts,
             dictionaries=dictionaries,
-            lease=self._lease(regions, lent),
+            lease=Lease(regions, None if lent is None else self._notes, lent),
             custom_metadata=part.message.custom_metadata,
         )
         if self.awaited is not None and not batch.device.is_host:
@@ -451,7 +461,8 @@ class Assembler:
             spans, regions = self.resolve(body.pairs)
         except ProtocolError:
             return None
-        right = self._kernel.pointed([part.message.data], [len(spans)], spans, regions) is not None
+        message = part.message.data
+        right = self._kernel.pointed([message], 0, [len(spans)], spans, regions) is not None
         return (spans, regions) if right else None
 
 

@@ -125,7 +125,7 @@ class Connection:
         self._wakes: list[Callable[[], object]] = []  # of tasks that await something, each once
         self._notes = RingingQueue()
         self.patience = Patience.of(limits.lease_timeout, limits.heartbeat)
-        self._hearings = [Hearing(wire) for wire in self._wires]
+        self._hearings = list(map(Hearing, self._wires))
         self._turn = Turn()  # of the thread that receives
         # Where a task of asyncio awaits the stream, or a connection cannot be waited for, no caller receives.
         self._awaited = dialled is not None
@@ -451,8 +451,18 @@ class Connection:
     def begin(self, begun: Begun) -> None:
         """Take the beginning of the stream at once."""
         with self.lock:
-            self._take_all(begun.regions)
-            self._take_all([self._protocol.begin_answered(begun.welcome)])
+            protocol, counters = self._protocol, self.counters
+            self.welcome = welcome = begun.welcome
+            if welcome.patience is not None:
+                self.patience = Patience.of(welcome.patience, self.limits.heartbeat)
+            protocol.begin_answered(welcome)
+            try:
+                for region in begun.regions if protocol.error is None else ():
+                    counters.regions += 1
+                    counters.cached_regions += self._assembler.announce(region)
+            except BowstringError as error:
+                protocol.fail(copy.copy(error))
+                raise
             self._assembler.begin(begun.schema, begun.layout)
 
     def _take_all(self, events: Sequence[Event]) -> None:
@@ -483,14 +493,15 @@ class Connection:
             protocol = self._protocol
             pairs = PointedPairs.of(held)
             taken = self._assembler.take_pairs(pairs) if pairs.in_order(protocol) else []
-            if taken:
-                protocol.take([0] * len(taken))
-                self._batches.extend(taken)
+            if not taken:
+                return 0
             count = 2 * len(taken)
-            if count < len(held) and held[count][0] is None and protocol.take_end(held[count][1]):
+            following = held[count][1] if count < len(held) and held[count][0] is None else None
+            ends = protocol.take_pointed(len(taken), following)
+            self._batches.extend(taken)
+            if ends:
                 self._assembler.finish()
-                count += 1
-            return count
+            return count + ends
 
     def _take(self, event: Event) -> None:
         protocol = self._protocol
@@ -544,18 +555,14 @@ class Connection:
 
     def schema(self) -> pa.Schema:
         """Return the schema, waiting for it."""
-        self.check_process()
-        if not self.opened and self.is_ordinary and len(self._wires) == 1:
+        # An ordinary answer, of one data set and to a hello, is taken at once.
+        is_ordinary = self.extended and self._protocol.partitions is None and len(self._wires) == 1
+        if is_ordinary and not self.opened:
             [hearing] = self._hearings
             self._hear(hearing, hearing.begin, min(self.limits.connect_timeout, self.limits.heartbeat))
-        if self.closed or not self.opened:
+        if self._discarded or not self.opened:
             self._wait(lambda: self.opened, self.limits.connect_timeout)
         return self._assembler.schema
-
-    @property
-    def is_ordinary(self) -> bool:
-        """Whether the answer may be taken at once: it is of one data set, to a hello."""
-        return self.extended and self._protocol.partitions is None
 
     @property
     def opened(self) -> bool:
@@ -565,7 +572,9 @@ class Connection:
 
     def next(self) -> Batch:
         """Return the next batch, waiting for it."""
-        batch = self._next(lambda: False)
+        if os.getpid() != self._pid:
+            self.check_process()
+        batch = self._next()
         assert batch is not None
         return batch
 
@@ -573,6 +582,7 @@ class Connection:
         """Return the next batch of a partition that the user has come to; ``None`` behind its last one."""
         partitions = self._protocol.partitions
         assert partitions is not None
+        self.check_process()
         return self._next(lambda: partitions.last_taken >= partition)
 
     @property
@@ -581,18 +591,18 @@ class Connection:
         partitions = self._protocol.partitions
         return None if partitions is None or not self.opened else partitions.current
 
-    def _next(self, passed: Callable[[], bool]) -> Batch | None:
+    def _next(self, passed: Callable[[], bool] = bool) -> Batch | None:
         """Return the next batch; ``None`` where the partition that the user wants has no more."""
-        self.check_process()
         ordered: Assembled | None = None
         protocol = self._protocol
 
-        def ready() -> bool:
-            return passed() or bool(self._batches) or self._complete
-
         while True:
-            if self.closed or not ready():
-                self._wait(ready, self.limits.reply_timeout, self.timeout)
+            if self._discarded or not (self._batches or passed()):
+                self._wait(
+                    lambda: passed() or bool(self._batches) or self._complete,
+                    self.limits.reply_timeout,
+                    self.timeout,
+                )
             with self.lock:
                 if passed():
                     return None
@@ -607,9 +617,16 @@ class Connection:
                 assembled = self._batches[0]
                 if assembled is ordered or assembled.awaited is None:
                     self._batches.popleft()
-                    self.counters.count(assembled.batch.num_rows, assembled.nbytes)
-                    self._deliver(assembled)
-                    return assembled.batch
+                    batch = assembled.batch
+                    self.counters.count(batch.num_rows, assembled.nbytes)
+                    if not (self._named or batch.device.is_host):
+                        batch.lease.read_on(batch.device)
+                    until_delivered = assembled.until_delivered
+                    protocol.deliver(assembled.cost, assembled.credit, until_delivered=until_delivered)
+                    self._read = time.monotonic()
+                    if protocol.has_news and not (self._takes_more and not until_delivered):
+                        self._tell()
+                    return batch
             # Without the lock, because a device may be waited for; whoever calls again asks for it again.
             failed = self._device.order(assembled)
             ordered = None if failed is not None else assembled
@@ -664,14 +681,6 @@ class Connection:
                 self._waiting = False
                 self.counters.seconds_waited += time.monotonic() - began
             return found
-
-    def _deliver(self, assembled: Assembled) -> None:
-        if not self._named:
-            assembled.batch.lease.read_on(assembled.batch.device)
-        self._protocol.deliver(assembled.cost, assembled.credit, until_delivered=assembled.until_delivered)
-        self._read = time.monotonic()
-        if self._protocol.has_news and not (self._takes_more and not assembled.until_delivered):
-            self._tell()
 
     @property
     def _takes_more(self) -> bool:

@@ -48,7 +48,9 @@ class Hearing:
         begun = self.wire.receive_beginning(patience)
         if begun is not None:
             stream.begin(begun)
-            _hear_all(stream, [(tag, body, ()) for tag, _, body in begun.following])
+            taken = stream.take_pairs(begun.following)
+            if taken < len(begun.following):
+                _hear_all(stream, begun.following[taken:])
         self._done = self.wire.channel.position
         return begun is not None
 
@@ -106,15 +108,16 @@ def _hear_run(stream: _Stream, run: Run) -> None:
         stream.hear(tag, body, ())
 
 
-def _hear_all(stream: _Stream, held: list[Received]) -> None:
+def _hear_all(stream: _Stream, held: Sequence[Received]) -> None:
     at, tries = 0, _TRIES
     try:
         while at < len(held):
-            taken = stream.take_pairs(held[at:]) if tries and not held[at][2] else 0
+            may_be_pairs = tries > 0 and held[at][0] is None
+            taken = stream.take_pairs(held[at:]) if may_be_pairs else 0
             if taken:
                 at += taken
                 continue
-            tries -= 1
+            tries -= may_be_pairs
             pair = 2 if held[at][0] is None else 1
             for each in held[at : at + pair]:
                 stream.hear(*each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -31,6 +32,7 @@ _MOST: Final = 256
 _ALIGNMENT: Final = 64
 _WORTH: Final = 32
 _MOST_PATIENCE: Final = 4096
+_prefix: Final = operator.itemgetter(slice(PREFIX_BYTES))
 
 
 class Run(NamedTuple):
@@ -43,7 +45,7 @@ class Run(NamedTuple):
 
     def in_order(self, protocol: ReaderProtocol) -> bool:
         """Whether these are surely the next parts of a stream, all of them."""
-        return protocol.foreseen(self.messages, self.tags)
+        return protocol.foreseen(self.messages[:, :PREFIX_BYTES].tobytes(), self.tags.tolist(), PACKED)
 
     def pair(self, index: int) -> tuple[memoryview, int, Buffer]:
         """Return one pair as it would have come by itself: the message, the tag and the body."""
@@ -76,8 +78,7 @@ class PointedPairs(NamedTuple):
         """Whether there are any, and these are surely the next parts of a stream, all of them."""
         if not self.tags:
             return False
-        prefixes = np.frombuffer(b"".join([each[:PREFIX_BYTES] for each in self.messages]), np.uint8)
-        return protocol.foreseen(prefixes.reshape(-1, PREFIX_BYTES), np.array(self.tags, np.uint64), POINTERS)
+        return protocol.foreseen(b"".join(map(_prefix, self.messages)), self.tags, POINTERS)
 
 
 class Runs:

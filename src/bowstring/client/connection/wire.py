@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from bowstring.client.connection.assembler import schema_and_layout
 from bowstring.client.connection.runs import Runs
 from bowstring.dissociated.events import Announced
 from bowstring.dissociated.opening import MOST_BYTES, Beginning
@@ -25,8 +25,8 @@ from bowstring.errors import (
     Unsupported,
     without_frames,
 )
-from bowstring.ipc.flatbuf.message import decode_message
-from bowstring.memory import this_process
+from bowstring.ipc.flatbuf.schema import decode_schema_message
+from bowstring.memory.handle import this_place
 from bowstring.transport import dial
 from bowstring.transport.framing import HEADER_BYTES, as_messages, joined, lazy_memory, whole_messages
 from bowstring.transport.sockets import StreamChannel
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout
     from bowstring.dissociated.endpoint import Endpoint, Offer
     from bowstring.dissociated.location import Location
-    from bowstring.dissociated.opening import Framed
     from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.dissociated.wire import Outgoing, Welcome
     from bowstring.limits import Limits
@@ -61,15 +60,19 @@ _MOST_AT_ONCE: Final = MOST_BYTES + (MOST_BYTES >> 3)
 class Wire:
     """Receives messages of one channel; bodies of type 0 come as buffers of the reader's pool."""
 
-    def __init__(self, channel: Channel, allocator: Allocator | PrivateMemory) -> None:
+    def __init__(self, channel: Channel, pool: Pool | PrivateMemory) -> None:
         self.channel = channel
-        self._allocator = allocator
+        self._pool = pool
         self._landing = False
-        self._runs = Runs(channel, allocator) if channel.takes_rows else None
+        self._runs = Runs(channel, self._allocator) if channel.takes_rows else None
         self.heard = time.monotonic()  # when the peer last sent something
         # Refuses a packed body, by tag and length, before memory is allocated for it.
         self.expect: Callable[[int, int], None] | None = None
         self.over = False  # the peer has closed it, and the stream goes on without it
+
+    @functools.cached_property
+    def _allocator(self) -> Allocator | PrivateMemory:
+        return self._pool.allocator(prepare=False)
 
     @property
     def busy(self) -> bool:
@@ -102,17 +105,20 @@ class Wire:
         came = channel.peek(idle, _MOST_AT_ONCE)
         messages = whole_messages(came, channel.limits, channel.most_attachments)
         begun = Beginning.read(messages)
-        known = None if begun is None else _known(begun.schema, channel.limits)
-        if begun is None or known is None:
+        if begun is None or len(begun.schema) > channel.limits.early_bytes:
             return None
-        end = begun.messages + begun.following
-        attachments = channel.take(messages[:end])
+        try:
+            decoded = decode_schema_message(begun.schema, channel.limits)
+        except BowstringError:  # for whoever receives it by itself to say what is wrong
+            return None
+        if decoded.endianness != "little":
+            return None
+        attachments = channel.take(messages[: begun.messages + len(begun.following)])
         self.heard = time.monotonic()
-        regions = [
-            Announced(base, handle, beside)
-            for (base, handle), (beside,) in zip(begun.regions, attachments, strict=False)
-        ]
-        return Begun(regions, begun.welcome, *known, messages[begun.messages : end])
+        regions: list[Announced] = []
+        for (base, handle), (beside,) in zip(begun.regions, attachments, strict=False):
+            regions.append(Announced(base, handle, beside))
+        return Begun(regions, begun.welcome, decoded.schema, decoded.layout, begun.following)
 
     def receive_whole(self) -> tuple[list[Received], bool]:
         """Return what is there whole, up to a packed body, and whether more has begun; wait for nothing."""
@@ -187,7 +193,8 @@ class Wire:
     def forget(self) -> None:
         """Let go of the memory that the next body would have landed in."""
         self._forget_memory()
-        self._allocator.reset()
+        if "_allocator" in self.__dict__:
+            self._allocator.reset()
 
     def _forget_memory(self) -> None:
         if self._runs is not None:
@@ -208,16 +215,7 @@ class Begun(NamedTuple):
     welcome: Welcome
     schema: pa.Schema
     layout: Layout
-    following: list[Framed]
-
-
-def _known(schema: bytes, limits: Limits) -> tuple[pa.Schema, Layout] | None:
-    """Return the schema in a message; ``None`` where anything is wrong with it."""
-    try:
-        message = decode_message(schema, limits)
-        return None if len(message.data) > limits.early_bytes else schema_and_layout(message, limits)
-    except BowstringError:
-        return None
+    following: Sequence[Received]
 
 
 class Opened(NamedTuple):
@@ -287,7 +285,6 @@ def _open(
     dialled: Callable[[Channel], None] | None,
     partitions: Sequence[PartitionTicket],
 ) -> Opened:
-    allocator = pool.allocator(prepare=False)
     locations = offer.locations
     wires: list[Wire] = []
     try:
@@ -301,13 +298,26 @@ def _open(
                     "a server of the plain protocol counts whoever opens its data sets as a reader",
                     where=location.address,
                 )
-            channel = dial(location.address, limits, limits.connect_timeout, tls=tls)
-            wires.append(Wire(channel, allocator))
+            channel = dial(location.address, limits, tls=tls)
+            wires.append(Wire(channel, pool))
             if dialled is not None:
                 dialled(channel)
-            place = this_process().place if hello.pointers and channel.passes_memory else None
-            said = _opening(location, bytes(ticket), hello, place, partitions)
-            wires[-1].send(said, limits.connect_timeout)
+            maps = hello.pointers and channel.passes_memory is not None
+            said = Hello(
+                hello.columns,
+                hello.window,
+                pointers=maps,
+                token=location.token,
+                ipc=this_place() if maps else None,
+                tries=maps,
+                events=maps and hello.events,
+                shard=hello.shard,
+                partitions=hello.partitions,
+                looks=hello.looks,
+                follow=hello.follow,
+                since=hello.since,
+            )
+            wires[-1].send(opening(location, bytes(ticket), said, partitions), limits.connect_timeout)
     except BaseException as error:
         for wire in wires:
             wire.channel.close()
@@ -323,29 +333,3 @@ def note_turned_away(error: BaseException) -> None:
         error.hint = (
             "The server may have ended, or serve as many readers as it takes (Limits.connections of its own)."
         )
-
-
-def _opening(
-    location: Location,
-    ticket: bytes,
-    hello: Hello,
-    place: str | None,
-    partitions: Sequence[PartitionTicket],
-) -> list[Outgoing]:
-    """Return the first messages to send; `place` is where memory can be mapped, if it can."""
-    maps = place is not None
-    said = Hello(
-        hello.columns,
-        hello.window,
-        pointers=maps,
-        token=location.token,
-        ipc=place,
-        tries=maps,
-        events=maps and hello.events,
-        shard=hello.shard,
-        partitions=hello.partitions,
-        looks=hello.looks,
-        follow=hello.follow,
-        since=hello.since,
-    )
-    return opening(location, ticket, said, partitions)

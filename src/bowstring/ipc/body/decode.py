@@ -168,17 +168,22 @@ class BatchDecoder:
         return self._read(words, _PACKED, 0, count)
 
     def pointed(
-        self, messages: Sequence[bytes], counts: Sequence[int], spans: Table, regions: Sequence[Region]
+        self,
+        messages: Sequence[bytes],
+        skipped: int,
+        counts: Sequence[int],
+        spans: Table,
+        regions: Sequence[Region],
     ) -> Decoded | None:
-        """Read messages whose buffers lie anywhere: so many rows of `spans` are those of each."""
+        """Read messages, each behind `skipped` bytes, whose buffers lie anywhere: `counts` rows of `spans`."""
         data = np.frombuffer(b"".join(messages), np.uint8)
-        places = np.zeros((len(messages), _PLACE), np.int64)
-        places[:, 1] = lengths = list(map(len, messages))
-        places[:, 0] = np.cumsum(lengths) - lengths + address_of(data)
-        places[:, 4] = counts
-        table = region_table(regions)
+        rows, at = [], address_of(data)
+        for message, count in zip(messages, counts, strict=False):
+            rows.append((at + skipped, len(message) - skipped, 0, 0, count))
+            at += len(message)
+        places, table = np.array(rows, np.int64), region_table(regions)
         words = address_of(table), table.size, address_of(places), places.size
-        return self._read(words, _POINTED, 0, len(messages), spans)
+        return self._read(words, _POINTED, 0, len(rows), spans)
 
     @staticmethod
     def _places(messages: npt.NDArray[np.uint8], count: int) -> Table:

@@ -58,14 +58,23 @@ def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedS
     if message.body_length:
         raise InvalidMetadata("a schema message has a body", found=f"{message.body_length} bytes")
     # Many streams have one schema. What an extension is called is another matter: its type may get registered.
-    key = message.data, message.header, limits
+    key = message.data, limits
     if len(message.data) > _MOST_KEPT or _EXTENSION in message.data:
-        return _decode(*key, _read_message)[0]
+        return _decode(message.data, message.header, limits, _read_message)[0]
     for decoded in _recent.of(key):
         return decoded
-    decoded, weight = _decode(*key, _read_message)
+    decoded, weight = _decode(message.data, message.header, limits, _read_message)
     _recent.keep(key, decoded, weight)
     return decoded
+
+
+def decode_schema_message(data: bytes, limits: Limits) -> DecodedSchema:
+    """Decode a schema message with its envelope, which needs no look where the same bytes came before."""
+    key = data, limits
+    for known, decoded, _ in _recent.kept:
+        if known == key:
+            return decoded
+    return decode_schema(decode_message(data, limits), limits)
 
 
 def endianness_of(schema: pa.Schema) -> Literal["little", "big"]:
