@@ -496,8 +496,8 @@ class Connection:
             if not taken:
                 return 0
             count = 2 * len(taken)
-            following = held[count][1] if count < len(held) and held[count][0] is None else None
-            ends = protocol.take_pointed(len(taken), following)
+            tag, message, beside = held[count] if count < len(held) else (None, None, ())
+            ends = protocol.take_pointed(len(taken), message if tag is None and not beside else None)
             self._batches.extend(taken)
             if ends:
                 self._assembler.finish()

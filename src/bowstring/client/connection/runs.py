@@ -64,8 +64,9 @@ class PointedPairs(NamedTuple):
     def of(cls, received: Sequence[tuple[int | None, Any, Any]]) -> Self:
         """Return the pairs that some messages begin with."""
         pairs = cls([], [], [])
-        for (untagged, message, _), (tag, body, _) in zip(received[::2], received[1::2], strict=False):
-            if untagged is not None or tag is None or tag >> TYPE_SHIFT != POINTERS:
+        for (untagged, message, one), (tag, body, other) in zip(received[::2], received[1::2], strict=False):
+            # With descriptors beside them they are for `receive` to refuse.
+            if untagged is not None or tag is None or tag >> TYPE_SHIFT != POINTERS or one or other:
                 break
             if len(message) < PREFIX_BYTES or len(body) % ROW_BYTES or not len(body):
                 break
