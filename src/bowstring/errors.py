@@ -23,6 +23,7 @@
     ├── DeadlineExceeded (TimeoutError)       nothing happened in the time allowed
     ├── RefusedError                          the peer refused
     │   ├── UnknownTicket (LookupError)       it has no such data set (any more)
+    │   │   ├── UnknownName                   it offers no data set of that name
     │   │   ├── DatasetReplaced               the name stands for another version than the one that is read
     │   │   └── DatasetWithdrawn              the version that is followed was withdrawn
     │   ├── PositionExpired (LookupError)     the batches at that position are no longer kept
@@ -84,6 +85,7 @@ __all__ = [
     "Starved",
     "Truncated",
     "UnknownColumn",
+    "UnknownName",
     "UnknownTicket",
     "Unsupported",
     "UsageError",
@@ -275,6 +277,10 @@ class RefusedError(BowstringError):
 
 class UnknownTicket(RefusedError, LookupError):
     """The server has no such data set, or has it no longer."""
+
+
+class UnknownName(UnknownTicket):
+    """The server offers no data set of that name."""
 
 
 class DatasetReplaced(UnknownTicket):

@@ -47,6 +47,26 @@ def test_without_a_name_the_choice_is_named(serve: Callable[..., bow.Server], ad
         bow.connect(server.address, "one", ticket=b"two", token=TOKEN)
 
 
+def test_a_name_that_stands_for_nothing(serve: Callable[..., bow.Server], address: str) -> None:
+    """Whoever asks for a name gets an error of its own, which shows it as text; a version is told apart."""
+    server = serve(address, token=TOKEN)
+    ended = server.publish("trips", TABLE)
+    server.withdraw("trips")
+    asked: list[Callable[[], object]] = [
+        lambda: bow.connect(server.address, "zönes", token=TOKEN),
+        lambda: bow.connect(server, "zönes"),
+        lambda: server.withdraw("zönes"),
+        lambda: server.wait_released("zönes", 1),
+        lambda: server.finish("zönes"),
+    ]
+    for ask in asked:
+        with pytest.raises(bow.UnknownName, match="found 'zönes'"):
+            ask()
+    with pytest.raises(bow.UnknownTicket) as caught:
+        bow.connect(bow.Endpoint(ended.uri, b"trips#0123456789abcdef"))
+    assert type(caught.value) is bow.UnknownTicket
+
+
 def test_a_server_lists_what_it_offers(serve: Callable[..., bow.Server], address: str) -> None:
     """A list has names, schemas, counts, readers and times of all data sets, and of nothing that is gone."""
     server = serve(address, token=TOKEN)

@@ -22,7 +22,7 @@ from bowstring.columnar.validation import checked_choice
 from bowstring.dissociated.endpoint import Dataset, Endpoint, has_flight, of_offers
 from bowstring.dissociated.position import checked_position
 from bowstring.dissociated.wire import Hello
-from bowstring.errors import UnknownTicket, Unsupported, UsageError, did_you_mean
+from bowstring.errors import UnknownName, UnknownTicket, Unsupported, UsageError, did_you_mean
 from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, default_pool, named_streams
@@ -207,7 +207,7 @@ def connect(
 
     Raises
     ------
-    UnknownTicket, AccessDenied
+    UnknownName, UnknownTicket, AccessDenied
         The producer says no; or there are several data sets, and no name.
     BrokenError, DeadlineExceeded
         The producer cannot be reached, or does not answer.
@@ -474,7 +474,7 @@ def _endpoint_of_server(endpoints: dict[str, Endpoint], name: bytes | None) -> E
         if wanted in endpoints:
             return endpoints[wanted]
         hint = did_you_mean(wanted, endpoints)
-        raise UnknownTicket("no data set of that name is offered", found=repr(wanted[:80]), hint=hint)
+        raise UnknownName("no data set of that name is offered", found=repr(wanted[:80]), hint=hint)
     if len(endpoints) == 1:
         return next(iter(endpoints.values()))
     raise UnknownTicket(

@@ -13,7 +13,8 @@ from bowstring.client.stream import chosen_columns
 from bowstring.columnar.interchange.conversions import needed
 from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.dissociated.endpoint import Dataset, Endpoint
-from bowstring.errors import AccessDenied, UnknownTicket, Unsupported, did_you_mean
+from bowstring.dissociated.position import version_of
+from bowstring.errors import AccessDenied, UnknownName, UnknownTicket, Unsupported, did_you_mean
 from bowstring.limits import limits_or_default
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def scan_polars(
         The data set is for a number of readers (``publish(readers=…)``), of whom polars may need more than one (a
         server on a network without a token does not say that); or polars has no type for a column: leave it out of
         `columns`.
-    UnknownTicket, AccessDenied, BrokenError, DeadlineExceeded, UsageError
+    UnknownName, UnknownTicket, AccessDenied, BrokenError, DeadlineExceeded, UsageError
         As in :func:`bowstring.connect`. ``collect`` raises them, too, such as after the data set was replaced.
 
     Notes
@@ -130,7 +131,8 @@ def _version(
     if info is None:
         wanted = source.ticket.decode(errors="replace")
         hint = did_you_mean(wanted, [each.name for each in infos], "It may have been withdrawn.")
-        raise UnknownTicket("no such data set", found=repr(wanted[:80]), hint=hint)
+        unknown = UnknownName if version_of(wanted) is None else UnknownTicket
+        raise unknown("no such data set", found=repr(wanted[:80]), hint=hint)
     if info.readers_left is not None:
         raise Unsupported(
             "a data set that is read a number of times cannot be scanned: polars may read it more than once",

@@ -380,7 +380,7 @@ class Depot(Closing):
 
         Raises
         ------
-        UnknownTicket
+        UnknownName
             It means nothing.
         """
         self._release_elsewhere(self._ask(Verb.DROP, {"name": name}))
@@ -422,7 +422,7 @@ class Depot(Closing):
 
         Raises
         ------
-        UnknownTicket
+        UnknownName
             None.
         """
         return self.lookup_range(name)[2]
@@ -435,7 +435,7 @@ class Depot(Closing):
 
         Raises
         ------
-        UnknownTicket
+        UnknownName
             The name means nothing.
         """
         answer = self._ask(Verb.LOOKUP, {"name": name})
@@ -454,7 +454,7 @@ class Depot(Closing):
 
         Raises
         ------
-        UnknownTicket
+        UnknownName
             The name means nothing.
         """
         return self._lookup(name, first, last)[:3]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.depot.protocol import RUNNING
 from bowstring.dissociated.endpoint import Dataset
-from bowstring.errors import RefusedError, UnknownTicket, UsageError
+from bowstring.errors import RefusedError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -197,7 +197,7 @@ class Names:
         found = self._entries.get(name)
         if found is None or _has_passed(found):
             others = ", ".join(map(repr, sorted(self._entries)[:8]))
-            raise UnknownTicket(
+            raise UnknownName(
                 "the depot knows no data set of that name", expected=others or None, found=repr(name[:80])
             )
         return found

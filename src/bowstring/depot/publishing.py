@@ -141,7 +141,7 @@ def get(name: str, *, validate: Validated | None = None) -> pa.Table:
 
     Raises
     ------
-    UnknownTicket
+    UnknownName
         Nothing has that name, or not any more.
     BrokenError
         There is no depot.
@@ -160,7 +160,7 @@ def drop(name: str) -> None:
 
     Raises
     ------
-    UnknownTicket
+    UnknownName
         Nothing has that name.
     BrokenError
         There is no depot.

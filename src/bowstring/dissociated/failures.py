@@ -31,6 +31,7 @@ from bowstring.errors import (
     RefusedError,
     Truncated,
     UnknownColumn,
+    UnknownName,
     UnknownTicket,
     Unsupported,
     UsageError,
@@ -43,6 +44,7 @@ DETAILS: Final = {"what": 500, "expected": 1500, "found": 2000, "where": 500, "h
 # The kinds of errors that travel, by their name in the message.
 _ERRORS: Final[dict[str, type[BowstringError]]] = {
     "unknown_ticket": UnknownTicket,
+    "unknown_name": UnknownName,
     "dataset_replaced": DatasetReplaced,
     "dataset_withdrawn": DatasetWithdrawn,
     "position_expired": PositionExpired,

@@ -11,7 +11,7 @@ from bowstring.client import connect
 from bowstring.client.grouping import by_process
 from bowstring.dissociated.partitions import generation_of
 from bowstring.dissociated.producer import Role
-from bowstring.errors import BowstringError, OutOfBudget, UnknownTicket, Unsupported, UsageError
+from bowstring.errors import BowstringError, OutOfBudget, UnknownName, UnknownTicket, Unsupported, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.server import catalogue_of, offered
 
@@ -219,8 +219,8 @@ def _offered(publication: Publication, endpoint: Endpoint) -> Offered:
     )
 
 
-def _unknown(name: str) -> UnknownTicket:
-    return UnknownTicket("no data set of that name is offered", found=repr(name)[:80])
+def _unknown(name: str) -> UnknownName:
+    return UnknownName("no data set of that name is offered", found=repr(name)[:80])
 
 
 class DatasetCatalog:

@@ -22,6 +22,7 @@ from bowstring.errors import (
     DatasetReplaced,
     DatasetWithdrawn,
     DeadlineExceeded,
+    UnknownName,
     UnknownTicket,
     Unsupported,
     UsageError,
@@ -110,17 +111,9 @@ class Catalogue:
         newest = self._newest.get(name)
         return newest if newest is not None and newest.offered else None
 
-    def _unknown(self, name: str) -> UnknownTicket:
-        hint = did_you_mean(name, [each.name for each in self.offered()])
-        return UnknownTicket("no data set of that name is offered", found=repr(name), hint=hint)
-
-    def _nearest(self, ticket: bytes) -> str:
-        """Return what to say of a name that stands for nothing."""
-        return did_you_mean(
-            ticket.decode(errors="replace"),
-            [each.name for each in self.offered()],
-            "It may have been withdrawn; ask its producer.",
-        )
+    def _unknown(self, name: str, otherwise: str = "") -> UnknownName:
+        hint = did_you_mean(name, [each.name for each in self.offered()], otherwise)
+        return UnknownName("no data set of that name is offered", found=repr(name[:80]), hint=hint)
 
     def admit(
         self,
@@ -148,11 +141,15 @@ class Catalogue:
             knows = reading is not None and (reading.follows or reading.since is not None)
             if reading is not None and knows and (names or publication is not None):
                 self._check_version(ticket, publication, reading)
+            if publication is None and names and version_of(ticket) is None:
+                raise self._unknown(
+                    ticket.decode(errors="replace"), "It may have been withdrawn; ask its producer."
+                )
             if publication is None:
                 raise UnknownTicket(
                     "no such data set",
                     found=repr(ticket[:80]),
-                    hint=self._nearest(ticket)
+                    hint="It may have been withdrawn; ask its producer."
                     if names
                     else "Over a network a data set is found by name only if its server has a token; "
                     "else connect by the endpoint that publish() returned.",

@@ -383,7 +383,7 @@ class Server(Closing):
 
         Raises
         ------
-        UnknownTicket
+        UnknownName
             There is no such data set.
         UsageError
             It cannot grow (see `append`).
@@ -469,7 +469,7 @@ class Server(Closing):
 
         Raises
         ------
-        UnknownTicket
+        UnknownName
             There is no such data set.
         """
         self._check()
@@ -489,7 +489,7 @@ class Server(Closing):
         ------
         DeadlineExceeded
             Somebody still reads, or has not come; says who is missing.
-        UnknownTicket
+        UnknownName
             There is no such data set, and never was one.
         """
         self._check()
