@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pytest
 
 import bowstring as bow
 
+WAIT = 60.0
 TABLE = pa.table({"fare": [1.5, 2.5], "city": ["Bern", None]})
 
 
@@ -58,3 +61,27 @@ def test_streams_and_batches_become_columns_of_python() -> None:
                 return [each.name for each in infos], await stream.to_pydict()
 
         assert asyncio.run(columns()) == (["trips"], TABLE.to_pydict())
+
+
+def test_publishing_from_asyncio() -> None:
+    """`publish_async` is `publish` by a worker: the event loop goes on, options and errors are the same."""
+    goes_on = threading.Event()
+
+    def made() -> Iterator[pa.RecordBatch]:
+        assert goes_on.wait(WAIT)  # by the event loop, while the server reads this
+        yield from pa.table({"n": [1, 2]}).to_batches()
+
+    async def work() -> pa.Table:
+        with bow.Server() as server:
+            publishing = asyncio.ensure_future(
+                server.publish_async("n", made(), schema=pa.schema({"n": pa.int64()}), resident=True)
+            )
+            await asyncio.sleep(0)
+            goes_on.set()
+            endpoint = await publishing
+            with pytest.raises(bow.UsageError, match="'n'"):
+                await server.publish_async("n", {"n": [3]})
+            async with bow.connect_async(endpoint) as stream:
+                return await stream.to_arrow()
+
+    assert asyncio.run(work()).equals(pa.table({"n": [1, 2]}))

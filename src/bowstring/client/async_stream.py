@@ -19,9 +19,8 @@ from bowstring.client.opening import ConnectOptions, InsideOptions, connect
 from bowstring.client.preview import stream_html
 from bowstring.client.stream import Readiness, Stream, StreamStatistics, copy_borrowed
 from bowstring.columnar.interchange.conversions import Converting, needed
-from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved, UsageError, without_frames
-from bowstring.memory.device import with_current_streams
-from bowstring.transport.loop import Job, do_in_loop
+from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved, UsageError
+from bowstring.transport.awaiting import in_thread
 
 if TYPE_CHECKING:
     import ssl
@@ -464,40 +463,3 @@ async def list_datasets_async(
 
 def _table(batches: list[Batch], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([batch.to_arrow() for batch in batches], schema=schema)
-
-
-def in_thread(
-    function: Callable[[], _Result], *, drop: Callable[[_Result], object] | None = None
-) -> asyncio.Future[_Result]:
-    """Call a function in a worker of the loop, on the streams that are current here.
-
-    `drop` takes a result that is not waited for any more.
-    """
-    function = with_current_streams(function)
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[_Result] = loop.create_future()
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # or asyncio logs it as lost
-
-    def deliver(outcome: list[_Result], error: BaseException | None) -> None:
-        if not future.done():
-            if error is None:
-                future.set_result(outcome.pop())
-            else:
-                future.set_exception(error)
-        elif drop is not None and outcome:
-            drop(outcome.pop())
-
-    def call() -> None:
-        outcome, failed = [], None
-        try:
-            outcome.append(function())
-        except BaseException as error:  # noqa: BLE001  whoever waits hears of it
-            failed = without_frames(error)
-        try:
-            loop.call_soon_threadsafe(deliver, outcome, failed)
-        except RuntimeError:  # the loop is closed
-            if drop is not None and outcome:
-                drop(outcome.pop())
-
-    do_in_loop(Job(call, "bowstring-client-work"))
-    return future

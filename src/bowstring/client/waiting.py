@@ -7,7 +7,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.client.async_stream import connect_async, in_thread
+from bowstring.client.async_stream import connect_async
 from bowstring.client.opening import Source, checked_seconds, connect
 from bowstring.dissociated.position import checked_position, place_of, position_at
 from bowstring.errors import (
@@ -18,6 +18,7 @@ from bowstring.errors import (
     UnknownTicket,
     UsageError,
 )
+from bowstring.transport.awaiting import in_thread
 
 if TYPE_CHECKING:
     import ssl

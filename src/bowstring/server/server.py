@@ -39,6 +39,7 @@ from bowstring.server.growth import Growth, all_of
 from bowstring.server.materialized import MaterializedSource
 from bowstring.server.session import Session
 from bowstring.server.sources import batches_to_append, batches_to_keep, source_of
+from bowstring.transport.awaiting import in_thread
 
 if TYPE_CHECKING:
     import ssl
@@ -274,6 +275,34 @@ class Server(Closing):
         by_name = self._names_open and not separate
         ticket = name.encode() if by_name else publication.ticket
         return self._endpoint(ticket, separate=separate)
+
+    async def publish_async(self, name: str, data: Any, **options: Any) -> Endpoint:
+        """Do what `publish` does, for programs on asyncio: a worker copies, and the event loop goes on.
+
+        Where the call is cancelled, what it has begun is published all the same.
+
+        Parameters
+        ----------
+        name, data, **options
+            Those of `publish`, whose errors it raises, too.
+
+        Returns
+        -------
+        Endpoint
+            What a reader needs to :func:`bowstring.connect_async`.
+
+        Examples
+        --------
+        >>> import asyncio, bowstring as bow
+        >>> async def rows():
+        ...     with bow.Server() as server:
+        ...         endpoint = await server.publish_async("trips", {"id": [1, 2, 3]}, readers=1)
+        ...         async with bow.connect_async(endpoint) as stream:
+        ...             return (await stream.to_arrow()).num_rows
+        >>> asyncio.run(rows())
+        3
+        """
+        return await in_thread(functools.partial(self.publish, name, data, **options))
 
     def append(self, name: str, data: Any, *, retain: Mapping[str, float] | None = None) -> Position:
         """Add batches to a data set; the first call for a name begins one.
