@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import shlex
 import signal
 import tempfile
 import time
@@ -72,7 +73,7 @@ def test_a_signal_ends_a_server_well(number: int, files: dict[str, Path], start:
     code, out, err = server.end(number)
     assert (code, out) == (0, "")
     assert not os.path.exists(path)
-    assert len(err.splitlines()) == 2
+    assert len(err.splitlines()) == 1
 
 
 def test_a_server_speaks_json(files: dict[str, Path], table: pa.Table, start: Any) -> None:
@@ -532,6 +533,34 @@ def test_progress_only_where_somebody_looks(published: str, start: Callable[...,
             said += part
     os.close(ours)
     assert b"3,000 rows" in said
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_one_line_a_table_is_the_one_to_copy(
+    files: dict[str, Path], start: Callable[..., Any], tmp_path: Path, terminal: bool
+) -> None:
+    """`serve` shows a command that a shell takes as it is; a program that reads its output gets the URI beside."""
+    address = f"unix:{tmp_path}/s.sock"
+    ours, theirs = pty.openpty()
+    server = start(
+        "serve",
+        str(files[".arrow"]),
+        "--address",
+        address,
+        stderr=theirs,
+        **({"stdout": theirs} if terminal else {}),
+    )
+    os.close(theirs)
+    said = b""
+    while b"fetch" not in said or not said.endswith(b"\n"):
+        said += os.read(ours, 1 << 16)
+    [line] = [each for each in said.decode().splitlines() if "fetch" in each]  # the rest shows progress
+    words = shlex.split(line[line.index("bowstring fetch") :], comments=True)
+    assert words[:3] == ["bowstring", "fetch", address]
+    assert main(words[1:]) == 0
+    if not terminal:
+        assert main(["fetch", server.line()]) == 0
+    os.close(ours)
 
 
 def test_a_huge_list_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

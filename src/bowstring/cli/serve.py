@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             for each, endpoint in zip(offered, endpoints, strict=True):
                 printed = endpoint if way is None else endpoint.with_token(None)
-                _print_one(*each, printed, way or "", flights, as_json=arguments.json)
+                _print_one(*each, printed, way or "", flights, server.address, as_json=arguments.json)
             _wait(server, called, arguments.readers)
     return 0
 
@@ -108,6 +108,7 @@ def _print_one(
     endpoint: Endpoint,
     way: str,
     flights: str | None,
+    address: str,
     *,
     as_json: bool,
 ) -> None:
@@ -130,10 +131,18 @@ def _print_one(
     how = f"{taken} as readers ask" if lazy else "in shared memory"
     rows = "" if file.num_rows is None else f"{number(file.num_rows)} rows, "
     said = f"{shown(name)}: {file.format.value}, {rows}about {size(file.nbytes)}, {how}"
-    print(f"{said}\n  bowstring fetch {shlex.quote(str(endpoint))}{way}", file=sys.stderr)
+    where = shlex.join(_source(endpoint, address, name))
+    print(f"bowstring fetch {where}{way}  # {said}", file=sys.stderr, flush=True)
     if by_flight is not None:
-        print(f"  by Arrow Flight: {by_flight}", file=sys.stderr)
-    print(endpoint, flush=True)
+        print(f"# by Arrow Flight: {by_flight}", file=sys.stderr)
+    if not sys.stdout.isatty():  # for the program that reads it
+        print(endpoint, flush=True)
+
+
+def _source(endpoint: Endpoint, address: str, name: str) -> list[str]:
+    """Return what `fetch` takes for a data set: an address and a name where these stand for it alone."""
+    by_name = endpoint.ticket == name.encode() and "token=" not in address
+    return [address, name] if by_name and name.isprintable() else [str(endpoint)]
 
 
 def _wait(server: Server, names: Sequence[str], readers: int | None) -> None:
