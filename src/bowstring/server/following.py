@@ -86,7 +86,7 @@ class Followed:
             self._complete = True  # whatever is no longer kept
             return
         chunks, failure, self._complete = self.growth.chunks(self._next, most)
-        if failure is not None:
+        if failure is not None and not self._complete:
             raise copy.copy(failure)  # which keeps the frames that it passes
         for chunk in chunks:
             if self._encoder is not None:

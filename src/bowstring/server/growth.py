@@ -111,7 +111,7 @@ class Growth:
         self._slabs = _Slabs(self._pool)
         self._guard = threading.Lock()
         self._encoder = self._fresh_encoder()
-        self._chunks = self._encoded(list(source.batches()))
+        self._chunks = self._encoded(list(source.batches()), self._encoder)
         self._known = self._last_known(self._chunks)  # by number, those of the last batch
         self._encodes = False  # what may never be entered
         self._snapshot: MaterializedSource | None = source
@@ -155,22 +155,23 @@ class Growth:
 
     def placed(self, batches: Iterable[Batch], seconds: float) -> list[Chunk]:
         """Return batches as chunks that are not entered yet; if that fails, nothing was taken."""
-        begun = self._slabs.at
+        slabs = self._slabs  # which `release` may take away meanwhile
+        begun = slabs.at
         if self._encodes:  # the dictionaries of an append that failed were sent to nobody
             self._encoder = self._fresh_encoder()
-        self._encodes = True
+        self._encodes, encoder = True, self._encoder
         try:
             placed, last = [], self._known
             for batch in batches:
                 settle_devices((batch.device,), seconds)
                 compact = compacted(batch)
                 known = self._same(compact, last)
-                placed.append(placed_compact(compact, self._slabs, known, seconds=seconds))  # type: ignore[arg-type]
+                placed.append(placed_compact(compact, slabs, known, seconds=seconds))  # type: ignore[arg-type]
                 last = self._numbered(placed[-1])
             settle_devices((self._pool.device,), seconds)
-            chunks = self._encoded(placed)
+            chunks = self._encoded(placed, encoder)
         except BaseException:
-            self._slabs.at = begun
+            slabs.at = begun
             raise
         return chunks
 
@@ -189,8 +190,8 @@ class Growth:
                 found[dictionary] = before
         return found
 
-    def _encoded(self, placed: Sequence[Batch]) -> list[Chunk]:
-        encoder, chunks = self._encoder, []
+    def _encoded(self, placed: Sequence[Batch], encoder: Encoder) -> list[Chunk]:
+        chunks = []
         for batch in placed:
             before = tuple(encoder.present.values()) if self._layout.dictionaries else ()
             items = tuple(encoder.encode(batch))
@@ -280,7 +281,7 @@ class Growth:
             self._chunks, self._snapshot = [], None
             self._known = {}
             self._encoder = self._fresh_encoder()
-            self._slabs.at = (None, 0)
+            self._slabs = _Slabs(self._pool)
             job = self._trimming
         if job is not None and job.loop is not None:
             job.loop.ring(job)
