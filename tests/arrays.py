@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bowstring.memory.arrays import distinct
-
 Rng = np.random.Generator
 Mask = Any
 
@@ -167,7 +165,7 @@ def _unions(type_: pa.DataType, length: int, rng: Rng, _mask: Mask) -> pa.Array:
 
 def _run_ends(type_: pa.DataType, length: int, rng: Rng, _mask: Mask) -> pa.Array:
     inner = rng.integers(1, length, 5) if length > 1 else np.empty(0, np.int64)
-    ends = np.array(distinct(np.append(inner, length + rng.integers(0, 3))))[: None if length else 1]
+    ends = np.array(sorted({*inner.tolist(), int(length + rng.integers(0, 3))}))[: None if length else 1]
     ends = ends[ends > 0]
     values = array_of(type_.value_type, len(ends), rng)
     run_ends = pa.array(ends.astype(f"<i{type_.run_end_type.bit_width // 8}"))

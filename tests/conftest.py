@@ -34,7 +34,7 @@ _STAYS = Job(lambda: math.inf, "bowstring-tests", waits=False)
 settings.register_profile(
     "ci",
     deadline=None,
-    max_examples=50,
+    max_examples=30,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -57,13 +57,15 @@ CONTRACTS: Final = frozenset(
         "bowstring.dissociated.listing",
         "bowstring.dissociated.opening",
         "bowstring.dissociated.partitions",
+        "bowstring.dissociated.position",
         "bowstring.dissociated.producer",
         "bowstring.dissociated.reader",
         "bowstring.dissociated.tags",
         "bowstring.dissociated.wire",
-        # Columns, and what is derived from a schema, once.
+        # Columns, what is derived from a schema, once, and the tables that a plan describes.
         "bowstring.columnar",
         "bowstring.columnar.layout",
+        "bowstring.columnar.parts",
         "bowstring.columnar.plan",
         # How tests compare arrays; what stands in for a GPU; what a transport must keep, as checks.
         "tests.arrays",

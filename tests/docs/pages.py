@@ -51,7 +51,7 @@ class Block(NamedTuple):
     @property
     def waits(self) -> bool:
         """Whether the block serves until it is ended."""
-        return ".wait()" in self.code
+        return "server.wait()" in self.code
 
     @property
     def shown(self) -> str:

@@ -29,20 +29,6 @@ with bow.connect(server.publish("on the host", table.drop(["city"])), device=dev
     frame = next(stream).to_cudf()
 """
 
-_SPARK: Final = """
-import bowstring as bow
-
-spark = bow.spark.session(master="local[2]", config={"spark.ui.enabled": "false"})
-df = spark.range(1000)
-"""
-_FLIGHTS: Final = """
-flights = bow.spark.publish(df, "flights")
-"""
-_STREAM: Final = """
-import tempfile
-
-arriving, folder = spark.readStream.format("rate").load(), tempfile.mkdtemp(dir=".")
-"""
 _THIS_PYTHON: Final = """
 import os, sys
 
@@ -63,10 +49,8 @@ def finish():
 PREPARED: Final[dict[str, str]] = {
     "README.md": _TRIPS + "trips = table",
     "docs/guides/gpu.md": _TRIPS + _SIMULATED_GPU + _CUDF,
-    "docs/spark/clusters.md": _SPARK + _SPARK_ENDS,
-    "docs/spark/index.md": _THIS_PYTHON + _SPARK_ENDS,
-    "docs/spark/notebooks.md": _SPARK + _SPARK_ENDS,
-    "docs/spark/publishing.md": _SPARK + _STREAM + _SPARK_ENDS,
-    "docs/spark/reading.md": _SPARK + _SPARK_ENDS,
-    "docs/spark/training.md": _SPARK + _FLIGHTS + _SPARK_ENDS,
+    **{
+        f"docs/spark/{page}.md": _THIS_PYTHON + _SPARK_ENDS
+        for page in ("clusters", "index", "notebooks", "publishing", "reading", "training")
+    },
 }

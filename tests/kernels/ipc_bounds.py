@@ -33,6 +33,8 @@ def wild_arguments(
         if rng.random() < 0.2:
             return wild(rng, table.dtype.type, len(table)).array
         table = table.copy()
+        if not len(table):
+            return table
         for at in rng.integers(0, len(table), rng.integers(0, 3)):
             near = table[at] + rng.integers(-2, 9)
             table[at] = rng.choice([near, 0, -1, 1 << 31, 1 << 62, rng.integers(0, 1 << 20)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def columns(values: list[bytes], typed: pa.DataType, on_device: Move) -> list[tu
 def answers(column: Column, path: str, wanted: str) -> list[Any]:
     """Return what every question about a path answers, or the class of its error."""
     found: list[Any] = []
-    for ask in (
+    asked: tuple[Callable[[], Any], ...] = (
         lambda: variant.get(column, path, wanted, plain=True, with_status=True)["status"],
         lambda: variant.get(column, path, wanted, plain=True),
         lambda: variant.get(column, path, wanted, plain=True, on_error="raise"),
@@ -61,7 +62,8 @@ def answers(column: Column, path: str, wanted: str) -> list[Any]:
         lambda: variant.exists(column, path, plain=True),
         lambda: variant.is_null(column, path, plain=True),
         lambda: variant.array_length(column, path, plain=True),
-    ):
+    )
+    for ask in asked:
         try:
             answer = ask()
         except BowstringError as error:

@@ -269,9 +269,9 @@ def test_calls_that_mean_nothing() -> None:
         with pytest.raises(UsageError, match="not a path"):
             variant.type_of(column, path)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(UsageError, match="errors"):
-        variant.get(column, "$", pa.int8(), on_error="ignore")  # type: ignore[arg-type]  # on purpose
+        variant.get(column, "$", pa.int8(), on_error="ignore")  # type: ignore[call-overload]  # on purpose
     with pytest.raises(UsageError, match="no way to cast"):
-        variant.get(column, "$", pa.int8(), cast="duckdb")  # type: ignore[arg-type]  # on purpose
+        variant.get(column, "$", pa.int8(), cast="duckdb")  # type: ignore[call-overload]  # on purpose
     with pytest.raises(UsageError, match=r"'x\.status'"):
         variant.get_many(column, {"x.status": ("$", pa.int8()), "x": ("$", pa.int8())}, with_status=True)
     assert len(variant.get_many(column, {"x.status": ("$", pa.int8()), "x": ("$", pa.int8())}).columns) == 2

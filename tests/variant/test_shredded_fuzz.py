@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -125,11 +125,12 @@ def test_random_buffers_are_statuses_or_errors(
     hostile = make_batch(
         Batch, batch.layout, batch.num_rows, batch_parts(batch).nodes, buffers, device=batch.device
     )[0]
-    for call in (
+    calls: tuple[Callable[[Any], object], ...] = (
         lambda column: variant.get(column, where, wanted, limits=LIMITS),
         lambda column: variant.unshred(column, limits=LIMITS),
         lambda column: variant.shred(column, limits=LIMITS),
-    ):
+    )
+    for call in calls:
         try:
             call(hostile)
         except BowstringError:

@@ -187,7 +187,10 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         if self._parts is None:
             return html.escape(repr(self))
         size = f"{self.nbytes:,} bytes on {self.device.name}"
-        return table_of_batch(f"Batch of {self.num_rows:,} rows × {self.num_columns} columns, {size}", self)
+        return self._html(f"Batch of {self.num_rows:,} rows × {self.num_columns} columns, {size}")
+
+    def _html(self, title: str) -> str:
+        return table_of_batch(title, self)
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(
@@ -199,7 +202,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
 
         Examples
         --------
-        >>> Batch.from_arrow({"a": np.arange(3)}).equals(pa.record_batch({"a": [0, 1, 2]}))
+        >>> Batch.from_arrow({"a": [0, 1, 2]}).equals(pa.record_batch({"a": [0, 1, 2]}))
         True
         """
         batch = Batch.from_arrow(other)
@@ -219,7 +222,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
 
         Examples
         --------
-        >>> Batch.from_arrow({"a": np.arange(3), "b": np.arange(3)}).select(["b"]).schema.names
+        >>> Batch.from_arrow({"a": [0, 1, 2], "b": [0, 1, 2]}).select(["b"]).schema.names
         ['b']
         """
         if isinstance(names, str) or not isinstance(names, Iterable):
@@ -247,7 +250,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
 
         Examples
         --------
-        >>> Batch.from_arrow({"a": np.arange(5)}).slice(2, 2)["a"].values.tolist()
+        >>> Batch.from_arrow({"a": [0, 1, 2, 3, 4]}).slice(2, 2)["a"].values.tolist()
         [2, 3]
         """
         if offset < 0 or (length is not None and length < 0):
@@ -263,7 +266,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         --------
         ``pyarrow.Table.from_batches`` takes pyarrow's batches only:
 
-        >>> batches = [Batch.from_arrow({"a": np.arange(n)}) for n in (2, 3)]
+        >>> batches = [Batch.from_arrow({"a": [0] * n}) for n in (2, 3)]
         >>> pa.Table.from_batches([batch.to_arrow() for batch in batches]).num_rows
         5
         """
@@ -334,7 +337,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
 
         Examples
         --------
-        >>> batch = Batch.from_arrow({"a": np.arange(3)})
+        >>> batch = Batch.from_arrow({"a": [0, 1, 2]})
         >>> batch.release()
         >>> batch["a"].values
         Traceback (most recent call last):

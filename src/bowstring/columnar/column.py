@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.columnar.display import table_of_batch
 from bowstring.columnar.interchange import export
-from bowstring.columnar.interchange.conversions import Converting, needed, shown_variants
+from bowstring.columnar.interchange.conversions import Converting, needed, shortened, shown_variants
 from bowstring.columnar.interchange.dlpack import device_pair, dlpack_capsule, warn_of_writes
 from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
@@ -462,6 +461,8 @@ class Column(export.Exporting, Converting):
         )
 
     def __repr__(self) -> str:
+        if self.batch._parts is None:
+            return f"<Column {self.name!r} of {self.type}, released>"
         if is_variant(self.field):
             rows = shown_variants(self)
             return f"<Column {self.name!r} {len(self)} × variant on {self.device.name}{rows and ': '}{rows}>"
@@ -471,5 +472,5 @@ class Column(export.Exporting, Converting):
         """Return what notebooks show: the type, and the first rows."""
         if self.batch._parts is None:
             return html.escape(repr(self))
-        title = f"Column {self.name!r} of {len(self):,} rows on {self.device.name}"
-        return table_of_batch(title, type(self.batch).from_arrow({self.name: self}))
+        name = shortened(repr(self.name))
+        return self.as_batch()._html(f"Column {name} of {len(self):,} rows on {self.device.name}")

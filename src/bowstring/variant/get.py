@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
@@ -60,6 +60,42 @@ KINDS: Final = ("null", "boolean", *PRIMITIVES[3:], "object", "array")
 """The names of all types, as :func:`type_of` gives them."""
 
 
+@overload
+def get(
+    column: Any,
+    path: str | Sequence[AnyStep],
+    type: Any,
+    *,
+    cast: Cast = "number",
+    on_error: OnError = "null",
+    with_status: Literal[False] = False,
+    plain: bool = False,
+    limits: Limits | None = None,
+) -> Column: ...
+@overload
+def get(
+    column: Any,
+    path: str | Sequence[AnyStep],
+    type: Any,
+    *,
+    cast: Cast = "number",
+    on_error: OnError = "null",
+    with_status: Literal[True],
+    plain: bool = False,
+    limits: Limits | None = None,
+) -> Batch: ...
+@overload
+def get(
+    column: Any,
+    path: str | Sequence[AnyStep],
+    type: Any,
+    *,
+    cast: Cast = "number",
+    on_error: OnError = "null",
+    with_status: bool,
+    plain: bool = False,
+    limits: Limits | None = None,
+) -> Column | Batch: ...
 def get(
     column: Any,
     path: str | Sequence[AnyStep],
@@ -70,7 +106,7 @@ def get(
     with_status: bool = False,
     plain: bool = False,
     limits: Limits | None = None,
-) -> Any:
+) -> Column | Batch:
     r"""Return the values at a path, cast to an Arrow type.
 
     Parameters
