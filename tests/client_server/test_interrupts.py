@@ -40,7 +40,7 @@ ALLOWED = {
     ("client/dataset.py", "read.result()"): "is done",
     ("client/async_stream.py", "opening.result()"): "is done",
     ("client/async_stream.py", "opening.exception()"): "is done",
-    ("client/async_stream.py", "done.exception()"): "is done",
+    ("transport/awaiting.py", "done.exception()"): "is done",
     (
         "client/do_get.py",
         "self._changed.wait_for(lambda: self.closed or len(self._ready) < _AHEAD)",
@@ -50,6 +50,7 @@ ALLOWED = {
     ("memory/forks.py", "_one_at_a_time.acquire()"): "another thread forks, which does not wait",
     ("ipc/tensor/array.py", "array.get()"): "copies",
     ("spark/task.py", "TaskContext.get()"): "looks",
+    ("spark/running.py", "self.wait()"): "the job of Spark, as republish() says",
     ("spark/writer.py", "TaskContext.get()"): "looks",
 }
 

@@ -238,3 +238,16 @@ def test_batches_over_the_same_regions_end_one_by_one() -> None:
         others[0]["a"].raw_values  # noqa: B018  asked for, to be refused
     assert others[1]["a"].raw_values.tolist() == [8, 9, 10, 11]
     assert first.equals(copied)
+
+
+def test_what_a_released_batch_still_tells(batch: Batch) -> None:
+    """Sizes and types are told after the release, as far as they were known; values are not."""
+    columns = [batch["a"], batch["s"]]
+    told = [(len(each), each.null_count, each.type) for each in columns]
+    batch.release()
+    assert [(len(each), each.null_count, each.type) for each in columns] == told
+    assert (len(batch), batch.num_columns) == (3, 2)
+    for each in columns:
+        assert each.name in each._repr_html_()
+        with pytest.raises(ClosedError):
+            each.to_pylist()

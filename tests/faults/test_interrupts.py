@@ -298,6 +298,43 @@ def test_a_publication_that_is_interrupted(pool: Pool, which: int | range) -> No
         sweep(call, pool, which, forget)
 
 
+def words(number: int) -> pa.RecordBatch:
+    """Return a batch of one number and its word in a dictionary, of which there are two in turn."""
+    known = pa.array([f"{number // 3 % 2} {each}" for each in range(3)])
+    indices = pa.array([number % 3], pa.int32())
+    return pa.record_batch({"n": [number], "d": pa.DictionaryArray.from_arrays(indices, known)})
+
+
+@pytest.mark.parametrize("which", [pytest.param(60, id="some lines"), *_ALL])
+@pytest.mark.parametrize("retain", [None, {"batches": 100, "seconds": 1000}])
+def test_an_append_that_is_interrupted(
+    pool: Pool, which: int | range, retain: dict[str, float] | None
+) -> None:
+    """`append` adds a batch or none when it is interrupted at any line; what comes behind it is true."""
+
+    def interrupted(interrupter: Interrupter) -> None:
+        with bow.Server(pool=pool) as server:
+            server.append("t", words(0))
+            with bow.connect(server, "t", follow=True, limits=_PATIENT) as stream:
+                found = [stream.read_next_batch()]
+                interrupter.run(lambda: server.append("t", words(3), retain=retain))
+                for number in (4, 5, 6, 9):
+                    server.append("t", words(number))
+                server.finish("t")
+                found += stream
+                rows = [batch.to_arrow().to_pydict() for batch in found]
+                expected = [words(number).to_pydict() for number in (0, 3, 4, 5, 6, 9)]
+                assert rows in (expected, expected[:1] + expected[2:]), interrupter.place
+                with bow.connect(server, "t", limits=_PATIENT) as again:
+                    assert [batch.to_arrow().to_pydict() for batch in again] == rows, interrupter.place
+
+    counted = Interrupter(-1)
+    interrupted(counted)
+    chosen = which if isinstance(which, range) else range(0, counted.lines, max(1, counted.lines // which))
+    for behind in itertools.takewhile(lambda number: number < counted.lines, chosen):
+        interrupted(Interrupter(counted.lines - behind))  # from the last line on
+
+
 def answers(call: Callable[[], object]) -> bool:
     """Return whether a call in another thread ends: no lock that it takes is held."""
     ended = threading.Event()

@@ -18,7 +18,7 @@ from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.columnar.parts import batch_parts
 from bowstring.columnar.validation import check_once
 from bowstring.dissociated.position import position_at
-from bowstring.errors import ClosedError, EndOfStream, InvalidData, UsageError, without_frames
+from bowstring.errors import BowstringError, ClosedError, EndOfStream, InvalidData, UsageError, without_frames
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, Road, default_pool
 from bowstring.memory.buffer import PrivateMemory
@@ -212,18 +212,19 @@ class EndpointStream(Stream):
         if self._invalid is not None:
             self._check_valid()
         before = self._connection.counters.batches
+        batch: Batch | None = None
         try:
-            return self._delivered(self._connection.next())
+            batch = self._connection.next()
+            return self._delivered(batch)
         except EndOfStream:
             self._note_end()
             raise
-        except InvalidData:
-            self._note_missed(before)
-            if self._invalid is not None:
+        except BaseException as error:
+            came, batch = batch is not None, None  # what is raised keeps this frame
+            if came or not isinstance(error, BowstringError):  # else another thread may have taken one
+                self._note_missed(before)
+            if isinstance(error, InvalidData) and self._invalid is not None:
                 self._connection.close()  # nothing behind it is asked for
-            raise
-        except BaseException:
-            self._note_missed(before)
             raise
 
     def _note_missed(self, before: int) -> None:

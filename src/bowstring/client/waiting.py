@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.client.async_stream import connect_async
-from bowstring.client.opening import Source, checked_seconds, connect
+from bowstring.client.opening import InsideOptions, Source, checked_seconds, connect
 from bowstring.dissociated.position import checked_position, place_of, position_at
 from bowstring.errors import (
     DatasetReplaced,
@@ -148,7 +148,7 @@ class _Wait:
 
     def end(self) -> Position:
         """Return the position behind what is there now."""
-        with connect(*self.place, **self._options) as stream:
+        with connect(*self.place, **self._options, options=InsideOptions(looks=True)) as stream:
             position, count = stream.position, stream.num_batches
         if position is None or count is None:
             raise UsageError(

@@ -24,6 +24,7 @@ from bowstring.errors import NotPicklable, UsageError
 from bowstring.memory import Buffer, Device, Lease
 
 if TYPE_CHECKING:
+    from bowstring.columnar.spans import Table
     from bowstring.columnar.validation import Validated
     from bowstring.memory import Pool
 
@@ -64,6 +65,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
 
     __slots__ = (
         "__weakref__",
+        "_nodes",
         "_parts",
         "custom_metadata",
         "device",
@@ -82,6 +84,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
     device: Device
     validated: Validated
     _parts: Parts | None
+    _nodes: Table  # of a batch that was released
 
     def __init__(self) -> None:
         raise UsageError("a Batch is not made by hand", hint="Use Batch.from_arrow(data).")
@@ -342,7 +345,8 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         bowstring.errors.ClosedError: the batch was released. Copy what you need before release().
         """
         self.lease.release()
-        self._parts = None
+        if self._parts is not None:
+            self._nodes, self._parts = self._parts.nodes, None  # columns go on telling their lengths
         self.dictionaries = {}
 
     def __arrow_c_schema__(self) -> Any:

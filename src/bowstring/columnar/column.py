@@ -18,7 +18,7 @@ from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
 from bowstring.columnar.marks import is_variant, with_mark
 from bowstring.columnar.nodes import Kind, Node
-from bowstring.columnar.parts import Parts, batch_parts, derived
+from bowstring.columnar.parts import Parts, batch_parts, derived, nodes_of
 from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.memory import Buffer
@@ -76,7 +76,7 @@ class Column(export.Exporting, Converting):
         return self.field.type
 
     def __len__(self) -> int:
-        return int(batch_parts(self.batch).nodes[self._index, 0])
+        return int(nodes_of(self.batch)[self._index, 0])
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> pa.Scalar: ...
@@ -104,8 +104,7 @@ class Column(export.Exporting, Converting):
     @property
     def null_count(self) -> int:
         """Number of nulls; counted on first use where it is unknown (one read by the host)."""
-        parts = batch_parts(self.batch)
-        nodes = parts.nodes
+        nodes = nodes_of(self.batch)
         if nodes[self._index, 1] < 0:
             validity = self.validity
             length = len(self)
@@ -114,7 +113,7 @@ class Column(export.Exporting, Converting):
                 valid = int(self.device.to_host(bitmap.count_set(validity, 0, length))[0])
             if not nodes.flags.writeable:  # they lie in a message
                 nodes = nodes.copy()
-                self.batch._parts = parts._replace(nodes=nodes)
+                self.batch._parts = batch_parts(self.batch)._replace(nodes=nodes)
             nodes[self._index, 1] = length - valid
         return int(nodes[self._index, 1])
 

@@ -37,6 +37,12 @@ def batch_parts(batch: Batch) -> Parts:
     return parts
 
 
+def nodes_of(batch: Batch) -> Table:
+    """Return the nodes of a batch, of one that was released, too."""
+    parts = batch._parts
+    return batch._nodes if parts is None else parts.nodes
+
+
 def make_batch(
     cls: type[_Batch],
     layout: Layout,

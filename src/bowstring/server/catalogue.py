@@ -215,6 +215,8 @@ class Catalogue:
         """Add chunks to a data set at once; ``None`` if it is not offered any more."""
         with self._changed:
             if not publication.offered:
+                if publication.released:  # maybe while they were placed
+                    growth.release()
                 return None
             position = growth.enter(chunks)
             publication.note_append()
@@ -469,7 +471,6 @@ class Publication:
                     reading.counts = False
                     self.active += 1
                     return
-                self._following += reading.follows
             if self.readers is not None and self._taken + part > self.readers:
                 raise UnknownTicket(
                     "the data set has all its readers",
@@ -478,6 +479,7 @@ class Publication:
                 )
             self.active += 1
             self._taken += part
+            self._following += reading is not None and reading.follows
 
     def check_offered(self) -> None:
         """Refuse a reader if the data set was withdrawn or released."""

@@ -82,8 +82,10 @@ class Followed:
                 self._waiting.append(self._encoder.schema())
             return
         most = _TOGETHER if self._until is None else min(_TOGETHER, self._until - self._next)
-        chunks, failure, finished = self.growth.chunks(self._next, most)
-        self._complete = finished or most == 0
+        if not most:
+            self._complete = True  # whatever is no longer kept
+            return
+        chunks, failure, self._complete = self.growth.chunks(self._next, most)
         if failure is not None and not self._complete:
             raise copy.copy(failure)  # which keeps the frames that it passes
         for chunk in chunks:

@@ -15,6 +15,7 @@ from bowstring.dissociated.position import place_of, position_at
 from bowstring.errors import (
     BowstringError,
     DatasetReplaced,
+    LimitExceeded,
     OutOfBudget,
     PositionExpired,
     UsageError,
@@ -110,8 +111,9 @@ class Growth:
         self._slabs = _Slabs(self._pool)
         self._guard = threading.Lock()
         self._encoder = self._fresh_encoder()
-        self._known: dict[int, Dictionary] = {}  # by number, those of the last batch
-        self._chunks = self._encoded(list(source.batches()))
+        self._chunks = self._encoded(list(source.batches()), self._encoder)
+        self._known = self._last_known(self._chunks)  # by number, those of the last batch
+        self._encodes = False  # what may never be entered
         self._snapshot: MaterializedSource | None = source
         self._rings: dict[object, Callable[[], None]] = {}
         # How much is kept: the most batches, bytes and seconds.
@@ -153,20 +155,23 @@ class Growth:
 
     def placed(self, batches: Iterable[Batch], seconds: float) -> list[Chunk]:
         """Return batches as chunks that are not entered yet; if that fails, nothing was taken."""
-        begun = self._slabs.at
+        slabs = self._slabs  # which `release` may take away meanwhile
+        begun = slabs.at
+        if self._encodes:  # the dictionaries of an append that failed were sent to nobody
+            self._encoder = self._fresh_encoder()
+        self._encodes, encoder = True, self._encoder
         try:
             placed, last = [], self._known
             for batch in batches:
                 settle_devices((batch.device,), seconds)
                 compact = compacted(batch)
                 known = self._same(compact, last)
-                placed.append(placed_compact(compact, self._slabs, known, seconds=seconds))  # type: ignore[arg-type]
+                placed.append(placed_compact(compact, slabs, known, seconds=seconds))  # type: ignore[arg-type]
                 last = self._numbered(placed[-1])
             settle_devices((self._pool.device,), seconds)
-            chunks = self._encoded(placed)
+            chunks = self._encoded(placed, encoder)
         except BaseException:
-            self._slabs.at = begun
-            self._encoder = self._fresh_encoder()  # the next batch sends its dictionaries again
+            slabs.at = begun
             raise
         return chunks
 
@@ -185,16 +190,17 @@ class Growth:
                 found[dictionary] = before
         return found
 
-    def _encoded(self, placed: Sequence[Batch]) -> list[Chunk]:
-        encoder, chunks = self._encoder, []
+    def _encoded(self, placed: Sequence[Batch], encoder: Encoder) -> list[Chunk]:
+        chunks = []
         for batch in placed:
             before = tuple(encoder.present.values()) if self._layout.dictionaries else ()
             items = tuple(encoder.encode(batch))
             nbytes = sum(each.nbytes for each in items)
             chunks.append(Chunk(batch, items, before, nbytes, time.monotonic()))
-        if placed:
-            self._known = self._numbered(placed[-1])
         return chunks
+
+    def _last_known(self, chunks: Sequence[Chunk]) -> dict[int, Dictionary]:
+        return self._numbered(chunks[-1].batch) if chunks else {}
 
     def enter(self, chunks: Sequence[Chunk]) -> Position:
         """Add chunks, all at once; return the position behind them."""
@@ -202,6 +208,8 @@ class Growth:
             self._chunks += chunks
             self._nbytes += sum(each.nbytes for each in chunks)
             self._snapshot = None if chunks else self._snapshot
+            self._known = self._last_known(chunks) or self._known
+            self._encodes = False
             self.appended = True
             self._trim()
             position = self.position
@@ -213,9 +221,12 @@ class Growth:
     def keep(self, retain: Mapping[str, float]) -> None:
         """Keep no more than that from now on."""
         with self._guard:
+            job = self._trimming if retain != self._retain else None
             self._retain = dict(retain)
             self._trim()
         self._trim_later()
+        if job is not None and job.loop is not None:  # which waits for another time
+            job.loop.ring(job)
 
     def _trim(self) -> None:
         """Let go of the oldest batches that are not to be kept; of those bounded by bytes, the last one stays."""
@@ -241,7 +252,12 @@ class Growth:
             if "seconds" not in self._retain or self._trimming is not None or not self._chunks:
                 return
             job = self._trimming = Job(self._trim_in_time, "bowstring-retention", prompt=True)
-        do_in_loop(job)
+        try:
+            do_in_loop(job)
+        except BaseException as error:
+            self._trimming = None  # the next append trims, and tries again
+            if not isinstance(error, LimitExceeded):
+                raise
 
     def _trim_in_time(self) -> float | None:
         with self._guard:
@@ -265,7 +281,7 @@ class Growth:
             self._chunks, self._snapshot = [], None
             self._known = {}
             self._encoder = self._fresh_encoder()
-            self._slabs.at = (None, 0)
+            self._slabs = _Slabs(self._pool)
             job = self._trimming
         if job is not None and job.loop is not None:
             job.loop.ring(job)

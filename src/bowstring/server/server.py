@@ -26,6 +26,7 @@ from bowstring.errors import (
     ClosedError,
     ForkedError,
     NotPicklable,
+    UnknownTicket,
     UsageError,
 )
 from bowstring.limits import Limits, limits_or_default
@@ -360,7 +361,12 @@ class Server(Closing):
                 continue
             if retain is not None:
                 check_retain(retain, publication.readers)
-            growth = self._catalogue.growth_of(publication, self.pool)
+            try:
+                growth = self._catalogue.growth_of(publication, self.pool)
+            except UnknownTicket:
+                if publication.offered:
+                    raise
+                continue  # it was replaced or withdrawn meanwhile
             growth.check(schema)
             with growth.appending:
                 self._check()
