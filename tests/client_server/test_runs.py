@@ -146,7 +146,9 @@ def outcome(uri: str) -> tuple[list[Any], str]:
                 batch.validate(full=True)
                 found.append(batch.to_arrow().to_pylist())
     except bow.BowstringError as error:
-        return found, f"{type(error).__name__}: {error.what}"
+        # A message of ours that meets a peer that has hung up may find that out first.
+        is_lost = isinstance(error, bow.BrokenError) and "the connection is lost (" in error.what
+        return found, f"{type(error).__name__}: {'the peer closed the connection' if is_lost else error.what}"
     return found, "the end"
 
 

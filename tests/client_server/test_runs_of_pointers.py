@@ -28,6 +28,13 @@ from tests.peer.wire import END_OF_STREAM
 COUNT = 24
 
 
+class Streams(dict[str, list[Message]]):
+    """Recorded streams, by kind; shown in short, or Hypothesis warns of the length and hides what it has found."""
+
+    def __repr__(self) -> str:
+        return f"<streams of {', '.join(self)}>"
+
+
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list of how many messages were taken together each time."""
@@ -43,9 +50,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def streams() -> Iterator[dict[str, list[Message]]]:
+def streams() -> Iterator[Streams]:
     """Return recorded streams of batches that look alike."""
-    kinds: dict[str, list[Message]] = {}
+    kinds = Streams()
     with bow.Server("unix:", limits=PATIENCE) as server:
         for kind, make in KINDS.items():
             kinds[kind] = recorded(server.publish(kind, pa.Table.from_batches([make(20, 1)] * COUNT)))

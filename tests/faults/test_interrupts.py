@@ -262,6 +262,43 @@ def test_a_reader_that_is_interrupted(pool: Pool, address: str, which: int | ran
         sweep(call, pool, which)
 
 
+@pytest.mark.parametrize("address", ["unix:", "tcp://127.0.0.1:0", "inproc:"])
+@pytest.mark.parametrize("how", ["as it comes", "checked", "copied"])
+@pytest.mark.parametrize("reads", [0, 7])
+def test_no_batch_is_lost_in_silence(address: str, how: str, reads: int) -> None:
+    """Interrupted at any line of a read, a stream goes on with the batch that was to come, or says it cannot."""
+    mode: Any = "copy" if how == "copied" else None
+    options = bow.ConnectOptions(validate="full" if how == "checked" else "structure")
+    rows = [pa.record_batch({"n": [number] * 20, "s": ["text"] * 20}) for number in range(8)]
+
+    def number_of(batch: bow.Batch) -> int:
+        return int(batch["n"].to_numpy()[0])
+
+    with bow.Server(address, limits=_PATIENT) as server:
+        endpoint = server.publish("t", pa.Table.from_batches(rows))
+        judged, lines, number = set(), 1, 0
+        while number < lines:
+            with bow.connect(endpoint, mode=mode, options=options, limits=_PATIENT) as stream:
+                found = [number_of(stream.read_next_batch()) for _ in range(reads)]
+                interrupter, got = Interrupter(number), []
+                was_interrupted = interrupter.run(
+                    lambda stream=stream, got=got: got.append(stream.read_next_batch())
+                )  # type: ignore[misc]
+                assert was_interrupted == (number > 0) or interrupter.lines < number
+                found += map(number_of, got)
+                try:
+                    found += map(number_of, stream)
+                except bow.BrokenError:
+                    assert found == list(range(reads)), interrupter.place
+                    judged.add("broken")
+                else:
+                    assert found == list(range(8)), interrupter.place
+                    judged.add("whole")
+            lines = max(lines, interrupter.lines + 1)
+            number += 1
+        assert judged == {"broken", "whole"}
+
+
 @pytest.mark.parametrize("which", [_SOME, *_ALL])
 def test_an_export_that_is_interrupted(pool: Pool, which: int | range) -> None:
     """Batches and columns that go to other libraries stay with nobody when that is interrupted at any line."""

@@ -57,14 +57,21 @@ class DecodedStream(Stream):
 
     def read_next_batch(self) -> Batch:
         """Return the next batch, decoded."""
-        while not self._waiting:
-            try:
+        came = False
+        try:
+            while not self._waiting:
                 batch = self._stream.read_next_batch()
-            except EndOfStream:
-                self._note_end()
-                raise
-            self._waiting.extend(encoded_batches(batch, self._dtype, self._whole, self._limits))
-        return self._waiting.popleft().decode(self._columns)
+                came = True
+                self._waiting.extend(encoded_batches(batch, self._dtype, self._whole, self._limits))
+            came = True
+            return self._waiting.popleft().decode(self._columns)
+        except EndOfStream:
+            self._note_end()
+            raise
+        except BaseException as error:
+            if came and not isinstance(error, Exception):  # the next one would hide that it is missing
+                self.close()
+            raise
 
     def close(self) -> None:
         self._waiting.clear()

@@ -211,10 +211,11 @@ class DoGet:
         began = time.monotonic()
         self._await(lambda: bool(self._ready), self._limits.reply_timeout)
         with self._changed:
-            batch = self._ready.popleft()
+            batch = self._ready[0]
+            self.counters.count(batch.num_rows, batch.nbytes)  # first: it tells of one that is lost
+            self._ready.popleft()
             self._changed.notify_all()
         self.counters.seconds_waited += time.monotonic() - began
-        self.counters.count(batch.num_rows, batch.nbytes)
         return Batch.from_arrow(batch)
 
     def peek(self) -> Batch | None:

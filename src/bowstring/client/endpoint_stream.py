@@ -18,7 +18,15 @@ from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.columnar.parts import batch_parts
 from bowstring.columnar.validation import check_once
 from bowstring.dissociated.position import position_at
-from bowstring.errors import BowstringError, ClosedError, EndOfStream, InvalidData, UsageError, without_frames
+from bowstring.errors import (
+    BowstringError,
+    BrokenError,
+    ClosedError,
+    EndOfStream,
+    InvalidData,
+    UsageError,
+    without_frames,
+)
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, Road, default_pool
 from bowstring.memory.buffer import PrivateMemory
@@ -138,7 +146,7 @@ class EndpointStream(Stream):
         self._timeout = timeout
         self._connection = connection
         self._checks = validate == "full" or (validate is None and not connection.trusted)
-        self._invalid: InvalidData | None = None
+        self._failure: BowstringError | None = None  # what ended the stream here: a batch was not delivered
         self._missed: int | None = None  # how many batches came before the first one that was not delivered
         self._select = None if connection.extended else columns
         self._device = device
@@ -209,8 +217,8 @@ class EndpointStream(Stream):
 
     def read_next_batch(self) -> Batch:
         """Return the next batch, waiting for it."""
-        if self._invalid is not None:
-            self._check_valid()
+        if self._failure is not None:
+            self._check_whole()
         before = self._connection.counters.batches
         batch: Batch | None = None
         try:
@@ -222,14 +230,23 @@ class EndpointStream(Stream):
         except BaseException as error:
             came, batch = batch is not None, None  # what is raised keeps this frame
             if came or not isinstance(error, BowstringError):  # else another thread may have taken one
-                self._note_missed(before)
-            if isinstance(error, InvalidData) and self._invalid is not None:
-                self._connection.close()  # nothing behind it is asked for
+                self._note_missed(before, error)
             raise
 
-    def _note_missed(self, before: int) -> None:
-        if self._missed is None and self._connection.counters.batches > before:
+    def _note_missed(self, before: int, error: BaseException) -> None:
+        """Take note of a batch that came and was not delivered."""
+        if self._connection.counters.batches == before:
+            return
+        if self._missed is None:
             self._missed = before
+        if not isinstance(error, Exception):  # the next one would hide that it is missing
+            self._failure = BrokenError(
+                "the stream was interrupted while a batch was delivered",
+                where=str(self._connection.peer),
+                hint="Batches that are there stay true; connect() again reads the data set anew.",
+            )
+        if self._failure is not None:
+            self._connection.close()  # nothing behind it is asked for
 
     @property
     def position(self) -> Position | None:
@@ -240,9 +257,9 @@ class EndpointStream(Stream):
         delivered = self._connection.counters.batches if self._missed is None else self._missed
         return position_at(begins[0], begins[1] + delivered)
 
-    def _check_valid(self) -> None:
-        if self._invalid is not None:
-            raise copy.copy(self._invalid)
+    def _check_whole(self) -> None:
+        if self._failure is not None:
+            raise copy.copy(self._failure)
 
     def _delivered(self, batch: Batch) -> Batch:
         """Return a batch that came as the user wants it: checked, with its columns, where it shall be."""
@@ -260,8 +277,8 @@ class EndpointStream(Stream):
                 check_once(batch)
             except InvalidData as error:
                 del batch  # which what is raised would keep
-                self._invalid = without_frames(error)
-            self._check_valid()
+                self._failure = without_frames(error)
+            self._check_whole()
         device = self._device or batch.device
         if out and device.is_host:
             batch = placed(batch, PrivateMemory(), self._copied, in_place=False)
@@ -341,7 +358,7 @@ class EndpointStream(Stream):
 
     def close(self) -> None:
         """Ask for nothing more. Batches stay true."""
-        self._invalid = None
+        self._failure = None
         self._connection.close()
 
     def _check_open(self) -> None:
@@ -373,10 +390,15 @@ class PartitionsStream(EndpointStream):
 
     def read_of(self, partition: int) -> Batch | None:
         """Return the next batch of a partition, which the user has reached; ``None`` behind its last one."""
-        self._check_valid()
+        self._check_whole()
         self._asked = partition
-        batch = self._connection.next_of(partition)
-        return None if batch is None else self._delivered(batch)
+        before = self._connection.counters.batches
+        try:
+            batch = self._connection.next_of(partition)
+            return None if batch is None else self._delivered(batch)
+        except BaseException as error:
+            self._note_missed(before, error)
+            raise
 
     def readiness_of(self, partition: int, wake: Callable[[], object], began: float) -> Readiness:
         """Return what `read_of` would do, as :meth:`Connection.readiness` does."""
@@ -386,4 +408,4 @@ class PartitionsStream(EndpointStream):
     def partition(self) -> int | None:
         """The number of the partition that the user is in, where that is known."""
         # The last batch of a partition may be what is wrong: then the user is in the next one.
-        return self._connection.partition if self._invalid is None else self._asked
+        return self._connection.partition if self._failure is None else self._asked

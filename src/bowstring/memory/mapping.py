@@ -67,7 +67,7 @@ class MappingCache:
         """Return the region that `handle` names and `fd` opens, for reading; takes ownership of `fd`."""
         with self._turn(handle.uuid):
             try:
-                region = self._cached(handle, identity_of(fd))
+                region = self._cached(handle, fd)
                 if region is None:
                     device = find_device(handle.arrow_device_type, handle.device_uuid)
             except BaseException:
@@ -117,7 +117,7 @@ class MappingCache:
 
     def _lent(self, handle: LentHandle, device: DriverDevice) -> Region:
         with self._turn(handle.uuid):
-            region = self._cached(handle, handle)
+            region = self._cached(handle)
             return self._in_use(device.open_lent(handle)) if region is None else region
 
     def open_token(self, token: bytes, device: Device) -> Region:
@@ -129,7 +129,7 @@ class MappingCache:
             raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
         return self._lent(_handle_of(token, device), device)
 
-    def _cached(self, handle: Handle | LentHandle, identity: object) -> Region | None:
+    def _cached(self, handle: Handle | LentHandle, fd: int | None = None) -> Region | None:
         """Return the region that a handle names, if it is mapped; lent memory is never idle."""
         uuid = handle.uuid
         with self._lock:
@@ -138,6 +138,7 @@ class MappingCache:
             region = reference() if reference is not None else None
             idle = None if isinstance(handle, LentHandle) else self._idle.get(uuid)
             slab = region.slab if region is not None else idle[0] if idle is not None else None
+            identity = handle if fd is None else None if slab is None else identity_of(fd)
             if slab is not None and (slab.identity != identity or slab.nbytes != handle.nbytes):
                 raise InvalidRegion(
                     "a region has the name of another one that this process has mapped",

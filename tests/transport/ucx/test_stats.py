@@ -47,8 +47,8 @@ def test_memory_of_a_gpu(ucx_over: Over, monkeypatch: pytest.MonkeyPatch, *, apa
     """Memory of a GPU is copied, which is said; and that a reader of this machine is in another PID namespace."""
     ucx_over("tcp,posix,cma")
     if apart:
-        elsewhere = dataclasses.replace(this_process(), namespace=1)
-        monkeypatch.setattr(wire, "this_process", lambda: elsewhere)
+        elsewhere = dataclasses.replace(this_process(), namespace=1).place
+        monkeypatch.setattr(wire, "this_place", lambda: elsewhere)
     pool = bow.Pool(fake_device(0), budget=64 << 20)
     with bow.Server("ucx://", pool=pool) as server, bow.connect(server.publish("t", TABLE)) as stream:
         assert stream.read_all().equals(TABLE)

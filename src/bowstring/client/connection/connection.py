@@ -616,9 +616,11 @@ class Connection:
                     raise EndOfStream("there are no more batches")
                 assembled = self._batches[0]
                 if assembled is ordered or assembled.awaited is None:
-                    self._batches.popleft()
                     batch = assembled.batch
-                    self.counters.count(batch.num_rows, assembled.nbytes)
+                    self.counters.count(
+                        batch.num_rows, assembled.nbytes
+                    )  # first: it tells of one that is lost
+                    self._batches.popleft()
                     if not (self._named or batch.device.is_host):
                         batch.lease.read_on(batch.device)
                     until_delivered = assembled.until_delivered
