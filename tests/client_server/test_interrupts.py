@@ -40,7 +40,7 @@ ALLOWED = {
     ("client/dataset.py", "read.result()"): "is done",
     ("client/async_stream.py", "opening.result()"): "is done",
     ("client/async_stream.py", "opening.exception()"): "is done",
-    ("client/async_stream.py", "done.exception()"): "is done",
+    ("transport/awaiting.py", "done.exception()"): "is done",
     (
         "client/do_get.py",
         "self._changed.wait_for(lambda: self.closed or len(self._ready) < _AHEAD)",
@@ -49,6 +49,8 @@ ALLOWED = {
     ("transport/threads.py", "self.called.acquire()"): "a thread of ours",
     ("memory/forks.py", "_one_at_a_time.acquire()"): "another thread forks, which does not wait",
     ("ipc/tensor/array.py", "array.get()"): "copies",
+    ("spark/running.py", "self.wait()"): "waits in slices",
+    ("spark/running.py", "self.job.result()"): "is done",
     ("spark/task.py", "TaskContext.get()"): "looks",
     ("spark/writer.py", "TaskContext.get()"): "looks",
 }
