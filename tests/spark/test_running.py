@@ -295,7 +295,7 @@ def test_it_is_no_data_set_of_none(running: Callable[..., Running]) -> None:
                 getattr(each, use)()
     pytest.importorskip("torch")
     with pytest.raises(bow.UsageError, match="wait=False"):
-        bow.torch.IterableDataset(job.dataset)
+        bow.torch.IterableDataset(job.dataset, columns=["n"])
 
 
 def test_what_was_lost_is_published_again(running: Callable[..., Running]) -> None:

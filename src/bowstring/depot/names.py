@@ -222,7 +222,8 @@ class Names:
 
     def end(self, application: str, stays: Mapping[str, float]) -> set[str]:
         """Keep names of an application as long as a data set of theirs stays; return the data sets of all."""
-        now, named = time.monotonic(), set()
+        now = time.monotonic()
+        named: set[str] = set()
         for entry in self._entries.values():
             if entry.application == application:
                 until = now + max((stays.get(part, 0.0) for part in entry.parts), default=0.0)
