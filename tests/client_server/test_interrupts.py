@@ -49,6 +49,8 @@ ALLOWED = {
     ("transport/threads.py", "self.called.acquire()"): "a thread of ours",
     ("memory/forks.py", "_one_at_a_time.acquire()"): "another thread forks, which does not wait",
     ("ipc/tensor/array.py", "array.get()"): "copies",
+    ("spark/running.py", "self.wait()"): "waits in slices",
+    ("spark/running.py", "self.job.result()"): "is done",
     ("spark/task.py", "TaskContext.get()"): "looks",
     ("spark/running.py", "self.wait()"): "the job of Spark, as republish() says",
     ("spark/writer.py", "TaskContext.get()"): "looks",

@@ -18,8 +18,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bowstring as bow
+from bowstring.depot import daemon, launch
 from bowstring.depot.manifest import Attempt, Told, pack_part, unpack_parts
-from bowstring.depot.protocol import VERSION, Connection, Fields, Verb, failure_of, pack, pack_failure
+from bowstring.depot.protocol import (
+    CONTROL_LIMITS,
+    VERSION,
+    Connection,
+    Fields,
+    Verb,
+    failure_of,
+    pack,
+    pack_failure,
+)
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.memory import Pool
 from bowstring.transport import Channel, Message, dial
@@ -80,6 +90,23 @@ def test_strangers_are_sent_away(well: bow.depot.Depot, folder: str, said: bytes
         with contextlib.suppress(ConnectionResetError):
             while stranger.recv(1 << 16):
                 pass
+
+
+@pytest.mark.parametrize("said", [b"", b"BOW\x01"], ids=["nothing", "a little"])
+def test_strangers_have_a_deadline(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    """Who connects and does not say hello in time is sent away."""
+    monkeypatch.setattr(daemon, "CONTROL_LIMITS", CONTROL_LIMITS.replace(connect_timeout=0.2))
+    with tempfile.TemporaryDirectory(prefix="bow-") as made:
+        served = daemon.Depot(launch.Paths(made), OPTIONS)
+        try:
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.settimeout(WAIT)
+                stranger.connect(f"{made}/depot-3.sock")
+                stranger.sendall(said)
+                assert stranger.recv(1) == b""
+        finally:
+            served.stop()
+            served.run()
 
 
 @pytest.fixture

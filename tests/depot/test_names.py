@@ -194,6 +194,20 @@ def test_an_application_that_ends_may_leave_something(connect: Connect) -> None:
     assert not depot.end("never seen")
 
 
+def test_names_of_what_other_hosts_keep_stay(depot: bow.depot.Depot, elsewhere: bow.depot.Depot) -> None:
+    """A data set that stays keeps its name, also in a depot that holds none of its streams, and no longer."""
+    for name, part in (("goes", "a"), ("stays", "b")):
+        found = bow.Dataset((commit(elsewhere, ONE, part).endpoint,), ONE.schema)
+        depot.announce(name, found, application=APP, part=part, depots=elsewhere.addresses)
+    for each in (elsewhere, depot):
+        each.end(APP, stays={"b": 3.0})
+    assert parts(elsewhere) == ["b"]
+    assert [each.name for each in depot.list_datasets()] == ["stays"]
+    assert read(depot.lookup("stays")).equals(ONE)
+    until(lambda: parts(elsewhere) == [] and depot.list_datasets() == [], "it goes")
+    until(lambda: APP not in depot.status().applications, "so does the application")
+
+
 def test_an_application_stops_its_depots_everywhere(connect: Connect) -> None:
     """Depots that hold its named data end with it, and those that hold data of others stay, without its own."""
     with (

@@ -86,10 +86,10 @@ def running(
     application = Application("app", stopped.is_set)
     begun: list[Running] = []
 
-    def begin(readers: int | None = None, **keep: Any) -> Running:
+    def begin(readers: int | None = None, *, again: bool = False, **keep: Any) -> Running:
         frame, growing = Frame(), application.catalog(None, 60.0)
         order = Order("app", f"d#{len(begun)}", readers, 60.0, growing=growing.addresses)
-        work = Publication(order, application, Job(frame, DepotTask, SCHEMA), None, Keep(**keep))
+        work = Publication(order, application, Job(frame, DepotTask, SCHEMA, again), None, Keep(**keep))
 
         def finish() -> bow.spark.PublishedDataset:
             try:
@@ -162,7 +162,10 @@ def test_each_row_once(running: Callable[..., Running], seed: int) -> None:
             return rows_of(stream)
 
     with concurrent.futures.ThreadPoolExecutor() as readers:
-        whole = [readers.submit(read, {"ordered": ordered}) for ordered in (True, False)]
+        whole = [
+            readers.submit(read, {"options": bow.ConnectOptions(ordered=ordered)})
+            for ordered in (True, False)
+        ]
         job.frame.do(*attempts[:count])
         shards = [readers.submit(read, {"shard": (index, 3)}) for index in range(3)]
         job.frame.do(*attempts[count:])
@@ -281,3 +284,36 @@ def test_what_is_read_is_freed(running: Callable[..., Running]) -> None:
         job.frame.attempts.put(None)
         assert rows_of(stream) == []
     assert job.dataset.wait(WAIT).num_rows == 2 * ROWS
+
+
+def test_it_is_no_data_set_of_none(running: Callable[..., Running]) -> None:
+    """What would read its endpoints, which are not known yet, says so, and finds no data set without rows."""
+    job = running()
+    for each in (job.dataset, pickle.loads(pickle.dumps(job.dataset))):
+        for use in ("__len__", "__iter__", "to_json"):
+            with pytest.raises(bow.UsageError, match="wait=False"):
+                getattr(each, use)()
+    pytest.importorskip("torch")
+    with pytest.raises(bow.UsageError, match="wait=False"):
+        bow.torch.IterableDataset(job.dataset, columns=["n"])
+
+
+def test_what_was_lost_is_published_again(running: Callable[..., Running]) -> None:
+    """A partition that is gone after the job counts as it is computed again, and not as it was at first."""
+    job = running(again=True)
+    job.frame.do(Attempt(0), Attempt(1))
+    job.frame.attempts.put(None)
+    whole = job.dataset.wait(WAIT)
+    job.application.depots[0].settle(whole.metadata["id"], whole.endpoints[:1])
+    job.frame.attempts.put(Attempt(1))
+    job.frame.attempts.put(None)
+    with bow.connect(job.dataset.republish()) as stream:
+        assert rows_of(stream) == rows(0, 1)
+
+
+def test_a_job_that_runs_out_of_time(running: Callable[..., Running]) -> None:
+    """A job's own error is never taken for the end of the wait for it."""
+    job = running()
+    job.frame.attempts.put(TimeoutError("no answer"))
+    with pytest.raises(TimeoutError, match="no answer"):
+        job.dataset.wait(WAIT)

@@ -117,7 +117,10 @@ class Session:
             if received is None:
                 self.channel.watch(self._watch)
                 restriction = self.channel.restriction
-                return self.channel.limits.heartbeat if restriction is None else restriction.left
+                if restriction is None:
+                    return self.channel.limits.heartbeat
+                restriction.check_time()  # also of a client that says nothing at all
+                return restriction.left
             if self.greeted:
                 self._hear(received)
             else:

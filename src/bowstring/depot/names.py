@@ -220,13 +220,17 @@ class Names:
             if part in entry.parts and len(entry.parts) == 1 and not entry.grows and not entry.parts[part]:
                 del self._entries[name]
 
-    def end(self, application: str, keep: float) -> None:
-        """Keep what an application named for some seconds more, and no longer."""
-        until = time.monotonic() + keep
+    def end(self, application: str, stays: Mapping[str, float]) -> set[str]:
+        """Keep names of an application as long as a data set of theirs stays; return the data sets of all."""
+        now = time.monotonic()
+        named: set[str] = set()
         for entry in self._entries.values():
             if entry.application == application:
+                until = now + max((stays.get(part, 0.0) for part in entry.parts), default=0.0)
                 entry.until = until if entry.until is None else min(until, entry.until)
+                named |= entry.parts.keys()
         self.tidy()
+        return named
 
     def tidy(self) -> None:
         """Forget names whose time has passed."""

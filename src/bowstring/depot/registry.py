@@ -170,13 +170,14 @@ class Registry:
                     dataset.until = until if dataset.until is None else min(until, dataset.until)
                 else:
                     self.release(dataset.name)
-            stay = max((stays.get(each, 0.0) for each in application.datasets), default=0.0)
-            self._names.end(name, stay)
+            # Of data sets that lie on other hosts only their names are here.
+            named = self._names.end(name, stays)
+            stay = max((stays.get(each, 0.0) for each in (*application.datasets, *named)), default=0.0)
             # A process that lives on, such as the driver's of local sessions, keeps nothing longer.
             application.holders.clear()
             application.lease_seconds = stay
             application.renew()
-            if not application.datasets:
+            if not (application.datasets or self._names.any_of(name)):
                 del self.applications[name]
             return True
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import math
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import depot
@@ -19,20 +21,23 @@ from bowstring.errors import (
     DeadlineExceeded,
     EndOfStream,
     UnknownTicket,
+    UsageError,
     without_frames,
 )
+from bowstring.server.arguments import check_seconds
 from bowstring.spark.tickets import PublishedDataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.dissociated.endpoint import Dataset
+    from bowstring.dissociated.endpoint import Dataset, Endpoint
 
 _LEAST_PAUSE: Final = 0.005
 _MOST_PAUSE: Final = 0.1
+_SLICE: Final = 1.0
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -51,11 +56,13 @@ class RunningDataset(PublishedDataset):
         """Wait for the end of the job, and return the data set, whose partitions are in their order."""
         _ = self._known
         assert self.job is not None
-        try:
-            return self.job.result(timeout)
-        except concurrent.futures.TimeoutError:
-            waited = f"{timeout} s"
-            raise DeadlineExceeded("the job that publishes the data set still runs", found=waited) from None
+        end = math.inf if timeout is None else time.monotonic() + check_seconds(timeout)
+        while not self.job.done():
+            left = end - time.monotonic()
+            if left <= 0:
+                raise DeadlineExceeded("the job that publishes the data set still runs", found=f"{timeout} s")
+            concurrent.futures.wait([self.job], min(left, _SLICE))
+        return self.job.result()
 
     def release(self) -> None:
         """Free the data, and let the job fail if it still runs. Readers keep what they have. Idempotent."""
@@ -66,6 +73,27 @@ class RunningDataset(PublishedDataset):
     def republish(self, partitions: Iterable[int] | None = None) -> PublishedDataset:
         """Wait for the end of the job, and publish partitions that were lost again."""
         return self.wait().republish(partitions)
+
+    # Its endpoints are not known here: whoever takes it for a data set of none would read no rows.
+
+    def to_json(self) -> str:
+        """Refuse: what is read from that would follow no job."""
+        raise self._not_whole()
+
+    def __len__(self) -> int:
+        raise self._not_whole()
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        raise self._not_whole()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _not_whole(self) -> UsageError:
+        return UsageError(
+            "the endpoints of a data set that was published with wait=False are known once its job is complete",
+            hint="wait() returns the whole data set; bow.connect follows this one.",
+        )
 
     def __repr__(self) -> str:
         name = self.metadata.get("name") or "without a name"
@@ -141,6 +169,9 @@ class FollowingStream(Stream):
                 _, count, more, state = self._depot._lookup(self._id, self._next)
                 if count > self._next:
                     self._stream_now = self._opened(dataclasses.replace(more, num_rows=None, nbytes=None))
+                    if self._closed.is_set():  # by another thread, meanwhile
+                        self._stream_now.close()
+                        self._check_open()
                     self._next, self._schema = count, self._stream_now.schema
                     return True
                 if state == COMPLETE:

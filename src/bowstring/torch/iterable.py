@@ -229,6 +229,7 @@ def _found(source: Any) -> Dataset:
         raise UsageError(
             "this is not a source", expected="a Dataset, an Endpoint or a URI", found=type(source).__name__
         )
+    len(source)  # one whose job still runs says that it has none yet
     return source
 
 
