@@ -262,6 +262,10 @@ def test_a_reader_that_is_interrupted(pool: Pool, address: str, which: int | ran
         sweep(call, pool, which)
 
 
+def _read_one(stream: bow.Stream, got: list[bow.Batch]) -> None:
+    got.append(stream.read_next_batch())
+
+
 @pytest.mark.parametrize("address", ["unix:", "tcp://127.0.0.1:0", "inproc:"])
 @pytest.mark.parametrize("how", ["as it comes", "checked", "copied"])
 @pytest.mark.parametrize("reads", [0, 7])
@@ -280,10 +284,9 @@ def test_no_batch_is_lost_in_silence(address: str, how: str, reads: int) -> None
         while number < lines:
             with bow.connect(endpoint, mode=mode, options=options, limits=_PATIENT) as stream:
                 found = [number_of(stream.read_next_batch()) for _ in range(reads)]
-                interrupter, got = Interrupter(number), []
-                was_interrupted = interrupter.run(
-                    lambda stream=stream, got=got: got.append(stream.read_next_batch())
-                )  # type: ignore[misc]
+                interrupter = Interrupter(number)
+                got: list[bow.Batch] = []
+                was_interrupted = interrupter.run(functools.partial(_read_one, stream, got))
                 assert was_interrupted == (number > 0) or interrupter.lines < number
                 found += map(number_of, got)
                 try:
