@@ -40,7 +40,7 @@ def in_thread(
         outcome, failed = [], None
         try:
             outcome.append(function())
-        except BaseException as error:  # noqa: BLE001  whoever waits hears of it
+        except BaseException as error:  # noqa: BLE001  the one who waits hears of it
             failed = without_frames(error)
         try:
             loop.call_soon_threadsafe(deliver, outcome, failed)
