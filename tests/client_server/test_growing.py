@@ -464,9 +464,10 @@ def test_a_stream_that_threads_share(growing: bow.Server) -> None:
             end = growing.append("t", table_of(number))
             for thread in threads:
                 thread.join()
-        growing.finish("t")
-        found += values_of(stream)
-        assert found == [[number] for number in range(5)]
+        for _ in range(100):  # where the machine was busy
+            if len(found) < 5:
+                take()
+        assert sorted(found) == [[number] for number in range(5)]
         assert stream.position == end
 
 
