@@ -51,5 +51,8 @@ def test_notebooks_show_columns_and_first_rows() -> None:
     assert shown.count("<tr>") == 11
     assert "200 rows" in shown
     assert len(shown) < 5000
+    column = batch["<x>"]
     batch.release()
     assert "released" in batch._repr_html_()
+    assert "released" in repr(column)
+    assert "&lt;x&gt;" in column._repr_html_()

@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import re
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,6 +79,23 @@ def test_values_are_shown_as_people_write_them() -> None:
         "1",
         "<i>null</i>",
     ]
+
+
+def test_of_a_long_value_only_the_beginning_is_made_to_objects() -> None:
+    """A list of a million values takes no more memory to be shown than a short one, however it is nested."""
+    lists = pa.LargeListArray.from_arrays(pa.array([0, 1_000_000]), pa.nulls(1_000_000))
+    nested = pa.LargeListArray.from_arrays(pa.array([0, 1]), lists)
+    within = pa.StructArray.from_arrays([lists, lists], names=["a", "a"])
+    batch = bow.Batch.from_arrow(pa.record_batch({"lists": lists, "nested": nested, "within": within}))
+    batch.slice(0, 1)._repr_html_()  # which imports what it needs
+    tracemalloc.start()
+    try:
+        cells = re.findall("<td>(.*?)</td>", batch._repr_html_())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [cell[:9] for cell in cells] == ["[null, nu", "[[null, n", "{a: [null"]
+    assert peak < 1 << 20
 
 
 def test_how_many_rows_are_not_shown_is_said() -> None:

@@ -226,24 +226,28 @@ def read_ahead(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def checked(_: np.random.Generator) -> Iterator[Case]:
-    for batch in (*batches(), MIXED):
+    whole, cut, *_rest = batches()
+    for group in (*([each] for each in (*batches(), MIXED)), [whole, cut, whole], [MIXED, MIXED.slice(2)]):
         for drops in (0, 1):
-            ours, arena = Batch.from_arrow(batch), Arena()
-            regions = []
-            for region in batch_parts(ours).spans.regions:
-                regions += [arena.put(region.array(0, region.nbytes).tobytes()), region.nbytes]
+            arena, regions, firsts, spans = Arena(), list[int](), list[int](), list[Any]()
+            parts = [batch_parts(Batch.from_arrow(batch)) for batch in group]
+            for each in parts:
+                firsts.append(sum(map(len, spans)))
+                spans.append(np.add(each.spans.table, (len(regions) // 2, 0, 0)))
+                for region in each.spans.regions:
+                    regions += [arena.put(region.array(0, region.nbytes).tobytes()), region.nbytes]
             yield (
-                1,
+                len(group),
                 (
                     arena.array(),
-                    ours.layout.reading_plan,
+                    parts[0].layout.reading_plan,
                     np.array(regions, np.int64),
                     drops,
-                    batch_parts(ours).nodes.reshape(-1),
-                    np.array(batch_parts(ours).variadic_counts, np.int64),
-                    np.zeros(1, np.int64),
-                    batch_parts(ours).spans.table.reshape(-1).copy(),
-                    np.full(1, -1),
+                    np.concatenate([each.nodes.reshape(-1) for each in parts]),
+                    np.array([each.variadic_counts for each in parts], np.int64).reshape(-1),
+                    np.array(firsts, np.int64),
+                    np.concatenate(spans).reshape(-1),
+                    np.full(len(group), -1),
                 ),
             )
 

@@ -87,13 +87,34 @@ def _cell(value: pa.Scalar) -> str:
 
 def _shown(value: pa.Scalar) -> str:
     try:
-        return _written(value.as_py())
+        return _begun(value)
     except (ValueError, OverflowError, LookupError, pa.ArrowException):  # what Python has no value for
         pass
     try:
         return str(value)
     except (ValueError, OverflowError, LookupError, pa.ArrowException):  # two fields of one name
         return f"({value.type})"
+
+
+def _begun(value: pa.Scalar) -> str:
+    """Return a value as `_written` does, of a long one only the beginning: Python objects are for that alone."""
+    if value.is_valid:
+        if isinstance(value, pa.MapScalar):
+            return _joined("[]", (f"[{_begun(each[0])}, {_begun(each[1])}]" for each in value.values))
+        if isinstance(value, pa.ListScalar):
+            return _joined("[]", map(_begun, value.values))
+        if isinstance(value, pa.StructScalar):
+            return _joined("{}", (f"{name}: {_begun(each)}" for name, each in value.items()))
+    return _written(value.as_py())
+
+
+def _joined(ends: str, parts: Iterable[str]) -> str:
+    text = ""
+    for part in parts:
+        text = f"{text}, {part}" if text else part
+        if shortened(text) != text:
+            break
+    return ends[0] + text + ends[1]
 
 
 def _written(value: Any) -> str:
