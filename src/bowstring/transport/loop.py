@@ -167,7 +167,7 @@ class Loop:
         bell = self._bell
         if not (waits or until == -math.inf or bell is None):
             # Without a lock: at the end of the interpreter a thread that is not there any more may hold it. Nor is
-            # it noted that it was rung: whoever is interrupted right here would have silenced all others.
+            # it noted that it was rung: a thread that is interrupted right here would have silenced all others.
             os.eventfd_write(bell, 1)
 
     def abandon(self) -> None:
