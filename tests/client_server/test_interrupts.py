@@ -52,7 +52,6 @@ ALLOWED = {
     ("spark/running.py", "self.wait()"): "waits in slices",
     ("spark/running.py", "self.job.result()"): "is done",
     ("spark/task.py", "TaskContext.get()"): "looks",
-    ("spark/running.py", "self.wait()"): "the job of Spark, as republish() says",
     ("spark/writer.py", "TaskContext.get()"): "looks",
 }
 
