@@ -18,8 +18,9 @@ __all__ = ["MARKS", "batches_of", "live_session", "patient"]
 MARKS = [
     pytest.mark.slow,
     pytest.mark.peers,
-    # PySpark 4.1 leaves the Unix sockets by which it collects rows to the collector.
+    # PySpark 4.1 leaves the sockets by which it collects rows, Unix ones or of loopback, to the collector.
     pytest.mark.filterwarnings(r"ignore:unclosed .*raddr=.*/\.[0-9a-f-]{36}\.sock>:ResourceWarning"),
+    pytest.mark.filterwarnings(r"ignore:unclosed .*raddr=\('127.0.0.1', [0-9]+\)>:ResourceWarning"),
 ]
 """Of each module whose tests use a live session in this process."""
 
