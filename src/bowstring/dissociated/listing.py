@@ -147,7 +147,7 @@ class ListingReader:
         self.infos: list[DatasetInfo] = []  # so far
         self.complete = False
         self._left = limits.metadata_bytes
-        self._begun = b""
+        self._begun = bytearray()  # which grows in place, however many pieces come
 
     def receive(self, tag: int | None, body: bytes) -> None:
         """Take a message; raise the error that the server sent, if it did."""
@@ -160,7 +160,7 @@ class ListingReader:
             raise LimitExceeded("the list of data sets is too long", found=f"{len(self.infos)} data sets")
         self._begun += body[1:]
         if body[:1] == _ENDS:
-            self.infos.append(DatasetInfo.unpack(self._begun))
-            self._begun = b""
+            self.infos.append(DatasetInfo.unpack(bytes(self._begun)))
+            self._begun = bytearray()
         elif not body:
             self.complete = True
