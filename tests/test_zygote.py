@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +35,23 @@ def test_a_python_that_a_test_starts_has_imported_bowstring(
     assert zygote is not None
     command = [sys.executable, "-c", "import sys; print('bowstring.server.server' in sys.modules)"]
     assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == "True\n"
+
+
+def test_what_a_forked_python_leaves_behind_is_not_ours(
+    nothing_measures: None, zygote: Zygote | None, forked: None
+) -> None:
+    """A process whose parent ends at once is nobody's child here, as where Pythons begin anew."""
+    assert zygote is not None
+    leaving = (
+        "import os\nif (child := os.fork()):\n os.write(1, b'%d' % child)\nelse:\n os.close(1); os.read(0, 1)"
+    )
+    hold, end = os.pipe()
+    try:
+        for _ in range(10):
+            command = [sys.executable, "-c", leaving]
+            left = subprocess.run(command, stdin=hold, stdout=subprocess.PIPE, text=True, timeout=60).stdout
+            parent = Path(f"/proc/{left}/stat").read_text().rpartition(")")[2].split()[1]
+            assert int(parent) != os.getpid()
+    finally:
+        os.close(end)
+        os.close(hold)

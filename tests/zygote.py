@@ -62,10 +62,18 @@ class Zygote:
         """Return the number of a process, a child of this one, that has some descriptors by other numbers."""
         asked |= {"numbers": list(descriptors), "parent": os.getpid()}
         text = json.dumps(asked).encode()
-        with self._lock, _adopting():
-            socket.send_fds(self._socket, [_HEAD.pack(len(text))], list(descriptors.values()))
-            self._socket.sendall(text)
-            reply = self._socket.recv(_REPLY.size, socket.MSG_WAITALL)
+        # It begins once nobody is adopted any more: what it starts and leaves behind is not to be ours.
+        waits, goes = os.pipe()
+        try:
+            with self._lock, _adopting():
+                given = [*descriptors.values(), waits]
+                socket.send_fds(self._socket, [_HEAD.pack(len(text))], given)
+                self._socket.sendall(text)
+                reply = self._socket.recv(_REPLY.size, socket.MSG_WAITALL)
+            os.write(goes, b"\0")
+        finally:
+            os.close(waits)
+            os.close(goes)
         return int(_REPLY.unpack(reply)[0])
 
     def takes(self, environment: dict[str, str]) -> bool:
@@ -184,7 +192,8 @@ def _serve(sock: socket.socket) -> dict[str, Any]:
                 os._exit(0)
             while os.getppid() != asked["parent"]:
                 time.sleep(0.0002)
-            _take(asked["numbers"], descriptors)
+            os.read(descriptors[-1], 1)
+            _take(asked["numbers"], descriptors[:-1])
             return asked
         os.waitpid(middle, 0)
         reply = os.read(heard, _REPLY.size)

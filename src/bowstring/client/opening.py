@@ -516,7 +516,7 @@ def _check_following(follow: object, shard: object, decode: str | None) -> None:
     if shard is not None or decode is not None:
         raise UsageError(
             "a data set is followed as a whole, and as it is",
-            found="connect(shard=…)" if shard is not None else "connect(decode=…)",
+            found="connect(shard=…)" if shard is not None else "ConnectOptions(decode=…)",
             where="connect(follow=…, since=…)",
         )
 
