@@ -9,6 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
+from bowstring import memory
 from bowstring.errors import ClosedError, ForkedError, OutOfBudget, UsageError
 from bowstring.memory import Buffer, Device, Lease, Pool, cpu, default_pool
 from bowstring.testing import fake_device
+from tests.faults.interrupting import interrupted
 
 MIB = 1 << 20
 
@@ -387,3 +390,30 @@ def test_the_default_pool_is_one_a_process(in_child: Callable[[Callable[[], bool
     parents = default_pool()
     assert default_pool() is parents
     assert in_child(lambda: default_pool() is not parents)
+
+
+@pytest.mark.parametrize("file", ["pool.py", "region.py", "lease.py"])
+@pytest.mark.parametrize("idle", [(), (MIB,), (MIB,) * 4], ids=["fresh", "warm", "dropped"])
+@pytest.mark.parametrize("closes", [False, True])
+def test_an_interrupt_before_any_line_leaves_nothing_in_use(
+    file: str, idle: tuple[int, ...], closes: bool
+) -> None:
+    """A region that is taken and ends is counted, or not, wherever an interrupt comes; its pool is whole again."""
+    size = 4 * MIB if len(idle) > 1 else MIB
+
+    def take() -> None:
+        region = pool.region(size)
+        if closes:
+            pool.close()
+        del region
+        assert pool.stats.in_use == 0
+
+    for line in itertools.count():
+        pool = Pool(budget=4 * MIB)
+        held = [pool.region(nbytes) for nbytes in idle]
+        del held
+        _, lines = interrupted(take, line, str(Path(memory.__file__).parent / file))
+        assert pool.stats.in_use == 0, line
+        assert closes or pool.region(4 * MIB).nbytes == 4 * MIB
+        if lines <= line:
+            break

@@ -17,7 +17,7 @@ import time
 import weakref
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.errors import ClosedError, DeadlineExceeded, ForkedError, NotPicklable, OutOfBudget, UsageError
 from bowstring.limits import DEFAULT_LIMITS
@@ -25,15 +25,13 @@ from bowstring.memory.buffer import Buffer
 from bowstring.memory.cuda.driver import Capturing
 from bowstring.memory.device import Device, cpu
 from bowstring.memory.forks import fork_sentinel, snapshot, watch_forks
+from bowstring.memory.lease import Finalizer
 from bowstring.memory.region import Region, register_region
 from bowstring.memory.slab import let_go
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from bowstring.memory.slab import Slab
 
-_Item = TypeVar("_Item")
 _MIB: Final = 1 << 20
 _SLAB: Final = 64 * _MIB
 _GROWN: Final = 4 * _MIB
@@ -90,13 +88,6 @@ def size_class(nbytes: int, smallest: int = Device.smallest_region) -> int:
     return -(-nbytes // _SLAB) * _SLAB
 
 
-def _taken(queue: collections.deque[_Item]) -> Iterator[_Item]:
-    """Take the items of a queue, from which a finalizer may take, too."""
-    with contextlib.suppress(IndexError):
-        while True:
-            yield queue.popleft()
-
-
 def _bytes_of(budget: Any) -> int:
     is_number = isinstance(budget, Real) and not isinstance(budget, bool)
     if not is_number or not 1 <= budget < math.inf:
@@ -104,22 +95,18 @@ def _bytes_of(budget: Any) -> int:
     return int(budget)
 
 
-class _Home:
-    """The queue of slabs whose regions have ended."""
+class _Use:
+    """What a region takes of its pool. Its finalizer is there before it is counted: an interrupt loses none."""
 
-    __slots__ = ("closed", "gone", "slabs")
+    __slots__ = (
+        "__weakref__",
+        "nbytes",
+        "slab",
+    )  # which change without an allocation, at which anything may run
 
     def __init__(self) -> None:
-        self.slabs: collections.deque[Slab] = collections.deque()
-        self.gone: collections.deque[int] = collections.deque()
-        self.closed = False
-
-    def append(self, slab: Slab) -> None:
-        """Keep a slab for the pool; if that is closed, its memory is freed with the last reference."""
-        if self.closed:
-            self.gone.append(slab.nbytes)
-        else:
-            self.slabs.append(slab)
+        self.nbytes = 0
+        self.slab: Slab | None = None  # once the region is made; none where the pool was closed
 
 
 class Pool:
@@ -150,9 +137,9 @@ class Pool:
         # Reentrant: a garbage collection inside it may run a finalizer that takes a region, or closes a server.
         # Hence counts are compared again after a sum, and a sum is changed where nothing is called in between.
         self._lock = threading.RLock()
-        self._returned = _Home()
+        self._returned: collections.deque[_Use] = collections.deque()
         self._idle: list[Slab] = []
-        self._used: weakref.WeakSet[Slab] = weakref.WeakSet()
+        self._used: weakref.WeakSet[_Use] = weakref.WeakSet()
         self._in_use = 0
         self._made = 0
         self._reused = 0
@@ -198,35 +185,36 @@ class Pool:
             raise UsageError("a region cannot have a negative size", found=nbytes)
         size = size_class(nbytes, self.device.smallest_region)
         self._check()
-        with self._lock:
-            dropped = self._collect()
-            slab = self._warm(size, nbytes if least is None else least)
-            if slab is None:
-                dropped += self._make_room(size)
-            else:
-                self._reused += 1
+        use = _Use()
+        end = Finalizer(self._returned.append, use)
         try:
+            with self._lock:
+                dropped = self._collect()
+                slab = self._warm(size, nbytes if least is None else least, use)
+                if slab is None:
+                    dropped += self._make_room(size, use)
+                else:
+                    self._reused += 1
             if dropped:
                 let_go(dropped)
-            if slab is not None and not (slab.device.is_host or self._may_be_written(slab, size)):
+            if slab is not None and not (slab.device.is_host or self._may_be_written(slab, size, use)):
                 slab = None
             if slab is None:
                 slab = self.device.make_slab(size)
                 self._made += 1
             if prepare:
                 slab.prepare(nbytes)
-        except BaseException:
-            with self._lock:
-                self._in_use -= size if slab is None else slab.nbytes
+        except BaseException:  # whose frames may be kept
+            end.now()
             raise
         with self._lock:
-            self._used.add(slab)
-        home = self._returned
-        region = Region(slab.device, slab.address, slab.nbytes, slab=slab, home=home, private=slab.private)
+            self._used.add(use)
+            use.slab = None if self._closed else slab
+        region = Region(slab.device, slab.address, slab.nbytes, slab=slab, end=end, private=slab.private)
         register_region(region)
         return region
 
-    def _may_be_written(self, slab: Slab, size: int) -> bool:
+    def _may_be_written(self, slab: Slab, size: int, use: _Use) -> bool:
         """Wait until no stream reads a warm slab; false if it was put back, for a fresh one to be made.
 
         A stream may wait for what this region is to be published to, so what is busy for long is not waited for
@@ -238,7 +226,7 @@ class Pool:
             with self._lock:
                 in_use, idle = self._held()
                 if in_use + idle + size <= self.budget:
-                    self._in_use += size - slab.nbytes
+                    self._in_use, use.nbytes = self._in_use + size - slab.nbytes, size
                     self._reused -= 1
                     self._idle.append(slab)
                     return False
@@ -275,7 +263,7 @@ class Pool:
                 "the pool belongs to the parent process", hint="Make a new Pool (or Server) in the child."
             )
 
-    def _warm(self, size: int, least: int) -> Slab | None:
+    def _warm(self, size: int, least: int, use: _Use) -> Slab | None:
         best: tuple[bool, int] | None = None
         slab = None
         # A copy, since a finalizer may change the list; a slice is not safe from that in Python 3.11.
@@ -289,7 +277,7 @@ class Pool:
             self._idle.remove(slab)
         except ValueError:  # a finalizer that ran just now took it
             return None
-        self._in_use += slab.nbytes
+        self._in_use, use.nbytes = self._in_use + slab.nbytes, slab.nbytes
         return slab
 
     def _held(self) -> tuple[int, int]:
@@ -300,14 +288,14 @@ class Pool:
             if in_use == self._in_use and slabs == self._idle:
                 return in_use, idle
 
-    def _make_room(self, size: int) -> list[Slab]:
+    def _make_room(self, size: int, use: _Use) -> list[Slab]:
         """Drop idle slabs until there is room for a new one, and count that as in use."""
         dropped: list[Slab] = []
         while True:
             in_use, idle = self._held()
             free = self.budget - in_use
             if idle + size <= free:
-                self._in_use += size
+                self._in_use, use.nbytes = self._in_use + size, size
                 return dropped
             if size > free:
                 raise OutOfBudget(
@@ -322,23 +310,26 @@ class Pool:
     def _collect(self) -> list[Slab]:
         """Take back the slabs of ended regions; return those to unmap, which the caller drops after unlocking."""
         dropped: list[Slab] = []
-        if self._returned.gone:
-            for nbytes in _taken(self._returned.gone):
-                self._in_use -= nbytes
-        if self._returned.slabs and (forks := self._sentinel.noticed()) != self._forks:
+        if self._returned and (forks := self._sentinel.noticed()) != self._forks:
             # It was not announced: a child may read what was in use.
             self._forks = forks
-            for slab in snapshot(self._used):
-                slab.retired = True
-        for slab in _taken(self._returned.slabs):
-            self._used.discard(slab)
-            self._in_use -= slab.nbytes
-            if slab.retired or self._closed:
+            self._retire_used()
+        for use in list(self._returned):
+            self._used.discard(use)
+            # It stays in the queue until it is counted, and is counted once: a finalizer may collect meanwhile.
+            self._in_use, use.nbytes = self._in_use - use.nbytes, 0
+            slab, use.slab = use.slab, None
+            if slab is not None:
                 self._retired += slab.retired
-                dropped.append(slab)
-            else:
-                self._idle.append(slab)
+                (dropped if slab.retired or self._closed else self._idle).append(slab)
+            with contextlib.suppress(ValueError):
+                self._returned.remove(use)
         return dropped
+
+    def _retire_used(self) -> None:
+        for use in snapshot(self._used):
+            if use.slab is not None:
+                use.slab.retired = True
 
     def warm(self, nbytes: int) -> None:
         """Make an idle region of `nbytes` bytes with all its pages present.
@@ -373,9 +364,11 @@ class Pool:
         if self._pid != os.getpid():
             return
         with self._lock:
-            self._closed = self._returned.closed = True
+            self._closed = True
             self._allocator.reset()
             dropped = self._take_idle()
+            for use in snapshot(self._used):
+                use.slab = None  # its memory is freed with the last reference
         let_go(dropped)
 
     def before_fork(self) -> None:
@@ -384,8 +377,7 @@ class Pool:
         The child inherits every view that is alive, and nothing reports when it drops them.
         """
         self._held_for_fork = self._pid == os.getpid() and self._lock.acquire(timeout=_FORK_SECONDS)
-        for slab in snapshot(self._used):
-            slab.retired = True
+        self._retire_used()
 
     def after_fork(self) -> None:
         """Go on after a fork, in the parent."""

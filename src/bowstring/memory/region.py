@@ -73,7 +73,7 @@ class Region:
         nbytes: int,
         *,
         slab: Slab | None = None,
-        home: _Home | None = None,
+        end: Finalizer | None = None,
         owner: object = None,
         private: bool = False,
     ) -> None:
@@ -82,14 +82,15 @@ class Region:
         self.nbytes = nbytes
         self.slab = slab
         self.private = private
-        self._end = None if home is None else Finalizer(home.append, slab)
+        self._end = end
         self._owner = owner
         self._drafts: weakref.WeakSet[Draft] | None = None
 
     @classmethod
     def of_slab(cls, slab: Slab, home: _Home | None = None) -> Region:
         """Take a slab into use; it is appended to `home` when the region is collected."""
-        return cls(slab.device, slab.address, slab.nbytes, slab=slab, home=home, private=slab.private)
+        end = None if home is None else Finalizer(home.append, slab)
+        return cls(slab.device, slab.address, slab.nbytes, slab=slab, end=end, private=slab.private)
 
     @property
     def uuid(self) -> bytes:
