@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,6 @@ import bowstring as bow
 from bowstring.columnar import placed
 from bowstring.dissociated.tags import Control
 from bowstring.memory import Pool
-from bowstring.transport.unix import UnixChannel
 from tests.client_server.conftest import come_home, read
 from tests.peer.raw import RawReader
 
@@ -78,14 +78,14 @@ def test_they_go_out_with_all_that_follows(
     """The server answers with one call of the system: region, welcome, schema, batch and end together."""
     endpoint = serve().publish("t", TABLE)
     calls: list[tuple[int, int]] = []
-    push = UnixChannel._push
+    send = socket.socket.sendmsg
 
-    def counted(self: UnixChannel, views: Any, attachments: tuple[object, ...]) -> int:
-        calls.append((len(attachments), sum(map(len, views))))
-        return push(self, views, attachments)
+    def counted(self: socket.socket, views: Any, ancillary: Any, flags: int) -> int:
+        calls.append((sum(len(numbers) for _, _, numbers in ancillary), sum(map(len, views))))
+        return send(self, views, ancillary, flags)
 
     with monkeypatch.context() as patch:
-        patch.setattr(UnixChannel, "_push", counted)
+        patch.setattr(socket.socket, "sendmsg", counted)
         with bow.connect(endpoint) as stream:
             sent = list(calls)
             assert stream.schema.equals(TABLE.schema)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowstring.spark import batches as spark_batches
 from bowstring.spark.batches import incoming, joined
 from bowstring.spark.types import marked
 
@@ -25,9 +23,7 @@ def batches_of(rows: list[int]) -> list[pa.RecordBatch]:
 def test_small_batches_are_joined(rows: list[int], least: int) -> None:
     """The same rows come in order, none empty, large batches as they were, and no two small ones in a row."""
     source = batches_of(rows)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark_batches, "_BATCH_BYTES", least)
-        found = list(joined(source))
+    found = list(joined(source, least))
     assert [n for batch in found for n in batch["n"].to_pylist()] == list(range(sum(rows)))
     assert all(batch.num_rows for batch in found)
     assert all(max(a.nbytes, b.nbytes) >= least for a, b in itertools.pairwise(found))
@@ -35,7 +31,7 @@ def test_small_batches_are_joined(rows: list[int], least: int) -> None:
     assert all(any(batch is each for each in found) for batch in large)
 
 
-def test_a_large_batch_goes_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_batch_goes_on_at_once() -> None:
     """A batch that is large enough is not held back until the next one comes."""
     taken = []
 
@@ -44,8 +40,7 @@ def test_a_large_batch_goes_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             taken.append(batch)
             yield batch
 
-    monkeypatch.setattr(spark_batches, "_BATCH_BYTES", 8)
-    next(joined(arriving()))  # type: ignore[arg-type]
+    next(joined(arriving(), 8))  # type: ignore[arg-type]
     assert len(taken) == 1
 
 

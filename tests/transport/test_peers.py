@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -174,7 +176,14 @@ def test_closed_peer_is_not_waited_for(visit: Visit) -> None:
 @pytest.fixture
 def old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take ``SO_PEERPIDFD`` away."""
-    monkeypatch.setattr(peer_module, "_SO_PEERPIDFD", 9999)
+    ask = socket.socket.getsockopt
+
+    def asked(self: socket.socket, level: int, option: int, *size: int) -> Any:
+        if (level, option) == (socket.SOL_SOCKET, 77):
+            raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+        return ask(self, level, option, *size)
+
+    monkeypatch.setattr(socket.socket, "getsockopt", asked)
 
 
 @pytest.mark.parametrize("visit", ["unix:"], indirect=True)

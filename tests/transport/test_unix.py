@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -107,13 +108,13 @@ def test_mode_from_the_first_moment(
     """The socket has mode 0600 already when it is bound, before anybody could connect."""
     umask(0)
     seen = []
-    bind = socket_file._bind
+    bind = socket.socket.bind
 
-    def spy(sock: socket.socket, folder: int, path: str) -> None:
-        bind(sock, folder, path)
-        seen.append(mode_of(path))
+    def spy(sock: socket.socket, place: Any) -> None:
+        bind(sock, place)
+        seen.append(mode_of(folder / "a.sock"))
 
-    monkeypatch.setattr(socket_file, "_bind", spy)
+    monkeypatch.setattr(socket.socket, "bind", spy)
     with listen(f"unix:{folder}/a.sock"):
         assert seen == [0o600]
 

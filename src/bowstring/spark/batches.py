@@ -332,8 +332,8 @@ def incoming(
     return convert.schema, map(convert, every)
 
 
-def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some batches in batches of about 2 MiB, or of what they were where that is more."""
+def joined(batches: Iterable[pa.RecordBatch], least: int = _BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some batches in batches of about `least` bytes, or of what they were where that is more."""
     # Where rows are few bytes, what a reader pays for each batch is more than what this copy costs. What is large
     # enough is not copied, so nothing that is joined becomes too large for 32-bit offsets.
     waiting: list[pa.RecordBatch] = []
@@ -342,12 +342,12 @@ def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if not batch.num_rows:
             continue
         size = batch.nbytes
-        if waiting and size >= _BATCH_BYTES:
+        if waiting and size >= least:
             yield _one(waiting)
             waiting, nbytes = [], 0
         waiting.append(batch)
         nbytes += size
-        if nbytes >= _BATCH_BYTES:
+        if nbytes >= least:
             yield _one(waiting)
             waiting, nbytes = [], 0
     if waiting:

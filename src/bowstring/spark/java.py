@@ -109,19 +109,19 @@ def use_java(options: str = "") -> Java:
     return java
 
 
-def probe(java: str) -> tuple[str, bool]:
+def probe(java: str, seconds: float = _SECONDS) -> tuple[str, bool]:
     """Return the version of a Java, empty where it does not start, and whether it has Spark's module."""
     for arguments in ([_VECTORS, "-version"], ["-version"]):
         try:
             ran = subprocess.run(  # noqa: S603  the user's Java
                 [java, *arguments],
                 capture_output=True,
-                timeout=_SECONDS,
+                timeout=seconds,
                 check=False,
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired:
-            raise DeadlineExceeded("Java does not answer", expected=f"{_SECONDS:g} s", where=java) from None
+            raise DeadlineExceeded("Java does not answer", expected=f"{seconds:g} s", where=java) from None
         except OSError:
             break
         version = _VERSION.search((ran.stderr + ran.stdout).decode(errors="replace"))
