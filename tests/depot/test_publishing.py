@@ -122,11 +122,12 @@ def test_without_an_owner_nothing_ends(
 ) -> None:
     """The depot's own lease and idle time do not end what nobody owns; when it is dropped, the depot ends idle."""
     monkeypatch.setenv("BOWSTRING_DEPOT", folder)
-    depot = connect(options={"lease_seconds": 0.2, "idle_seconds": 0.2})
+    depot = connect(options={"lease_seconds": 0.2, "idle_seconds": 1.0})
     pid = depot.pid
-    bow.depot.publish("stays", TABLE)
+    with depot.begin(application=APP, dataset="beside"):  # else the depot may end idle while it is published
+        bow.depot.publish("stays", TABLE)
     depot.close()
-    time.sleep(1.0)
+    time.sleep(1.5)
     assert copied("stays") == TABLE.to_pydict()
     bow.depot.drop("stays")
     until(lambda: not os.path.exists(f"/proc/{pid}"), "the depot ends")
