@@ -236,17 +236,18 @@ def test_two_threads_launch_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("program", "way"),
+    ("program", "way", "forks"),
     [
-        ("forking", ""),
-        pytest.param("forking", "jit", marks=pytest.mark.slow),
-        ("fork_while_compiling", "jit"),
+        ("forking", "", 5),
+        pytest.param("forking", "jit", 5, marks=pytest.mark.slow),
+        ("fork_while_compiling", "jit", 2),
+        pytest.param("fork_while_compiling", "jit", 5, marks=pytest.mark.slow),
     ],
 )
-def test_children_of_a_fork_launch(program: str, way: str, tmp_path: Path) -> None:
+def test_children_of_a_fork_launch(program: str, way: str, forks: int, tmp_path: Path) -> None:
     """Forked after a launch, with the pool busy or while another thread compiles, a child launches as before."""
     done = subprocess.run(
-        [sys.executable, "-m", f"tests.kernels.programs.{program}"],
+        [sys.executable, "-m", f"tests.kernels.programs.{program}", str(forks)],
         cwd=ROOT,
         env={
             **os.environ,
@@ -258,7 +259,7 @@ def test_children_of_a_fork_launch(program: str, way: str, tmp_path: Path) -> No
         text=True,
         timeout=TIMEOUT,
     )
-    assert (done.returncode, done.stdout.split()) == (0, ["child"] * 5 + ["parent"]), done.stderr
+    assert (done.returncode, done.stdout.split()) == (0, ["child"] * forks + ["parent"]), done.stderr
 
 
 def test_nothing_slow_is_imported_before_the_first_launch() -> None:

@@ -18,14 +18,16 @@ SIMULATION_TIMEOUT = 280
 pytest.importorskip("numba")
 
 
-def test_simulated_as_compiled() -> None:
+# It makes a thread of each work item.
+@pytest.mark.parametrize("items", [300, pytest.param(1 << 30, marks=pytest.mark.slow)])
+def test_simulated_as_compiled(items: int) -> None:
     """The CUDA simulator, in a process of its own, writes what the compiled kernels write."""
     try:
         importlib.metadata.version("numba-cuda")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("numba-cuda is not installed: the simulator is part of it")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.kernels.programs.simulate"],
+        [sys.executable, "-W", "error", "-m", "tests.kernels.programs.simulate", str(items)],
         cwd=ROOT,
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
         capture_output=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -30,7 +31,7 @@ def compile_on() -> None:
 
 compiler = threading.Thread(target=compile_on)
 compiler.start()
-for _ in range(5):
+for _ in range(int(sys.argv[1])):
     time.sleep(0.05)  # the compiler is somewhere in the middle; wherever that is, the child must work
     child = os.fork()
     if not child:

@@ -1,7 +1,11 @@
-"""Every case of every kernel on numba's CUDA simulator, compared with the same compiled for the host."""
+"""Cases of every kernel on numba's CUDA simulator, compared with the same compiled for the host.
+
+``python -m tests.kernels.programs.simulate ITEMS``: of each kernel, cases of about so many work items together.
+"""
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import numpy as np
@@ -21,8 +25,11 @@ assert "simulator" in cuda.simulator.__name__
 # Integers wrap, as they do where they are compiled; `numpy.errstate` does not reach the simulator's threads.
 warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)
 
+most = int(sys.argv[1])
 for kernel in CASES:
-    for (items, on_host), (_, simulated) in zip(cases(kernel), cases(kernel), strict=True):
+    step = 1 + sum(items for items, _ in cases(kernel)) // most
+    pairs = list(zip(cases(kernel), cases(kernel), strict=True))
+    for (items, on_host), (_, simulated) in pairs[::step]:
         launch(kernel, items, *on_host)
         if items:
             signature, arguments = match(kernel, simulated)
