@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from tests.faults.interrupting import interrupted
-from tests.faults.test_interrupts import Interrupter
+from tests.faults.interrupting import Interrupter, interrupted
 
 WAIT = 20.0
 QUICK = bow.Limits(heartbeat=0.1, lease_timeout=0.4, connect_timeout=WAIT, reply_timeout=WAIT)

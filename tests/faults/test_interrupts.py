@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import gc
@@ -15,7 +14,6 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,11 +22,11 @@ import pytest
 import bowstring as bow
 from bowstring.memory import Pool, default_pool, mappings
 from tests.faults.conftest import until
+from tests.faults.interrupting import Interrupter, InterrupterAtLocks
 
 # A socket that an interrupt left without an owner is closed as it is collected.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-_OURS: Final = str(Path(bow.__file__).parent)
 # Every line takes half an hour on a busy machine: each part ends well before the watch over tests that hang.
 _PARTS: Final = 16
 _ALL: Final = [
@@ -38,135 +36,6 @@ _ALL: Final = [
 _SOME: Final = pytest.param(8, id="some lines")
 # Nothing is let go only because a producer did not answer in time.
 _PATIENT: Final = bow.Limits(close_timeout=300.0)
-_OF_CONDITIONS: Final = {
-    each.__code__
-    for each in vars(threading)["Condition"].__dict__.values()
-    if getattr(each, "__name__", "") in {"__enter__", "__exit__"}
-}
-_OF_LOCKS: Final = {"acquire", "release", "__enter__", "__exit__"}
-_LOCKS: Final = (type(threading.Lock()), type(threading.RLock()))
-# Their bodies are clean-up, which nothing that runs in the same thread can guard against a second interrupt.
-_ENDING: Final = frozenset({"close", "__exit__", "__del__", "abandon", "fail", "hang_up", "finish"})
-
-
-@functools.cache
-def _cleaning(path: str) -> frozenset[int]:
-    """Return the lines of a file that are clean-up, and those of ``try:``, where Python handles no signal."""
-    lines: set[int] = set()
-    for node in ast.walk(ast.parse(Path(path).read_text())):
-        blocks: list[ast.AST] = []
-        if isinstance(node, ast.Try):
-            blocks = [*node.handlers, *node.finalbody]
-            # Behind ``with lock:`` only a tracer could end a block there whose lock is not given back.
-            lines.add(node.lineno)
-        elif isinstance(node, ast.FunctionDef) and node.name in _ENDING:
-            blocks = [node]
-        for block in blocks:
-            lines.update(range(block.lineno, (block.end_lineno or block.lineno) + 1))  # type: ignore[attr-defined]
-    return frozenset(lines)
-
-
-@functools.cache
-def _blocks(path: str) -> dict[int, tuple[int, int]]:
-    """Return the first and last line of each ``with`` block, whose own line comes again when it is left."""
-    withs = [node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.With)]
-    return {each.lineno: (each.body[0].lineno, each.body[-1].end_lineno or each.lineno) for each in withs}
-
-
-class Interrupter:
-    """Raises KeyboardInterrupt before the n-th line that a call runs, of ours or of ``Thread.start``."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._last: dict[FrameType, int] = {}
-        self.lines = 0
-        self.place = ""
-
-    def run(self, call: Callable[[], object]) -> bool:
-        """Return whether the call was interrupted."""
-        before = sys.gettrace()
-        sys.settrace(self._enter)
-        try:
-            call()
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.settrace(before)
-            self._last.clear()  # which holds frames
-        return False
-
-    def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
-        path = frame.f_code.co_filename
-        in_start = path == threading.__file__ and frame.f_code.co_name == "start"
-        if not in_start and not path.startswith(_OURS):
-            return None
-        outer = frame.f_back
-        while outer is not None:
-            path = outer.f_code.co_filename
-            if path.startswith(_OURS) and outer.f_lineno in _cleaning(path):
-                return None
-            outer = outer.f_back
-        return self._line
-
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event != "line":
-            return self._line
-        path, line = frame.f_code.co_filename, frame.f_lineno
-        before = self._last.get(frame, 0)
-        self._last[frame] = line
-        if path.startswith(_OURS):
-            first, last = _blocks(path).get(line, (1, 0))
-            if line in _cleaning(path) or first <= before <= last:
-                return self._line
-        self.lines += 1
-        if self.lines == self._number:
-            self.place = f"{path}:{line} in {frame.f_code.co_name}"
-            sys.settrace(None)
-            raise KeyboardInterrupt
-        return self._line
-
-
-class InterrupterAtLocks:
-    """Raises KeyboardInterrupt behind the n-th call of a lock's methods: there Python handles signals."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self.lines = 0
-        self.place = ""
-
-    def run(self, call: Callable[[], object]) -> bool:
-        """Return whether the call was interrupted."""
-        before = sys.getprofile()
-        sys.setprofile(self._event)
-        try:
-            call()
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.setprofile(before)
-        return False
-
-    def _event(self, frame: FrameType, event: str, function: Any) -> None:
-        code = frame.f_code
-        if event == "c_return":
-            is_lock = isinstance(getattr(function, "__self__", None), _LOCKS)
-            if not is_lock or function.__name__ not in _OF_LOCKS:
-                return
-            if not (code in _OF_CONDITIONS or code.co_filename.startswith(_OURS)):
-                return
-        elif not (event == "call" and code in _OF_CONDITIONS):
-            return
-        outer: FrameType | None = frame
-        while outer is not None:
-            path = outer.f_code.co_filename
-            if path.startswith(_OURS) and outer.f_lineno in _cleaning(path):
-                return
-            outer = outer.f_back
-        self.lines += 1
-        if self.lines == self._number:
-            self.place = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}, at {event}"
-            sys.setprofile(None)
-            raise KeyboardInterrupt
 
 
 _Interrupters = type[Interrupter] | type[InterrupterAtLocks]
@@ -430,9 +299,10 @@ def test_what_was_not_made_is_deleted_without_a_word(monkeypatch: pytest.MonkeyP
         sys, "unraisablehook", lambda each: errors.append(f"{each.object}: {each.exc_value!r}")
     )
     made = 0
-    for path in Path(_OURS).rglob("*.py"):
+    ours = Path(bow.__file__).parent
+    for path in ours.rglob("*.py"):
         if "def __del__" in path.read_text():
-            name = ".".join(["bowstring", *path.relative_to(_OURS).with_suffix("").parts])
+            name = ".".join(["bowstring", *path.relative_to(ours).with_suffix("").parts])
             for each in vars(importlib.import_module(name)).values():
                 if not (isinstance(each, type) and each.__module__ == name and hasattr(each, "__del__")):
                     continue
@@ -447,7 +317,7 @@ def test_what_was_not_made_is_deleted_without_a_word(monkeypatch: pytest.MonkeyP
 _FIRST_USE = """
 import os, sys
 import numpy, pyarrow
-from tests.faults.test_interrupts import Interrupter
+from tests.faults.interrupting import Interrupter
 
 def call():
     import bowstring as bow
