@@ -28,3 +28,11 @@ class Condition(threading.Condition):  # noqa: TID251
         super().__init__(lock)
         self.__enter__ = lock.__enter__  # type: ignore[method-assign]
         self.__exit__ = lock.__exit__  # type: ignore[method-assign]
+
+
+class Event(threading.Event):
+    """An event with such a condition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cond = Condition()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
+import json
 import pickle
 import urllib.parse
 from pathlib import Path
@@ -111,6 +113,17 @@ def test_what_is_no_data_set_is_refused(text: str) -> None:
     """A text that says no data set is a wrong call, whatever it is."""
     with pytest.raises(UsageError):
         Dataset.from_json(text)
+
+
+@given(at=st.integers(0, 199), byte=st.integers(0, 255))
+def test_a_damaged_schema_is_a_data_set_or_none(at: int, byte: int) -> None:
+    """The schema in the text of a data set may have any byte in it."""
+    fields = json.loads(Dataset((), pa.schema({"a": pa.list_(pa.utf8())})).to_json())
+    schema = bytearray(base64.b64decode(fields["schema"]))
+    schema[at % len(schema)] = byte
+    fields["schema"] = base64.b64encode(schema).decode()
+    with contextlib.suppress(UsageError):
+        Dataset.from_json(json.dumps(fields))
 
 
 @given(endpoint=st.builds(Endpoint, locations().map(str), st.binary(max_size=20)))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final, TypeVar
 
 import bowstring as bow
@@ -21,6 +22,7 @@ _OF_CONDITIONS: Final = {
     if getattr(each, "__name__", "") in {"__enter__", "__exit__"}
 }
 _OF_LOCKS: Final = {"acquire", "release", "__enter__", "__exit__"}
+_OPENING: Final = (os.eventfd, os.memfd_create, os.open, os.pidfd_open)
 _LOCKS: Final = (type(threading.Lock()), type(threading.RLock()))
 # Their bodies are clean-up, which nothing that runs in the same thread can guard against a second interrupt.
 _ENDING: Final = frozenset({"close", "__exit__", "__del__", "abandon", "fail", "hang_up", "finish"})
@@ -152,15 +154,16 @@ class InterrupterAtLocks:
             sys.setprofile(before)
         return False
 
+    def _is_place(self, code: CodeType, event: str, function: Any) -> bool:
+        if event != "c_return":
+            return event == "call" and code in _OF_CONDITIONS
+        is_lock = isinstance(getattr(function, "__self__", None), _LOCKS)
+        is_ours = code in _OF_CONDITIONS or code.co_filename.startswith(_OURS)
+        return is_lock and is_ours and function.__name__ in _OF_LOCKS
+
     def _event(self, frame: FrameType, event: str, function: Any) -> None:
         code = frame.f_code
-        if event == "c_return":
-            is_lock = isinstance(getattr(function, "__self__", None), _LOCKS)
-            if not is_lock or function.__name__ not in _OF_LOCKS:
-                return
-            if not (code in _OF_CONDITIONS or code.co_filename.startswith(_OURS)):
-                return
-        elif not (event == "call" and code in _OF_CONDITIONS):
+        if not self._is_place(code, event, function):
             return
         outer: FrameType | None = frame
         while outer is not None:
@@ -173,3 +176,14 @@ class InterrupterAtLocks:
             self.place = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}, at {event}"
             sys.setprofile(None)
             raise KeyboardInterrupt
+
+
+class InterrupterAtDescriptors(InterrupterAtLocks):
+    """Raises KeyboardInterrupt behind the n-th call of ours that opens a descriptor, or receives some."""
+
+    def _is_place(self, code: CodeType, event: str, function: Any) -> bool:
+        return (
+            event == "c_return"
+            and code.co_filename.startswith(_OURS)
+            and (function in _OPENING or getattr(function, "__name__", "") == "recvmsg_into")
+        )

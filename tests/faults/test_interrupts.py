@@ -8,6 +8,7 @@ import gc
 import importlib
 import inspect
 import itertools
+import os
 import subprocess
 import sys
 import textwrap
@@ -22,7 +23,7 @@ import pytest
 import bowstring as bow
 from bowstring.memory import Pool, default_pool, mappings
 from tests.faults.conftest import until
-from tests.faults.interrupting import Interrupter, InterrupterAtLocks
+from tests.faults.interrupting import Interrupter, InterrupterAtDescriptors, InterrupterAtLocks
 
 # A socket that an interrupt left without an owner is closed as it is collected.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -36,7 +37,6 @@ _ALL: Final = [
 _SOME: Final = pytest.param(8, id="some lines")
 # Nothing is let go only because a producer did not answer in time.
 _PATIENT: Final = bow.Limits(close_timeout=300.0)
-
 
 _Interrupters = type[Interrupter] | type[InterrupterAtLocks]
 
@@ -270,6 +270,26 @@ def test_a_reader_that_is_interrupted_at_a_lock(pool: Pool, address: str) -> Non
             assert answers(lambda: server.stats)
 
         sweep(call, pool, None, forget, InterrupterAtLocks)
+
+
+@pytest.mark.parametrize("address", ["unix:{}/s", "tcp://127.0.0.1:0", "inproc:"])
+def test_no_descriptor_is_lost_where_it_is_opened(pool: Pool, address: str, tmp_path: Path) -> None:
+    """An interrupt right behind the call that opens or receives a descriptor loses none."""
+    folder = tmp_path / ("long" * 25)  # which connect() opens
+    folder.mkdir(0o700)
+    with bow.Server(address.format(folder), pool=pool) as server:
+
+        def call() -> None:
+            endpoint = server.publish("t", {"a": [1, 2, 3]})
+            with bow.connect(endpoint, limits=_PATIENT) as stream:
+                assert stream.read_all().num_rows == 3
+            server.withdraw("t")
+
+        def forget() -> None:
+            with contextlib.suppress(bow.errors.UnknownTicket):
+                server.withdraw("t")
+
+        sweep(call, pool, None, forget, InterrupterAtDescriptors)
 
 
 @pytest.mark.parametrize("address", ["unix:", "inproc:"])

@@ -44,7 +44,9 @@ _LIMITS: Final = bow.Limits(
     close_timeout=0.2,
 )
 _FOLDER: Final = Path(__file__).parents[1] / "data" / "transcripts"
-_READER, _SERVER, _UNIX, _SILENT = 1, 2, 4, 8
+_READER, _SERVER, _UNIX, _SILENT, _FOLLOWS = 1, 2, 4, 8, 16
+_FOLLOW: Final = 0xB0000000FFFFFF1E
+_GROWING: Final = "growing dictionary"
 _ENTRY: Final = struct.Struct("<BI")
 _HEADER: Final = 24
 _PREFIX: Final = 5
@@ -64,7 +66,7 @@ _TAGS: Final = (
 
 def conversation(data: bytes) -> None:
     """Say frames to a reader, or to a server; then that one is as it was before."""
-    frames = list(_unpacked(data[1:]))
+    frames = list(unpacked(data[1:]))
     kind = data[0] if data else 0
     (_to_reader if kind & _READER else _to_server)(kind, frames)
 
@@ -74,7 +76,8 @@ def _to_reader(kind: int, frames: list[Frame]) -> None:
     speaking = threading.Thread(target=_speak, args=(listener, frames, kind))
     speaking.start()
     try:
-        with contextlib.suppress(BowstringError), bow.connect(uri, limits=_LIMITS) as stream:
+        follow = bool(kind & _FOLLOWS)
+        with contextlib.suppress(BowstringError), bow.connect(uri, limits=_LIMITS, follow=follow) as stream:
             for batch in stream:
                 if address.startswith("unix"):  # whose elements are trusted
                     batch.validate(full=True)
@@ -97,14 +100,14 @@ def _speak(listener: socket.socket, frames: list[Frame], kind: int) -> None:
     sock, _ = listener.accept()
     sock.settimeout(_SECONDS)
     with sock:
-        _say(sock, frames)
+        say(sock, frames)
         if not kind & _SILENT:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_WR)
         _drain(sock)
 
 
-def _say(sock: socket.socket, frames: list[Frame]) -> None:
+def say(sock: socket.socket, frames: list[Frame]) -> None:
     with contextlib.suppress(OSError):
         for frame in frames:
             send_with_region(sock, frame)
@@ -132,7 +135,9 @@ def _to_server(kind: int, frames: list[Frame]) -> None:
         for frame in frames:
             name = frame.data[_HEADER:].split(b"#")[0]
             data = frame.data[:_HEADER] + tickets[name] if name in tickets else frame.data
-            _say(sock, [Frame(data, frame.region)])
+            if frame.tag == _FOLLOW:
+                data = data.replace(b"f" * 16, _version(server).encode())
+            say(sock, [Frame(data, frame.region)])
         if not kind & _SILENT:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_WR)
@@ -147,26 +152,32 @@ def _to_server(kind: int, frames: list[Frame]) -> None:
 
 
 @functools.cache
+def _version(server: bow.Server) -> str:
+    """Return the version of a data set that has begun to grow."""
+    return str(server.append(_GROWING, TABLES[_GROWING])).partition(":")[0]
+
+
+@functools.cache
 def _serving(address: str) -> tuple[bow.Server, dict[str, bow.Endpoint]]:
     server = bow.Server(address, limits=_LIMITS)
-    return server, {
-        name: server.publish(name, TABLES[name]) for name in ("types", "growing dictionary", "no rows")
-    }
+    return server, {name: server.publish(name, TABLES[name]) for name in ("types", _GROWING, "no rows")}
 
 
 def mutated_conversation(data: bytes, rng: random.Random) -> bytes:
     """Return frames that are changed, left out, repeated, cut, moved, or between those of another conversation."""
     kind = data[0]
-    frames = list(_unpacked(data[1:]))
+    frames = list(unpacked(data[1:]))
     if rng.random() < 0.05:
         kind ^= _SILENT
+    if rng.random() < 0.2:
+        kind ^= kind & _READER and _FOLLOWS
     if rng.random() < 0.1:
         others = [each for each in conversation_seeds().values() if each[0] & 7 == kind & 7]
-        second = list(_unpacked(rng.choice(others)[1:]))
+        second = list(unpacked(rng.choice(others)[1:]))
         frames = _interleaved(frames, second, rng)
     else:
-        frames = rearranged(frames, lambda each: _other_frame(each, rng), rng, 0.35)
-    return bytes([kind]) + b"".join(_packed(each) for each in frames[:_MOST_FRAMES])
+        frames = rearranged(frames, lambda each: other_frame(each, rng), rng, 0.35)
+    return bytes([kind]) + b"".join(packed(each) for each in frames[:_MOST_FRAMES])
 
 
 def _interleaved(first: list[Frame], second: list[Frame], rng: random.Random) -> list[Frame]:
@@ -177,7 +188,7 @@ def _interleaved(first: list[Frame], second: list[Frame], rng: random.Random) ->
     return found
 
 
-def _other_frame(frame: Frame, rng: random.Random) -> Frame:
+def other_frame(frame: Frame, rng: random.Random) -> Frame:
     """Return a frame of another body, tag or length; or one whose header is not what was agreed."""
     header, body = frame.data[:_HEADER], frame.data[_HEADER:]
     match rng.randrange(8):
@@ -225,11 +236,11 @@ def _other_json(body: bytes, rng: random.Random) -> bytes:
     return json.dumps(found).encode()
 
 
-def _packed(frame: Frame) -> bytes:
+def packed(frame: Frame) -> bytes:
     return _ENTRY.pack(frame.region is not None, len(frame.data)) + frame.data
 
 
-def _unpacked(data: bytes) -> Iterator[Frame]:
+def unpacked(data: bytes) -> Iterator[Frame]:
     at = 0
     while at + _ENTRY.size + _HEADER <= len(data):
         region, nbytes = _ENTRY.unpack_from(data, at)
@@ -259,7 +270,12 @@ def conversation_seeds() -> dict[str, bytes]:
         for side, to in (("server", _READER), ("reader", _SERVER)):
             frames = [frame for each in recorded.connections for frame in each.said(side)]
             kind = to | (_UNIX if recorded.uri.startswith("unix") else 0)
-            data = bytes([kind]) + b"".join(map(_packed, frames))
+            data = bytes([kind]) + b"".join(map(packed, frames))
             if len(data) <= _LARGEST:
                 found[f"{path.parent.name} {path.stem} {side}"] = data
+    frames = list(unpacked(found["transcripts tcp-growing-dictionary reader"][1:]))
+    for kind, since in ((_SERVER, None), (_SERVER, f"{'f' * 16}:1"), (_SERVER | _UNIX, f"{'f' * 16}:2")):
+        body = json.dumps({"follow": kind != _SERVER or since is None, "since": since}).encode()
+        followed = [frames[0], Frame.of(_FOLLOW, body), *frames[1:]]
+        found[f"follower {kind} {since}"] = bytes([kind]) + b"".join(map(packed, followed))
     return found

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from bowstring import ipc
 from tests.fuzz.conversation_target import conversation_seeds
+from tests.fuzz.depot_target import depot_seeds
 from tests.fuzz.flight_target import flight_seeds
 from tests.fuzz.parquet_target import parquet_seeds
 from tests.fuzz.tls_target import tls_seeds
@@ -160,6 +161,10 @@ def _conversations(_: Path | None) -> Iterator[tuple[str, bytes]]:
     yield from conversation_seeds().items()
 
 
+def _depots(_: Path | None) -> Iterator[tuple[str, bytes]]:
+    yield from depot_seeds().items()
+
+
 def _requests(_: Path | None) -> Iterator[tuple[str, bytes]]:
     yield from flight_seeds()
 
@@ -178,6 +183,7 @@ _SEEDS: Final = {
     "parquet": _parquet,
     "vortex": _vortex,
     "conversation": _conversations,
+    "depot": _depots,
     "flight": _requests,
     "tls": _connections,
     "ucx": _ucx,

@@ -22,6 +22,7 @@ from bowstring.ipc.body.check import check
 from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_message, decode_record_batch
 from bowstring.ipc.flatbuf.schema import decode_schema
 from tests.fuzz.conversation_target import conversation, mutated_conversation
+from tests.fuzz.depot_target import depot_requests, mutated_requests_of_depots
 from tests.fuzz.flight_target import flight_requests, mutated_requests
 from tests.fuzz.mutators import changed_bytes
 from tests.fuzz.parquet_target import mutated_parquet, parquet
@@ -126,6 +127,7 @@ TARGETS: Final[dict[str, Callable[[Any], None]]] = {
     "parquet": parquet,
     "vortex": vortex,
     "conversation": conversation,
+    "depot": depot_requests,
     "flight": flight_requests,
     "tls": tls,
     "ucx": ucx,
@@ -134,6 +136,7 @@ MUTATORS: Final[dict[str, Callable[[bytes, random.Random], bytes]]] = {
     "parquet": mutated_parquet,
     "vortex": mutated_vortex,
     "conversation": mutated_conversation,
+    "depot": mutated_requests_of_depots,
     "flight": mutated_requests,
 }
 """What changes inputs that have parts; others are changed as bytes."""

@@ -251,6 +251,9 @@ class Endpoint:
         return found
 
 
+_NO_DATASET: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Dataset(Converting):
     """Endpoints that together are one data set. It pickles.
@@ -319,7 +322,8 @@ class Dataset(Converting):
             checked: set[Offer] = set()
             endpoints = tuple(_endpoint(each.strip(), None, checked) for each in fields["endpoints"])
             return cls(endpoints, schema, num_rows, nbytes, dict(fields["metadata"]))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, pa.ArrowException) as error:
+        # A damaged schema is an OSError of pyarrow's, or an ArrowException.
+        except (*_NO_DATASET, OSError, pa.ArrowException) as error:
             raise UsageError("this is no data set", found=str(error)[:200]) from None
 
     def to_arrow(self) -> pa.Table:

@@ -23,7 +23,7 @@ from bowstring.errors import InvalidRegion, LimitExceeded, OutOfBudget, Unsuppor
 from bowstring.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from bowstring.memory.device import Device
 
@@ -64,6 +64,12 @@ class Descriptor(int):
         return int(self)
 
     __del__ = close
+
+
+def opened(call: Callable[..., int], *arguments: object) -> Descriptor:
+    """Return the descriptor that a function of C code opens: no interrupt comes between it and its owner."""
+    (fd,) = map(Descriptor, map(call, *zip(arguments)))
+    return fd
 
 
 def _let_go_in_child() -> None:
@@ -197,9 +203,9 @@ def fresh_memfd(nbytes: int) -> Descriptor:
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     with needing_descriptor("a region"):
         try:
-            fd = Descriptor(os.memfd_create("bowstring", flags | _MFD_NOEXEC_SEAL))
+            fd = opened(os.memfd_create, "bowstring", flags | _MFD_NOEXEC_SEAL)
         except OSError:
-            fd = Descriptor(os.memfd_create("bowstring", flags))
+            fd = opened(os.memfd_create, "bowstring", flags)
     try:
         os.ftruncate(fd, nbytes)
     except OSError as error:
@@ -214,7 +220,7 @@ def reopen(fd: int, flags: int) -> Descriptor:
     """Open the memory of a descriptor anew, such as for reading only: no writable descriptor leaves the process."""
     try:
         with needing_descriptor("a region"):
-            return Descriptor(os.open(f"/proc/self/fd/{int(fd)}", flags | os.O_CLOEXEC))
+            return opened(os.open, f"/proc/self/fd/{int(fd)}", flags | os.O_CLOEXEC)
     except FileNotFoundError as error:
         os.fstat(fd)  # it is there itself
         raise Unsupported(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring import depot
 from bowstring.depot.launch import Paths
 from bowstring.errors import BowstringError
+from bowstring.locks import Event
 from bowstring.transport import encrypts
 from bowstring.transport.threads import run_in_thread
 
@@ -44,7 +45,7 @@ class Application:
         self._leases: dict[tuple[str, ...], float] = {}
         # How long data sets are kept after its end.
         self._stays: dict[str, float] = {}
-        self._closed = threading.Event()
+        self._closed = Event()
         self._ending = threading.Lock()
         self._thread: Any = None
         # The depot that keeps the names, where anything was named.

@@ -24,6 +24,7 @@ from bowstring.errors import (
     UsageError,
     without_frames,
 )
+from bowstring.locks import Event
 from bowstring.server.arguments import check_seconds
 from bowstring.spark.tickets import PublishedDataset
 
@@ -126,7 +127,7 @@ class FollowingStream(Stream):
         self._stream_now: Stream | None = None
         self._done: list[StreamStatistics] = []
         self._turn = threading.RLock()
-        self._closed = threading.Event()
+        self._closed = Event()
         self._depot = depot.connect(start=False, address=dataset.metadata["growing"], tls=tls)
 
     @property

@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import re
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -16,6 +15,7 @@ from bowstring import depot
 from bowstring.cli.terminal import size
 from bowstring.depot.slab_pool import LIMITED, REFUSED
 from bowstring.errors import BowstringError, OutOfBudget
+from bowstring.locks import Event
 from bowstring.spark.progress import Progress
 from bowstring.spark.refusals import reason
 from bowstring.transport.threads import run_in_thread
@@ -93,7 +93,7 @@ class _Watch:
     def __post_init__(self) -> None:
         self._begun = time.monotonic()
         self._here: depot.Depot | None = None
-        self._over = threading.Event()
+        self._over = Event()
 
     def statuses(self) -> list[DepotStatus]:
         """Return what the depots say of themselves that can be asked."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
 from bowstring.limits import Limits
 from bowstring.locks import Condition
-from bowstring.memory.slab import Descriptor, needing_descriptor
+from bowstring.memory.slab import Descriptor, needing_descriptor, opened
 from bowstring.transport.channel import Channel, Land, Listener, Message, Received
 from bowstring.transport.descriptors import abandon_in_child, forked
 from bowstring.transport.framing import check_length, landing
@@ -160,7 +160,7 @@ class InprocChannel(Channel):
             self._check_open()
             if queue.bell is None:
                 with needing_descriptor(f"a connection to {self.address}"):
-                    queue.bell = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+                    queue.bell = opened(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(queue.bell)
             if queue.parcels or queue.ended is not None:
@@ -296,7 +296,7 @@ class InprocListener(Listener):
             self._check_open()
             if self._bell is None:
                 with needing_descriptor(f"a listener at {self.uri}"):
-                    self._bell = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+                    self._bell = opened(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._bell)
             if self._waiting:

@@ -19,7 +19,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.memory.slab import Descriptor, needing_descriptor
+from bowstring.memory.slab import Descriptor, needing_descriptor, opened
 from bowstring.transport.threads import NO_THREAD, report_uncaught, run_in_thread
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Loop:
         self._pid = os.getpid()
         with needing_descriptor("the loop of this process"):
             self._epoll = select.epoll()
-            self._bell: Descriptor | None = Descriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+            self._bell: Descriptor | None = opened(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._bell, select.EPOLLIN)
         # Re-entrant, and nothing else is locked within: the collector may run a finalizer that rings right there.
         self._lock = threading.RLock()

@@ -16,7 +16,7 @@ import struct
 import time
 
 from bowstring.errors import ClosedError, ForkedError, UsageError
-from bowstring.memory.slab import Descriptor, close_descriptor
+from bowstring.memory.slab import Descriptor, close_descriptor, opened
 from bowstring.transport.descriptors import Usage, abandon_in_child
 
 # <asm-generic/socket.h>, Linux 6.5; the socket module has no name for it.
@@ -94,7 +94,8 @@ class Peer:
         gone = False
         pidfd: int | None = None
         with contextlib.suppress(OSError):  # Linux before 6.5, or a process that is already gone
-            pidfd = Descriptor(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD))
+            # As `opened` does, of which each connection of a server would cost the call.
+            (pidfd,) = map(Descriptor, map(sock.getsockopt, (socket.SOL_SOCKET,), (_SO_PEERPIDFD,)))
         if pid <= 0:  # it lives in a pid namespace that cannot be seen from here
             return cls(None, uid, f"pid unknown, uid {uid}", pidfd=pidfd)
         if pidfd is None:
@@ -182,7 +183,7 @@ def _pidfd_of_number(pid: int, known_at: float) -> tuple[int | None, bool]:
     The number may be reused: a process that started after the connection was known cannot be the peer.
     """
     try:
-        pidfd = Descriptor(os.pidfd_open(pid))
+        pidfd = opened(os.pidfd_open, pid)
     except ProcessLookupError:
         return None, True
     except OSError:  # no pidfd here at all: a seccomp filter, or Linux before 5.3

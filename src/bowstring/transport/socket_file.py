@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from bowstring.errors import DeadlineExceeded, UsageError
 from bowstring.kernels.trusted_folders import check_replaceable
-from bowstring.memory.slab import needing_descriptor
+from bowstring.memory.slab import needing_descriptor, opened
 from bowstring.private_folders import lock, private_folder
 
 # sun_path of Linux, less the terminating zero; and what a name in it has left behind /proc/self/fd/N/.
@@ -168,11 +168,11 @@ def connectable(path: str) -> Iterator[str]:
     if _fits(path):
         yield path
         return
-    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = opened(os.open, os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield _through(folder, path)
     finally:
-        os.close(folder)
+        folder.close()
 
 
 def _through(folder: int, path: str) -> str:
@@ -213,7 +213,7 @@ def _folder_locked(folder: str) -> Iterator[int]:
     """
     try:
         with needing_descriptor("a lock of the socket's folder"):
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = opened(os.open, folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError(
             "the socket's folder cannot be used",
@@ -226,7 +226,7 @@ def _folder_locked(folder: str) -> Iterator[int]:
             raise DeadlineExceeded(f"{folder} was locked for {_LOCK_TIMEOUT:g} s")
         yield fd
     finally:
-        os.close(fd)
+        fd.close()
 
 
 def _bind(sock: socket.socket, folder: int, path: str) -> None:

@@ -98,18 +98,20 @@ class UnixChannel(StreamChannel):
             return -1
 
     def _take(self, view: memoryview) -> int:
-        ancillary: list[tuple[int, int, bytes]] = []
+        # C code notes what came, so that no interrupt comes between.
+        received: list[tuple[int, list[tuple[int, int, bytes]], int, object]] = []
         arrived: list[Descriptor] = []
         try:
-            got, ancillary, flags, _ = self._sock.recvmsg_into([view], ROOM, _LOOK)
+            received += map(self._sock.recvmsg_into, ([view],), (ROOM,), (_LOOK,))
+            got, ancillary, flags, _ = received[0]
             if not (ancillary or flags & _TRUNCATED):
                 return got
             numbers = descriptors_in(ancillary)
             arrived.extend(map(Descriptor, numbers))
             on_their_way.update(numbers)
         except BaseException:
-            if ancillary and not arrived:  # an interrupt: nothing owns what came
-                close_all(descriptors_in(ancillary))
+            if received and not arrived:  # an interrupt: nothing owns what came
+                close_all(descriptors_in(received[0][1]))
             raise
         if flags & _TRUNCATED:
             close_all(arrived)

@@ -1,7 +1,8 @@
 """Sends and reads batches whose bodies hold other words than they should: ``hostile_elements.py EXAMPLES``.
 
 What is read with ``validate="full"`` is an error of Bowstring's, or what pyarrow reads of the same bytes and finds
-valid; what is read with ``"structure"`` can be displayed. A crash ends this process.
+valid; what is read with ``"structure"`` can be displayed. What pyarrow read of them, and cut, is refused, or
+arrives as it is. A crash ends this process.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ PLACES = st.lists(
     min_size=1,
     max_size=4,
 )
+CUTS = st.tuples(st.floats(0, 1, exclude_max=True), st.floats(0, 1, exclude_max=True))
 
 
 def parts_of(data: pa.Buffer) -> list[tuple[int, int]]:
@@ -122,7 +124,7 @@ def show(batch: bow.Batch) -> None:
 def sent(server: bow.Server, batch: bow.Batch, expected: pa.RecordBatch | None) -> None:
     """Send a batch that was read with its structure checked only."""
     try:
-        endpoint = server.publish("t", batch)
+        endpoint = server.publish("t", batch, replace=True)
     except bow.BowstringError:
         return
     with contextlib.suppress(bow.InvalidData), bow.connect(endpoint) as stream:
@@ -131,6 +133,34 @@ def sent(server: bow.Server, batch: bow.Batch, expected: pa.RecordBatch | None) 
         assert stream._repr_html_().startswith("<p>")
         for each in stream:
             show(each)
+
+
+def taken(server: bow.Server, data: bytes, cut: tuple[float, float]) -> None:
+    """Write and publish rows of what pyarrow read, which has looked at no element of it."""
+    with pa.ipc.open_stream(data) as reader:
+        try:
+            whole = reader.read_next_batch()
+        except pa.ArrowException:
+            return
+    start = int(cut[0] * whole.num_rows)
+    batch = whole.slice(start, int(cut[1] * (whole.num_rows - start + 1)))
+    sink, found = pa.BufferOutputStream(), list[bow.Batch]()
+    with contextlib.suppress(bow.BowstringError):
+        show(bow.Batch.from_arrow(batch))
+        with bow.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        with bow.ipc.open_stream(sink.getvalue(), validate="full") as again:
+            found += again
+        with bow.connect(server.publish("t", batch, replace=True)) as stream:
+            found += stream
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException:  # which looks at elements of children outside of the rows, too
+        for each in found:
+            each.to_arrow().validate(full=True)
+    else:
+        assert len(found) == 2
+        compare(found, batch, "taken from pyarrow")
 
 
 def main() -> None:
@@ -143,10 +173,11 @@ def main() -> None:
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(record_batches(min_columns=1, max_columns=3, types=data_types(leaves=LEAVES)), PLACES)
-    def run(batch: pa.RecordBatch, places: list[tuple[float, int, int]]) -> None:
+    @given(record_batches(min_columns=1, max_columns=3, types=data_types(leaves=LEAVES)), PLACES, CUTS)
+    def run(batch: pa.RecordBatch, places: list[tuple[float, int, int]], cut: tuple[float, float]) -> None:
         data = mutated(batch, places)
-        print(batch.schema.to_string(), places, flush=True)
+        print(batch.schema.to_string(), places, cut, flush=True)
+        taken(server, data, cut)
         expected = pyarrows(data)
         with contextlib.suppress(bow.BowstringError), bow.ipc.open_stream(data, validate="full") as reader:
             compare(list(reader), expected, "open_stream")

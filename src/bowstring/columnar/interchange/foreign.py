@@ -225,6 +225,10 @@ class Importer:
     def batch(self, source: pa.RecordBatch) -> Batch:
         """Return a pyarrow record batch as ours, over the same memory."""
         layout = Layout.of(source.schema)
+        try:
+            source.validate()  # only pyarrow knows the sizes of its buffers: structs do not have them
+        except pa.ArrowInvalid as error:
+            raise UsageError("the data are not valid Arrow data", found=str(error)) from error
         capsule = source.__arrow_c_array__()[1]
         address = address_in(capsule, b"arrow_array")
         batch = self._by_plan(layout, address, source)

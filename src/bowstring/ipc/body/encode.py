@@ -170,6 +170,10 @@ class BatchEncoder:
         """Have the kernel write a message; None where it does not know something."""
         tables = None
         if isinstance(batch, pa.RecordBatch):
+            try:
+                batch.validate()
+            except pa.ArrowInvalid:
+                return None
             capsule = batch.__arrow_c_array__()[1]
             words = address_in(capsule, b"arrow_array"), *self._plan, *self._memory, batch.num_rows
         else:
