@@ -136,7 +136,14 @@ def test_types_of_the_table(type_: pa.DataType, values: list[Any], target: pa.Da
 
 @pytest.mark.parametrize(
     ("type_", "value"),
-    [(pa.timestamp("ns"), 1_001), (pa.timestamp("ns"), -1), (pa.duration("ns"), 5), (pa.time64("ns"), 1)],
+    [
+        *(
+            (type_, value)
+            for type_ in (pa.timestamp("ns"), pa.duration("ns"))
+            for value in (1_001, -1, -(2**63))
+        ),
+        (pa.time64("ns"), 1),
+    ],
     ids=str,
 )
 def test_nanoseconds_are_not_lost_unasked(type_: pa.DataType, value: int) -> None:
@@ -172,10 +179,14 @@ def test_values_that_spark_cannot_hold_are_refused(type_: pa.DataType, value: in
         made(type_, numbers)
 
 
-@pytest.mark.parametrize("value", [-1, 86_400, 2**31 - 1])
-def test_times_are_of_one_day(value: int) -> None:
-    """A time before midnight or after the day is no time to Spark."""
-    batch = pa.record_batch({"a": pa.array([0, value, None], pa.int32()).cast(pa.time32("s"))})
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+@pytest.mark.parametrize("days", [-1e-4, 1, 1e3, 1e8], ids=str)
+def test_times_are_of_one_day(unit: str, days: float) -> None:
+    """A time before midnight or after the day is no time to Spark, up to what its type can hold."""
+    numbers, type_ = (pa.int32(), pa.time32(unit)) if unit == "s" else (pa.int64(), pa.time64(unit))
+    per_day = 86_400 * {"s": 1, "us": 10**6, "ns": 10**9}[unit]
+    value = min(int(days * per_day), 2 ** (numbers.bit_width - 1) - 1)
+    batch = pa.record_batch({"a": pa.array([0, value, None], numbers).cast(type_)})
     with pytest.raises(InvalidData, match="not of one day"):
         normalise(batch)
 

@@ -194,9 +194,6 @@ class _FromSpark(_Forms):
 
     _checks_maps = False
 
-    def __init__(self, *, dictionary: bool) -> None:
-        self._dictionary = dictionary
-
     def _nullable(self, field: pa.Field) -> bool:  # noqa: ARG002  as of the other way
         return True
 
@@ -209,15 +206,11 @@ class _FromSpark(_Forms):
     def _type(self, field: pa.Field, path: str, depth: int) -> tuple[pa.DataType, Convert | None]:
         type_ = field.type
         if is_marked(type_, b"variant"):
-            fields = [type_.field(name).remove_metadata() for name in ("metadata", "value")]
-            order = [type_.get_field_index(each.name) for each in fields]
-            share: Convert | None = None
-            if self._dictionary:
-                fields[0] = fields[0].with_type(pa.dictionary(pa.int32(), fields[0].type))
-                share = conversions.SharedMetadata()
-            return _struct(
-                pa.struct([each.with_nullable(False) for each in fields]), [share, None], path, order
-            )
+            metadata, value = (type_.field(name).remove_metadata() for name in ("metadata", "value"))
+            order = [type_.get_field_index(each.name) for each in (metadata, value)]
+            metadata = metadata.with_type(pa.dictionary(pa.int32(), metadata.type))
+            target = pa.struct([each.with_nullable(False) for each in (metadata, value)])
+            return _struct(target, [conversions.SharedMetadata(), None], path, order)
         if pa.types.is_timestamp(type_) and type_.tz is not None:
             # Of the session, as Java writes it: the same instants in the same zone.
             target = pa.timestamp(type_.unit, arrow_zone(type_.tz))
@@ -287,11 +280,11 @@ class FromSpark(_Converter):
     """Makes batches that Spark hands over (``mapInArrow``, ``toArrow``) proper Arrow.
 
     Spark's ``struct<value, metadata{variant}>`` becomes ``arrow.parquet.variant``, at any depth, without a copy of
-    the values; its metadata, which Spark repeats in every row, is dictionary-encoded, unless `dictionary` is false.
+    the values; its metadata, which Spark repeats in every row, is dictionary-encoded.
     """
 
-    def __init__(self, schema: pa.Schema, *, dictionary: bool = True) -> None:
-        forms = _FromSpark(dictionary=dictionary)
+    def __init__(self, schema: pa.Schema) -> None:
+        forms = _FromSpark()
         made = [forms.form(field, field.name, field.name) for field in schema]
         super().__init__(schema, made, schema.metadata)
 

@@ -43,9 +43,7 @@ def to_micros(target: pa.DataType, path: str, *, truncate: bool) -> Convert:
     def cast(array: Any) -> Any:
         if truncate and array.type.unit == "ns":
             # Downwards, as Spark does: a cast would cut towards 1970.
-            numbers = array.cast(pa.int64())
-            wide = pc.subtract(numbers, _remainder(numbers, 1000))
-            array = wide.cast(array.type)
+            return _thousandths(array).view(target)
         try:
             return pc.cast(array, target)
         except pa.ArrowInvalid as error:
@@ -60,16 +58,19 @@ def to_micros(target: pa.DataType, path: str, *, truncate: bool) -> Convert:
     return cast
 
 
-def _remainder(numbers: Any, by: int) -> Any:
-    values = np.mod(numbers.fill_null(0).to_numpy(), by)
-    return pa.array(values)
+def _thousandths(array: Any) -> Any:
+    values = np.floor_divide(array.cast(pa.int64()).fill_null(0).to_numpy(), 1000)
+    return pa.array(values, mask=array.is_null().to_numpy(zero_copy_only=False))
 
 
 def to_time(path: str, *, truncate: bool) -> Convert:
     """Return a function that makes times of day of nanoseconds, whole microseconds of one day each."""
 
     def cast(array: Any) -> Any:
-        wide = array if array.type == pa.time64("ns") else pc.cast(array, pa.time64("ns"))
+        try:
+            wide = array.cast(pa.time64("ns"))
+        except pa.ArrowInvalid as error:
+            raise InvalidData("a time is not of one day", found=str(error), where=path) from error
         numbers = wide.cast(pa.int64())
         bounds = pc.min_max(numbers)
         least, most = bounds["min"].as_py(), bounds["max"].as_py()
@@ -77,12 +78,12 @@ def to_time(path: str, *, truncate: bool) -> Convert:
             raise InvalidData("a time is not of one day", found=least if least < 0 else most, where=path)
         if array.type.unit != "ns":
             return wide
-        rest = _remainder(numbers, 1000)
-        if not pc.max(rest).as_py():
+        whole = pc.multiply(_thousandths(numbers), 1000)
+        if whole.equals(numbers):
             return wide
         if not truncate:
             raise Unsupported("Spark's times have microseconds", where=path, hint=_TRUNCATE)
-        return pc.subtract(numbers, rest).cast(pa.time64("ns"))
+        return whole.cast(pa.time64("ns"))
 
     return cast
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import html
 import socket
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from bowstring.cli.terminal import number, size
+from bowstring.columnar.display import table_of_facts
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import InvalidData, UsageError
 
@@ -136,10 +136,7 @@ class PublishedDataset(Dataset):
             "Hosts": ", ".join(sorted({_host_of(each) for each in self.endpoints})) or "none",
             "State": "unknown here" if self.control is None else self.control.state(),
         }
-        rows = "".join(
-            f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in facts.items()
-        )
-        return f"<table><caption>bowstring data set</caption>{rows}</table>"
+        return table_of_facts("Bowstring data set", ("", ""), facts.items())
 
     def wait_released(self, timeout: float | None = None) -> None:
         """Wait until every stream was read to the end by its readers and freed.
