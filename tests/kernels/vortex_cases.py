@@ -461,9 +461,31 @@ def to_pack(rng: Rng) -> Iterator[Case]:
 
 def texts_to_code() -> tuple[Any, ...]:
     rows = [b"bowstring bow", b"", b"x", b"strings of bows\0", b"\xff\xfe", b"bo", b"bow"]
-    table = encode.train_fsst([b"bowstring bow of strings"] * 5)
+    sample = np.frombuffer(b"bowstring bow of strings" * 5, np.uint8)
+    table = encode.train_fsst(sample, np.arange(0, len(sample) + 1, len(sample) // 5))
     offsets = np.concatenate([[0], np.cumsum([len(each) for each in rows])])
     return np.frombuffer(b"".join(rows), np.uint8), offsets, *table[2:]
+
+
+def trained_symbols(rng: Rng) -> Iterator[Case]:
+    """Texts of few words, of all bytes, and of none; rows, rooms and tables that do not fit."""
+
+    def arguments(text: Any, offsets: Any, slots: int, room: int, symbols: int = 255) -> Case:
+        tables = np.ones(256, np.uint16), np.ones(65536, np.uint16), *np.ones((2, pack.SLOTS), np.uint64)
+        found = np.zeros(symbols, np.uint64), np.zeros(255, np.uint8)
+        scratch = np.zeros(room, np.uint64), np.zeros(room, np.int64), any_numbers(rng, slots, np.int64)
+        counted = np.ones(pack.SLOTS, np.uint16), np.ones(1, np.int64)
+        return 1, (text, offsets, *scratch, np.zeros(255, np.int64), *found, *tables, *counted)
+
+    words = np.frombuffer(b"bowstring bow of strings\0\0" * 6, np.uint8)
+    for text in (words, any_numbers(rng, 200, np.uint8), words[:0]):
+        rows = np.sort(rng.integers(0, len(text) + 1, 9))
+        slots, room = 2 << (4 * len(text)).bit_length(), 2 * len(text)
+        yield arguments(text, rows, slots, room)
+        yield arguments(text, rows[::-1].copy(), slots, room)
+        yield arguments(text, rows + 200, slots, room)
+    for slots, room, symbols in ((1024, 320, 255), (600, 324, 255), (512, 324, 255), (1024, 324, 254)):
+        yield arguments(words, np.array([0, 156]), slots, room, symbols)
 
 
 def measured_text(_: Rng) -> Iterator[Case]:
@@ -480,3 +502,4 @@ def coded_text(_: Rng) -> Iterator[Case]:
 
 
 CASES |= {pack.pack_words: to_pack, pack.measure_fsst: measured_text, pack.write_fsst: coded_text}
+CASES |= {pack.train_symbols: trained_symbols}

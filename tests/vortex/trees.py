@@ -416,7 +416,9 @@ class Trees:
 
     def _fsst(self, dtype: DType, rows: int, depth: int) -> Piece:
         texts, offsets = self._texts(rows)
-        table = train_fsst([*texts[:50], b"bow", b"string"])
+        sample = [*texts[:50], b"bow", b"string"]
+        ends = np.cumsum([0, *map(len, sample)], dtype=np.int64)
+        table = train_fsst(np.frombuffer(b"".join(sample), np.uint8), ends)
         text = np.frombuffer(b"".join(texts), np.uint8)
         places = places_of_codes(text, offsets, table)
         codes = encode_fsst(text, offsets, table, places, int(places[-1]))

@@ -75,14 +75,11 @@ def _plan(array: Any, dtype: DType, depth: int) -> Plan:
     if len(array) and array.null_count == len(array):
         return Plan(NODE, lambda: constant_piece(None, dtype))
     texts = _Texts(array)
-    found = [_plain(texts)]
     chosen = _dictionary(texts, dtype, depth) if depth == DEPTH and len(array) else None
-    if chosen is not None:
-        found.append(chosen)
-        if chosen.nbytes <= np.count_nonzero(
-            np.diff(texts.starts)
-        ):  # symbols take a byte for each text at least
-            return chosen
+    # Other ways take a byte for each text that is not empty at least.
+    if chosen is not None and chosen.nbytes <= np.count_nonzero(np.diff(texts.starts)):
+        return chosen
+    found = [_plain(texts)] if chosen is None else [_plain(texts), chosen]
     if len(texts.bytes) >= _LEAST_BYTES:
         found.append(_symbols(texts))
     return min(found, key=lambda each: each.nbytes)
@@ -147,12 +144,10 @@ def _trained(texts: _Texts) -> tuple[SymbolTable, float]:
         texts.starts[chosen],
         np.minimum(texts.starts[chosen + 1], texts.starts[chosen] + _SAMPLE_BYTES),
     )
-    places = zip(starts.tolist(), ends.tolist(), strict=True)
-    sample = [texts.bytes[start:end].tobytes() for start, end in places]
-    table = train_fsst(sample)
-    offsets = np.concatenate([[0], np.cumsum(ends - starts)]).astype(np.int64)
-    ends_of_codes = places_of_codes(np.frombuffer(b"".join(sample), np.uint8), offsets, table)
-    return table, int(ends_of_codes[-1]) / max(int(offsets[-1]), 1)
+    offsets = np.concatenate([[0], np.cumsum(ends - starts)])
+    sample = texts.bytes[np.repeat(starts - offsets[:-1], ends - starts) + np.arange(offsets[-1])]
+    table = train_fsst(sample, offsets)
+    return table, int(places_of_codes(sample, offsets, table)[-1]) / max(len(sample), 1)
 
 
 def _encode(texts: _Texts, table: SymbolTable, lengths: Any) -> Piece:
