@@ -14,7 +14,7 @@ from bowstring.kernels.vortex.decode_text import offsets_of
 from bowstring.kernels.vortex.pack import (
     MOST_SYMBOLS,
     SLOTS,
-    measure_fsst,
+    join_rows,
     pack_words,
     train_symbols,
     write_fsst,
@@ -65,7 +65,7 @@ class SymbolTable(NamedTuple):
 
 def train_fsst(text: Any, offsets: Any) -> SymbolTable:
     """Return the symbols that shorten some texts most: grown from pairs of symbols that follow each other."""
-    # text, offsets: of the host, as those of `places_of_codes`
+    # text, offsets: of the host, as those of `encode_fsst`
     room = 2 * len(text)
     names, gains = np.empty(room, np.uint64), np.empty(room, np.int64)
     slots = np.empty(2 << (2 * room).bit_length(), np.int64)
@@ -78,22 +78,18 @@ def train_fsst(text: Any, offsets: Any) -> SymbolTable:
     return SymbolTable(symbols[: count[0]], lengths[: count[0]], *tables)
 
 
-def places_of_codes(text: Any, offsets: Any, table: SymbolTable) -> Any:
-    """Return where the codes of each text would begin, and the last end: an array of int64, shape (rows + 1,)."""
+def encode_fsst(text: Any, offsets: Any, table: SymbolTable) -> tuple[Any, Any]:
+    """Return the codes of texts, one after the other, and where each begins, and the last end.
+
+    They are arrays of uint8, and of int64, shape (rows + 1,).
+    """
     # text: array of uint8
     # offsets: array of int64, shape (rows + 1,); where each text begins in `text`, and where the last ends
-    sizes = empty(text, len(offsets) - 1, np.int64)
-    launch(measure_fsst, len(sizes), text, offsets, *_finders(text, table), sizes)
-    return offsets_of(sizes)
-
-
-def encode_fsst(text: Any, offsets: Any, table: SymbolTable, places: Any, size: int) -> Any:
-    """Return the codes of texts, one after the other: an array of uint8."""
-    codes = empty(text, size, np.uint8)
-    launch(write_fsst, len(offsets) - 1, text, offsets, *_finders(text, table), places, codes)
-    return codes
-
-
-def _finders(beside: Any, table: SymbolTable) -> list[Any]:
-    """Return what finds the symbols of a table, on the device of an array."""
-    return [run_arrays(lambda xp, _, each=each: xp.asarray(each), beside) for each in table[2:]]
+    rows = len(offsets) - 1
+    apart, sizes = empty(text, 2 * len(text), np.uint8), empty(text, rows, np.int64)
+    finders = [run_arrays(lambda xp, _, each=each: xp.asarray(each), text) for each in table[2:]]
+    launch(write_fsst, rows, text, offsets, *finders, sizes, apart)
+    places = offsets_of(sizes)
+    codes = run_arrays(lambda xp, ends: xp.empty(int(ends[-1]), np.uint8), places)
+    launch(join_rows, rows, apart, offsets, places, codes)
+    return codes, places

@@ -93,23 +93,6 @@ def code_at(
     return found & 0xFF, size
 
 
-def measure_fsst(
-    i: Any, text: Any, offsets: Any, singles: Any, pairs: Any, symbols: Any, masks: Any, codes: Any, out: Any
-) -> None:
-    """Write how many bytes the codes of a row take."""
-    at = offsets[u64(i)]
-    stop = offsets[u64(i + 1)]
-    total = i64(0)
-    if tables_fit(singles, pairs, symbols, masks, codes) and 0 <= at <= stop <= i64(len(text)):
-        while at < stop:
-            code, size = code_at(text, at, stop, singles, pairs, symbols, masks, codes)
-            total += 1
-            if code == ESCAPE:
-                total += 1
-            at += max(size, i64(1))
-    out[u64(i)] = total
-
-
 def tables_fit(singles: Any, pairs: Any, symbols: Any, masks: Any, codes: Any) -> Any:
     """Return whether the tables of symbols have their sizes."""
     small = i64(len(singles)) == 256 and i64(len(pairs)) == 65536
@@ -125,15 +108,19 @@ def write_fsst(
     symbols: Any,
     masks: Any,
     codes: Any,
-    places: Any,
+    sizes: Any,
     out: Any,
 ) -> None:
-    """Write the codes of a row at its place; what has no symbol is 255 and its byte."""
+    """Write the codes of a row, and how many bytes they take; what has no symbol is 255 and its byte.
+
+    They begin at twice the place of the row: codes take two bytes for one at most.
+    """
     at = offsets[u64(i)]
     stop = offsets[u64(i + 1)]
-    to = places[u64(i)]
-    end = min(places[u64(i + 1)], i64(len(out)))
-    if tables_fit(singles, pairs, symbols, masks, codes) and 0 <= at <= stop <= i64(len(text)) and to >= 0:
+    first = 2 * max(at, i64(0))
+    to = first
+    end = min(2 * stop, i64(len(out)))
+    if tables_fit(singles, pairs, symbols, masks, codes) and 0 <= at <= stop <= i64(len(text)):
         while at < stop and to < end:
             code, size = code_at(text, at, stop, singles, pairs, symbols, masks, codes)
             out[u64(to)] = u8(code)
@@ -142,6 +129,17 @@ def write_fsst(
                 out[u64(to)] = text[u64(at)]
                 to += 1
             at += max(size, i64(1))
+    sizes[u64(i)] = to - first
+
+
+def join_rows(i: Any, codes: Any, offsets: Any, places: Any, out: Any) -> None:
+    """Copy the codes of a row to their place behind those of the row before."""
+    at = 2 * offsets[u64(i)]
+    to = places[u64(i)]
+    size = min(places[u64(i + 1)], i64(len(out))) - to
+    if at >= 0 and to >= 0 and size <= i64(len(codes)) - at:
+        for k in range(size):
+            out[u64(to + k)] = codes[u64(at + k)]
 
 
 def count_symbol(
@@ -309,6 +307,6 @@ SIGNATURES = {
     train_symbols: (
         f"u8[], i64[], u64[]!, i64[]!, i64[]!, i64[]!, u64[]!, u8[]!, {TABLES.replace('[]', '[]!')}, i64[]!",
     ),
-    measure_fsst: (f"u8[], i64[], {TABLES}, i64[]!",),
-    write_fsst: (f"u8[], i64[], {TABLES}, i64[], u8[]!",),
+    write_fsst: (f"u8[], i64[], {TABLES}, i64[]!, u8[]!",),
+    join_rows: ("u8[], i64[], i64[], u8[]!",),
 }

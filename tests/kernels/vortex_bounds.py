@@ -92,11 +92,12 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             *(wild(rng, np.int64, 255), zeros(255, np.uint64), zeros(255, np.uint8)),
             *(*tables(rng), zeros(1, np.int64)),
         ),
-        pack.measure_fsst: lambda rng: (
-            *(some(rng, np.uint8), wild(rng, np.int64, 3), *tables(rng), zeros(2, np.int64)),
-        ),
         pack.write_fsst: lambda rng: (
-            *(some(rng, np.uint8), wild(rng, np.int64, 3), *tables(rng), wild(rng, np.int64, 3)),
+            *(some(rng, np.uint8), wild(rng, np.int64, 3), *tables(rng), zeros(2, np.int64)),
+            zeros(int(rng.integers(0, 60)), np.uint8),
+        ),
+        pack.join_rows: lambda rng: (
+            *(some(rng, np.uint8), wild(rng, np.int64, 3), wild(rng, np.int64, 3)),
             zeros(int(rng.integers(0, 60)), np.uint8),
         ),
         unpack.unpack_words: words,

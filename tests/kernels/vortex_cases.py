@@ -488,18 +488,21 @@ def trained_symbols(rng: Rng) -> Iterator[Case]:
         yield arguments(words, np.array([0, 156]), slots, room, symbols)
 
 
-def measured_text(_: Rng) -> Iterator[Case]:
-    text, offsets, *tables = texts_to_code()
-    for each in (offsets, offsets[::-1].copy(), offsets + 9):
-        yield len(offsets) - 1, (text, each, *tables, np.ones(len(offsets) - 1, np.int64))
-    yield len(offsets) - 1, (text, offsets, *tables[:4], tables[4][:99], np.ones(len(offsets) - 1, np.int64))
-
-
 def coded_text(_: Rng) -> Iterator[Case]:
     text, offsets, *tables = texts_to_code()
-    for places, room in ((offsets * 2, 2 * len(text)), (offsets, 9), (offsets[::-1].copy(), len(text))):
-        yield len(offsets) - 1, (text, offsets, *tables, places, np.ones(room, np.uint8))
+    rows = len(offsets) - 1
+    for each, room in ((offsets, 2 * len(text)), (offsets, 9), (offsets[::-1].copy(), 9), (offsets + 9, 99)):
+        yield rows, (text, each, *tables, np.ones(rows, np.int64), np.ones(room, np.uint8))
+    shorter = *tables[:4], tables[4][:99]
+    yield rows, (text, offsets, *shorter, np.ones(rows, np.int64), np.ones(2 * len(text), np.uint8))
 
 
-CASES |= {pack.pack_words: to_pack, pack.measure_fsst: measured_text, pack.write_fsst: coded_text}
+def joined_rows(rng: Rng) -> Iterator[Case]:
+    codes, offsets = any_numbers(rng, 80, np.uint8), np.array([0, 3, 3, 20, 40])
+    for places, room in ((offsets * 2, 80), (offsets, 30), (offsets[::-1].copy(), 40), (offsets - 3, 40)):
+        for each in (offsets, offsets[::-1].copy(), offsets + 20):
+            yield 4, (codes, each, places, np.ones(room, np.uint8))
+
+
+CASES |= {pack.pack_words: to_pack, pack.write_fsst: coded_text, pack.join_rows: joined_rows}
 CASES |= {pack.train_symbols: trained_symbols}
