@@ -86,11 +86,18 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             *(wild(rng, np.uint64, int(rng.choice([0, 127, 128, 256]))), number(rng, 8), i64(3), u64(1)),
             *(i64(1), word(rng), zeros(int(rng.integers(0, 140)), np.uint64)),
         ),
-        pack.measure_fsst: lambda rng: (
-            *(some(rng, np.uint8), wild(rng, np.int64, 3), *tables(rng), zeros(2, np.int64)),
+        pack.train_symbols: lambda rng: (
+            *(wild(rng, np.uint8, 9), some(rng, np.int64), zeros(int(rng.choice([17, 18])), np.uint64)),
+            *(wild(rng, np.int64, 18), wild(rng, np.int64, int(rng.choice([32, 63, 64])))),
+            *(wild(rng, np.int64, 255), zeros(255, np.uint64), zeros(255, np.uint8)),
+            *(*tables(rng), zeros(1, np.int64)),
         ),
         pack.write_fsst: lambda rng: (
-            *(some(rng, np.uint8), wild(rng, np.int64, 3), *tables(rng), wild(rng, np.int64, 3)),
+            *(some(rng, np.uint8), wild(rng, np.int64, 3), *tables(rng), zeros(2, np.int64)),
+            zeros(int(rng.integers(0, 60)), np.uint8),
+        ),
+        pack.join_rows: lambda rng: (
+            *(some(rng, np.uint8), wild(rng, np.int64, 3), wild(rng, np.int64, 3)),
             zeros(int(rng.integers(0, 60)), np.uint8),
         ),
         unpack.unpack_words: words,

@@ -461,22 +461,48 @@ def to_pack(rng: Rng) -> Iterator[Case]:
 
 def texts_to_code() -> tuple[Any, ...]:
     rows = [b"bowstring bow", b"", b"x", b"strings of bows\0", b"\xff\xfe", b"bo", b"bow"]
-    table = encode.train_fsst([b"bowstring bow of strings"] * 5)
+    sample = np.frombuffer(b"bowstring bow of strings" * 5, np.uint8)
+    table = encode.train_fsst(sample, np.arange(0, len(sample) + 1, len(sample) // 5))
     offsets = np.concatenate([[0], np.cumsum([len(each) for each in rows])])
     return np.frombuffer(b"".join(rows), np.uint8), offsets, *table[2:]
 
 
-def measured_text(_: Rng) -> Iterator[Case]:
-    text, offsets, *tables = texts_to_code()
-    for each in (offsets, offsets[::-1].copy(), offsets + 9):
-        yield len(offsets) - 1, (text, each, *tables, np.ones(len(offsets) - 1, np.int64))
-    yield len(offsets) - 1, (text, offsets, *tables[:4], tables[4][:99], np.ones(len(offsets) - 1, np.int64))
+def trained_symbols(rng: Rng) -> Iterator[Case]:
+    """Texts of few words, of all bytes, and of none; rows, rooms and tables that do not fit."""
+
+    def arguments(text: Any, offsets: Any, slots: int, room: int, symbols: int = 255) -> Case:
+        tables = np.ones(256, np.uint16), np.ones(65536, np.uint16), *np.ones((2, pack.SLOTS), np.uint64)
+        found = np.zeros(symbols, np.uint64), np.zeros(255, np.uint8)
+        scratch = np.zeros(room, np.uint64), np.zeros(room, np.int64), any_numbers(rng, slots, np.int64)
+        counted = np.ones(pack.SLOTS, np.uint16), np.ones(1, np.int64)
+        return 1, (text, offsets, *scratch, np.zeros(255, np.int64), *found, *tables, *counted)
+
+    words = np.frombuffer(b"bowstring bow of strings\0\0" * 6, np.uint8)
+    for text in (words, any_numbers(rng, 200, np.uint8), words[:0]):
+        rows = np.sort(rng.integers(0, len(text) + 1, 9))
+        slots, room = 2 << (4 * len(text)).bit_length(), 2 * len(text)
+        yield arguments(text, rows, slots, room)
+        yield arguments(text, rows[::-1].copy(), slots, room)
+        yield arguments(text, rows + 200, slots, room)
+    for slots, room, symbols in ((1024, 320, 255), (600, 324, 255), (512, 324, 255), (1024, 324, 254)):
+        yield arguments(words, np.array([0, 156]), slots, room, symbols)
 
 
 def coded_text(_: Rng) -> Iterator[Case]:
     text, offsets, *tables = texts_to_code()
-    for places, room in ((offsets * 2, 2 * len(text)), (offsets, 9), (offsets[::-1].copy(), len(text))):
-        yield len(offsets) - 1, (text, offsets, *tables, places, np.ones(room, np.uint8))
+    rows = len(offsets) - 1
+    for each, room in ((offsets, 2 * len(text)), (offsets, 9), (offsets[::-1].copy(), 9), (offsets + 9, 99)):
+        yield rows, (text, each, *tables, np.ones(rows, np.int64), np.ones(room, np.uint8))
+    shorter = *tables[:4], tables[4][:99]
+    yield rows, (text, offsets, *shorter, np.ones(rows, np.int64), np.ones(2 * len(text), np.uint8))
 
 
-CASES |= {pack.pack_words: to_pack, pack.measure_fsst: measured_text, pack.write_fsst: coded_text}
+def joined_rows(rng: Rng) -> Iterator[Case]:
+    codes, offsets = any_numbers(rng, 80, np.uint8), np.array([0, 3, 3, 20, 40])
+    for places, room in ((offsets * 2, 80), (offsets, 30), (offsets[::-1].copy(), 40), (offsets - 3, 40)):
+        for each in (offsets, offsets[::-1].copy(), offsets + 20):
+            yield 4, (codes, each, places, np.ones(room, np.uint8))
+
+
+CASES |= {pack.pack_words: to_pack, pack.write_fsst: coded_text, pack.join_rows: joined_rows}
+CASES |= {pack.train_symbols: trained_symbols}

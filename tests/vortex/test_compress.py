@@ -244,7 +244,9 @@ def test_symbols_are_ordered_as_other_readers_expect() -> None:
     from bowstring.kernels.vortex.encode import train_fsst
 
     singles = [bytes([each]) for each in range(32, 64)]
-    table = train_fsst([*singles, b"ab", b"cd", b"xyz", *[b"a string of bows"] * 10])
+    texts = [*singles, b"ab", b"cd", b"xyz", *[b"a string of bows"] * 10]
+    offsets = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    table = train_fsst(np.frombuffer(b"".join(texts), np.uint8), offsets)
     sizes = [each if each > 1 else 9 for each in table.lengths.tolist()]
     assert sizes == sorted(sizes)
     assert 1 in table.lengths

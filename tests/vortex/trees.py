@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels.vortex.encode import encode_fsst, places_of_codes, train_fsst
+from bowstring.kernels.vortex.encode import encode_fsst, train_fsst
 from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind, primitive
 from bowstring.vortex.nodes import Piece
 from bowstring.vortex.protobuf import BYTES, VARINT, encode
@@ -416,10 +416,11 @@ class Trees:
 
     def _fsst(self, dtype: DType, rows: int, depth: int) -> Piece:
         texts, offsets = self._texts(rows)
-        table = train_fsst([*texts[:50], b"bow", b"string"])
+        sample = [*texts[:50], b"bow", b"string"]
+        ends = np.cumsum([0, *map(len, sample)], dtype=np.int64)
+        table = train_fsst(np.frombuffer(b"".join(sample), np.uint8), ends)
         text = np.frombuffer(b"".join(texts), np.uint8)
-        places = places_of_codes(text, offsets, table)
-        codes = encode_fsst(text, offsets, table, places, int(places[-1]))
+        codes, places = encode_fsst(text, offsets, table)
         lengths = self._numbers(np.diff(offsets), self._unsigned(int(np.diff(offsets).max(initial=0))), -1)
         valid = self._valid(dtype, rows, depth)
         of_lengths = PTYPES.index(lengths.buffers[0][0].dtype)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from bowstring.vortex.compress.floats import alp
-from bowstring.vortex.compress.numbers import Numbers, Plan, plain
+from bowstring.vortex.compress.numbers import NODE, Numbers, Plan, plain
 from bowstring.vortex.compress.packed import packed
 from bowstring.vortex.compress.repeats import constant, dictionary, runs, sequence, sparse
 from bowstring.vortex.nodes import Piece
@@ -33,6 +33,9 @@ def plan(numbers: Numbers, depth: int = DEPTH) -> Plan:
     single = constant(numbers)
     if single is not None:
         return single
+
+    if numbers.values.nbytes <= 2 * NODE:  # other nodes take more
+        return (sequence(numbers) if depth > 0 else None) or plain(numbers)
 
     def below(inner: Numbers) -> Piece:
         return encoded(inner, depth - 1)

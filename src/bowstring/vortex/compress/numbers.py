@@ -111,12 +111,15 @@ class Numbers:
         return 0 if self.valid is None else len(self) // 8 + NODE
 
 
+@functools.lru_cache(maxsize=8)
 def sampled(rows: int) -> Any:
     """Return positions of some of so many rows."""
     if rows <= _BLOCK * _BLOCKS:
         return slice(None)
     starts = np.linspace(0, rows - _BLOCK, _BLOCKS).astype(np.int64)
-    return (starts[:, None] + np.arange(_BLOCK)).reshape(-1)
+    found = (starts[:, None] + np.arange(_BLOCK)).reshape(-1)
+    found.flags.writeable = False
+    return found
 
 
 def plain(numbers: Numbers) -> Plan:

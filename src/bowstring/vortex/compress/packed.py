@@ -100,31 +100,27 @@ def _plain(array: Any) -> Piece:
     return Piece("vortex.primitive", buffers=((array, array.dtype.itemsize),))
 
 
-def packed_bytes(rows: int, width: int) -> int:
+def packed_bytes(rows: int, width: Any) -> Any:
     """Return how many bytes so many integers take in so many bits each, in whole chunks."""
     return -(-rows // CHUNK) * CHUNK // 8 * width
 
 
-def _cost(rows: int, width: int, patches: int, bits: int) -> int:
+def _cost(rows: int, width: Any, patches: Any, bits: int) -> Any:
     return packed_bytes(rows, width) + patches * ((bits >> 3) + int(_indices(rows).itemsize))
 
 
 def _best_width(numbers: Numbers, offsets: Any) -> tuple[int, int]:
-    """Return in how many bits to pack, and how many numbers do not fit in them."""
+    """Return in how many bits to pack, by a sample, and how many numbers do not fit in them."""
     rows = len(numbers)
     most = int(offsets.max()).bit_length()
     sample = offsets[numbers.sample]
-    if len(sample) < rows and _cheapest(sample, most, numbers.bits)[0] == most:
-        return most, 0
-    return _cheapest(offsets, most, numbers.bits)
-
-
-def _cheapest(offsets: Any, most: int, bits: int) -> tuple[int, int]:
-    counts = np.bincount(_widths(offsets), minlength=most + 1)
-    above = len(offsets) - np.cumsum(counts)
-    costs = [_cost(len(offsets), width, int(above[width]), bits) for width in range(most + 1)]
-    best = min(range(most + 1), key=lambda width: (costs[width], -width))
-    return best, int(above[best])
+    above = len(sample) - np.cumsum(np.bincount(_widths(sample), minlength=most + 1))
+    costs = _cost(len(sample), np.arange(most + 1), above, numbers.bits)
+    width = most - int(costs[::-1].argmin())  # of several the widest
+    found = [(most, 0)]
+    if width < most:
+        found.append((width, int(np.count_nonzero(offsets >> offsets.dtype.type(width)))))
+    return min(found, key=lambda each: _cost(rows, *each, numbers.bits))
 
 
 def _widths(unsigned: Any) -> Any:

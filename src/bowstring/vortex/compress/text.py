@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.kernels.vortex.encode import encode_fsst, places_of_codes, train_fsst
+from bowstring.kernels.vortex.encode import encode_fsst, train_fsst
 from bowstring.vortex.compress.choice import DEPTH, encoded, integers, plan
 from bowstring.vortex.compress.numbers import NODE, Numbers, Plan, sampled, smallest_unsigned, validity_of
 from bowstring.vortex.compress.repeats import constant_piece, dictionary_piece
@@ -34,10 +34,9 @@ def array_of(piece: Piece, rows: int) -> Any:
     data = [pa.py_buffer(np.ascontiguousarray(each)) for each, _ in piece.buffers]
     if has_views:
         views = pa.Array.from_buffers(pa.binary_view(), rows, [validity, data[-1], *data[:-1]])
-        # Exported by a batch, null views lead nowhere: pyarrow's cast follows them.
-        return (
-            Batch.from_arrow(pa.record_batch([views], ["text"])).to_arrow().column(0).cast(pa.large_binary())
-        )
+        if validity is not None:  # exported by a batch, null views lead nowhere: pyarrow's cast follows them
+            views = Batch.from_arrow(pa.record_batch([views], ["text"])).to_arrow().column(0)
+        return views.cast(pa.large_binary())
     offsets = piece.children[0].buffers[0][0]
     kind = pa.binary() if offsets.dtype.itemsize == 4 else pa.large_binary()
     return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(offsets), data[0]])
@@ -75,14 +74,13 @@ def _plan(array: Any, dtype: DType, depth: int) -> Plan:
     if len(array) and array.null_count == len(array):
         return Plan(NODE, lambda: constant_piece(None, dtype))
     texts = _Texts(array)
-    found = [_plain(texts)]
     chosen = _dictionary(texts, dtype, depth) if depth == DEPTH and len(array) else None
-    if chosen is not None:
-        found.append(chosen)
-        if chosen.nbytes <= np.count_nonzero(
-            np.diff(texts.starts)
-        ):  # symbols take a byte for each text at least
-            return chosen
+    # Symbols take a byte for each text that is not empty at least, and one for each eight bytes.
+    codes = max(np.count_nonzero(np.diff(texts.starts)), len(texts.bytes) // 8)
+    least = min(len(texts.bytes), codes + len(array) * int(codes).bit_length() / 8)
+    if chosen is not None and chosen.nbytes <= least:
+        return chosen
+    found = [_plain(texts)] if chosen is None else [_plain(texts), chosen]
     if len(texts.bytes) >= _LEAST_BYTES:
         found.append(_symbols(texts))
     return min(found, key=lambda each: each.nbytes)
@@ -147,17 +145,14 @@ def _trained(texts: _Texts) -> tuple[SymbolTable, float]:
         texts.starts[chosen],
         np.minimum(texts.starts[chosen + 1], texts.starts[chosen] + _SAMPLE_BYTES),
     )
-    places = zip(starts.tolist(), ends.tolist(), strict=True)
-    sample = [texts.bytes[start:end].tobytes() for start, end in places]
-    table = train_fsst(sample)
-    offsets = np.concatenate([[0], np.cumsum(ends - starts)]).astype(np.int64)
-    ends_of_codes = places_of_codes(np.frombuffer(b"".join(sample), np.uint8), offsets, table)
-    return table, int(ends_of_codes[-1]) / max(int(offsets[-1]), 1)
+    offsets = np.concatenate([[0], np.cumsum(ends - starts)])
+    sample = texts.bytes[np.repeat(starts - offsets[:-1], ends - starts) + np.arange(offsets[-1])]
+    table = train_fsst(sample, offsets)
+    return table, len(encode_fsst(sample, offsets, table)[0]) / max(len(sample), 1)
 
 
 def _encode(texts: _Texts, table: SymbolTable, lengths: Any) -> Piece:
-    places = places_of_codes(texts.bytes, texts.starts, table)
-    codes = encode_fsst(texts.bytes, texts.starts, table, places, int(places[-1]))
+    codes, places = encode_fsst(texts.bytes, texts.starts, table)
     offsets = places.astype(smallest_unsigned(len(codes)))
     held = Piece(
         "vortex.varbin",
