@@ -35,9 +35,14 @@ class Draft:
         self.frozen = False
         self.writers: list[weakref.ref[Any]] = []  # kept alive by the writable arrays
 
+    @property
+    def is_written(self) -> bool:
+        """Whether a writable array is still alive."""
+        return any(writer() is not None for writer in self.writers)
+
     def freeze(self) -> None:
         """End all writing; raise `ViewsAlive` if a writable array is still alive."""
-        if self.writers and any(writer() is not None for writer in self.writers):
+        if self.writers and self.is_written:
             raise ViewsAlive(
                 "a writable view of the memory is alive",
                 hint="Leave the `with buffer.writable()` block and drop its slices before publishing.",
