@@ -169,7 +169,7 @@ def test_what_cannot_be_filled(server: bow.Server) -> None:
             server.empty("t", good, rows)  # type: ignore[arg-type]
     for name, schema in (("", good), ("t", None), ("t", {"n": "int64"})):
         with pytest.raises(bow.UsageError):
-            server.empty(name, schema, 1)  # type: ignore[arg-type]
+            server.empty(name, schema, 1)
     for rows in (16 << 20, 1 << 40):
         with pytest.raises(bow.OutOfBudget):
             server.empty("t", good, rows)

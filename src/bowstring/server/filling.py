@@ -61,10 +61,12 @@ class EmptyTable:
         buffers: list[Buffer | None] = [None] * int(layout.first_buffers()[-1])
         self._filled: list[Buffer | None] = []
         for position, nbytes in leaves:
-            buffer = allocator.allocate(nbytes) if nbytes else None
-            if buffer is not None:  # where another table may have been
+            buffer = None
+            if nbytes:  # and what is behind them, where another table may have been
+                whole = allocator.allocate(-(-nbytes // alignment) * alignment)
                 with pool.device.use():
-                    array_to_fill(buffer)[:] = 0
+                    array_to_fill(whole)[:] = 0
+                buffer = whole.slice(0, nbytes)
             self._filled.append(buffer)
             buffers[position] = buffer
         settle_devices((pool.device,), server.limits.device_timeout)
