@@ -28,12 +28,11 @@ def follow(
     endpoint: bow.Endpoint | str,
     since: bow.Position | None = None,
     begun: Callable[[], object] = lambda: None,
-) -> tuple[list[int], bow.Position, bow.BowstringError | None]:
+) -> tuple[list[int], bow.Position | None, bow.BowstringError | None]:
     """Read as far as it goes: which batches came, where the stream was then, and what ended it."""
     found: list[int] = []
     with bow.connect(endpoint, follow=True, since=since, limits=LIMITS) as stream:
         position, error = stream.position, None
-        assert position is not None
         begun()
         try:
             for batch in stream:
