@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from bowstring.dissociated.position import Position
     from bowstring.local_server import get, put, release
     from bowstring.memory import Buffer, Device, Pool, Region, cpu
-    from bowstring.server import Server, ServerStatistics
+    from bowstring.server import EmptyTable, Server, ServerStatistics
     from bowstring.transport.certificates import TlsConfig
 
 __version__ = "0.1.0.dev0"
@@ -59,6 +59,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "Dataset",
     "DatasetInfo",
     "Device",
+    "EmptyTable",
     "Endpoint",
     "Limits",
     "Pool",
@@ -104,6 +105,7 @@ _HOMES = {
     "Dataset": "bowstring.dissociated.endpoint",
     "DatasetInfo": "bowstring.dissociated.listing",
     "Device": "bowstring.memory",
+    "EmptyTable": "bowstring.server",
     "Endpoint": "bowstring.dissociated.endpoint",
     "Pool": "bowstring.memory",
     "Position": "bowstring.dissociated.position",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -182,16 +184,27 @@ def test_lazy_batches_in_place(serve: Callable[..., bow.Server], address: str, p
     assert server.pool.stats.made == 0
 
 
-def test_what_was_read_is_copied_when_it_is_published(serve: Callable[..., bow.Server]) -> None:
-    """Memory of another producer is copied, for that producer may use it again."""
-    first, second = serve(), serve()
-    with bow.connect(first.publish("t", LARGE)) as stream:
-        (batch,) = stream
-    endpoint = second.publish("t", batch)
-    assert second.pool.stats.in_use > 0
-    del batch, stream
-    first.withdraw("t")
-    first.wait_released("t")
+def test_what_was_read_is_copied_when_it_is_published(serve: Callable[..., bow.Server], forked: None) -> None:
+    """Memory of a producer in another process is copied, for that producer may use it again."""
+    code = """
+import sys, bowstring as bow, numpy as np
+server = bow.Server()
+print(str(server.publish("t", {"n": np.arange(200_000)})), flush=True)
+sys.stdin.read()
+"""
+    second = serve()
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            with bow.connect(process.stdout.readline().strip()) as stream:
+                (batch,) = stream
+            endpoint = second.publish("t", batch)
+            assert second.pool.stats.in_use > 0
+            del batch, stream
+        finally:
+            process.kill()
     assert read(endpoint)["n"].to_pylist()[-1] == 199_999
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import sys
 import weakref
@@ -17,7 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.errors import ClosedError, InvalidBody, NotOnDevice, NotPicklable, UsageError, ViewsAlive
-from bowstring.memory import Buffer, Device, Lease, Pool, Region, cpu, foreign_region, owned_regions, wrap
+from bowstring.memory import (
+    Buffer,
+    Device,
+    Handle,
+    Lease,
+    MappingCache,
+    Pool,
+    Region,
+    cpu,
+    foreign_region,
+    owned_regions,
+    wrap,
+)
 from bowstring.testing import fake_device
 
 
@@ -231,7 +244,8 @@ def test_data_in_a_region_of_ours_are_recognised() -> None:
     foreign = np.arange(100)
     addresses = np.array([first.address, second.address + 5, foreign.ctypes.data, first.address - 1, 0])
     sizes = np.array([100, 1, 8, 2, 1])
-    regions, index = owned_regions(addresses, sizes)
+    regions, index, offsets = owned_regions(addresses, sizes)
+    assert offsets.tolist() == [first.offset, second.offset + 5, 0, 0, 0]
     assert [regions[number] if number >= 0 else None for number in index] == [
         first.region,
         second.region,
@@ -248,6 +262,24 @@ def test_data_in_a_region_of_ours_are_recognised() -> None:
     assert owned_regions(np.array([address]), np.array([1]))[1].tolist() == [-1]
 
 
+def test_a_mapping_of_a_region_of_ours_is_recognised_by_its_memory() -> None:
+    """Where memory of a pool is mapped once more, its region is found; not by the name alone, nor once it ended."""
+    pool = Pool(budget=8 << 20)
+    buffer, other = pool.allocate(100), Pool(budget=8 << 20).allocate(100)
+    handle = Handle.of(buffer.region)
+    for source, expected in ((buffer, True), (other, False)):
+        assert source.region.slab is not None
+        cache = MappingCache()
+        mapped = cache.open(handle, os.dup(source.region.slab.fd))
+        place = np.array([mapped.address + buffer.offset]), np.array([100])
+        regions, index, offsets = owned_regions(*place)
+        assert (regions, index.tolist()) == ([buffer.region], [0]) if expected else ([], [-1])
+        assert offsets.tolist() == [buffer.offset * expected]
+        del mapped, regions
+        cache.clear()
+        assert owned_regions(*place)[1].tolist() == [-1]
+
+
 def test_regions_are_found_whatever_is_allocated_meanwhile() -> None:
     """Between any two steps of a look-up, or of an allocation, others may come and go: what lives is found."""
     pool, churned = Pool(budget=1 << 30), [Pool(budget=1 << 30)]
@@ -257,7 +289,7 @@ def test_regions_are_found_whatever_is_allocated_meanwhile() -> None:
     steps = 0
 
     def look(buffers: list[Buffer]) -> None:
-        regions, index = owned_regions(
+        regions, index, _ = owned_regions(
             np.array([each.address for each in buffers]), np.ones(len(buffers), np.int64)
         )
         if [regions[each] for each in index if each >= 0] != [each.region for each in buffers]:

@@ -173,13 +173,11 @@ def _already_placed(
     if not in_place or spans.device is not device or not present.any():
         return table, [], present
     addresses, sizes = spans.addresses(), spans.table[:, 2]
-    regions, index = owned_regions(np.where(present, addresses, 0), sizes)
+    regions, index, offsets = owned_regions(np.where(present, addresses, 0), sizes)
     stays = present & (index >= 0)
     for row in np.flatnonzero(stays).tolist():
-        region = regions[index[row]]
-        offset = int(addresses[row]) - region.address
-        region.freeze(offset, int(sizes[row]))
-        table[row] = index[row], offset, sizes[row]
+        regions[index[row]].freeze(int(offsets[row]), int(sizes[row]))
+        table[row] = index[row], offsets[row], sizes[row]
     if not device.is_host and any(region.lent for region in spans.regions):  # these stay, too
         lent = spans.lent
         used, numbers = np.unique(spans.table[lent, 0], return_inverse=True)

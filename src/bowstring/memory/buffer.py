@@ -183,12 +183,8 @@ class Buffer:
             raise UsageError(
                 "the buffer is frozen", hint="Allocate a new one: what is published never changes."
             )
-        writer = _Writer(self.region, self._draft)
-        tracked = weakref.ref(writer)
-        self._draft.writers.append(tracked)
-        root = self.device.array(self.address, self.nbytes, writer, writable=True)
+        root, tracked = _writable(self, self._draft)
         array = root.view(dtype)
-        del writer
         # Slices of `array` refer to `root`, other views (memoryview, Arrow buffers) to `array` itself, so their
         # reference counts show whether any is left. One more reference to `array` is the caller's variable.
         slices, views = sys.getrefcount(root), sys.getrefcount(array) + 1
@@ -217,6 +213,28 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"<Buffer {self.nbytes} bytes at {self.offset} of {self.region!r}>"
+
+
+def _writable(buffer: Buffer, draft: Draft) -> tuple[Any, weakref.ref[_Writer]]:
+    """Return a writable array, and what shows whether it is alive still, or a view of it."""
+    writer = _Writer(buffer.region, draft)
+    tracked = weakref.ref(writer)
+    draft.writers.append(tracked)
+    return buffer.device.array(buffer.address, buffer.nbytes, writer, writable=True), tracked
+
+
+def array_to_fill(buffer: Buffer) -> Any:
+    """Return the bytes as an array: writable until the buffer is frozen, which views that are alive refuse."""
+    draft = buffer._draft
+    if draft is None or draft.frozen:
+        return buffer.array()
+    draft.writers[:] = [each for each in draft.writers if each() is not None]
+    return _writable(buffer, draft)[0]
+
+
+def is_written(buffer: Buffer) -> bool:
+    """Whether a writable array of the buffer is alive, or a view of one."""
+    return buffer._draft is not None and buffer._draft.is_written
 
 
 class PrivateMemory:

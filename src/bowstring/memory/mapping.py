@@ -16,7 +16,7 @@ from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.cuda.ipc import exported_here, used_here
 from bowstring.memory.device import CPU_DEVICE_TYPE, Device, cpu, find_device
 from bowstring.memory.handle import Handle, LentHandle, Process, this_process
-from bowstring.memory.region import Region
+from bowstring.memory.region import Region, mapped_here, pooled
 from bowstring.memory.slab import Slab, close_descriptor, identity_of, let_go, map_host_slab
 
 _IDLE_SECONDS: Final = 60.0
@@ -96,6 +96,8 @@ class MappingCache:
 
     def _in_use(self, slab: Slab) -> Region:
         region = Region.of_slab(slab, self._returned)
+        if slab.uuid in pooled:
+            mapped_here[slab.address] = region
         with self._lock:
             self._misses += 1
             self._used[slab.uuid] = weakref.ref(region)
@@ -149,6 +151,8 @@ class MappingCache:
                 del self._idle[uuid]
                 region = Region.of_slab(slab, self._returned)
                 self._used[uuid] = weakref.ref(region)
+                if uuid in pooled:
+                    mapped_here[slab.address] = region
             self.hits += region is not None
         # Not `let_go`, which may wait for a device: this thread must answer a producer.
         dropped.clear()

@@ -13,6 +13,7 @@ import numpy as np
 from bowstring.errors import NotPicklable, OutOfBudget, ViewsAlive
 from bowstring.memory.device import Device, cpu
 from bowstring.memory.lease import Finalizer
+from bowstring.memory.slab import identity_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,9 +36,14 @@ class Draft:
         self.frozen = False
         self.writers: list[weakref.ref[Any]] = []  # kept alive by the writable arrays
 
+    @property
+    def is_written(self) -> bool:
+        """Whether a writable array is still alive."""
+        return any(writer() is not None for writer in self.writers)
+
     def freeze(self) -> None:
         """End all writing; raise `ViewsAlive` if a writable array is still alive."""
-        if self.writers and any(writer() is not None for writer in self.writers):
+        if self.writers and self.is_written:
             raise ViewsAlive(
                 "a writable view of the memory is alive",
                 hint="Leave the `with buffer.writable()` block and drop its slices before publishing.",
@@ -192,11 +198,16 @@ _registered: weakref.WeakValueDictionary[int, Region] = weakref.WeakValueDiction
 _lists: tuple[list[int], ...] = ([],)
 _replacing = threading.Lock()  # never waited for
 _FEW_ENDED: Final = 64
+# The same by UUID; and by address, the mappings by which this process reads some of them: of a server of its own.
+pooled: Final[weakref.WeakValueDictionary[bytes, Region]] = weakref.WeakValueDictionary()
+mapped_here: Final[weakref.WeakValueDictionary[int, Region]] = weakref.WeakValueDictionary()
 
 
 def register_region(region: Region) -> None:
     """Let :func:`owned_regions` find a region of a pool, until it is collected."""
     _registered[region.address] = region
+    if region.slab is not None:
+        pooled[region.slab.uuid] = region
     entered: tuple[list[int], ...] = ()
     while entered is not _lists:
         entered = _lists
@@ -254,18 +265,38 @@ def _region_at(starts: list[int], address: int) -> Region | None:
 
 def owned_regions(
     addresses: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> tuple[list[Region], npt.NDArray[np.int64]]:
-    """Find the regions made by this process that pieces of host memory lie in.
+) -> tuple[list[Region], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Find the regions made by this process that pieces of memory lie in, where it is mapped a second time, too.
 
-    Returns these, in the order of their first piece, and int64, shape ``(n,)``: the index for each piece, or -1.
+    Returns these, and int64, shape ``(n,)``: for each piece the index of its region, or -1, and the offset in it.
     """
     starts = _lists[0]
     regions: dict[int, Region] = {}
     places: dict[int, int] = {}
-    index = [-1] * len(addresses)
+    index, offsets = [-1] * len(addresses), [0] * len(addresses)
+
+    def enter(row: int, region: Region, offset: int) -> None:
+        index[row] = places.setdefault(region.address, len(places))
+        offsets[row] = offset
+        regions[region.address] = region
+
     for row, (address, size) in enumerate(zip(addresses.tolist(), sizes.tolist(), strict=True)):
         region = _region_at(starts, address)
         if region is not None and region.address <= address <= region.address + region.nbytes - size:
-            index[row] = places.setdefault(region.address, len(places))
-            regions[region.address] = region
-    return list(regions.values()), np.array(index, np.int64)
+            enter(row, region, address - region.address)
+    for reference in mapped_here.valuerefs() if -1 in index else ():
+        mapped = reference()
+        if mapped is not None and (region := _mapped_twice(mapped)) is not None:
+            inside = (addresses >= mapped.address) & (addresses <= mapped.address + mapped.nbytes - sizes)
+            for row in np.flatnonzero(inside).tolist():
+                enter(row, region, int(addresses[row]) - mapped.address)
+    return list(regions.values()), np.array(index, np.int64), np.array(offsets, np.int64)
+
+
+def _mapped_twice(mapped: Region) -> Region | None:
+    """Return the region of a pool that a mapping shows; the kernel decides that, and not the UUID alone."""
+    region = pooled.get(mapped.uuid)
+    own, seen = None if region is None else region.slab, mapped.slab
+    if own is None or seen is None or own.fd < 0 or identity_of(own.fd) != seen.identity:
+        return None
+    return region

@@ -1,5 +1,6 @@
 """The server: publishes data sets to readers in other processes."""
 
+from bowstring.server.filling import EmptyTable
 from bowstring.server.server import Server, ServerStatistics, catalogue_of, offer, offered
 
-__all__ = ["Server", "ServerStatistics", "catalogue_of", "offer", "offered"]
+__all__ = ["EmptyTable", "Server", "ServerStatistics", "catalogue_of", "offer", "offered"]

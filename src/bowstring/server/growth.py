@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bowstring.columnar.compact import compacted
+from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import placed_compact
 from bowstring.dissociated.position import place_of, position_at
@@ -23,6 +24,8 @@ from bowstring.errors import (
 from bowstring.ipc.dictionary.writer import same_values
 from bowstring.memory import Buffer, default_pool, settle_devices
 from bowstring.server.encoder import Encoder
+from bowstring.server.grown_dictionary import GrownValues
+from bowstring.server.grown_dictionary import grown as grown_values
 from bowstring.server.materialized import MaterializedSource
 from bowstring.transport.loop import Job, do_in_loop
 
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.dictionary import Dictionary
     from bowstring.dissociated.items import IpcMessage
     from bowstring.dissociated.position import Position
     from bowstring.memory import Device, Pool, Region
@@ -109,6 +111,7 @@ class Growth:
         self._layout = Layout.of(source.schema)
         self._pool = pool or default_pool()
         self._slabs = _Slabs(self._pool)
+        self._grown: dict[int, GrownValues] = {}  # by number, dictionaries with room behind them
         self._guard = threading.Lock()
         self._encoder = self._fresh_encoder()
         self._chunks = self._encoded(list(source.batches()), self._encoder)
@@ -156,7 +159,7 @@ class Growth:
     def placed(self, batches: Iterable[Batch], seconds: float) -> list[Chunk]:
         """Return batches as chunks that are not entered yet; if that fails, nothing was taken."""
         slabs = self._slabs  # which `release` may take away meanwhile
-        begun = slabs.at
+        begun, grown = slabs.at, dict(self._grown)
         if self._encodes:  # the dictionaries of an append that failed were sent to nobody
             self._encoder = self._fresh_encoder()
         self._encodes, encoder = True, self._encoder
@@ -165,7 +168,7 @@ class Growth:
             for batch in batches:
                 settle_devices((batch.device,), seconds)
                 compact = compacted(batch)
-                known = self._same(compact, last)
+                known = self._same(compact, last, grown, slabs)
                 placed.append(placed_compact(compact, slabs, known, seconds=seconds))  # type: ignore[arg-type]
                 last = self._numbered(placed[-1])
             settle_devices((self._pool.device,), seconds)
@@ -173,6 +176,7 @@ class Growth:
         except BaseException:
             slabs.at = begun
             raise
+        self._grown = grown if slabs is self._slabs else {}
         return chunks
 
     def _numbered(self, batch: Batch) -> dict[int, Dictionary]:
@@ -180,14 +184,20 @@ class Growth:
         own = zip(self._layout.dictionary_ids, batch.layout.dictionary_ids, strict=True)
         return {number: batch.dictionaries[id_] for number, id_ in own if id_ in batch.dictionaries}
 
-    def _same(self, batch: Batch, last: dict[int, Dictionary]) -> dict[Dictionary, Dictionary]:
-        """Return, for dictionaries of a batch, those with the same values that were placed before."""
+    def _same(
+        self, batch: Batch, last: dict[int, Dictionary], grown: dict[int, GrownValues], slabs: _Slabs
+    ) -> dict[Dictionary, Dictionary]:
+        """Return dictionaries that are there already: with the same values, or with others behind them."""
         found: dict[Dictionary, Dictionary] = {}
         for number, dictionary in self._numbered(batch).items():
             before = last.get(number)
-            hosts = before is not None and before.values.device.is_host and dictionary.values.device.is_host
-            if before is not None and hosts and same_values(before.values, dictionary.values):
+            if before is None or not (before.values.device.is_host and dictionary.values.device.is_host):
+                continue
+            if same_values(before.values, dictionary.values):
                 found[dictionary] = before
+            elif made := grown_values(dictionary.values, before.values, grown.get(number), slabs.allocate):
+                values, grown[number] = made
+                found[dictionary] = Dictionary(dictionary.id, values)
         return found
 
     def _encoded(self, placed: Sequence[Batch], encoder: Encoder) -> list[Chunk]:
@@ -281,7 +291,7 @@ class Growth:
             self._chunks, self._snapshot = [], None
             self._known = {}
             self._encoder = self._fresh_encoder()
-            self._slabs = _Slabs(self._pool)
+            self._slabs, self._grown = _Slabs(self._pool), {}
             job = self._trimming
         if job is not None and job.loop is not None:
             job.loop.ring(job)

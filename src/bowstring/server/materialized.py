@@ -7,13 +7,15 @@ import operator
 import threading
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
+import numpy as np
+
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.materialize import Lender, placed_compact, wholly_lent
 from bowstring.columnar.parts import batch_parts
 from bowstring.dissociated.items import regions_of
 from bowstring.errors import UnknownTicket, UsageError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory import Pending, cpu, default_pool, settle_devices
+from bowstring.memory import Pending, cpu, default_pool, owned_regions, settle_devices
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.server.encoder import Encoder, place_and_encode
 
@@ -292,7 +294,10 @@ def _room(batches: list[Batch], device: Device) -> int:
     for batch in (*batches, *dictionaries.values()):
         spans = batch_parts(batch).spans
         moving = spans.table[:, 2]
-        if batch.device is device and not device.is_host and any(region.lent for region in spans.regions):
-            moving = moving[~spans.lent]
+        if batch.device is device:  # what lies in shared memory stays there
+            stays = owned_regions(np.where(moving, spans.addresses(), 0), moving)[1] >= 0
+            if not device.is_host and any(region.lent for region in spans.regions):
+                stays |= spans.lent
+            moving = moving[~stays]
         nbytes += int(moving.sum()) + max(device.alignment, batch.device.alignment) * len(moving)
     return nbytes

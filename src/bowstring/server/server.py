@@ -36,6 +36,7 @@ from bowstring.server.acceptor import Acceptor
 from bowstring.server.advertising import advertised_host, host_to_name, reached_at
 from bowstring.server.arguments import check_address, check_door, check_offer, check_retain, check_seconds
 from bowstring.server.catalogue import Catalogue, Publication
+from bowstring.server.filling import EmptyTable
 from bowstring.server.growth import Growth, all_of
 from bowstring.server.materialized import MaterializedSource
 from bowstring.server.session import Session
@@ -304,6 +305,47 @@ class Server(Closing):
         3
         """
         return await in_thread(functools.partial(self.publish, name, data, **options))
+
+    def empty(self, name: str, schema: pa.Schema, rows: int) -> EmptyTable:
+        """Return a table of zeros in shared memory, for its columns to be filled in place and then published.
+
+        Parameters
+        ----------
+        name
+            What to call it; the name stays free until it is published.
+        schema
+            Columns of a fixed width: numbers, times, Booleans, decimals, bytes, and lists of a fixed size of such.
+        rows
+            How many rows it has.
+
+        Returns
+        -------
+        EmptyTable
+            ``table[column]`` is a writable array, and ``table.publish()`` offers it; it is freed if it is dropped
+            instead.
+
+        Raises
+        ------
+        Unsupported
+            A column has no fixed width.
+        UsageError
+            A name, a schema or a number of rows that no data set can have.
+        OutOfBudget
+            The pool has no room; nothing was allocated.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, bowstring as bow
+        >>> with bow.Server() as server:
+        ...     table = server.empty("prices", pa.schema({"price": pa.float64()}), rows=1000)
+        ...     table["price"][:] = 9.5
+        ...     endpoint = table.publish()
+        """
+        self._check()
+        check_offer(name, schema, None)
+        if schema is None:
+            raise UsageError("not a schema", expected="a pyarrow.Schema", found="None")
+        return EmptyTable(self, name, schema, rows)
 
     def append(self, name: str, data: Any, *, retain: Mapping[str, float] | None = None) -> Position:
         """Add batches to a data set; the first call for a name begins one.
