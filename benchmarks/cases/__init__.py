@@ -15,6 +15,7 @@ _ALL: Final = {
     "connect_views": "transport.connect_views",
     "connect_read": "transport.connect_read",
     "hand_over": "transport.hand_over",
+    "tools": "transport.tools",
     "publish": "transport.publish",
     "tcp": "transport.tcp",
     "tls": "transport.tls",

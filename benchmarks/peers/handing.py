@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Client, Listener
+from multiprocessing.connection import Client, Connection, Listener
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any, Final
@@ -101,8 +101,11 @@ class Givers:
                 connection = self._pickles.accept()
             except OSError:
                 return  # closed
-            with connection:
-                connection.send(self._table)
+            threading.Thread(target=self._send_pickle, args=(connection,), daemon=True).start()
+
+    def _send_pickle(self, connection: Connection) -> None:
+        with connection:
+            connection.send(self._table)
 
     def _send_streams(self) -> None:
         while True:
@@ -110,8 +113,11 @@ class Givers:
                 connection, _ = self._streams.accept()
             except OSError:
                 return
-            with connection, connection.makefile("wb") as sink, contextlib.suppress(OSError):
-                _write_stream(sink, self._table)
+            threading.Thread(target=self._send_stream, args=(connection,), daemon=True).start()
+
+    def _send_stream(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("wb") as sink, contextlib.suppress(OSError):
+            _write_stream(sink, self._table)
 
     def close(self) -> None:
         """End the servers, and remove the files."""

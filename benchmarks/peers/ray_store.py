@@ -14,6 +14,7 @@ from typing import Any, Final
 from bowstring.benchmarks.data.payload import fingerprint, payload, read_every_byte
 from bowstring.benchmarks.data.tables import table
 from bowstring.benchmarks.processes.child import Child
+from bowstring.benchmarks.processes.clock import starting_time, wait_until
 
 _SEEDS: Final = (11, 12)
 _LEAST: Final = 1 << 28
@@ -25,19 +26,19 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def started(kind: str, size: int) -> Iterator[Child | None]:
-    """Start Ray with its store and an actor, if it is installed, for the time of the block."""
+def started(kind: str, size: int, readers: int = 1) -> Iterator[Child | None]:
+    """Start Ray with its store and actors that read, if it is installed, for the time of the block."""
     if missing():
         yield None
         return
-    with Child(RayStore, kind=kind, size=size) as child:
+    with Child(RayStore, kind=kind, size=size, readers=readers) as child:
         yield child
 
 
 class RayStore:
-    """A role for a started process: a driver of Ray's on this machine alone, with one actor that reads."""
+    """A role for a started process: a driver of Ray's on this machine alone, with actors that read."""
 
-    def __init__(self, kind: str, size: int) -> None:
+    def __init__(self, kind: str, size: int, readers: int) -> None:
         # What Ray sends home, and what it prints, does not belong to a measurement.
         os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"})
         self._ray: Any = import_module("ray")
@@ -53,17 +54,24 @@ class RayStore:
         )
         self._tables = [table(kind, size, seed) for seed in _SEEDS]
         self._sent = [fingerprint(payload(each.to_batches())) for each in self._tables]
-        self._reader = self._ray.remote(_Reader).remote()
+        self._readers = [self._ray.remote(_Reader).remote() for _ in range(readers)]
         self._turn = 0
 
     def once(self) -> dict[str, Any]:
-        """Put the next table, and have the actor get and read it."""
+        """Put the next table, and have all actors get and read it at once."""
         self._turn ^= 1
         begin = time.perf_counter()
         reference = self._ray.put(self._tables[self._turn])
         put = time.perf_counter() - begin
-        seconds, arrived = self._ray.get(self._reader.read.remote([reference]))
-        return {"seconds": put + seconds, "sent": self._sent[self._turn], "arrived": arrived}
+        at = starting_time(len(self._readers))
+        results = self._ray.get([reader.read.remote([reference], at) for reader in self._readers])
+        begins, ends, arrived = zip(*results, strict=True)
+        sent = [self._sent[self._turn]] * len(results)
+        return {
+            "seconds": put + max(ends) - min(begins),
+            "sent": " ".join(sent),
+            "arrived": " ".join(arrived),
+        }
 
     def close(self) -> None:
         """Stop Ray."""
@@ -74,11 +82,12 @@ class RayStore:
 class _Reader:
     """What runs in the actor's process."""
 
-    def read(self, references: list[Any]) -> tuple[float, str]:
-        """Get a table out of the store, and read every byte of it."""
+    def read(self, references: list[Any], at: float) -> tuple[float, float, str]:
+        """Wait for a time, get a table out of the store and read every byte of it."""
         ray: Any = import_module("ray")
+        wait_until(at)
         begin = time.perf_counter()
         data = ray.get(references[0])
         views = payload(data.to_batches())
         read_every_byte(views)
-        return time.perf_counter() - begin, fingerprint(views)
+        return begin, time.perf_counter(), fingerprint(views)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -20,6 +21,10 @@ _MARKERS: Final = "osDv^<>PX"
 _DOUBT: Final = "#bbbbbb"
 _WIDTH: Final = 7.5
 _ROW: Final = 0.3
+_LINE: Final = 0.12
+# In characters: a line of the title, and of the name of a row.
+_TITLE: Final = 80
+_LABEL: Final = 60
 _DPI: Final = 120
 _NAMES: Final = {
     "bytes": "size",
@@ -54,6 +59,23 @@ def _figure(height: float) -> tuple[Any, Any]:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return figure, axes
+
+
+def _entitle(figure: Any, title: str) -> None:
+    """Write a title over the whole width, on as many lines as it needs."""
+    lines = textwrap.fill(title, _TITLE)
+    figure.suptitle(lines, x=0.01, horizontalalignment="left", fontsize=10, fontweight="bold")
+
+
+def _labelled(axes: Any, places: Sequence[int], labels: Sequence[str]) -> None:
+    """Name the rows of a plot, in full: on as many lines as a name needs."""
+    axes.set_yticks(places, [textwrap.fill(label, _LABEL) for label in labels], fontsize=7)
+
+
+def _rows_of(labels: Sequence[str]) -> tuple[Any, Any]:
+    """Return a figure with a row for each label, as high as the longest of them needs."""
+    lines = max(len(textwrap.wrap(label, _LABEL)) for label in labels)
+    return _figure(1.1 + max(_ROW, _LINE * (lines + 0.5)) * len(labels))
 
 
 def save(figure: Any, path: str, about: str) -> None:
@@ -98,7 +120,7 @@ def draw_lines(plot: LinePlot, title: str) -> Any:
     _ticks(axes, plot)
     axes.set_xlabel(_NAMES[plot.axis])
     axes.set_ylabel(label)
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    _entitle(figure, title)
     axes.legend(fontsize=8, frameon=False, loc="best")
     return figure
 
@@ -136,11 +158,11 @@ def _ticks(axes: Any, plot: LinePlot) -> None:
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
 
 
-def _round_numbers(low: float, high: float) -> Iterable[float]:
-    """Yield 1, 2 and 5 times powers of ten around a range."""
+def _round_numbers(low: float, high: float, digits: Sequence[int] = (1, 2, 5)) -> Iterable[float]:
+    """Yield some digits, times powers of ten, around a range."""
     power = 1e-9
     while power <= high * 10:
-        for digit in (1, 2, 5):
+        for digit in digits:
             if low / 2.6 <= digit * power <= high * 2.6:
                 yield digit * power
         power *= 10
@@ -148,7 +170,9 @@ def _round_numbers(low: float, high: float) -> Iterable[float]:
 
 def draw_ratios(bars: Sequence[Bar], title: str) -> Any:
     """Draw how many times as fast as its baseline each way is; grey where that says nothing."""
-    figure, axes = _figure(1.1 + _ROW * len(bars))
+    baselines = {bar.baseline for bar in bars}
+    names = [f"{bar.line_up}: {bar.way}" + f" / {bar.baseline}" * (len(baselines) > 1) for bar in bars]
+    figure, axes = _rows_of(names)
     places = range(len(bars), 0, -1)
     sound = {"faster", "slower"}
     colours = [
@@ -159,30 +183,27 @@ def draw_ratios(bars: Sequence[Bar], title: str) -> Any:
     for place, bar in zip(places, bars, strict=True):
         doubt = "" if bar.verdict in sound else f" ({bar.verdict})"
         axes.text(max(bar.speed, 0), place, f" {ratio(bar.speed)} ×{doubt}", va="center", fontsize=7)
-    baselines = {bar.baseline for bar in bars}
-    names = [f"{bar.line_up}: {bar.way}" + f" / {bar.baseline}" * (len(baselines) > 1) for bar in bars]
-    axes.set_yticks(places, [_short(name) for name in names], fontsize=7)
+    _labelled(axes, places, names)
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xscale("log")
     speeds = [bar.speed for bar in bars]
-    low, high = min(0.5, *speeds) / 1.3, max(2.0, *speeds) * 3
+    low, fastest = min(0.5, *speeds) / 1.3, max(2.0, *speeds)
+    high = fastest * max(5.0, (fastest / low) ** 0.5)  # a third of the width is for the words behind a bar
     axes.set_xlim(low, high)
-    ticks = [tick for tick in _round_numbers(low, high) if low <= tick <= high]
+    digits = (1,) if high / low > 1000 else (1, 2, 5)
+    ticks = [tick for tick in _round_numbers(low, high, digits) if low <= tick <= high]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=7)
     axes.minorticks_off()
     beside = baselines.pop() if len(baselines) == 1 else "the baseline"
-    axes.set_xlabel(f"times as fast as {beside}", fontsize=8)
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    axes.set_xlabel(textwrap.fill(f"times as fast as {beside}", _LABEL), fontsize=8)
+    _entitle(figure, title)
     return figure
-
-
-def _short(text: str, width: int = 80) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def draw_percentiles(rows: Sequence[Quantiles], title: str) -> Any:
     """Draw the 5th to the 99th percentile of each way, the middle half as a box and the median as a line."""
-    figure, axes = _figure(1.1 + _ROW * len(rows))
+    names = [row.way for row in rows]
+    figure, axes = _rows_of(names)
     places = range(len(rows), 0, -1)
     colours = {"subject": _SUBJECT, "baseline": _BASELINE, "floor": _FLOOR, "beside": _OTHERS[0]}
     for place, row in zip(places, rows, strict=True):
@@ -193,7 +214,7 @@ def draw_percentiles(rows: Sequence[Quantiles], title: str) -> Any:
         axes.vlines(row.median, place - 0.35, place + 0.35, color=colour, linewidth=2)
         axes.plot([row.p99], [place], marker="|", color=colour)
         axes.text(row.p99, place, f"  {duration(row.median)}", va="center", fontsize=7)
-    axes.set_yticks(places, [_short(row.way) for row in rows], fontsize=7)
+    _labelled(axes, places, names)
     axes.set_xscale("log")
     low, high = min(row.p5 for row in rows), max(row.p99 for row in rows)
     ticks = list(_round_numbers(low, high))
@@ -203,7 +224,7 @@ def draw_percentiles(rows: Sequence[Quantiles], title: str) -> Any:
     axes.set_xlim(low / 1.3, high * 2.5)
     axes.minorticks_off()
     axes.set_xlabel("5th to 95th percentile; box: the middle half; dotted to the 99th", fontsize=8)
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    _entitle(figure, title)
     return figure
 
 
@@ -220,6 +241,6 @@ def draw_memory(traces: Sequence[Trace], title: str) -> Any:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("seconds")
     axes.set_ylabel("MiB held")
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    _entitle(figure, title)
     axes.legend(fontsize=8, frameon=False)
     return figure

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import escape
 from pathlib import Path
 from typing import Final
+
+from bowstring.benchmarks.data.tables import size_name
+from bowstring.benchmarks.table import duration
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "docs" / "images"
@@ -146,6 +150,51 @@ def travels() -> Picture:
     return picture
 
 
+RESULT: Final = ROOT / "benchmarks" / "results" / "epyc-2-cores-tools.json"
+_WAYS: Final = {
+    "bowstring": ("Bowstring", "#0a7d6c"),
+    "Ray's object store": ("Ray", "#b34e00"),
+    "Arrow file in shared memory": ("Arrow file", "#3a6ea5"),
+    "IPC in multiprocessing.shared_memory": ("SharedMemory", "#6f55a3"),
+    "IPC stream over a socket": ("socket", "#7a6a00"),
+    "pickle over a pipe": ("pickle", "#57606a"),
+    "Parquet file in shared memory": ("Parquet file", "#57606a"),
+    "Arrow Flight": ("Flight", "#a3456f"),
+}
+
+
+def tools() -> Picture:
+    """Which way is the fastest for a table of some size and some readers, as the case `tools` measured it."""
+    [case] = json.loads(RESULT.read_text("utf-8"))["cases"]
+    measured = [(each["ways"][0]["at"], each["ways"]) for each in case["line_ups"] if each.get("ways")]
+    sizes = sorted({at["bytes"] for at, _ in measured})
+    readers = sorted({at["readers"] for at, _ in measured})
+    width, height = 184, 66
+    about = "The fastest way to hand a table over, by its size and the number of its readers"
+    picture = Picture(112 + (width + 4) * len(sizes), 30 + (height + 4) * len(readers), about)
+    for column, size in enumerate(sizes):
+        picture.text(112 + (width + 4) * column + width / 2, 18, size_name(size), "title", "middle")
+    for row, number in enumerate(readers):
+        words = f"{number} reader{'s' * (number > 1)}"
+        picture.text(10, 30 + (height + 4) * row + height / 2 + 5, words, "title")
+    for at, ways in measured:
+        fastest, *others = sorted(ways, key=lambda way: way["median"])
+        name, colour = _WAYS[fastest["name"]]
+        x, y = (
+            112 + (width + 4) * sizes.index(at["bytes"]),
+            30 + (height + 4) * readers.index(at["readers"]),
+        )
+        picture.add(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" fill="{colour}"/>')
+        picture.text(x + 10, y + 20, name, "title on")
+        alike = [_WAYS[each["name"]][0] for each in others if each["low"] <= fastest["high"]]
+        if alike:
+            picture.text(x + 10, y + 38, f"or {', '.join(alike[:2])}", "small on")
+        times = [f"{duration(fastest['median'])}"]
+        times += [f"Bowstring {duration(each['median'])}" for each in others if each["name"] == "bowstring"]
+        picture.text(x + 10, y + 56, "; ".join(times), "small on")
+    return picture
+
+
 _TERMINAL: Final = """<style>
     .screen { fill: #161b22; stroke: #6e7681 }
     .terminal { font: 12.5px ui-monospace, "DejaVu Sans Mono", monospace; fill: #e6edf3; white-space: pre }
@@ -206,6 +255,7 @@ def main() -> None:
     pictures = {
         "lifetime": lifetime(),
         "logo": logo(),
+        "tools": tools(),
         "travels": travels(),
         "two-terminals": two_terminals(),
     }

@@ -77,6 +77,10 @@ def test_a_sliced_array_is_refused() -> None:
         payload([pa.record_batch({"a": [1, 2, 3]}).slice(1)])
 
 
+HAND_OVER = [
+    *("bowstring", "Arrow Flight", "Arrow file in shared memory", "IPC in multiprocessing.shared_memory"),
+    *("IPC stream over a socket", "Parquet file in shared memory", "pickle over a pipe"),
+]
 TINY: dict[str, tuple[dict[str, Any], list[str]]] = {
     "connect_read": (
         {"_QUICK": ((1 << 20, 1),)},
@@ -84,16 +88,9 @@ TINY: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "hand_over": (
         {"_QUICK": (1 << 16, 1 << 24)},  # the larger one is read from Parquet in several pieces
-        [
-            *(
-                "bowstring",
-                "Arrow Flight",
-                "Arrow file in shared memory",
-                "IPC in multiprocessing.shared_memory",
-            ),
-            *("IPC stream over a socket", "Parquet file in shared memory", "pickle over a pipe"),
-        ],
+        HAND_OVER,
     ),
+    "tools": ({"_QUICK": (1 << 16,), "_READERS": (3,)}, HAND_OVER),
     "many_clients": (
         {"_QUICK": (5,), "_SIZES": (1 << 16,)},
         ["bowstring", "Arrow Flight", "Arrow file in shared memory"],

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from bowstring.benchmarks import main
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Skipped, Way
@@ -90,6 +92,40 @@ def test_what_else_is_drawn(result: dict[str, Any]) -> None:
     assert {row.line_up for row in percentiles(case)} == {"cores 1", "cores 2", "columns"}
     [trace] = memory_traces(case)
     assert trace.points == [(0.0, 100), (1.0, 1 << 20)]
+
+
+def test_every_name_is_written_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long names are and however far apart speeds, no text of a plot is shortened or outside of it."""
+    names = [f"{'a name of many words ' * 6}{number}" for number in range(3)]
+    ways = [
+        way(names[0], "subject", 1e-3, None, names[1]),
+        way(names[1], "baseline", 1e-1, None),
+        way(names[2], "subject", 10.0, None, names[1]),
+    ]
+    long_one = Case(
+        "long",
+        names[2],
+        lambda _scale: (each for each in [LineUp(f"all {names[0]}", tuple(ways), 10, panel=names[1])]),
+        Explanation("a", "b", "c", "d"),
+    )
+    case = case_document(long_one, list(measure_case(long_one, Scale())))
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_args, **_options: figures.append(figure))
+    write_report(document(["long"], Scale(), "2026-01-01", environment(), [case]), tmp_path)
+    assert len(figures) == 3
+    for figure in figures:
+        canvas: Any = FigureCanvasAgg(figure)
+        canvas.draw()
+        [axes] = figure.axes
+        [heading] = [each for each in figure.texts if each.get_text()]
+        labels = [*axes.get_yticklabels(), axes.xaxis.label, *axes.texts, heading]
+        for label in labels:
+            place = label.get_window_extent(canvas.get_renderer())
+            assert figure.bbox.x0 <= place.x0 <= place.x1 <= figure.bbox.x1, label.get_text()
+            assert figure.bbox.y0 <= place.y0 <= place.y1 <= figure.bbox.y1, label.get_text()
+        said = " ".join(" ".join(each.get_text().split()) for each in labels)
+        assert names[0] in said
+        assert "…" not in said
 
 
 class Page(HTMLParser):

@@ -473,7 +473,7 @@ def test_a_limit_counts_what_it_let_through(
     assert (facts["rows"], facts["batches"], len(facts["first_rows"])) == (rows, batches, min(10, rows))
     assert main(["fetch", published, "--limit", str(limit)]) == 0
     said = capsys.readouterr().out
-    assert f"{rows:,} rows in {batches} batches" in said
+    assert f"{rows:,} rows in {batches} batch{'es' * (batches != 1)}, " in said
     assert ("more rows" in said) == (rows > 10)
     assert rows <= 10 or f"… {rows - 10:,} more rows" in said
 

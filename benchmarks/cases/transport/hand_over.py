@@ -17,16 +17,17 @@ from bowstring.benchmarks.environment import lacks_memory
 from bowstring.benchmarks.peers import ray_store
 from bowstring.benchmarks.peers.handing import WAYS, Givers, taken
 from bowstring.benchmarks.processes.child import Child
+from bowstring.benchmarks.processes.clock import starting_time, wait_until
 from bowstring.benchmarks.processes.mappings import forget_mappings
 
 _FULL: Final = (1 << 20, 16 << 20, 64 << 20, 256 << 20)
 _QUICK: Final = (1 << 20, 16 << 20)
 _SEEDS: Final = (11, 12)
-_SUBJECT: Final = "bowstring"
-_BASELINE: Final = "Arrow Flight"
+SUBJECT: Final = "bowstring"
+BASELINE: Final = "Arrow Flight"
 # It writes no bytes of slots that are null.
 _PARQUET: Final = WAYS["Parquet file in shared memory"]
-_RAY: Final = "Ray's object store"
+RAY: Final = "Ray's object store"
 
 
 class Sender:
@@ -49,10 +50,10 @@ class Sender:
     def give(self, how: str) -> dict[str, Any]:
         """Prepare the next hand-over: return where, the seconds that it took, and the table's fingerprint."""
         self._turn ^= 1
-        if how == _SUBJECT and "table" in self._server.endpoints:
+        if how == SUBJECT and "table" in self._server.endpoints:
             self._server.withdraw("table")
         begin = time.perf_counter()
-        if how == _SUBJECT:
+        if how == SUBJECT:
             where = str(self._server.publish("table", self._tables[self._turn]))
         else:
             where = self._others.give(how, self._turn)
@@ -69,10 +70,12 @@ class Sender:
 class Receiver:
     """A role for a started process: gets a table and reads every byte of it."""
 
-    def take(self, how: str, where: str) -> dict[str, Any]:
-        """Read what was handed over; views of the sender's memory are mapped anew each time."""
-        if how == _SUBJECT:
+    def take(self, how: str, where: str, at: float = 0.0) -> dict[str, Any]:
+        """Read what was handed over, beginning at `at`; the memory of the server is mapped anew each time."""
+        if how == SUBJECT:
             forget_mappings()
+        wait_until(at)
+        if how == SUBJECT:
             begin = time.perf_counter()
             with bow.connect(where) as stream:
                 return _read(stream.read_all(), begin)
@@ -91,19 +94,25 @@ def _read(data: Any, begin: float) -> dict[str, Any]:
     chunks = (chunk for column in data.columns for chunk in column.chunks)
     views = payload(pa.record_batch([chunk], ["column"]) for chunk in chunks)
     read_every_byte(views)
-    seconds = time.perf_counter() - begin
-    return {"seconds": seconds, "arrived": fingerprint(views)}
+    end = time.perf_counter()
+    return {"begin": begin, "end": end, "arrived": fingerprint(views)}
 
 
-def _once(sender: Child, receiver: Child, method: str) -> Measured:
+def hand_over(sender: Child, receivers: list[Child], method: str) -> Measured:
+    """Hand a table over, to all receivers at once: until the last of them has read it."""
     prepared = sender.call("give", how=method)
-    received = receiver.call("take", how=method, where=prepared["where"])
-    return Measured(prepared["seconds"] + received["seconds"], prepared["sent"], received["arrived"])
+    at = starting_time(len(receivers))
+    for receiver in receivers:
+        receiver.begin("take", how=method, where=prepared["where"], at=at)
+    taken = [receiver.finish() for receiver in receivers]
+    seconds = max(each["end"] for each in taken) - min(each["begin"] for each in taken)
+    arrived = " ".join(each["arrived"] for each in taken)
+    return Measured(prepared["seconds"] + seconds, " ".join([prepared["sent"]] * len(taken)), arrived)
 
 
 def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
     if why := ray_store.missing():
-        yield Skipped(_RAY, why)
+        yield Skipped(RAY, why)
     for kind, (title, _, _) in KINDS.items():
         for size in scale.sizes(_FULL, _QUICK):
             name = f"{title}, {size_name(size)}"
@@ -123,21 +132,21 @@ def _of_size(scale: Scale, kind: str, size: int, name: str) -> Iterator[LineUp]:
         nbytes = sender.call("nbytes")
 
         def way(title: str, method: str) -> Way:
-            role = {_SUBJECT: "subject", _BASELINE: "baseline"}.get(title, "beside")
-            once = functools.partial(_once, sender, receiver, method)
-            beside = None if title == _BASELINE else _BASELINE
+            role = {SUBJECT: "subject", BASELINE: "baseline"}.get(title, "beside")
+            once = functools.partial(hand_over, sender, [receiver], method)
+            beside = None if title == BASELINE else BASELINE
             return Way(title, role, once, nbytes, beside)  # type: ignore[arg-type]  # one of the roles
 
-        ways = [way(title, method) for title, method in {_SUBJECT: _SUBJECT, **WAYS}.items()]
+        ways = [way(title, method) for title, method in {SUBJECT: SUBJECT, **WAYS}.items()]
         if ray is not None:
-            ways.append(Way(_RAY, "beside", lambda: Measured(**ray.call("once")), nbytes, _BASELINE))
+            ways.append(Way(RAY, "beside", lambda: Measured(**ray.call("once")), nbytes, BASELINE))
         panel = KINDS[kind][0]
         yield LineUp(name, tuple(ways), scale.rounds(11, 3), _TARGETS, panel=panel, at={"bytes": size})
 
 
 _TARGETS: Final = (
-    Target(_SUBJECT, "at least", 3, _BASELINE),
-    Target(_SUBJECT, "at least", 1, "Arrow file in shared memory"),
+    Target(SUBJECT, "at least", 3, BASELINE),
+    Target(SUBJECT, "at least", 1, "Arrow file in shared memory"),
 )
 
 CASE: Final = Case(

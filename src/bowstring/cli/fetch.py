@@ -158,8 +158,9 @@ def _cell(value: object) -> str:
 def _print_stats(taken: Taken, stats: StreamStatistics, seconds: float, to: str | None) -> None:
     stream = sys.stdout if to is None else sys.stderr
     written = "" if to is None else f" → {shown(to)}"
+    rows, batches = "row" + "s" * (taken.rows != 1), "batch" + "es" * (taken.batches != 1)
     print(
-        f"{number(taken.rows)} rows in {number(taken.batches)} batches, {size(taken.nbytes)}, "
+        f"{number(taken.rows)} {rows} in {number(taken.batches)} {batches}, {size(taken.nbytes)}, "
         f"in {duration(seconds)} ({duration(stats.seconds_waited)} of it waiting){written}",
         file=stream,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from bowstring.kernels.json.format import NOTHING, OUTSIDE, READ, TOO_LONG
 from bowstring.limits import Limits
 from bowstring.memory import Device
 
-Rules = Literal["plain", "spark"]
+Rules: TypeAlias = Literal["plain", "spark"]
 
 _VIEWS: Final = (pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW)
 _TEXT: Final = (
