@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bowstring.kernels.json import order as ordering
 from bowstring.kernels.json import read as reading
 from bowstring.kernels.json import write as writing
 from bowstring.kernels.json.format import NODE
@@ -106,7 +107,29 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         out = zeros(int(offsets[-1]), np.uint8)
         return changed, made[2], firsts, counts, guarded(offsets), nodes, children, out
 
+    def order(rng: Rng) -> tuple[Any, ...]:
+        lengths = rng.integers(0, 12, RANKS).astype(np.uint64)
+        ends = lengths.cumsum()
+        data = wild(rng, np.uint8, int(ends[-1]))
+        bounds = np.array([0, 3, 3, RANKS], np.int64)
+        scratch = zeros(RANKS), zeros(2 * RANKS, np.uint32), zeros(RANKS, np.uint32)
+        keys = guarded(bounds), guarded(ends - lengths), guarded(lengths), data
+        return *keys, *scratch, zeros(3, np.int64), zeros(3, np.int64)
+
+    def write_keys(rng: Rng) -> tuple[Any, ...]:
+        made = order(rng)
+        with np.errstate(all="ignore"):
+            for dictionary in range(3):
+                ordering.order_keys(i64(dictionary), *made)
+        bounds, starts, lengths, _data, _words, ordered, _ranks, counts, sizes = made
+        offsets = np.concatenate([[0], np.cumsum(sizes.array)])
+        changed = wild(rng, np.uint8, len(made[3]))
+        out = zeros(int(offsets[-1]), np.uint8)
+        return bounds, starts, lengths, changed, ordered, counts, guarded(offsets), out
+
     return {
+        ordering.order_keys: order,
+        ordering.write_keys: write_keys,
         read_objects.read_objects: objects,
         reading.count_nodes: counting,
         reading.read_rows: read,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bowstring.kernels.json import order as ordering
 from bowstring.kernels.json import read as reading
 from bowstring.kernels.json import write as writing
 from bowstring.kernels.json.format import NODE, NOTHING
@@ -158,8 +159,47 @@ def writings(_: np.random.Generator) -> Iterator[Case]:
     yield len(firsts), (data, stops, firsts, found, offsets, nodes, children, out)
 
 
+def key_arguments(drawn: np.random.Generator) -> tuple[Any, ...]:
+    """Return the arguments of an ordering of keys: none, one, some that begin alike, some that come again."""
+    texts = [
+        b"",
+        b"",
+        b"user",
+        b"user id",
+        b"user id\0",
+        b"user name",
+        b"user",
+        b"x" * 20 + b"b",
+        b"x" * 20 + b"a",
+    ]
+    texts += [b"key %d" % number for number in drawn.integers(0, 30, 40).tolist()]
+    lengths = np.array([len(text) for text in texts], np.uint64)
+    count = len(texts)
+    bounds = np.array([0, 0, 1, 9, count], np.int64)
+    numbers = [np.zeros(2 * count, np.uint32), np.zeros(count, np.uint32)]
+    sizes = [np.zeros(len(bounds) - 1, np.int64) for _ in range(2)]
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    return (bounds, lengths.cumsum() - lengths, lengths, data, np.zeros(count, np.uint64), *numbers, *sizes)
+
+
+def orders(drawn: np.random.Generator) -> Iterator[Case]:
+    arguments = key_arguments(drawn)
+    yield len(arguments[-1]), arguments
+
+
+def key_writings(drawn: np.random.Generator) -> Iterator[Case]:
+    arguments = key_arguments(drawn)
+    launch(ordering.order_keys, len(arguments[-1]), *arguments)
+    bounds, starts, lengths, data, _words, order, _ranks, counted, sizes = arguments
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    out = np.zeros(int(offsets[-1]), np.uint8)
+    yield len(sizes), (bounds, starts, lengths, data, order, counted, offsets, out)
+
+
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     read_objects.read_objects: objects,
+    ordering.order_keys: orders,
+    ordering.write_keys: key_writings,
     reading.count_nodes: counts,
     reading.read_rows: readings,
     writing.measure_rows: measurements,

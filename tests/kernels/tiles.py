@@ -29,6 +29,7 @@ ALONE = {
     "import_batch": "one item takes a whole batch",
     "make_views_of_prefixed": "one item reads all values: only the length of one says where the next one begins",
     "note_order": "each item looks at the end of the next one too",
+    "order_keys": "bounds say which keys each item has, up to those of the next one",
     "quote_names": "its cases have metadata with more names than there is room for ends, but for the last of them",
     "read_footer": "one item reads a whole footer",
     "read_nodes": "one item reads a whole body",
@@ -39,6 +40,7 @@ ALONE = {
     "walk_schema": "one item walks a whole schema, in room that is the call's",
     "weigh_runs": "one item reads a whole page",
     "write_batch": "one item writes a whole batch",
+    "write_keys": "bounds say which keys each item has, and offsets where the next one writes",
     "write_objects": "one item writes all rows",
 }
 _COUNTS = ("rows", "length", "stop", "runs")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowstring.columnar.batch import Batch
@@ -25,7 +25,7 @@ from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json import waves as json_plan
 from bowstring.variant.json import waves as json_waves
 from bowstring.variant.json.read import ColumnBuilder, error_of, from_json
-from bowstring.variant.json.waves import join_keys
+from bowstring.variant.json.waves import Keys, join_keys
 from bowstring.variant.python_objects import to_python
 from tests.variant import json_texts
 from tests.variant.json_oracle import read_by_python
@@ -132,7 +132,9 @@ def test_keys_that_arrow_hashes_alike() -> None:
     seconds = []
     for data in (usual, usual, chosen):
         begin = time.perf_counter()
-        _, [ranks] = join_keys([(data, np.full(len(halves), 16, np.uint64))])
+        starts = np.arange(len(halves), dtype=np.uint64) * np.uint64(16)
+        keys = Keys(data, starts, np.full(len(halves), 16, np.uint64), np.array([len(halves)]))
+        _, ranks = join_keys([keys], np.array([0, 1]))
         seconds.append(time.perf_counter() - begin)
         assert sorted(ranks.tolist()) == list(range(len(halves)))
     assert seconds[2] < 20 * seconds[1]
@@ -201,6 +203,25 @@ def test_blocks_have_dictionaries_of_their_own() -> None:
     assert rows.null_count == BLOCK_ROWS
 
 
+@given(st.lists(st.dictionaries(st.text(max_size=12), st.integers()), min_size=1, max_size=12))
+@settings(max_examples=20, deadline=None)
+def test_rows_with_keys_of_their_own(rows: list[dict[str, int]]) -> None:
+    """Rows that share few of many keys have metadata each, of their keys alone, in the order of their UTF-8."""
+    count = 5000 // len(rows) + 1
+    documents: list[Any] = [
+        row | {f"{number} {key}": key for key in range(count)} for number, row in enumerate(rows)
+    ]
+    documents += None, {}, 7
+    column = from_json([None if each is None else json.dumps(each) for each in documents])
+    assert to_python(column) == documents
+    column.as_batch().validate(full=True)
+    metadata = column.to_arrow().field("metadata")
+    for row, document in enumerate(documents[: len(rows)]):
+        keys = sorted(key.encode() for key in document)
+        assert metadata[row].as_py().endswith(b"".join(keys))
+        assert int.from_bytes(metadata[row].as_py()[1:3], "little") == len(keys)
+
+
 @pytest.mark.parametrize(
     "sizes",
     [
@@ -217,7 +238,6 @@ def test_no_division_shows(sizes: dict[str, int], table: int, monkeypatch: pytes
     for name, size in sizes.items():
         monkeypatch.setattr(json_plan, name, size)
     monkeypatch.setattr(json_plan, "BLOCK_ROWS", 128)
-    monkeypatch.setattr("bowstring.variant.json.read.BLOCK_ROWS", 128)
     monkeypatch.setattr("bowstring.variant.builder.BLOCK_ROWS", 128)
     monkeypatch.setattr(json_waves, "_TABLE", table)
     monkeypatch.setattr("bowstring.kernels.host.SMALL_BYTES", 0)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.kernels.json.format import NODE
-from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, POOL_END, STATE
+from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, POOL_END, START, STATE
 from bowstring.kernels.json.write import measure_rows, write_rows
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.read_objects import (
@@ -119,10 +119,10 @@ class Block:
         nbytes = self.nbytes + int(states[BYTES])
         if states[REFUSED] or nbytes > most:
             return False
-        lengths = names.reshape(-1, int(NAME))[: int(states[KEYS]), int(LENGTH)].copy()
-        self._chunks.append(
-            _Chunk(data, firsts, counts, nodes, (pool[: int(states[POOL_END])].copy(), lengths))
-        )
+        found = names.reshape(-1, int(NAME))[: int(states[KEYS])]
+        text = pool[: int(states[POOL_END])].copy()
+        keys = Keys(text, found[:, int(START)].copy(), found[:, int(LENGTH)].copy(), np.array([len(found)]))
+        self._chunks.append(_Chunk(data, firsts, counts, nodes, keys))
         used = int(firsts[-1] + counts[-1])
         self._nodes = max(_NODES, min(self._nodes, 2 * used))  # rows of a later list may be smaller
         self.nodes += used
@@ -132,9 +132,12 @@ class Block:
 
     def finish(self) -> tuple[bytes, _Array, _Array, list[_Array]]:
         """Return the metadata of the block, the size of each row, which rows are not null, and their values."""
-        metadata, ranks = join_keys([chunk.keys for chunk in self._chunks])
+        [metadata], ranks = join_keys(
+            [chunk.keys for chunk in self._chunks], np.array([0, len(self._chunks)])
+        )
+        ends = np.cumsum([len(chunk.keys.starts) for chunk in self._chunks])
         sizes, values = [], []
-        for chunk, ranked in zip(self._chunks, ranks, strict=True):
+        for chunk, ranked in zip(self._chunks, np.split(ranks, ends[:-1]), strict=True):
             rows = len(chunk.counts)
             children = np.empty(len(chunk.nodes) // int(NODE), np.uint64)
             measured = np.empty(rows, np.int64)

@@ -6,7 +6,6 @@ a block are joined and sorted. Then nodes are measured and written, the fields o
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -23,8 +22,7 @@ from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, UsageEr
 from bowstring.kernels.json import format as status
 from bowstring.kernels.json.format import NOTHING, READ
 from bowstring.limits import Limits, limits_or_default
-from bowstring.memory.arrays import distinct
-from bowstring.variant.build import BLOCK_ROWS, column_of, storage_array, variant_field
+from bowstring.variant.build import column_of, storage_array, variant_field
 from bowstring.variant.json.lines import lines_of, progress
 from bowstring.variant.json.source import Rules, Texts, check_rules, texts_of
 from bowstring.variant.json.waves import Chunks, Ranks, Read, Wave, Waves, chunks_of, join_keys, waves_of
@@ -63,7 +61,8 @@ def from_json(
     an object with a key twice.
 
     It is JSON as RFC 8259 has it, and nothing else. Every 65,536 rows, counted from the first, have a dictionary of
-    keys of their own, in the order of their UTF-8; the result does not depend on how many threads there are.
+    keys of their own, in the order of their UTF-8, and each row where the first rows share few of many keys; the
+    result does not depend on how many threads there are.
 
     Parameters
     ----------
@@ -219,20 +218,18 @@ class ColumnBuilder:
         # Values are seldom longer than their texts; what is not written takes no memory.
         self._values = texts.device.xp.empty(max(len(texts.data), _LEAST), np.uint8)
         self._metadata: dict[bytes, int] = {}
-        self._of_blocks: list[int] = []
+        self._indices = np.zeros(rows, np.int32)  # of the metadata of each row
 
     def join(self, chunks: Chunks, waves: Sequence[Wave], reads: Sequence[Read]) -> list[Ranks]:
         """Add the metadata of the blocks of some waves, and return the ranks of all keys of each wave."""
-        keys = [each for read in reads for each in read.keys]
-        blocks = chunks.blocks[waves[0].start : waves[-1].stop]
-        ranks: Ranks = []
-        for block in distinct(blocks):
-            chosen = np.flatnonzero(blocks == block)
-            metadata, found = join_keys(keys[chosen[0] : chosen[-1] + 1])
-            self._of_blocks.append(self._metadata.setdefault(metadata, len(self._metadata)))
-            ranks.extend(found)
-        bounds = np.cumsum([0, *(len(read.keys) for read in reads)]).tolist()
-        return [ranks[first:last] for first, last in itertools.pairwise(bounds)]
+        first, last = waves[0].start, waves[-1].stop
+        bounds = np.flatnonzero(np.diff(chunks.blocks[first:last], prepend=-1, append=-1))
+        written, ranks = join_keys([read.keys for read in reads], bounds)
+        numbers = [self._metadata.setdefault(metadata, len(self._metadata)) for metadata in written]
+        rows = np.append(chunks.firsts[first:last], chunks.lasts[last - 1])[bounds]
+        self._indices[rows[0] : rows[-1]] = np.repeat(np.array(numbers, np.int32), np.diff(rows))
+        ends = np.cumsum([len(read.keys.starts) for read in reads])
+        return np.split(ranks, ends[:-1])
 
     def add(self, waves: Waves, read: Read, ranks: Ranks) -> None:
         """Append the values of a wave."""
@@ -264,11 +261,12 @@ class ColumnBuilder:
     def column(self, name: str) -> Column:
         """Return the column, on the device of the texts."""
         rows, device = len(self._valid), self._device
-        indices = np.repeat(np.array(self._of_blocks, np.int32), BLOCK_ROWS)[:rows]
         nothing = pa.py_buffer(np.zeros(rows + 1, np.int32))
         empty = pa.Array.from_buffers(pa.binary(), rows, [None, nothing, pa.py_buffer(b"")], null_count=0)
         mask = None if self._valid.all() else pa.array(~self._valid)
-        batch = column_of(storage_array(indices, self._metadata, empty, mask), variant_field(name)).batch
+        batch = column_of(
+            storage_array(self._indices, self._metadata, empty, mask), variant_field(name)
+        ).batch
         if not device.is_host:
             batch = batch.to_device(device)
         offsets = device.from_host(self._offsets.astype(np.int32))

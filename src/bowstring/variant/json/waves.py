@@ -1,30 +1,31 @@
 """How the rows of JSON texts are divided, and the launches that read and write each division.
 
-The rows of a block share a dictionary of keys. A chunk is what one work item reads, a wave the chunks of a launch:
-these only bound memory, and give every thread work. A wave is read into nodes and numbered keys; where all keys of
-its block are known, the nodes are measured and written. Scratch is bounded by the nodes that a count of commas and
-brackets allows, 40 bytes each.
+The rows of a block share a dictionary of keys; where each row has keys of its own, it is a block. A chunk is what
+one work item reads, a wave the chunks of a launch: these only bound memory, and give every thread work. A wave is
+read into nodes and numbered keys; where all keys of its block are known, the nodes are measured and written.
+Scratch is bounded by the nodes that a count of commas and brackets allows, 40 bytes each.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.kernels.json.format import BODY, HEAD, INTEGER, KEEP_LAST, NODE, RANGE, SPARK, UNDECIDED
-from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, PLAN, POOL_END, SPARE, STATE, UNKNOWN
+from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, PLAN, SPARE, START, STATE, UNKNOWN
+from bowstring.kernels.json.order import order_keys, write_keys
 from bowstring.kernels.json.read import count_nodes, read_rows
 from bowstring.kernels.json.write import measure_rows, write_rows
 from bowstring.kernels.launch import launch
-from bowstring.limits import Limits
+from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory.arrays import distinct
 from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json.source import Texts
@@ -38,8 +39,8 @@ _MOST_NODES: Final = 1 << 24
 
 Wave = slice
 """Chunks that are read by one launch."""
-Ranks = list[np.ndarray[Any, np.dtype[np.uint32]]]
-"""Of each key of each chunk of a wave, its rank among all keys of its block."""
+Ranks = np.ndarray[Any, np.dtype[np.uint32]]
+"""Of each key of a wave, its rank among all keys of its block."""
 
 # Tables that hold the keys of nearly all columns; where they are too small, they become as large as can be needed.
 _TABLE: Final = 2048
@@ -52,14 +53,21 @@ _LITERAL: Final = re.compile(rb"[-+.0-9eE]*")
 _FIRST_LOOK: Final = 64
 _CHANGED: Final = "JSON text has changed while it was read"
 _Array = np.ndarray[Any, Any]
-Keys = tuple[_Array, _Array]
-"""Keys as they were numbered: their bytes, one behind the other, and the length of each."""
-
-_SORTED: Final = 0x11
-_EMPTY: Final = b"\x01\x00\x00"
 _LARGEST: Final = (1 << 31) - 1
-_FEW_KEYS: Final = 4096
-_MOST_WORDS: Final = 16
+# Rows whose keys nearly always are of one row alone do not share a dictionary.
+_SAMPLE_ROWS: Final = 8
+_MANY_KEYS: Final = 4096
+_KEYS_OF_A_ROW: Final = 8
+_TIMES_A_KEY: Final = 4  # that comes more often in the sample is shared
+
+
+class Keys(NamedTuple):
+    """Keys as some chunks have numbered them, each for itself."""
+
+    data: _Array
+    starts: _Array  # of each key, in `data`
+    lengths: _Array
+    counts: _Array  # of each chunk
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ class Chunks:
 
 
 def chunks_of(texts: Texts) -> Chunks:
-    """Divide rows into chunks, none of which is in two blocks."""
+    """Divide rows into chunks, none of which is in two blocks: one for each row, where rows share few keys."""
     rows = len(texts.starts)
     # A row costs something even where it is empty.
     work = np.concatenate([np.zeros(1, np.int64), np.cumsum(texts.stops - texts.starts + 1)])
@@ -88,9 +96,21 @@ def chunks_of(texts: Texts) -> Chunks:
         count = -(-int(work[last] - work[first]) // most)
         targets = work[first] + (work[last] - work[first]) * np.arange(count) // count
         bounds.append(np.searchsorted(work[first:last], targets) + first)
-    firsts = np.array(distinct(np.concatenate([np.zeros(0, np.int64), *bounds])), np.int64)
-    lasts = np.append(firsts[1:], rows)[: len(firsts)]
-    nbytes = work[lasts] - work[firsts] - (lasts - firsts)
+    ends = np.array(distinct(np.concatenate([np.zeros(0, np.int64), *bounds, np.array([rows])])), np.int64)
+    chunks = _counted(texts, ends, BLOCK_ROWS)
+    keys = int(chunks.keys.sum())
+    if keys > max(_MANY_KEYS, _KEYS_OF_A_ROW * rows):
+        sample = _counted(texts, np.array([0, min(rows, _SAMPLE_ROWS)], np.int64), BLOCK_ROWS)
+        read = Waves(texts, sample, spark=False, last=True, limits=DEFAULT_LIMITS).read(slice(0, 1))
+        if _TIMES_A_KEY * len(read.keys.starts) >= int(texts.device.to_host(read.counts).sum()):
+            return _counted(texts, np.arange(rows + 1), 1)
+    return chunks
+
+
+def _counted(texts: Texts, bounds: _Array, block_rows: int) -> Chunks:
+    """Return chunks between some rows, each with what can come out of it."""
+    firsts, lasts = bounds[:-1], bounds[1:]
+    nbytes = np.add.reduceat(texts.stops - texts.starts, firsts) if len(firsts) else firsts
     plan = np.zeros((len(firsts), int(PLAN)), np.uint64)
     plan[:, 0], plan[:, 1] = firsts, lasts
     device = texts.device
@@ -98,7 +118,7 @@ def chunks_of(texts: Texts) -> Chunks:
     starts, stops = device.from_host(texts.starts), device.from_host(texts.stops)
     slots = starts, stops, device.from_host(plan.reshape(-1))
     launch(count_nodes, len(firsts), texts.data, *slots, nodes, keys)
-    return Chunks(firsts, lasts, firsts // BLOCK_ROWS, nbytes, device.to_host(nodes), device.to_host(keys))
+    return Chunks(firsts, lasts, firsts // block_rows, nbytes, device.to_host(nodes), device.to_host(keys))
 
 
 def waves_of(chunks: Chunks) -> Iterator[list[Wave]]:
@@ -134,8 +154,8 @@ class Read:
     # For each row, on the host: what became of it, and at which byte.
     statuses: _Array
     positions: _Array
-    # For each chunk: its keys, and how many rows it has.
-    keys: list[Keys]
+    # The keys of all chunks; and how many rows each chunk has.
+    keys: Keys
     lengths: _Array
     # For each row, on the device, as uint64: its first node, and how many nodes it has.
     firsts: Any
@@ -168,10 +188,13 @@ class Waves:
     def read_again(self, wave: Wave, before: Read) -> Read:
         """Read a wave that was read before, whose keys have been ranked since."""
         read = self.read(wave)
-        for (text, lengths), (text_before, lengths_before) in zip(read.keys, before.keys, strict=True):
-            # Kernels look ranks up by the numbers of keys: these must be the same.
-            if not (np.array_equal(text, text_before) and np.array_equal(lengths, lengths_before)):
-                raise InvalidBody(_CHANGED)
+        # Kernels look ranks up by the numbers of keys: these must be the same.
+        if not (
+            np.array_equal(read.keys.starts, before.keys.starts)
+            and np.array_equal(read.keys.lengths, before.keys.lengths)
+            and all(map(np.array_equal, _texts(read.keys), _texts(before.keys)))
+        ):
+            raise InvalidBody(_CHANGED)
         return read
 
     def _try(self, wave: Wave) -> Read | None:
@@ -213,12 +236,11 @@ class Waves:
         """Return the plan of each chunk: its rows, counted from the first of the wave, and its scratch."""
         chunks = self._chunks
         nodes, first = chunks.nodes[wave], chunks.firsts[wave.start]
-        tables = np.full(len(nodes), _TABLE)
-        pools = np.full(len(nodes), _POOL)
-        if self._large:
-            # A table must be half empty.
-            tables = 1 << np.ceil(np.log2(2 * chunks.keys[wave] + 4)).astype(np.int64)
-            pools = chunks.nbytes[wave] + int(SPARE)
+        # A table must be half empty.
+        tables = 1 << np.ceil(np.log2(2 * chunks.keys[wave] + 4)).astype(np.int64)
+        pools = chunks.nbytes[wave] + int(SPARE)
+        if not self._large:
+            tables, pools = np.minimum(tables, _TABLE), np.minimum(pools, _POOL)
         plan = np.zeros((len(nodes), int(PLAN)), np.uint64)
         plan[:, 0], plan[:, 1] = chunks.firsts[wave] - first, chunks.lasts[wave] - first
         for column, sizes in ((2, nodes), (4, tables), (6, pools)):
@@ -237,14 +259,14 @@ class Waves:
         """Return how many bytes each row takes, given the rank of each key of each chunk of its wave."""
         device = self._texts.device
         rows = read.rows.stop - read.rows.start
-        begins = np.cumsum([0, *(len(each) for each in ranks)])
-        bases = np.repeat(begins[:-1].astype(np.uint64), read.lengths)
+        counts = read.keys.counts
+        bases = np.repeat((np.cumsum(counts) - counts).astype(np.uint64), read.lengths)
         sizes = device.xp.empty(rows, np.int64)
         launch(
             measure_rows,
             rows,
             *(read.firsts, read.counts, device.from_host(bases)),
-            device.from_host(np.concatenate([np.zeros(0, np.uint32), *ranks])),
+            device.from_host(ranks),
             *(self._nodes, self._children, sizes),
         )
         return sizes
@@ -298,106 +320,44 @@ def _end(plan: _Array, column: int) -> int:
     return int(plan[-1, column] + plan[-1, column + 1])
 
 
-def _keys(plan: _Array, states: _Array, names: _Array, pool: _Array) -> list[Keys]:
-    """Return the keys that each chunk found, copied out of the scratch."""
-    keys = []
-    for chunk in range(len(plan)):
-        first = int(plan[chunk, 4]) // 2
-        lengths = names[first : first + int(states[chunk, int(KEYS)]), int(LENGTH)] & _LENGTH
-        keys.append((pool[int(plan[chunk, 6]) : int(states[chunk, int(POOL_END)])].copy(), lengths))
-    return keys
+def _keys(plan: _Array, states: _Array, names: _Array, pool: _Array) -> Keys:
+    """Return the keys that each chunk found."""
+    counts = states[:, int(KEYS)].astype(np.int64)
+    # Where the keys of each chunk begin in its part of the names, and how far that is from where they come to be.
+    places = np.arange(counts.sum()) + np.repeat(
+        (plan[:, 4] // 2).astype(np.int64) - counts.cumsum() + counts, counts
+    )
+    return Keys(pool, names[places, int(START)], names[places, int(LENGTH)] & _LENGTH, counts)
 
 
-def join_keys(chunks: Sequence[Keys]) -> tuple[bytes, list[_Array]]:
-    """Return the metadata of the distinct keys of all chunks, and the rank of each key of each chunk."""
-    lengths = np.concatenate([np.zeros(1, np.uint64), *(chunk[1] for chunk in chunks)])
-    data = np.concatenate([np.zeros(0, np.uint8), *(chunk[0] for chunk in chunks)])
-    keys = _binary(np.cumsum(lengths, dtype=np.int64), data)
-    names, ranks = _ranked_few(keys) if len(keys) <= _FEW_KEYS else _ranked(keys)
-    bounds = np.cumsum([len(chunk[1]) for chunk in chunks])[:-1]
-    return _metadata(names), np.split(ranks, bounds)
+def _texts(keys: Keys) -> Iterator[_Array]:
+    """Yield the bytes of the keys of each chunk, which lie one behind the other."""
+    ends = keys.counts.cumsum().tolist()
+    for first, last in itertools.pairwise([0, *ends]):
+        if first < last:
+            yield keys.data[int(keys.starts[first]) : int(keys.starts[last - 1] + keys.lengths[last - 1])]
 
 
-def _binary(offsets: _Array, data: Any) -> pa.LargeBinaryArray:
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+def join_keys(keys: Sequence[Keys], blocks: _Array) -> tuple[list[bytes], Ranks]:
+    """Return the metadata of the distinct keys of each block, and the rank of each key in its block.
 
-
-def _ranked_few(keys: pa.LargeBinaryArray) -> tuple[pa.LargeBinaryArray, _Array]:
-    """Return what :func:`_ranked` does, without ``pyarrow.compute``, which takes long to import."""
-    texts = keys.to_pylist()
-    names = sorted(set(texts))
-    ranks = dict(zip(names, range(len(names)), strict=True))
-    offsets = np.cumsum([0, *map(len, names)], dtype=np.int64)
-    return _binary(offsets, b"".join(names)), np.array([ranks[text] for text in texts], np.uint32)
-
-
-def _ranked(keys: pa.LargeBinaryArray) -> tuple[pa.LargeBinaryArray, _Array]:
-    """Return the distinct keys in ascending order, and the rank of each key among them."""
-    import pyarrow.compute as pc
-
-    # Sorted, not hashed: Arrow's hash has no seed, so that keys could be chosen to collide.
-    order = _order_by_words(keys)
-    if order is None:
-        order = pc.array_sort_indices(keys).to_numpy()
-    ascending = keys.take(pa.array(order))
-    is_new = np.ones(len(keys), np.bool_)
-    is_new[1:] = pc.not_equal(ascending[1:], ascending[:-1]).to_numpy(zero_copy_only=False)
-    ranks = np.empty(len(keys), np.uint32)
-    ranks[order] = np.cumsum(is_new, dtype=np.uint32) - np.uint32(1)
-    return ascending.filter(pa.array(is_new)), ranks
-
-
-def _order_by_words(keys: pa.LargeBinaryArray) -> _Array | None:
-    """Return the order of keys by their bytes, eight at a time; None where many are equal for long.
-
-    NumPy sorts integers several times faster than Arrow sorts text.
+    Block k has the chunks from `blocks[k]` on to those of the next.
     """
-    _, buffer, data = keys.buffers()
-    if data is None:
-        return None
-    offsets = np.frombuffer(buffer, np.int64)
-    padded = np.concatenate([np.frombuffer(data, np.uint8), np.zeros(8, np.uint8)])
-    windows = np.ndarray((len(padded) - 7,), ">u8", padded, strides=(1,))
-    lengths = np.diff(offsets)
-
-    def words(of: _Array, at: int) -> _Array:
-        left = np.clip(lengths[of] - at, 0, 8)
-        found = windows[np.minimum(offsets[of] + at, len(windows) - 1)].astype(np.uint64)
-        spare = ((8 - left) * 8).astype(np.uint64)
-        # A shift by 64 shifts nothing.
-        return np.where(left > 0, found >> spare % 64 << spare % 64, np.uint64(0))
-
-    first = words(np.arange(len(keys)), 0)
-    order = np.argsort(first)
-    begins = np.append(True, first[order][1:] != first[order][:-1])  # a run of keys that are equal so far
-    for at in range(0, _MOST_WORDS * 8, 8):
-        places = np.flatnonzero(~begins | np.append(~begins[1:], False))
-        if not len(places):
-            return order
-        of, run = order[places], np.cumsum(begins)[places]
-        # Among equal words, keys that end within them come first, the shorter before the longer.
-        ends, following = np.minimum(lengths[of] - at, 9), words(of, at + 8)
-        inner = np.lexsort((following, ends, run))
-        order[places] = of[inner]
-        differs = [each[inner][1:] != each[inner][:-1] for each in (run, ends, following)]
-        begins[places[1:]] = np.logical_or.reduce(differs)
-        begins[places[ends[inner] < 9]] = True  # equal keys, to their end
-    return None
-
-
-def _metadata(names: pa.LargeBinaryArray) -> bytes:
-    """Return the metadata of distinct names that ascend."""
-    if not len(names):
-        return _EMPTY
-    _, buffer, data = names.buffers()
-    offsets = np.frombuffer(buffer, np.int64)[names.offset : names.offset + len(names) + 1]
-    first, last = int(offsets[0]), int(offsets[-1])
-    largest = max(last - first, len(names))
+    begins = np.cumsum([0, *(len(each.data) for each in keys)], dtype=np.uint64)
+    data = keys[0].data if len(keys) == 1 else np.concatenate([each.data for each in keys])
+    starts = np.concatenate([each.starts + begin for each, begin in zip(keys, begins[:-1], strict=True)])
+    lengths = np.concatenate([each.lengths for each in keys])
+    counts = np.concatenate([np.zeros(1, np.int64), *(each.counts for each in keys)])
+    bounds = counts.cumsum()[blocks]
+    words, ranks = np.empty(len(starts), np.uint64), np.empty(len(starts), np.uint32)
+    order = np.empty(2 * len(starts), np.uint32)
+    distinct_keys, sizes = np.empty(len(bounds) - 1, np.int64), np.empty(len(bounds) - 1, np.int64)
+    launch(order_keys, len(sizes), bounds, starts, lengths, data, words, order, ranks, distinct_keys, sizes)
+    largest = int(sizes.max(initial=0))
     if largest > _LARGEST:
         raise LimitExceeded("the keys of a block of rows", expected="at most 2 GiB", found=largest)
-    width = (largest.bit_length() + 7) // 8
-    numbers = np.append(len(names), offsets - first).astype("<u4")
-    packed = numbers.view(np.uint8).reshape(-1, 4)[:, :width].tobytes()
-    text = memoryview(data)[first:last] if data is not None else b""
-    return b"".join((bytes((_SORTED | (width - 1) << 6,)), packed, text))
+    offsets = np.concatenate([np.zeros(1, np.int64), sizes.cumsum()])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    launch(write_keys, len(sizes), bounds, starts, lengths, data, order, distinct_keys, offsets, out)
+    written = out.tobytes()
+    return [written[start:stop] for start, stop in itertools.pairwise(offsets.tolist())], ranks
