@@ -8,7 +8,6 @@ import gc
 import importlib
 import inspect
 import itertools
-import os
 import subprocess
 import sys
 import textwrap
