@@ -212,10 +212,9 @@ print(seen)
 # Warm mappings.
 
 
-def test_warm_mappings_are_bounded_and_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_mappings_are_bounded_and_the_same_memory() -> None:
     """What is kept mapped is found by its name, is the very memory that is lent, and no more than was allowed."""
-    monkeypatch.setattr("bowstring.depot.writing._MOST_BYTES", 2 * MIB)
-    mapped = WarmMappings()
+    mapped = WarmMappings(2 * MIB)
     lent = [make_writable_memfd(cpu(), MIB) for _ in range(3)]
     try:
         for slab, fd in lent:

@@ -19,7 +19,7 @@ from bowstring.vortex.dtype import DType, Kind
 from tests.parquet import test_bombs as parquet_bombs
 from tests.parquet import test_footer_bombs as footer_bombs
 from tests.parquet import test_page_bodies as body_bombs
-from tests.parquet.test_page_headers import MOST, NUMBERS, file, page
+from tests.parquet.footers import MOST, NUMBERS, file, page
 from tests.vortex.streams import stream_of
 from tests.vortex.test_stored import zstd
 

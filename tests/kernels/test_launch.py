@@ -20,7 +20,7 @@ from bowstring.kernels.types import i64, u64
 from bowstring.testing import FakeArray, fake_device
 
 ROOT = Path(__file__).parent.parent.parent
-TIMEOUT = 100
+TIMEOUT = 250
 
 pytest.importorskip("numba")
 

@@ -12,30 +12,18 @@ import pyarrow.parquet as pq
 from tests.parquet.thrift import (
     BINARY,
     I32,
+    I64,
     LIST,
     STRUCT,
     Field,
+    encode_integer,
     encode_list,
     encode_struct,
     list_of,
+    struct,
     struct_of,
+    structs,
 )
-
-__all__ = [
-    "CONVERTED",
-    "MAGIC",
-    "LogicalType",
-    "SchemaElement",
-    "annotated",
-    "decimal_type",
-    "footer_bytes",
-    "framed",
-    "patched",
-    "rechunked",
-    "simple_type",
-    "with_schema",
-    "written",
-]
 
 MAGIC: Final = b"PAR1"
 CONVERTED: Final = (
@@ -213,3 +201,52 @@ def _encoded(element: SchemaElement) -> bytes:
             Field(_LOGICAL_TYPE, STRUCT, encode_struct([Field(element.logical.id, STRUCT, inside)]))
         )
     return encode_struct(sorted(fields))
+
+
+MOST = (1 << 31) - 1
+NUMBERS = b"".join(number.to_bytes(8, "little") for number in range(6))
+CODECS = {None: 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4_raw": 7}
+
+
+def page(body: bytes, values: int, codec: str | None = None, **claims: Any) -> bytes:
+    """Return a page; `claims` are its kind, its encoding, and its size `raw` where that is another one."""
+    packed = body if codec is None else pa.Codec(codec).compress(body).to_pybytes()
+    kind, encoding = claims.get("kind", 0), claims.get("encoding", 0)
+    if kind == 0:
+        inner = (5, STRUCT, struct((1, I32, values), (2, I32, encoding), (3, I32, 3), (4, I32, 3)))
+    else:
+        inner = (7, STRUCT, struct((1, I32, values), (2, I32, encoding)))
+    sizes = (2, I32, claims.get("raw", len(body))), (3, I32, claims.get("packed", len(packed)))
+    return struct((1, I32, kind), *sizes, inner) + packed
+
+
+def file(pages: list[bytes], values: int, rows: int, codec: str | None = None, **claims: Any) -> bytes:
+    """Return a file of one column, ``a``; `claims` are its type, its repetition, and the rows of the file."""
+    body = b"".join(pages)
+    type_, begin = claims.get("type", 2), 4 + (len(pages[0]) if claims.get("dictionary") else 0)
+    chunk = struct(
+        (1, I32, type_),
+        (2, LIST, encode_list(I32, [encode_integer(0)])),
+        (3, LIST, encode_list(BINARY, [b"\1a"])),
+        (4, I32, CODECS[codec]),
+        (5, I64, values),
+        *[(number, I64, len(body)) for number in (6, 7)],
+        (9, I64, begin),
+        *([(11, I64, 4)] if claims.get("dictionary") else []),
+        *([(12, STRUCT, claims["statistics"])] if "statistics" in claims else []),
+    )
+    group = struct(
+        (1, LIST, structs([struct((2, I64, 4), (3, STRUCT, chunk))])), (2, I64, len(body)), (3, I64, rows)
+    )
+    decimal = ((6, I32, 5), (7, I32, 0), (8, I32, 9)) if claims.get("decimal") else ()
+    width = ((2, I32, claims["width"]),) if "width" in claims else ()
+    column = struct(
+        (1, I32, type_), *width, (3, I32, claims.get("repetition", 0)), (4, BINARY, b"a"), *decimal
+    )
+    footer = struct(
+        (1, I32, 1),
+        (2, LIST, structs([struct((4, BINARY, b"s"), (5, I32, 1)), column])),
+        (3, I64, claims.get("file_rows", rows)),
+        (4, LIST, structs([group])),
+    )
+    return MAGIC + body + framed(footer)

@@ -18,16 +18,16 @@ from tests.parquet.footers import MAGIC, footer_bytes, framed, written
 from tests.parquet.thrift import (
     BINARY,
     I32,
+    I64,
     LIST,
     STRUCT,
     TRUE,
-    Field,
     encode_integer,
     encode_list,
-    encode_struct,
+    struct,
+    structs,
 )
 
-I64 = 6
 PROGRAM = """
 import resource, sys
 from tests.parquet.test_footer_bombs import bomb
@@ -42,14 +42,6 @@ for ask in (bow.parquet.read_schema, bow.parquet.read):
     except bow.BowstringError as error:
         print(type(error).__name__)
 """
-
-
-def struct(*fields: tuple[int, int, int | bool | bytes]) -> bytes:
-    return encode_struct([Field(*each) for each in fields])
-
-
-def structs(elements: list[bytes]) -> bytes:
-    return encode_list(STRUCT, elements)
 
 
 def metadata(encodings: int = 1, names: int = 1, stats: int = 0) -> bytes:

@@ -21,7 +21,7 @@ from bowstring.testing import FakeDevice, OnlyCurrent, fake_device
 from tests import strategies
 from tests.columnar import fake_rapids
 from tests.columnar.fake_rapids import ParquetReader
-from tests.parquet import test_page_headers as claims
+from tests.parquet import footers as claims
 from tests.parquet.footers import rechunked
 
 ROWS = 100

@@ -16,10 +16,19 @@ import pytest
 import bowstring as bow
 from bowstring.errors import InvalidData, InvalidMetadata, LimitExceeded
 from bowstring.parquet.file import OpenFile
-from tests.parquet.footers import MAGIC, SchemaElement, framed, patched, rechunked
-from tests.parquet.test_footer_bombs import I64, struct, structs
-from tests.parquet.test_page_headers import CODECS, file, page
-from tests.parquet.thrift import BINARY, I32, LIST, STRUCT, Field, encode_integer, encode_list
+from tests.parquet.footers import CODECS, MAGIC, SchemaElement, file, framed, page, patched, rechunked
+from tests.parquet.thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Field,
+    encode_integer,
+    encode_list,
+    struct,
+    structs,
+)
 
 NUMBERS_OF, LENGTHS_OF, PREFIXES_OF = 5, 6, 7
 MANY = (1 << 31) - 128

@@ -13,60 +13,12 @@ import pytest
 
 import bowstring as bow
 from bowstring.errors import InvalidData, LimitExceeded
-from tests.parquet.footers import MAGIC, framed
-from tests.parquet.test_footer_bombs import I64, struct, structs
-from tests.parquet.thrift import BINARY, I32, LIST, STRUCT, encode_integer, encode_list
+from tests.parquet.footers import CODECS, MOST, NUMBERS, file, page
+from tests.parquet.thrift import BINARY, I32, struct
 
-CODECS = {None: 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4_raw": 7}
 WRONG = r"another number|a page without|may be too large"
-MOST = (1 << 31) - 1
-NUMBERS = binary.pack("<6q", *range(6))
 # Two lists of three: the levels of each are a run, or runs of one and of two.
 LISTS = b"".join(len(levels).to_bytes(4, "little") + levels for levels in (b"\x02\0\x04\1" * 2, b"\x0c\1"))
-
-
-def page(body: bytes, values: int, codec: str | None = None, **claims: Any) -> bytes:
-    """Return a page; `claims` are its kind, its encoding, and its size `raw` where that is another one."""
-    packed = body if codec is None else pa.Codec(codec).compress(body).to_pybytes()
-    kind, encoding = claims.get("kind", 0), claims.get("encoding", 0)
-    if kind == 0:
-        inner = (5, STRUCT, struct((1, I32, values), (2, I32, encoding), (3, I32, 3), (4, I32, 3)))
-    else:
-        inner = (7, STRUCT, struct((1, I32, values), (2, I32, encoding)))
-    sizes = (2, I32, claims.get("raw", len(body))), (3, I32, claims.get("packed", len(packed)))
-    return struct((1, I32, kind), *sizes, inner) + packed
-
-
-def file(pages: list[bytes], values: int, rows: int, codec: str | None = None, **claims: Any) -> bytes:
-    """Return a file of one column, ``a``; `claims` are its type, its repetition, and the rows of the file."""
-    body = b"".join(pages)
-    type_, begin = claims.get("type", 2), 4 + (len(pages[0]) if claims.get("dictionary") else 0)
-    chunk = struct(
-        (1, I32, type_),
-        (2, LIST, encode_list(I32, [encode_integer(0)])),
-        (3, LIST, encode_list(BINARY, [b"\1a"])),
-        (4, I32, CODECS[codec]),
-        (5, I64, values),
-        *[(number, I64, len(body)) for number in (6, 7)],
-        (9, I64, begin),
-        *([(11, I64, 4)] if claims.get("dictionary") else []),
-        *([(12, STRUCT, claims["statistics"])] if "statistics" in claims else []),
-    )
-    group = struct(
-        (1, LIST, structs([struct((2, I64, 4), (3, STRUCT, chunk))])), (2, I64, len(body)), (3, I64, rows)
-    )
-    decimal = ((6, I32, 5), (7, I32, 0), (8, I32, 9)) if claims.get("decimal") else ()
-    width = ((2, I32, claims["width"]),) if "width" in claims else ()
-    column = struct(
-        (1, I32, type_), *width, (3, I32, claims.get("repetition", 0)), (4, BINARY, b"a"), *decimal
-    )
-    footer = struct(
-        (1, I32, 1),
-        (2, LIST, structs([struct((4, BINARY, b"s"), (5, I32, 1)), column])),
-        (3, I64, claims.get("file_rows", rows)),
-        (4, LIST, structs([group])),
-    )
-    return MAGIC + body + framed(footer)
 
 
 def rows_of(data: bytes, **limits: Any) -> list[Any]:

@@ -5,22 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-__all__ = [
-    "BINARY",
-    "FALSE",
-    "I8",
-    "I32",
-    "LIST",
-    "STRUCT",
-    "TRUE",
-    "Field",
-    "encode_integer",
-    "encode_list",
-    "encode_struct",
-    "list_of",
-    "struct_of",
-]
-
 TRUE, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _NUMBERS: Final = (I16, I32, I64)
 _LONG: Final = 15
@@ -149,3 +133,13 @@ def _varint(number: int) -> bytes:
         parts.append(number & 127 | 128)
         number >>= 7
     return bytes([*parts, number])
+
+
+def struct(*fields: tuple[int, int, int | bool | bytes]) -> bytes:
+    """Return a struct of fields: a number, a type and a value each."""
+    return encode_struct([Field(*each) for each in fields])
+
+
+def structs(elements: list[bytes]) -> bytes:
+    """Return a list of structs."""
+    return encode_list(STRUCT, elements)

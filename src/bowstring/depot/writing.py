@@ -57,7 +57,8 @@ _MOST: Final = 256
 class WarmMappings:
     """Writable mappings of slabs by UUID: those that nobody writes now."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
         self._lock = threading.Lock()
         self._idle: collections.OrderedDict[bytes, Slab] = collections.OrderedDict()
 
@@ -82,7 +83,9 @@ class WarmMappings:
         """Keep the mapping of a slab that nobody here writes any more."""
         with self._lock:
             self._idle[slab.uuid] = slab
-            while len(self._idle) > _MOST or sum(each.nbytes for each in self._idle.values()) > _MOST_BYTES:
+            while (
+                len(self._idle) > _MOST or sum(each.nbytes for each in self._idle.values()) > self._most_bytes
+            ):
                 self._idle.popitem(last=False)
 
     def names(self) -> list[str]:

@@ -16,7 +16,7 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.signature import signatures
 from bowstring.kernels.validity import pack_flags
 
-DEADLINE = 90
+DEADLINE = 240
 
 signal.alarm(DEADLINE)  # ends what hangs
 over = threading.Event()
