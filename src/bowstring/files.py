@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import secrets
@@ -68,16 +69,21 @@ class Target:
             self.file: Any = _binary(sink)
             return
         self._path = file_path(sink)
-        folder, self._name, before = _replaced(self._path)
-        beside = f".{_cut(self._name)}.{secrets.token_hex(4)}.part"
+        self._beside, self.file = "", None
+        self._folders: list[int] = []  # the last one is that of the file
         try:
-            self.file = _created(self._path, folder, beside, before) if self._name else open(self._path, "wb")  # noqa: SIM115  closed at the end
+            self._name, before = _replaced(self._path, self._folders)
+            if self._name:
+                self._beside = f".{_cut(self._name)}.{secrets.token_hex(4)}.part"
+                self.file = _created(self._path, self._folders[-1], self._beside, before)
+            else:
+                self.file = open(self._path, "wb")  # noqa: SIM115  closed at the end
+            ending = self.file, self._folders, self._beside, os.getpid()
+            # Also for a writer that is collected, or that the program ends with, before it was closed.
+            self._end = weakref.finalize(self, _end, *ending)
         except BaseException:
-            os.close(folder)
+            _end(self.file, self._folders, self._beside, os.getpid())
             raise
-        self._folder, self._beside = folder, beside
-        # Also for a writer that is collected, or that the program ends with, before it was closed.
-        self._end = weakref.finalize(self, _end, self.file, folder, beside if self._name else "", os.getpid())
 
     def finish(self) -> None:
         """Let the path name what was written. Does nothing the second time, or after `discard`."""
@@ -86,7 +92,8 @@ class Target:
         try:
             self.file.close()
             if self._name:
-                os.replace(self._beside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+                folder = self._folders[-1]
+                os.replace(self._beside, self._name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self._path) from error
         finally:
@@ -168,8 +175,8 @@ def _binary(sink: Any) -> Any:
     return sink
 
 
-def _replaced(path: str) -> tuple[int, str, os.stat_result | None]:
-    """Return the folder, open, and the name in it of the file that a path leads to, and what is there now.
+def _replaced(path: str, folders: list[int]) -> tuple[str, os.stat_result | None]:
+    """Return the name, in its folder, of the file that a path leads to, and what is there now; open the folder.
 
     The name is empty where there is something that cannot be replaced, and is written as it is.
     """
@@ -177,29 +184,26 @@ def _replaced(path: str) -> tuple[int, str, os.stat_result | None]:
         before = os.stat(path)  # by which the kernel refuses links of others in folders that all may write
     except FileNotFoundError:
         before = None
-    folder = _opened_folder(path, os.path.dirname(path))
+    _open_folder(path, os.path.dirname(path), None, folders)
     name = os.path.basename(path)
-    try:
-        for _ in range(_MOST_LINKS):
-            # A link in /proc is an open descriptor: its other holders must see what is written.
-            if name in ("", ".", "..") or _is_proc(folder) or (before and not stat.S_ISREG(before.st_mode)):
-                return folder, "", before
-            try:
-                above, name = os.path.split(os.readlink(name, dir_fd=folder))
-            except OSError:  # not a link
-                return folder, name, before
-            inner = _opened_folder(path, above, folder)
-            os.close(folder)
-            folder = inner
-    except BaseException:
-        os.close(folder)
-        raise
-    return folder, "", before  # open() says that these are too many links
+    for _ in range(_MOST_LINKS):
+        folder = folders[-1]
+        # A link in /proc is an open descriptor: its other holders must see what is written.
+        if name in ("", ".", "..") or _is_proc(folder) or (before and not stat.S_ISREG(before.st_mode)):
+            return "", before
+        try:
+            above, name = os.path.split(os.readlink(name, dir_fd=folder))
+        except OSError:  # not a link
+            return name, before
+        _open_folder(path, above, folder, folders)
+        os.close(folders.pop(0))
+    return "", before  # open() says that these are too many links
 
 
-def _opened_folder(path: str, folder: str, below: int | None = None) -> int:
+def _open_folder(path: str, folder: str, below: int | None, folders: list[int]) -> None:
+    """Add a folder to those that are open, by C code: no interrupt comes between."""
     try:
-        return os.open(folder or ".", _FOLDER, dir_fd=below)
+        folders += map(functools.partial(os.open, dir_fd=below), (folder or ".",), (_FOLDER,))
     except FileNotFoundError as error:
         raise MissingFile("there is no such folder", found=folder, where=path) from error
 
@@ -220,14 +224,20 @@ def _created(path: str, folder: int, beside: str, before: os.stat_result | None)
     """Create the file beside the one that a path names, with its rights."""
     if before is not None and not _may_replace(folder, path, before):
         raise NotWritable("this file may not be written", found=path)
+    # The new file has mode 0600 until it has the old file's mode.
+    mode = 0o666 if before is None else 0o600
+    fds: list[int] = []  # noted by C code, and taken from there, so that no interrupt comes between
     try:
-        # The new file has mode 0600 until it has the old file's mode.
-        fd = os.open(beside, _BESIDE, 0o666 if before is None else 0o600, dir_fd=folder)
+        fds += map(functools.partial(os.open, dir_fd=folder), (beside,), (_BESIDE,), (mode,))
+        if before is not None:
+            _take_rights(fds[0], before)
+        (file,) = map(open, map(fds.pop, (0,)), ("wb",))
     except PermissionError as error:
         raise NotWritable("no file can be made in this folder", found=path, hint=_BESIDE_HINT) from error
-    if before is not None:
-        _take_rights(fd, before)
-    return open(fd, "wb")
+    finally:
+        for fd in fds:
+            os.close(fd)
+    return file
 
 
 def _may_replace(folder: int, path: str, before: os.stat_result) -> bool:
@@ -253,17 +263,19 @@ def _take_rights(fd: int, before: os.stat_result) -> None:
         os.fchmod(fd, mode)
 
 
-def _end(file: Any, folder: int, beside: str, process: int) -> None:
-    """Close what is open, and remove a file that has not been given its name."""
+def _end(file: Any, folders: list[int], beside: str, process: int) -> None:
+    """Close what is open, and remove a file that has not been given its name. Idempotent."""
     is_parents = os.getpid() != process  # in a child that was forked
-    if is_parents:
-        _discard_buffer(file)
-    with contextlib.suppress(OSError):
-        file.close()
-    if beside and not is_parents:
+    if file is not None:
+        if is_parents:
+            _discard_buffer(file)
         with contextlib.suppress(OSError):
-            os.unlink(beside, dir_fd=folder)
-    os.close(folder)
+            file.close()
+    if beside and folders and not is_parents:
+        with contextlib.suppress(OSError):
+            os.unlink(beside, dir_fd=folders[-1])
+    while folders:
+        os.close(folders.pop())
 
 
 def _discard_buffer(file: Any) -> None:

@@ -189,6 +189,32 @@ def test_an_export_that_is_interrupted(pool: Pool, which: int | range) -> None:
         sweep(call, pool, which)
 
 
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize(
+    "which",
+    [pytest.param(20, id="some lines"), pytest.param(None, id="every line", marks=pytest.mark.slow)],
+)
+def test_a_file_that_is_interrupted(pool: Pool, tmp_path: Path, which: int | None, *, before: bool) -> None:
+    """A file that is written keeps its content when that is interrupted at any line, and nothing lies beside it."""
+    path = tmp_path / "a.arrows"
+    batch = pa.record_batch({"n": [1, 2, 3]})
+
+    def call() -> None:
+        if not before:
+            path.unlink(missing_ok=True)
+        with bow.ipc.new_stream(path, batch.schema) as writer:
+            writer.write_batch(batch)
+
+    def forget() -> None:
+        gc.collect()
+        assert os.listdir(tmp_path) in (["a.arrows"], [] if not before else None)
+        if path.exists():
+            with bow.ipc.open_stream(path) as reader:
+                assert reader.read_all().num_rows == 3
+
+    sweep(call, pool, which, forget)
+
+
 @pytest.mark.parametrize("which", [_SOME, *_ALL])
 def test_a_publication_that_is_interrupted(pool: Pool, which: int | range) -> None:
     """`publish` and `withdraw` leave no memory when they are interrupted at any line."""
