@@ -11,6 +11,7 @@ import pyarrow as pa
 
 import bowstring as bow
 from bowstring.spark.driver import sized_batches
+from tests.spark.live import patient
 
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -114,7 +115,7 @@ def other_queries_keep_their_settings(session: Any) -> None:
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        assert began.wait(60.0)
+        assert began.wait(patient(60.0))
         for _ in range(5):
             assert {each.setting for each in seen(session.range(0, 30_000, 1, 2))} == {None}
             assert dict(session.conf.getAll) == before

@@ -129,9 +129,10 @@ def an_executor_that_is_killed(session: Any) -> None:
 
 
 def executors() -> list[int]:
-    """Return the processes of the executors."""
+    """Return the processes of the executors of this test, and of no other one of the machine."""
     found = subprocess.run(["pgrep", "-f", "CoarseGrainedExecutorBackend"], capture_output=True, text=True)
-    return [int(pid) for pid in found.stdout.split()]
+    mark = f"BOWSTRING_DEPOT={os.environ['BOWSTRING_DEPOT']}".encode()
+    return [int(pid) for pid in found.stdout.split() if mark in Path(f"/proc/{pid}/environ").read_bytes()]
 
 
 def readers_elsewhere(session: Any) -> None:

@@ -147,7 +147,7 @@ def what_ends_a_client(session: Any) -> None:
         assert [each.name for each in bow.list_datasets("depot:")] == ["others"]
         client.stdin.close()
         client.stdout.close()
-        assert client.wait(60.0) == (-signal.SIGKILL if end == "kill" else 0)
+        assert client.wait(patient(60.0)) == (-signal.SIGKILL if end == "kill" else 0)
     assert others.num_rows == 10
     others.release()
 

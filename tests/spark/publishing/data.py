@@ -144,7 +144,7 @@ def a_reader_that_dies(session: Any) -> None:
     reader.stdin.close()
     assert reader.stdout.readline() == b"reading\n"
     os.kill(reader.pid, signal.SIGKILL)
-    reader.wait(20.0)
+    reader.wait(patient(20.0))
     reader.stdout.close()
 
     def is_read() -> bool:

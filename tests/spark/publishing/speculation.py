@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import bowstring as bow
+from tests.spark.live import patient
 from tests.spark.publishing import standalone
 from tests.spark.publishing.local import ROWS, SUM, held, numbers, streams, total, wait_for
 
 _SCHEMA = "id bigint, text string"
 _LAGGARD = 1
-_SECONDS = 60.0
 # Spark copies no task to a host that runs it. To Spark, two addresses are two hosts.
 _HOSTS = ("127.0.0.1", "127.0.0.2")
 
@@ -44,9 +44,10 @@ def _lagging(folder: str, *, at: int) -> Callable[[Iterator[Any]], Iterator[Any]
 
     The copy waits until it has stopped: Spark copies a task that is slow to begin, too.
     """
+    seconds = patient(60.0)
 
     def wait_until(name: str) -> None:
-        end = time.monotonic() + _SECONDS
+        end = time.monotonic() + seconds
         while not Path(folder, name).exists() and time.monotonic() < end:
             time.sleep(0.05)
 
@@ -88,7 +89,7 @@ def a_copy_is_followed(session: Any) -> None:
         frame = numbers(session, 4).mapInArrow(_lagging(folder, at=1), _SCHEMA)
         running = bow.spark.publish(frame, "followed", wait=False)
         assert total(running) == (ROWS, SUM)
-        assert total(running.wait(_SECONDS)) == (ROWS, SUM)
+        assert total(running.wait(patient(60.0))) == (ROWS, SUM)
         assert sorted(os.listdir(folder)) == ["copy", "lags"], os.listdir(folder)
     assert streams("followed") == 4
     running.release()
