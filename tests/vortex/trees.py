@@ -417,8 +417,8 @@ class Trees:
     def _fsst(self, dtype: DType, rows: int, depth: int) -> Piece:
         texts, offsets = self._texts(rows)
         sample = [*texts[:50], b"bow", b"string"]
-        ends = np.cumsum([0, *map(len, sample)], dtype=np.int64)
-        table = train_fsst(np.frombuffer(b"".join(sample), np.uint8), ends)
+        bounds = np.cumsum([0, *map(len, sample)], dtype=np.int64)
+        table = train_fsst(np.frombuffer(b"".join(sample), np.uint8), bounds)
         text = np.frombuffer(b"".join(texts), np.uint8)
         codes, places = encode_fsst(text, offsets, table)
         lengths = self._numbers(np.diff(offsets), self._unsigned(int(np.diff(offsets).max(initial=0))), -1)

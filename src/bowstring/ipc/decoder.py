@@ -118,9 +118,11 @@ class DeviceTarget:
 
 def _device_of(device: Any) -> Device | None:
     """Return a device, by its name if need be."""
+    if device is None:  # which is what most readers give
+        return None
     if isinstance(device, str):
         return device_by_name(device)
-    if not isinstance(device, Device | None):
+    if not isinstance(device, Device):
         raise UsageError("not a device", expected="a Device, or a name such as 'cuda:0'", found=repr(device))
     return device
 

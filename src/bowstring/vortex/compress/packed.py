@@ -120,7 +120,7 @@ def _best_width(numbers: Numbers, offsets: Any) -> tuple[int, int]:
     found = [(most, 0)]
     if width < most:
         found.append((width, int(np.count_nonzero(offsets >> offsets.dtype.type(width)))))
-    return min(found, key=lambda each: _cost(rows, *each, numbers.bits))
+    return min(found, key=lambda each: _cost(rows, each[0], each[1], numbers.bits))
 
 
 def _widths(unsigned: Any) -> Any:

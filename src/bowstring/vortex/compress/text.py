@@ -76,8 +76,8 @@ def _plan(array: Any, dtype: DType, depth: int) -> Plan:
     texts = _Texts(array)
     chosen = _dictionary(texts, dtype, depth) if depth == DEPTH and len(array) else None
     # Symbols take a byte for each text that is not empty at least, and one for each eight bytes.
-    codes = max(np.count_nonzero(np.diff(texts.starts)), len(texts.bytes) // 8)
-    least = min(len(texts.bytes), codes + len(array) * int(codes).bit_length() / 8)
+    codes = max(int(np.count_nonzero(np.diff(texts.starts))), len(texts.bytes) // 8)
+    least = min(len(texts.bytes), codes + len(array) * codes.bit_length() / 8)
     if chosen is not None and chosen.nbytes <= least:
         return chosen
     found = [_plain(texts)] if chosen is None else [_plain(texts), chosen]
