@@ -537,8 +537,10 @@ def test_asyncio_follows(growing: bow.Server) -> None:
 
             task = asyncio.create_task(take())
             for number in range(10):
-                await asyncio.to_thread(growing.append, "t", table_of(number))
-            await asyncio.to_thread(growing.finish, "t")
+                end = await growing.append_async("t", table_of(number), retain={"batches": 100})
+            with pytest.raises(bow.UsageError, match="schema"):
+                await growing.append_async("t", {"n": [1]})
+            assert await asyncio.to_thread(growing.finish, "t") == end
             await task
             assert found == [[number] for number in range(10)]
 
