@@ -537,8 +537,10 @@ def test_asyncio_follows(growing: bow.Server) -> None:
 
             task = asyncio.create_task(take())
             for number in range(10):
-                await asyncio.to_thread(growing.append, "t", table_of(number))
-            await asyncio.to_thread(growing.finish, "t")
+                end = await growing.append_async("t", table_of(number), retain={"batches": 100})
+            with pytest.raises(bow.UsageError, match="schema"):
+                await growing.append_async("t", {"n": [1]})
+            assert await asyncio.to_thread(growing.finish, "t") == end
             await task
             assert found == [[number] for number in range(10)]
 
@@ -731,3 +733,42 @@ def test_memory_while_it_is_read(serve: Callable[..., bow.Server]) -> None:
     with pytest.raises(RuntimeError, match="no more"):
         server.publish("u", batches(7), resident=True)
     assert [*server.endpoints] == ["t"]
+
+
+PEAK = """
+import pathlib, re, sys
+import numpy as np, pyarrow as pa, bowstring as bow
+
+nbytes, count = int(sys.argv[1]), int(sys.argv[2])
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]) << 10
+
+def batches(rows, count):
+    for number in range(count):
+        yield pa.record_batch({"n": np.full(rows, number)})
+
+with bow.Server(pool=bow.Pool(budget=4 << 30)) as server:
+    server.publish("warm", batches(1, 1), resident=True)
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = peak()
+    endpoint = server.publish("t", batches(nbytes // 8, count), resident=True)
+    print(peak() - before, server.pool.stats.in_use)
+    with bow.connect(endpoint) as stream:
+        print(*(batch["n"].to_numpy()[-1] for batch in stream))
+"""
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "count"), [(16 << 20, 8), pytest.param(64 << 20, 32, marks=pytest.mark.slow)]
+)
+def test_the_peak_of_what_is_read_into_memory(forked: None, nbytes: int, count: int) -> None:
+    """A process that reads batches into shared memory takes the table and two batches at most, of 2 GiB too."""
+    found = subprocess.run(
+        [sys.executable, "-c", PEAK, str(nbytes), str(count)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    sizes, numbers = found.stdout.splitlines()
+    peak, in_use = map(int, sizes.split())
+    assert in_use < (count + 1) * nbytes  # regions of which some memory is left
+    assert count * nbytes < peak < in_use + 2 * nbytes
+    assert numbers.split() == [str(number) for number in range(count)]

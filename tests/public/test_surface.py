@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.public.signatures import INTERNAL
 from tests.public.surface import AREAS, MODULES, ROOT, environment_variables
 
 KEPT = ROOT / "tests" / "data" / "public"
@@ -73,3 +74,11 @@ def test_dir_lists_what_is_public(module: str) -> None:
     """What a console completes in a public module is what `__all__` has, before and after it was used."""
     loaded = importlib.import_module(module)
     assert [name for name in dir(loaded) if not name.startswith("__")] == sorted(loaded.__all__)
+
+
+@pytest.mark.parametrize("name", INTERNAL)
+def test_dir_of_a_class_shows_what_is_public(name: str) -> None:
+    """`dir` shows of a class what the kept texts have, and names that are listed here, all of which are there."""
+    modules = map(importlib.import_module, MODULES.values())
+    cls, *_ = [getattr(module, name) for module in modules if name in module.__all__]
+    assert set(dir(cls)) | set(cls.__annotations__) >= INTERNAL[name]

@@ -424,6 +424,33 @@ class Server(Closing):
                 position = self._catalogue.enter_chunks(publication, growth, chunks)
         return position
 
+    async def append_async(self, name: str, data: Any, **options: Any) -> Position:
+        """Do what `append` does, for programs on asyncio: a worker copies, and the event loop goes on.
+
+        Where the call is cancelled, what it has begun is appended all the same.
+
+        Parameters
+        ----------
+        name, data, **options
+            Those of `append`, whose errors it raises, too.
+
+        Returns
+        -------
+        Position
+            The place behind what was added.
+
+        Examples
+        --------
+        >>> import asyncio, bowstring as bow
+        >>> async def rows():
+        ...     with bow.Server() as server:
+        ...         end = await server.append_async("ticks", {"price": [1.0, 2.0]})
+        ...         return end == server.finish("ticks")
+        >>> asyncio.run(rows())
+        True
+        """
+        return await in_thread(functools.partial(self.append, name, data, **options))
+
     def _begin(
         self, name: str, schema: pa.Schema, batches: Sequence[Batch], retain: Mapping[str, float] | None
     ) -> Position | None:
