@@ -24,6 +24,8 @@ SCRIPTS = sorted(script for script in FOLDER.glob("*.py") if script.name not in 
 WITHOUT_SPARK = {
     "asyncio_readers.py": r"100 tables, 4,950,000 in all; the slow one has come: False\nthe slow one: 30\n",
     "duckdb_result.py": r"\[\(1000,\)\]\n\[\('city 104', 6005\), \('city 111', 6005\)\]\n",
+    "fastapi_workers.py": r"40 answers, all right: True\n"
+    r"a table of 128,000,000 bytes; no worker grew by a fifth of it: True\n",
     "lazy_polars.py": r"\['trip', 'miles', 'fare', 'notes'\]\n\(90000, 145.0\)\n\[0, 1, 2\]\n",
     "growing.py": r"followed from the beginning: True\nread in two parts: 10 batches, then 30\n"
     r"nothing is missing or doubled: True\n",
@@ -43,6 +45,7 @@ WITHOUT_SPARK = {
 }
 NEEDS = {
     "duckdb_result.py": ("duckdb",),
+    "fastapi_workers.py": ("fastapi", "uvicorn"),
     "lazy_polars.py": ("polars",),
     "pandas_to_polars.py": ("pandas", "polars"),
     "torch_dataloader.py": ("torch",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -280,14 +281,18 @@ def test_the_shredded_files_are_variants(parquet_test_data: Path) -> None:
 
 def test_footers_that_contradict_themselves(tmp_path: Path) -> None:
     """A Variant annotation on a group of one column, or on none that a Variant has, is read as a struct."""
-    from bowstring.parquet.footer import with_logical_types
     from bowstring.parquet.logical import VARIANT
 
     path = tmp_path / "v.parquet"
     pq.write_table(pa.table({"a": [{"x": {"y": 1}}], "b": [2]}), path)
     data = path.read_bytes()
     old = footer_bytes(pa.BufferReader(data))
-    new = encode_footer(with_logical_types(decode_footer(old), {1: VARIANT, 2: VARIANT}))
+    footer = decode_footer(old)
+    schema = [
+        each._replace(logical=VARIANT) if index in (1, 2) else each
+        for index, each in enumerate(footer.schema)
+    ]
+    new = encode_footer(dataclasses.replace(footer, schema=tuple(schema)))
     path.write_bytes(data[: len(data) - len(framed(old))] + framed(new))
     with bow.parquet.read(path) as stream:
         assert stream.read_all().to_pydict() == {"a": [{"x": {"y": 1}}], "b": [2]}

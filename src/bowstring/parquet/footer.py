@@ -20,7 +20,7 @@ from bowstring.parquet.logical import CONVERTED, PHYSICAL, LogicalType
 from bowstring.parquet.thrift import BINARY, I32, LIST, STRUCT, Field, Reader, encode_list, encode_struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
@@ -228,16 +228,6 @@ def encode_footer(footer: Footer) -> bytes:
 def encode_schema(schema: Sequence[SchemaElement]) -> bytes:
     """Return the bytes of the schema of a footer."""
     return encode_list(STRUCT, [_encode_element(element) for element in schema])
-
-
-def with_logical_types(footer: Footer, types: Mapping[int, LogicalType | None]) -> Footer:
-    """Return a footer in which elements have other logical types."""
-    # types: by the index of the element; `None` takes the type away, in its old spelling, too
-    schema = list(footer.schema)
-    for index, logical in types.items():
-        # The old spelling would contradict the new type.
-        schema[index] = schema[index]._replace(logical=logical, converted=None)
-    return dataclasses.replace(footer, schema=tuple(schema))
 
 
 def footer_bytes(source: Any, limits: Limits = DEFAULT_LIMITS) -> bytes:
