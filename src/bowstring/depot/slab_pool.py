@@ -155,30 +155,38 @@ class SlabPool:
                     return lent
                 if not self._reserve(kind, size, owner):
                     continue
-            # Not under the lock: making a large file takes its time.
             try:
-                slab, fd = (
-                    make_writable_memfd(cpu(), size)
-                    if kind == "memory"
-                    else make_writable_file(cpu(), size, folder)
-                )
-                lent = Lent(slab, fd, kind, owner, held=size)
-                check_spare(max(slab.fd, fd))
-            except BaseException as error:
+                lent = self._make(kind, size, owner, folder, size)
+            except OutOfBudget as error:
                 with self._changed:
-                    self._count(kind, owner, -size)
-                    if isinstance(error, OutOfBudget):
-                        self._refusal = f"{REFUSED}{error}"
-                        if size == sizes[-1]:
-                            self._give_up_warm(kind)
-                        continue
-                raise
+                    self._refusal = f"{REFUSED}{error}"
+                    if size == sizes[-1]:
+                        self._give_up_warm(kind)
+                continue
             with self._changed:
                 self._made += 1
                 self._refusal = ""
-                self._used[slab.uuid] = lent
+                self._used[lent.slab.uuid] = lent
                 return lent
         return None
+
+    def _make(
+        self, kind: Kind, nbytes: int, owner: str, folder: str, held: int, *, shared: bool = False
+    ) -> Lent:
+        """Make a slab, of which `held` bytes are counted; not under the lock, as a large file takes its time."""
+        try:
+            slab, fd = (
+                make_writable_memfd(cpu(), nbytes)
+                if kind == "memory"
+                else make_writable_file(cpu(), nbytes, folder)
+            )
+            lent = Lent(slab, fd, kind, owner, held=held, shared=shared)
+            check_spare(max(slab.fd, fd))
+        except BaseException:
+            with self._changed:
+                self._count(kind, owner, -held)
+            raise
+        return lent
 
     def _may_go(self, turn: _Turn, owner: str) -> bool:
         # New data sets go in order. One that holds room goes before them: it gives that back when it is done, and
@@ -276,21 +284,10 @@ class SlabPool:
                     return None
                 if room > self._free("memory") if kind == "memory" else not self._reserve(kind, size, owner):
                     continue
-            try:
-                slab, fd = (
-                    make_writable_memfd(cpu(), _SHARED)
-                    if kind == "memory"
-                    else make_writable_file(cpu(), _SHARED, folder or "")
-                )
-                lent = Lent(slab, fd, kind, owner, held=size, shared=True)
-                check_spare(max(slab.fd, fd))
-            except BaseException:
-                with self._changed:
-                    self._count(kind, owner, -size)
-                raise
-            region = Region.of_slab(slab, self._home)
+            lent = self._make(kind, _SHARED, owner, folder or "", size, shared=True)
+            region = Region.of_slab(lent.slab, self._home)
             with self._changed:
-                self._used[slab.uuid] = lent
+                self._used[lent.slab.uuid] = lent
             self._shared[owner] = region
             return region if self._has_room(region, room) else None
         return None
