@@ -13,6 +13,7 @@ import io
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ from typing import Any, Final, NamedTuple, Self
 import pyarrow as pa
 
 import bowstring as bow
+from bowstring.depot.daemon import Depot
+from bowstring.depot.launch import Paths
 
 _PACKAGE: Final = str(Path(bow.__file__).resolve().parent)
 _KERNELS: Final = str(Path(_PACKAGE, "kernels").resolve())
@@ -242,6 +245,30 @@ def decoding() -> Iterator[Callable[[], Any]]:
     yield lambda: [batch.to_arrow() for batch in bow.vortex.open_stream(data)]
 
 
+@contextlib.contextmanager
+def partitions() -> Iterator[Callable[[], Any]]:
+    """Write a partition of a data set to a depot of another process."""
+    with tempfile.TemporaryDirectory() as folder, bow.depot.connect(folder=folder) as depot:
+        try:
+            yield writer(depot)
+        finally:
+            depot.stop()
+
+
+def writer(depot: bow.depot.Depot) -> Callable[[], Any]:
+    """Return what writes one more partition."""
+    data, numbers = table(), iter(range(100))
+
+    def write() -> None:
+        with depot.begin(
+            application="depth", dataset="depth", partition=next(numbers), schema=data.schema
+        ) as attempt:
+            attempt.write(data)
+            attempt.commit()
+
+    return write
+
+
 CASES: Final[dict[str, Case]] = {
     "publish": publishing,
     "connect and read_next_batch": connecting,
@@ -253,17 +280,27 @@ CASES: Final[dict[str, Case]] = {
     "read a batch, LZ4, opening included": reading,
     "variant.get": getting,
     "Vortex stream of 8 columns to Arrow": decoding,
+    "a partition of a data set: worker": partitions,
 }
 
 
 SERVED: Final = "a server, while one connects and reads"
-NAMES: Final = (*CASES, SERVED)
+DEPOT: Final = "a partition of a data set: depot"
+NAMES: Final = (*CASES, SERVED, DEPOT)
 
 
-def serve() -> None:
-    """Publish a table; then, as lines ask for it, count what this process enters, and print that."""
-    with Counter() as counter, bow.Server() as server:
-        print(server.publish("depth", table(), readers=None), flush=True)
+def serve(what: str) -> None:
+    """Be a server or a depot; then, as lines ask for it, count what this process enters, and print that."""
+    with Counter() as counter, contextlib.ExitStack() as ends:
+        if what == SERVED:
+            server = ends.enter_context(bow.Server())
+            print(server.publish("depth", table(), readers=None), flush=True)
+        else:
+            folder = ends.enter_context(tempfile.TemporaryDirectory())
+            depot = Depot(Paths(folder), bow.depot.Options(memory_budget=1 << 28, disk_budget=0))
+            ends.callback(depot.run)
+            ends.callback(depot.stop)
+            print(folder, flush=True)
         for line in sys.stdin:
             if line == "begin\n":
                 counter.begin()
@@ -273,35 +310,40 @@ def serve() -> None:
                 print(json.dumps(list((counter.here + counter.elsewhere).items())), flush=True)
 
 
-def served() -> Counter:
-    """Return what a server in another process enters, by any thread, while a reader comes: the least of some."""
+def served(what: str) -> Counter:
+    """Return what a server or depot in another process enters, by any thread, for a client: the least of some."""
     least = Counter()
-    with subprocess.Popen(  # noqa: S603  this script
-        [sys.executable, __file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as program:
+    command = [sys.executable, __file__, "--serve", what]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program,  # noqa: S603  this script
+        contextlib.ExitStack() as ends,
+    ):
         assert program.stdin is not None
         assert program.stdout is not None
-        endpoint = program.stdout.readline().strip()
+        ends.callback(program.stdin.close)
+        where = program.stdout.readline().strip()
+        write = None
+        if what == DEPOT:
+            write = writer(ends.enter_context(bow.depot.connect(start=False, folder=where)))
         for turn in range(_WARM + 12):
             print("begin", file=program.stdin, flush=True)
             program.stdout.readline()
-            with bow.connect(endpoint) as stream:
-                batch = stream.read_next_batch()
-                time.sleep(0.1)  # until the server has done what follows
+            with contextlib.nullcontext() if write is not None else bow.connect(where) as stream:
+                batch = write() if write is not None else stream.read_next_batch()
+                time.sleep(0.1)  # until the other has done what follows
                 print("end", file=program.stdin, flush=True)
                 del batch
                 entered = {Function(*each): count for each, count in json.loads(program.stdout.readline())}
             time.sleep(0.1)  # what follows the release is not counted
             if turn > _WARM and (not least.here or len(entered) < len(least.here)):
                 least.here = collections.Counter(entered)
-        program.stdin.close()
     return least
 
 
 def measured(name: str) -> Counter:
     """Return what one of the cases entered."""
-    if name == SERVED:
-        return served()
+    if name in (SERVED, DEPOT):
+        return served(name)
     with Counter() as counter, CASES[name]() as call:
         counter.count(call)
     return counter
@@ -311,10 +353,10 @@ def main() -> None:
     """Print a table, or the functions of one row."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--list", choices=NAMES, help="print the functions of this row")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=(SERVED, DEPOT), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve()
+        serve(options.serve)
         return
     chosen = options.list
     print("| call | functions | calls | files | in other threads |\n|---|---|---|---|---|")

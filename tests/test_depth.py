@@ -24,6 +24,8 @@ FUNCTIONS = {
     "read a batch, LZ4, opening included": 72,
     "variant.get": 80,
     "Vortex stream of 8 columns to Arrow": 107,
+    "a partition of a data set: worker": 102,
+    "a partition of a data set: depot": 150,
 }
 
 

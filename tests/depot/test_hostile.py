@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import struct
@@ -20,16 +19,8 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.depot import daemon, launch
 from bowstring.depot.manifest import Attempt, Told, pack_part, unpack_parts
-from bowstring.depot.protocol import (
-    CONTROL_LIMITS,
-    VERSION,
-    Connection,
-    Fields,
-    Verb,
-    failure_of,
-    pack,
-    pack_failure,
-)
+from bowstring.depot.protocol import DEPOT_LIMITS, MESSAGES, VERSION, Connection, Record, Verb
+from bowstring.dissociated.tags import Control
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.memory import Pool
 from bowstring.transport import Channel, Message, dial
@@ -38,7 +29,9 @@ from tests.depot.conftest import APP, MIB, WAIT, commit, read, until, until_free
 
 OPTIONS = bow.depot.Options(memory_budget=256 * MIB, disk_budget=256 * MIB)
 TABLE = pa.table({"n": np.arange(100)})
-BEGIN = {"application": APP, "dataset": "data", "partition": 0, "attempt": 0}
+BEGIN = {"application": APP, "dataset": "data", "partition": 0, "attempt": 0, "mapped": b""}
+END = {"kept": b"", "parts": b""}
+HELLO = MESSAGES[Verb.HELLO][0].pack({"version": VERSION})
 
 
 @pytest.fixture(scope="module")
@@ -74,17 +67,18 @@ def well(folder: str) -> Iterator[bow.depot.Depot]:
         b"BOW\x01\x01\x00\x00\x00" + struct.pack("<QQ", Verb.HELLO, 1 << 40),
         b"BOW\x01\x01\x00\x00\x00" + struct.pack("<QQ", Verb.HELLO, 8000) + bytes(8000),
         b"BOW\x01\x01\x00\x00\x00" + struct.pack("<QQ", Verb.HELLO, 4) + b"null",
-        b"BOW\x01\x01\x00\x00\x00" + struct.pack("<QQ", Verb.STATUS, 2) + b"{}",
+        b"BOW\x01\x01\x00\x00\x00" + struct.pack("<QQ", Verb.STATUS, 0),
+        b"BOW\x01\x01\x00\x00\x00" + struct.pack("<QQ", Verb.PARTS, 2) + b"{}",
         b"BOW\x01\x00\x00\x00\x00" + struct.pack("<QQ", 0, 2) + b"{}",
         os.urandom(4096),
     ],
-    ids=["nothing", "http", "huge", "too long", "no object", "no hello", "untagged", "noise"],
+    ids=["nothing", "http", "huge", "too long", "no record", "no hello", "parts", "untagged", "noise"],
 )
 def test_strangers_are_sent_away(well: bow.depot.Depot, folder: str, said: bytes) -> None:
     """What is no hello ends the connection."""
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.settimeout(WAIT)
-        stranger.connect(f"{folder}/depot-3.sock")
+        stranger.connect(f"{folder}/depot-4.sock")
         stranger.sendall(said)
         stranger.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionResetError):
@@ -95,13 +89,13 @@ def test_strangers_are_sent_away(well: bow.depot.Depot, folder: str, said: bytes
 @pytest.mark.parametrize("said", [b"", b"BOW\x01"], ids=["nothing", "a little"])
 def test_strangers_have_a_deadline(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     """Who connects and does not say hello in time is sent away."""
-    monkeypatch.setattr(daemon, "CONTROL_LIMITS", CONTROL_LIMITS.replace(connect_timeout=0.2))
+    monkeypatch.setattr(daemon, "DEPOT_LIMITS", DEPOT_LIMITS.replace(connect_timeout=0.2))
     with tempfile.TemporaryDirectory(prefix="bow-") as made:
         served = daemon.Depot(launch.Paths(made), OPTIONS)
         try:
             with socket.socket(socket.AF_UNIX) as stranger:
                 stranger.settimeout(WAIT)
-                stranger.connect(f"{made}/depot-3.sock")
+                stranger.connect(f"{made}/depot-4.sock")
                 stranger.sendall(said)
                 assert stranger.recv(1) == b""
         finally:
@@ -126,15 +120,15 @@ REQUESTS: list[tuple[int, Any]] = [
     (Verb.BEGIN, BEGIN | {"dataset": "x" * 5000}),
     (Verb.BEGIN, BEGIN | {"readers": True}),
     (Verb.BEGIN, BEGIN | {"mapped": "no list"}),
-    (Verb.BORROW, {"nbytes": 1, "wait": 1}),
-    (Verb.COMMIT, {"kept": []}),
+    (Verb.BORROW, {"nbytes": 1, "wanted": 0, "wait": 1}),
+    (Verb.COMMIT, END),
     (Verb.HOLD, {"application": "a", "lease_seconds": float("inf")}),
     (Verb.HOLD, {"application": "a", "watch_pid": 0}),
     (Verb.SETTLE, {"dataset": "unknown", "tickets": []}),
-    (Verb.SETTLE, {"dataset": "unknown", "tickets": ["xyz"]}),
+    (Verb.SETTLE, {"dataset": "unknown", "tickets": [b"xyz"]}),
     (Verb.SETTLE, {"dataset": "unknown", "tickets": [], "ttl": "soon"}),
     (Verb.END, {"application": "a", "stays": ["x"]}),
-    (Verb.END, {"application": "a", "stays": {"x": -1}}),
+    (Verb.END, {"application": "a", "stays": [b"x" * 17]}),
     (Verb.ANNOUNCE, {"name": "n", "application": "a", "dataset": "[]"}),
     (Verb.ANNOUNCE, {"name": "n", "application": "a", "dataset": "[]", "depots": "no list"}),
     (Verb.CHECK_NAME, {"name": "n", "application": "a", "new": 1}),
@@ -143,9 +137,6 @@ REQUESTS: list[tuple[int, Any]] = [
     (Verb.LOOKUP, {"name": 7}),
     (Verb.LISTEN, {"address": "unix:"}),
     (Verb.HELLO, {"version": VERSION}),
-    (Verb.DONE, {}),
-    (0xB2 << 56, {}),
-    (7 << 56, {}),
 ]
 
 
@@ -162,7 +153,7 @@ def test_senseless_requests_are_refused(
 def begun(client: Connection, nbytes: int = 1) -> None:
     """Begin an attempt that has borrowed a slab and said its schema."""
     client.ask(Verb.BEGIN, BEGIN, WAIT)
-    close_all(client.ask(Verb.BORROW, {"nbytes": nbytes, "wait": 0}, WAIT).descriptors)
+    close_all(client.ask(Verb.BORROW, {"nbytes": nbytes, "wanted": 0, "wait": 0}, WAIT).descriptors)
     client.tell(pack_part(Told(encode_schema(TABLE.schema), np.zeros((0, 3), np.int64))))
 
 
@@ -202,7 +193,7 @@ def test_lies_about_what_was_written(well: bow.depot.Depot, client: Connection, 
     begun(client)
     client.tell(LIES[lie]())
     with pytest.raises(bow.BowstringError):
-        client.ask(Verb.COMMIT, {"kept": []}, WAIT)
+        client.ask(Verb.COMMIT, END, WAIT)
     assert well.offered("data") == ()
 
 
@@ -210,7 +201,7 @@ def test_the_truth_is_taken(well: bow.depot.Depot, client: Connection) -> None:
     """What the lies differ from is committed: they are refused for what is wrong with them."""
     begun(client)
     client.tell(pack_part(Told(metadata(), GOOD)))
-    client.ask(Verb.COMMIT, {"kept": [0, 17, -5]}, WAIT)
+    client.ask(Verb.COMMIT, END | {"kept": np.array([0, 17, -5]).tobytes()}, WAIT)
     assert [each.num_rows for each in well.offered("data")] == [100]
     well.release("data")
 
@@ -220,18 +211,18 @@ def test_offsets_in_a_slab_are_looked_at(well: bow.depot.Depot, client: Connecti
     """What lies in a slab is trusted as far as it cannot lead outside of a buffer."""
     batch = pa.record_batch({"s": ["a", "b", "c"]})
     client.ask(Verb.BEGIN, BEGIN, WAIT)
-    (slab,) = client.ask(Verb.BORROW, {"nbytes": 1, "wait": 0}, WAIT).descriptors
+    (slab,) = client.ask(Verb.BORROW, {"nbytes": 1, "wanted": 0, "wait": 0}, WAIT).descriptors
     os.pwrite(slab, struct.pack("<4i", 0, 1, 2, last), 64)
     close_all((slab,))
     client.tell(pack_part(Told(encode_schema(batch.schema), np.zeros((0, 3), np.int64))))
     table = np.array([[0, 0, 0], [0, 64, 16], [0, 128, 3]])
     client.tell(pack_part(Told(bytes(pa.ipc.read_message(batch.serialize()).metadata), table)))
     if last == len(batch):
-        client.ask(Verb.COMMIT, {"kept": []}, WAIT)
+        client.ask(Verb.COMMIT, END, WAIT)
         well.release("data")
     else:
         with pytest.raises(bow.InvalidData):
-            client.ask(Verb.COMMIT, {"kept": []}, WAIT)
+            client.ask(Verb.COMMIT, END, WAIT)
 
 
 @given(data=st.binary(max_size=200))
@@ -249,11 +240,11 @@ def test_too_many_slabs(well: bow.depot.Depot, client: Connection) -> None:
     """An attempt cannot borrow without end, and an amount without end is refused at once."""
     client.ask(Verb.BEGIN, BEGIN, WAIT)
     with pytest.raises(bow.OutOfBudget):
-        client.ask(Verb.BORROW, {"nbytes": (1 << 63) - 1, "wait": 1e6}, WAIT)
+        client.ask(Verb.BORROW, {"nbytes": (1 << 63) - 1, "wanted": 0, "wait": 1e6}, WAIT)
 
     def borrow_on() -> None:
         for _ in range(1000):
-            close_all(client.ask(Verb.BORROW, {"nbytes": MIB, "wait": 1e6}, WAIT).descriptors)
+            close_all(client.ask(Verb.BORROW, {"nbytes": MIB, "wanted": 0, "wait": 1e6}, WAIT).descriptors)
 
     with pytest.raises(bow.OutOfBudget):
         borrow_on()
@@ -272,8 +263,8 @@ def test_an_attempt_is_lent_so_many_slabs() -> None:
 
 def raw(folder: str) -> Channel:
     """Return a channel after the hello."""
-    channel = dial(f"unix:{folder}/depot-3.sock")
-    channel.send([Message(Verb.HELLO, [pack({"version": VERSION})])], WAIT)
+    channel = dial(f"unix:{folder}/depot-4.sock")
+    channel.send([Message(Verb.HELLO, [HELLO])], WAIT)
     assert channel.receive(WAIT) is not None
     return channel
 
@@ -282,9 +273,9 @@ def test_descriptors_are_not_taken(well: bow.depot.Depot, folder: str) -> None:
     """Whoever hands descriptors to the depot is sent away, and they are closed."""
     before = len(os.listdir(f"/proc/{well.status().pid}/fd"))
     with open(os.devnull, "rb") as file, raw(folder) as channel:
-        channel.send([Message(Verb.STATUS, [b"{}"], (file.fileno(),) * 50)], WAIT)
+        channel.send([Message(Verb.STATUS, [b""], (file.fileno(),) * 50)], WAIT)
         received = channel.receive(WAIT)
-        assert received is None or received.tag == Verb.FAILED
+        assert received is None or received.tag == Control.ERROR
     descriptors = f"/proc/{well.status().pid}/fd"
     until(lambda: len(os.listdir(descriptors)) <= before + 3, "they are closed")
 
@@ -293,53 +284,92 @@ def test_who_asks_twice_while_he_waits(well: bow.depot.Depot, folder: str) -> No
     """A client that does not wait for its answer is sent away, and with it what it had."""
     commit(well, {"n": np.zeros(1 << 24)}, "large")
     with raw(folder) as channel:
-        channel.send([Message(Verb.BEGIN, [pack(BEGIN)])], WAIT)
+        channel.send([Message(Verb.BEGIN, [MESSAGES[Verb.BEGIN][0].pack(BEGIN)])], WAIT)
         channel.receive(WAIT)
-        wanted = Message(Verb.BORROW, [pack({"nbytes": 200 * MIB, "wait": 1e6})])
+        wanted = Message(
+            Verb.BORROW, [MESSAGES[Verb.BORROW][0].pack({"nbytes": 200 * MIB, "wanted": 0, "wait": 1e6})]
+        )
         channel.send([wanted] * 3, WAIT)  # the first one is lent a file
         while (received := channel.receive(WAIT)) is not None and received.tag == Verb.DONE:
             close_all(received.attachments)
         assert received is not None
-        assert received.tag == Verb.FAILED
+        assert received.tag == Control.ERROR
     well.release("large")
 
 
-@pytest.mark.parametrize("name", [each for each in bow.errors.__all__ if each != "BowstringError"])
-def test_errors_arrive_as_they_are(name: str) -> None:
-    """An error of the depot is raised by its client as the same one, but that its closing is our loss."""
-    sent = getattr(bow.errors, name)("what", expected=1, found="x", where="there", hint="do so")
-    got = failure_of(pack_failure(sent))
-    if name == "ClosedError":
-        assert type(got) is bow.BrokenError
-    else:
-        assert type(got) is type(sent)
-        assert str(got) == str(sent)
+KINDS = ("number", "seconds", "flag", "name", "text", "long", "bytes", "list")
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 65), 1 << 65),
+    st.floats(),
+    st.text(st.characters() | st.sampled_from("\ud800\udbff\udc00\udfff"), max_size=20),
+    st.binary(max_size=20),
+    st.lists(st.binary(max_size=9) | st.text(max_size=9), max_size=4),
+)
 
 
-@pytest.mark.parametrize("found", ["", "/tmp/\udcff", "x" * 9999])
-def test_errors_of_any_text_arrive(found: str) -> None:
-    """What an error found may be empty, long, or no text at all: the error arrives."""
-    got = failure_of(pack_failure(bow.UsageError(found, found=found)))
-    assert type(got) is bow.UsageError
-
-
-def test_a_foreign_error_is_told_in_words() -> None:
-    """What is no error of ours is told as a refusal that names it; an unknown one is a refusal."""
-    assert "ZeroDivisionError" in str(failure_of(pack_failure(ZeroDivisionError("x"))))
-    assert type(failure_of(pack({"kind": "os", "what": "x"}))) is bow.RefusedError
-    with pytest.raises(bow.ProtocolError):
-        Fields(b"[]")
-
-
-@given(st.text(st.characters() | st.sampled_from("\ud800\udbff\udc00\udfff"), min_size=1))
-def test_only_text_that_can_be_printed_is_taken(text: str) -> None:
-    """Whatever is said in a field is taken as it is, but for half a surrogate pair, which nobody can print."""
-    fields = Fields(pack({"name": text, "names": [text]}))
-    # Two halves make a character: JSON cannot say them as two.
-    said = json.loads(json.dumps(text))
-    if any("\ud800" <= each <= "\udfff" for each in said):
-        for take in (fields.text, fields.texts):
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.booleans(), VALUES), max_size=6))
+def test_a_record_says_what_was_put_in(values: list[tuple[str, bool, Any]]) -> None:
+    """Values of any kinds arrive as they are, or are refused before they are sent."""
+    fields = " ".join(f"v{at}:{kind}{'?' * optional}" for at, (kind, optional, _) in enumerate(values))
+    record = Record(fields)
+    said = {f"v{at}": value for at, (_, _, value) in enumerate(values)}
+    try:
+        packed = record.pack(said)
+    except bow.ProtocolError:
+        return
+    got = record.unpack(packed)
+    assert list(got) == list(said)
+    for name, value in said.items():
+        if isinstance(value, list):
+            pieces = [each.encode() if isinstance(each, str) else each for each in value]
+            assert got[name] == pieces
+        else:
+            assert got[name] == value
+        assert isinstance(got[name], bool) is isinstance(value, bool)
+    for wrong in (packed[:-1], packed + b"\0"):
+        if wrong != packed:
             with pytest.raises(bow.ProtocolError):
-                take("name" if take == fields.text else "names")
-    else:
-        assert (fields.text("name"), fields.texts("names")) == (said, [said])
+                record.unpack(wrong)
+
+
+@given(st.sampled_from([record for pair in MESSAGES.values() for record in pair]), st.binary(max_size=300))
+def test_records_of_noise(record: Record, data: bytes) -> None:
+    """Any bytes are a record, which says the same again, or are refused."""
+    try:
+        values = record.unpack(data)
+    except bow.ProtocolError:
+        return
+    assert record.unpack(record.pack(values)) == values
+
+
+@pytest.mark.parametrize("verb", [*Verb, 0xB2 << 56, 7 << 56])
+def test_requests_of_noise(well: bow.depot.Depot, folder: str, verb: int) -> None:
+    """A request of noise is refused by an error, or ends the connection, and the depot goes on."""
+    for noise in (b"", b"x", os.urandom(200), b"\xff" * 256, bytes(200)):
+        if verb in (Verb.STOP, Verb.DRAIN) and noise in (b"", b"\xff" * 256):
+            continue  # not noise
+        with raw(folder) as channel, contextlib.suppress(bow.BrokenError):
+            channel.send([Message(verb, [noise])], WAIT)
+            if verb == Verb.PARTS:
+                channel.send([Message(verb, [noise])], WAIT)
+            received = channel.receive(WAIT)
+            assert received is not None
+            assert received.tag == Control.ERROR or verb in (Verb.LIST, Verb.STATUS)
+    assert well.status().datasets == ()
+
+
+def test_a_foreign_error_is_told_in_words(well: bow.depot.Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no error of ours is told as a refusal that names it, and the depot goes on."""
+    with tempfile.TemporaryDirectory(prefix="bow-") as made:
+        served = daemon.Depot(launch.Paths(made), OPTIONS)
+        try:
+            monkeypatch.setattr(served, "status", lambda: 1 // 0)
+            with contextlib.closing(Connection(served.paths.control, WAIT)) as client:
+                with pytest.raises(bow.RefusedError, match="ZeroDivisionError"):
+                    client.ask(Verb.STATUS, {}, WAIT)
+                assert client.ask(Verb.LIST, {}, WAIT).fields == {"names": []}
+        finally:
+            served.stop()
+            served.run()

@@ -167,15 +167,14 @@ def test_a_depot_is_known_by_its_token(depot: bow.depot.Depot, connect: Connect)
         bow.depot.connect(address=())
 
 
-def test_control_and_data_have_ports_of_choice(folder: str) -> None:
-    """A depot that was started by hand listens for readers and for drivers at the ports that were named."""
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        data, control = (each.getsockname()[1] for each in (one, other))
+def test_readers_and_clients_have_one_port_of_choice(folder: str) -> None:
+    """A depot that was started by hand listens for readers and for drivers at the port that was named."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     command = [sys.executable, "-m", "bowstring", "depot", "run", "--folder", folder, "--json"]
-    ports = ["--remote", f"tcp://127.0.0.1:{data}", "--control-port", str(control)]
-    with subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, text=True) as process:
+    command += ["--remote", f"tcp://127.0.0.1:{port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             remote = json.loads(process.stdout.readline())["remote"]
@@ -183,8 +182,8 @@ def test_control_and_data_have_ports_of_choice(folder: str) -> None:
                 endpoint = commit(depot, TABLE).endpoint
         finally:
             process.terminate()
-    assert remote.startswith(f"tcp://127.0.0.1:{control}?token=")
-    assert str(endpoint.elsewhere).startswith(f"tcp://127.0.0.1:{data}?")
+    assert remote.startswith(f"tcp://127.0.0.1:{port}?token=")
+    assert str(endpoint.elsewhere).startswith(f"tcp://127.0.0.1:{port}?")
 
 
 def test_nothing_is_started_that_may_not_listen(connect: Connect, folder: str) -> None:
@@ -192,7 +191,7 @@ def test_nothing_is_started_that_may_not_listen(connect: Connect, folder: str) -
     address = f"tcp://{_own_address()}:0"
     with pytest.raises(bow.UsageError, match="plaintext=True"):
         connect(tcp=address)
-    assert os.listdir(folder) == ["depot-3.start"]
+    assert os.listdir(folder) == ["depot-4.start"]
     assert connect(options={"plaintext": True}, tcp=address).remote_address is not None
 
 

@@ -17,7 +17,6 @@ import pytest
 
 import bowstring as bow
 from bowstring.depot.daemon import Depot
-from bowstring.depot.handlers import Session
 from bowstring.depot.launch import Paths
 from bowstring.depot.protocol import Connection, Verb
 from bowstring.transport import dial
@@ -46,10 +45,14 @@ def test_clients_are_served_where_no_thread_is_left(here: Depot, monkeypatch: py
         for module in ("transport.loop", "depot.handlers"):
             patched.setattr(f"bowstring.{module}.run_in_thread", fail)
         with contextlib.closing(Connection(here.paths.control, WAIT)) as client:
-            client.ask(Verb.BEGIN, {"application": "app", "dataset": "d", "partition": 0, "attempt": 0}, WAIT)
+            client.ask(
+                Verb.BEGIN,
+                {"application": "app", "dataset": "d", "partition": 0, "attempt": 0, "mapped": b""},
+                WAIT,
+            )
             with pytest.raises(bow.RefusedError, match="can't start new thread"):
                 client.ask(Verb.WAIT_RELEASED, {"dataset": "d", "timeout": WAIT}, WAIT)
-            assert client.ask(Verb.RELEASE, {"dataset": "d"}, WAIT).fields.flag("known")
+            assert client.ask(Verb.RELEASE, {"dataset": "d"}, WAIT).fields["known"]
     Connection(here.paths.control, WAIT).close()
 
 
@@ -66,13 +69,13 @@ def test_clients_have_no_threads(connect: Connect) -> None:
             clients.enter_context(contextlib.closing(Connection(depot.address, WAIT))) for _ in range(100)
         ]
         for number, client in enumerate(many):
-            said = {"application": "app", "dataset": "d", "partition": number, "attempt": 0}
+            said = {"application": "app", "dataset": "d", "partition": number, "attempt": 0, "mapped": b""}
             client.ask(Verb.BEGIN, said, WAIT)
         assert depot.status().clients == 101
         # The main thread, the loop, and its workers, which wait for more to do.
         until(lambda: threads() <= 20, "no thread for each client")
         for client in many:
-            assert client.ask(Verb.ABORT, {"kept": []}, WAIT).fields.raw() == {}
+            assert client.ask(Verb.ABORT, {"kept": b""}, WAIT).fields == {}
     until(lambda: depot.status().clients == 1, "all have hung up")
 
 
@@ -93,26 +96,23 @@ def test_it_rests_where_no_descriptor_is_left(here: Depot, monkeypatch: pytest.M
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a depot take three clients of this host, and three of others."""
-    for each in ("CONTROL_LIMITS", "REMOTE_LIMITS"):
-        monkeypatch.setattr(process, each, getattr(process, each).replace(connections=3))
+    """Let a depot take six connections."""
+    monkeypatch.setattr(process, "DEPOT_LIMITS", process.DEPOT_LIMITS.replace(connections=6))
 
 
 def test_strangers_elsewhere_take_no_place_here(few: None, here: Depot) -> None:
     """Connections by whoever has no token keep out no client, neither of this host nor of another."""
     remote = here.listen_too("tcp://127.0.0.1:0")
     with contextlib.ExitStack() as strangers:
-        for _ in range(5):
+        for _ in range(8):
             strangers.enter_context(dial(remote.partition("?")[0]))
-        until(lambda: here.status().clients == 3, "so many, and no more")
-        for _ in range(3):
-            strangers.callback(Connection(remote, WAIT).close)
-        with pytest.raises(bow.BrokenError):
-            Connection(remote, WAIT)
-        for _ in range(3):
-            strangers.callback(Connection(here.paths.control, WAIT).close)
-        with pytest.raises(bow.BrokenError):
-            Connection(here.paths.control, WAIT)
+        until(lambda: here.status().readers == 6, "so many, and no more")
+        for where in (remote, here.paths.control) * 3:
+            strangers.callback(Connection(where, WAIT).close)
+        assert (here.status().clients, here.status().readers) == (6, 0)
+        for where in (remote, here.paths.control):
+            with pytest.raises(bow.BrokenError):
+                Connection(where, WAIT)
 
 
 SIGNALLED = """
@@ -174,7 +174,7 @@ def test_the_longest_name_can_be_read(depot: bow.depot.Depot) -> None:
 def test_it_ends_if_empty_or_takes_more(here: Depot, holds: bool) -> None:
     """However many ask it at once to end if it is empty, it ends for good, or goes on as before."""
     with contextlib.closing(Connection(here.paths.control, WAIT)) as client:
-        begin = {"application": "app", "dataset": "data", "partition": 0, "attempt": 0}
+        begin = {"application": "app", "dataset": "data", "partition": 0, "attempt": 0, "mapped": b""}
         if holds:
             client.ask(Verb.BEGIN, begin, WAIT)
         with concurrent.futures.ThreadPoolExecutor(4) as threads:
@@ -198,7 +198,8 @@ def test_it_ends_though_who_asked_is_gone(here: Depot, monkeypatch: pytest.Monke
         raise bow.BrokenError("the client is gone")
 
     with contextlib.closing(Connection(here.paths.control, WAIT)) as client:
-        monkeypatch.setattr(Session, "_answer", fail)
+        for each in here.clients:
+            monkeypatch.setattr(each, "_say", fail)
         with pytest.raises(bow.BrokenError):
             client.ask(Verb.STOP, {"if_empty": True}, WAIT)
     until(lambda: here.stopping, "it ends")

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.depot.handlers import Session
+from bowstring.depot.handlers import Client
 from bowstring.depot.manifest import Attempt
 from bowstring.depot.registry import Registry
 from bowstring.depot.slab_pool import SlabPool
@@ -395,18 +395,14 @@ def test_the_next_try_waits_for_the_lost_one() -> None:
     tried: list[concurrent.futures.Future[Slab]] = []
 
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
-
-        def exited(_: float) -> bool:
-            tried.append(threads.submit(borrow, stock, MIB, "data", WAIT))
-            until(lambda: stock.stats.waiting == 1, "it waits")
-            return False
-
-        depot: Any = SimpleNamespace(slab_pool=stock, registry=Registry(1.0))
-        peer = SimpleNamespace(exited=exited, pidfd=None)
-        channel: Any = SimpleNamespace(passes_memory="fd", limits=bow.Limits(), peer=peer, close=lambda: None)
-        session = Session(depot, channel, lambda *_: None)
-        session.attempt = lost
-        session._settle()
+        depot: Any = SimpleNamespace(slab_pool=stock, registry=Registry(1.0), clients=set())
+        channel: Any = SimpleNamespace(passes_memory="fd")
+        client = Client(depot, channel, lambda _: None, lambda: None)
+        client.attempt = lost
+        client.gone()
+        tried.append(threads.submit(borrow, stock, MIB, "data", WAIT))
+        until(lambda: stock.stats.waiting == 1, "it waits")
+        client.leave(exited=False)
         assert tried[0].result(WAIT)[0].kind == "memory"
     assert stock.stats.retired == 1
     tried.clear()

@@ -20,7 +20,9 @@ import pytest
 
 import bowstring as bow
 from bowstring.depot.launch import Paths, found_or_started
-from bowstring.depot.protocol import VERSION, Connection, Fields, Verb, pack
+from bowstring.depot.protocol import MESSAGES, VERSION, Connection, Verb
+from bowstring.dissociated.failures import unpack_error
+from bowstring.dissociated.tags import Control
 from bowstring.spark.application_lease import Application
 from bowstring.spark.task import DepotTask, Order
 from bowstring.transport import Message, dial, listen
@@ -267,8 +269,8 @@ def test_it_ends_when_nobody_needs_it(connect: Connect, folder: str) -> None:
         assert batch["n"].values.tolist() == [1]
         del batch
     until(lambda: not runs(pid), "it ends")
-    assert sorted(os.listdir(folder)) == ["depot-3.life", "depot-3.log", "depot-3.start"]
-    assert Path(folder, "depot-3.log").read_text() == ""
+    assert sorted(os.listdir(folder)) == ["depot-4.life", "depot-4.log", "depot-4.start"]
+    assert Path(folder, "depot-4.log").read_text() == ""
     assert depot.status().pid != pid, "the client does not find the next one"
 
 
@@ -304,10 +306,10 @@ def test_a_folder_that_others_may_enter_is_refused(folder: str) -> None:
 
 def test_why_it_cannot_be_started_is_said(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the depot stumbles over reaches whoever wanted it."""
-    Path(folder, "depot-3.sock").write_text("in the way")
+    Path(folder, "depot-4.sock").write_text("in the way")
     with pytest.raises(bow.RefusedError, match="in the way of the socket"):
         bow.depot.connect(folder=folder)
-    os.unlink(Path(folder, "depot-3.sock"))
+    os.unlink(Path(folder, "depot-4.sock"))
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(bow.RefusedError, match="/nowhere/python"):
         bow.depot.connect(folder=folder)
@@ -322,20 +324,20 @@ def test_one_that_says_nothing_is_not_waited_for(folder: str) -> None:
 # Versions.
 
 
-def _ask(folder: str, verb: int, version: int) -> tuple[int | None, Fields]:
+def _ask(folder: str, verb: Verb, fields: dict[str, Any]) -> tuple[int | None, bytes]:
     with dial(f"unix:{folder}/depot-{VERSION}.sock") as channel:
-        channel.send([Message(verb, [pack({"version": version})])], WAIT)
+        channel.send([Message(verb, [MESSAGES[verb][0].pack(fields)])], WAIT)
         received = channel.receive(WAIT)
         assert received is not None
-        return received.tag, Fields(received.body)
+        return received.tag, bytes(received.body)
 
 
 def test_another_version_is_refused(depot: bow.depot.Depot, folder: str) -> None:
     """A client of another version hears which one this is, and no more."""
-    tag, said = _ask(folder, Verb.HELLO, VERSION + 1)
-    assert tag == Verb.FAILED
-    assert said.text("kind") == "RefusedError"
-    assert said.number("version") == VERSION
+    tag, said = _ask(folder, Verb.HELLO, {"version": VERSION + 1})
+    assert tag == Control.ERROR
+    assert type(unpack_error(said)) is bow.RefusedError
+    assert unpack_error(said).expected == f"version {VERSION}"
     assert depot.status().version == VERSION
 
 
@@ -345,7 +347,7 @@ def test_an_old_one_drains(connect: Connect, folder: str) -> None:
     pid = depot.status().pid
     going_on = depot.begin(application="app", dataset="going on")
     committed = commit(depot, {"n": [1, 2]})
-    assert _ask(folder, Verb.DRAIN, VERSION + 1)[0] == Verb.DONE
+    assert _ask(folder, Verb.DRAIN, {})[0] == Verb.DONE
     with pytest.raises(bow.RefusedError, match="drains"):
         depot.begin(application="app", dataset="more")
     going_on.write({"n": [3]})
@@ -371,5 +373,5 @@ def test_a_new_one_tells_older_ones(connect: Connect, folder: str) -> None:
             received = channel.receive(WAIT)
             assert received is not None
             assert received.tag == Verb.DRAIN
-            channel.send([Message(Verb.DONE, [pack({"version": 0})])], WAIT)
+            channel.send([Message(Verb.DONE, [b""])], WAIT)
         assert depot.status().version == VERSION

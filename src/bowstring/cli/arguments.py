@@ -240,14 +240,7 @@ def _depot(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--tcp",
         dest="tcp",
         metavar="tls://HOST:0",
-        help="where readers on other hosts reach it, too; or tcp:// or ucx://, with --plaintext",
-    )
-    run.add_argument(
-        "--control-port",
-        type=count,
-        default=0,
-        metavar="PORT",
-        help="the port of that host for drivers of Spark (default: a free one)",
+        help="where readers and drivers on other hosts reach it, too; or tcp:// or ucx://, with --plaintext",
     )
     _tls_of_server(run)
     run.add_argument(

@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
             if remote is not None:
                 print(f"from other hosts: {remote}", file=sys.stderr)
 
-    serve(paths, options, tcp=arguments.tcp, control_port=arguments.control_port, ready=ready, kept=True)
+    serve(paths, options, tcp=arguments.tcp, ready=ready, kept=True)
     return 0
 
 

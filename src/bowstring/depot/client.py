@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import secrets
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.closing import Closing
 from bowstring.depot.options import DepotStatus, differing
-from bowstring.depot.protocol import Connection, Fields, Verb
+from bowstring.depot.protocol import COMMITTED, REPLACED, STAY, Connection, Verb, texts
 from bowstring.depot.writing import Attempt, Committed, warm_mappings
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.listing import DatasetInfo
@@ -110,7 +111,7 @@ class Depot(Closing):
         partition, attempt
             Which part of it, and which try at that.
         schema
-            What will be written; where it is not said, that of the first batch.
+            The schema; that of the first batch by default.
         readers
             How many read it to its end before its memory is freed; any number by default, until it is released.
         spill_folder
@@ -130,17 +131,16 @@ class Depot(Closing):
             "dataset": dataset,
             "partition": partition,
             "attempt": attempt,
+            "readers": readers,
+            "spill_folder": spill_folder and os.path.abspath(spill_folder),
             "mapped": warm_mappings().names(),
         }
-        if readers is not None:
-            fields["readers"] = readers
-        if spill_folder is not None:
-            fields["spill_folder"] = os.path.abspath(spill_folder)
         connection, answer = self._begun(Verb.BEGIN, fields, _ANSWER_SECONDS)
-        warm_mappings().forget(answer.texts("gone"))
+        if answer["gone"]:
+            warm_mappings().forget(answer["gone"])
         return Attempt(self, connection, schema, wait)
 
-    def _begun(self, verb: Verb, fields: dict[str, Any], seconds: float) -> tuple[Connection, Fields]:
+    def _begun(self, verb: Verb, fields: dict[str, Any], seconds: float) -> tuple[Connection, dict[str, Any]]:
         """Return a connection for one use, and its first answer: its loss is the end of an attempt."""
         self._check()
         with self._lock:
@@ -159,7 +159,7 @@ class Depot(Closing):
             main, fresh = self._main, self._find()
             if fresh.token == self._main.token:
                 break
-            # Another depot has come: what it is asked here and what it is told otherwise belong together.
+            # Another depot has come: all requests of this client go to the same one.
             fresh.close()
             self._reconnected(main)
         try:
@@ -195,9 +195,7 @@ class Depot(Closing):
             A process of this host: the lease does not begin to run before that is gone, too. A depot in another
             PID namespace (of another container) cannot watch it, and goes by the connection and the lease alone.
         """
-        fields: dict[str, Any] = {"application": application}
-        if lease_seconds is not None:
-            fields["lease_seconds"] = lease_seconds
+        fields: dict[str, Any] = {"application": application, "lease_seconds": lease_seconds}
         said = (
             [fields]
             if watch_pid is None
@@ -233,13 +231,14 @@ class Depot(Closing):
         UnknownTicket
             The depot has no such data set.
         """
-        tickets = [endpoint.ticket.hex() for endpoint in endpoints]
-        fields: dict[str, Any] = {"dataset": dataset, "tickets": tickets, "ttl": ttl, "name": name}
-        return self._ask(Verb.SETTLE, fields).number("kept")
+        tickets = [endpoint.ticket for endpoint in endpoints]
+        fields = {"dataset": dataset, "tickets": tickets, "ttl": ttl, "name": name}
+        return int(self._ask(Verb.SETTLE, fields)["kept"])
 
     def offered(self, dataset: str) -> tuple[Committed, ...]:
         """Return the committed streams of a data set that are offered still."""
-        return tuple(map(Committed.of, self._ask(Verb.OFFERED, {"dataset": dataset}).each("streams")))
+        streams = self._ask(Verb.OFFERED, {"dataset": dataset})["streams"]
+        return tuple(Committed.of(COMMITTED.unpack(each)) for each in streams)
 
     def release(self, dataset: str, *, final: bool = False) -> bool:
         """Free a data set, and return whether there was one. Readers keep what they have.
@@ -251,7 +250,7 @@ class Depot(Closing):
         final
             Whether attempts that begin later are refused, such as those of a job that was cancelled.
         """
-        return self._ask(Verb.RELEASE, {"dataset": dataset, "final": final}).flag("known")
+        return bool(self._ask(Verb.RELEASE, {"dataset": dataset, "final": final})["known"])
 
     def wait_released(self, dataset: str, timeout: float = 3600.0) -> None:
         """Wait until a data set was read by its readers, or released.
@@ -279,8 +278,8 @@ class Depot(Closing):
             Data sets that are kept for so many seconds more, and their names with them.
         """
         self._held.pop(application, None)
-        fields = {"application": application, "stays": dict(stays or {})}
-        return self._ask(Verb.END, fields).flag("known")
+        each = [STAY.pack({"name": name, "seconds": seconds}) for name, seconds in (stays or {}).items()]
+        return bool(self._ask(Verb.END, {"application": application, "stays": each})["known"])
 
     def announce(
         self,
@@ -335,18 +334,16 @@ class Depot(Closing):
         UsageError
             The name is another application's, or taken, or what is appended has another schema.
         """
-        fields = {"name": name, "dataset": dataset.to_json(), "application": application, "append": append}
+        fields: dict[str, Any] = {"name": name, "dataset": dataset.to_json(), "application": application}
         # Asked again because the connection was lost, it is the same version.
-        fields |= {"version": secrets.token_hex(16) if version is None else version}
-        fields |= {"new": new, "part": part, "depots": list(depots), "ttl": ttl}
-        if batch is not None:
-            fields["batch"] = batch
-        elif append:
+        fields |= {"version": secrets.token_hex(16) if version is None else version, "append": append}
+        fields |= {"new": new, "part": part, "depots": list(depots), "ttl": ttl, "batch": batch}
+        if batch is None and append:
             # Asked again because the connection was lost, it must not be added twice.
             fields["once"] = secrets.token_hex(8)
         answer = self._ask(Verb.ANNOUNCE, fields)
         self._release_elsewhere(answer)
-        return answer.flag("changed")
+        return bool(answer["changed"])
 
     def _grow(
         self,
@@ -363,7 +360,8 @@ class Depot(Closing):
         """
         fields = {"name": name, "dataset": dataset.to_json(), "application": application, "append": True}
         fields |= {"version": name, "batch": number, "state": state, **given}
-        return self._ask(Verb.ANNOUNCE, fields).maybe_text("note", 1 << 20)
+        first: str | None = self._ask(Verb.ANNOUNCE, fields)["note"]
+        return first
 
     def check_name(self, name: str, *, application: str, new: bool = False) -> None:
         """Refuse a name that an application cannot :meth:`announce`, before anything is computed for it.
@@ -385,17 +383,16 @@ class Depot(Closing):
         """
         self._release_elsewhere(self._ask(Verb.DROP, {"name": name}))
 
-    def _release_elsewhere(self, answer: Fields) -> None:
+    def _release_elsewhere(self, answer: dict[str, Any]) -> None:
         """Release what a depot says that depots of other hosts hold; one that cannot be reached has a lease."""
-        replaced = answer.inside("replaced")
-        for part in replaced.raw():
-            self._ask_each(replaced.texts(part), Verb.RELEASE, {"dataset": part, "final": False})
+        for each in map(REPLACED.unpack, answer["replaced"]):
+            self._ask_each(each["depots"], Verb.RELEASE, {"dataset": each["part"]})
 
-    def _ask_each(self, addresses: Iterable[str], verb: Verb, fields: dict[str, Any]) -> list[str]:
+    def _ask_each(self, addresses: list[bytes], verb: Verb, fields: dict[str, Any]) -> list[str]:
         """Ask depots at other addresses, each at the first where it answers; return where none did, and why."""
         answered: set[str] = set()
         failed: dict[str, str] = {}
-        for address in addresses:
+        for address in texts("addresses", addresses):
             depot = token_of(address) or address
             if depot in answered:
                 continue
@@ -413,7 +410,7 @@ class Depot(Closing):
 
     def list_datasets(self) -> list[DatasetInfo]:
         """Return what all names mean."""
-        return [DatasetInfo.unpack(each.encode()) for each in self._ask(Verb.LIST, {}).texts("names")]
+        return [DatasetInfo.unpack(each) for each in self._ask(Verb.LIST, {})["names"]]
 
     def lookup(self, name: str) -> Dataset:
         """Return the data set that a name means; one endpoint stands for many small data sets that were appended.
@@ -439,7 +436,7 @@ class Depot(Closing):
             The name means nothing.
         """
         answer = self._ask(Verb.LOOKUP, {"name": name})
-        return answer.text("version"), Dataset.from_json(answer.text("dataset", 1 << 26))
+        return answer["version"], Dataset.from_json(answer["dataset"])
 
     def lookup_range(self, name: str, first: int = 0, last: int | None = None) -> tuple[str, int, Dataset]:
         """Return which version a name stands for, how many endpoints it has, and some of its data set.
@@ -464,14 +461,13 @@ class Depot(Closing):
     ) -> tuple[str, int, Dataset, str | None]:
         """Do what `lookup_range` does, and return how it is with the job that makes the data set, too."""
         answer = self._ask(Verb.LOOKUP, {"name": name, "joined": True, "first": first, "last": last})
-        dataset = Dataset.from_json(answer.text("dataset", 1 << 26))
-        return answer.text("version"), answer.number("count"), dataset, answer.maybe_text("state", 1 << 20)
+        return answer["version"], answer["count"], Dataset.from_json(answer["dataset"]), answer["state"]
 
     # Whoever looks after it.
 
     def status(self) -> DepotStatus:
         """Return what the depot holds and does."""
-        return DepotStatus.from_json(self._ask(Verb.STATUS, {}).raw())
+        return DepotStatus.from_json(json.loads(self._ask(Verb.STATUS, {})["status"]))
 
     def stop(self, *, application: str | None = None, everywhere: bool = False) -> bool:
         """End the depot, and return whether it ends. Readers keep what they have mapped; all else is gone.
@@ -489,16 +485,13 @@ class Depot(Closing):
         DeadlineExceeded
             Its process goes on.
         """
-        if application is not None and self._main.options is None:
-            self.end(application)  # an earlier depot, which would end with the data of others, too
-            return False
         fields = {} if application is None else {"application": application}
         self._held.pop(application or "", None)
         return self._stop(fields, everywhere=everywhere)
 
     def _stop(self, fields: dict[str, Any], *, everywhere: bool = False) -> bool:
         answer = self._ask(Verb.STOP, fields)
-        silent = self._ask_each(answer.texts("elsewhere"), Verb.STOP, fields) if everywhere else []
+        silent = self._ask_each(answer["elsewhere"], Verb.STOP, fields) if everywhere else []
         try:
             return self._has_stopped(fields, answer)
         finally:
@@ -508,8 +501,8 @@ class Depot(Closing):
                 )
                 warn_caller([text], RuntimeWarning)
 
-    def _has_stopped(self, fields: dict[str, Any], answer: Fields) -> bool:
-        if fields and not answer.flag("stopped"):
+    def _has_stopped(self, fields: dict[str, Any], answer: dict[str, Any]) -> bool:
+        if fields and not answer["stopped"]:
             return False
         ended = self._main.wait_exited(_STOP_SECONDS)
         self.close()
@@ -530,9 +523,8 @@ class Depot(Closing):
             self._reconnected(main)
 
     def _differing(self, options: Options | None) -> dict[str, Any]:
-        """Return what it runs with that is not as asked, by name; an earlier depot does not say."""
-        running = self._main.options
-        return {} if options is None or running is None else differing(options, running)
+        """Return what it runs with that is not as asked, by name."""
+        return {} if options is None else differing(options, self._main.options)
 
     def _limit(self) -> dict[str, Any]:
         """Return the bound of address space that it runs with and this process does not."""
@@ -542,7 +534,7 @@ class Depot(Closing):
 
     def _ended_if_empty(self) -> bool:
         """End it, so that another one is started, if it holds nothing and a client started it."""
-        if self._main.options is None or self._main.kept:  # an earlier depot would end with its data
+        if self._main.kept:
             return False
         try:
             return self._stop({"if_empty": True})
@@ -551,7 +543,7 @@ class Depot(Closing):
 
     # Connections.
 
-    def _ask(self, verb: Verb, fields: dict[str, Any]) -> Fields:
+    def _ask(self, verb: Verb, fields: Mapping[str, Any]) -> dict[str, Any]:
         self._check()
         main = self._main
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import os
 import queue
 import resource
@@ -10,20 +12,17 @@ import secrets
 import signal
 import threading
 import time
-import urllib.parse
 from typing import TYPE_CHECKING, Final
 
-from bowstring.depot.handlers import Session
+from bowstring.depot.handlers import Client
 from bowstring.depot.launch import Paths, locked, try_lock
 from bowstring.depot.options import DataSetStatus, DepotStatus, Options, check_remote
-from bowstring.depot.protocol import CONTROL_LIMITS, REMOTE_LIMITS, VERSION, Verb, pack
+from bowstring.depot.protocol import DEPOT_LIMITS, VERSION, Verb
 from bowstring.depot.registry import Registry
 from bowstring.depot.slab_pool import SlabPool
-from bowstring.errors import BowstringError, RefusedError, UsageError
-from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.locks import Condition
-from bowstring.server import Server, catalogue_of
-from bowstring.server.acceptor import Acceptor
+from bowstring.errors import BowstringError, UsageError
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.server import Server, catalogue_of, listen_unnamed
 from bowstring.transport import Message, dial
 
 if TYPE_CHECKING:
@@ -55,22 +54,18 @@ class Depot:
         self.token = secrets.token_urlsafe()
         self.slab_pool = SlabPool(options.memory, options.disk, options.warm_seconds)
         self.registry = Registry(options.lease_seconds)
-        self.server = Server(paths.new_data(), token=self.token)
-        catalogue_of(self.server).joined = self.registry.joined
+        self.server = Server(paths.new_data(), token=self.token, limits=DEPOT_LIMITS)
+        self.clients: set[Client] = set()
         self.stopping = False
         self.draining = False
         self.remote_address: str | None = None
         # No event: a signal handler that interrupts whoever waits for one would wait for its lock.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._started = self._asked = time.monotonic()
+        self._started = self.asked = time.monotonic()
         self._lock = threading.Lock()
-        # Clients of other hosts keep none of this host from coming in.
-        self._here, self._elsewhere = map(self._acceptor, (CONTROL_LIMITS, REMOTE_LIMITS))
-        self._here.listen(paths.control)
-
-    def _acceptor(self, limits: Limits) -> Acceptor:
-        made = Acceptor(lambda channel: Session(self, channel, made.ended), limits, Condition())
-        return made
+        catalogue = catalogue_of(self.server)
+        catalogue.joined, catalogue.client_of = self.registry.joined, functools.partial(Client, self)
+        listen_unnamed(self.server, paths.control)
 
     def run(self) -> None:
         """Do what there is to do until it is stopped, or holds nothing and is asked for nothing for long."""
@@ -89,37 +84,18 @@ class Depot:
         finally:
             self._close()
 
-    # Clients.
-
-    def asked(self) -> None:
-        """Note that somebody asked for something."""
-        self._asked = time.monotonic()
-
-    def check_takes_more(self) -> None:
-        """Refuse new attempts where they are not taken."""
-        if self.draining:
-            raise RefusedError(
-                "the depot drains: one of a newer version takes its place",
-                hint="Use the version of Bowstring that started it.",
-            )
-
-    # What it is told.
-
-    def listen_too(self, address: str, control_port: int = 0) -> str:
-        """Serve readers on other hosts at an address, and clients at another port; return where those find it.
+    def listen_too(self, address: str) -> str:
+        """Serve readers and clients on other hosts at an address; return where those find it.
 
         Only the first call listens: later ones return its address.
         """
         with self._lock:
             if self.remote_address is None:
                 check_remote(self.options, address)
-                parts = urllib.parse.urlsplit(address)
-                self.server.listen_too(address, tls=self.options.tls, plaintext=self.options.plaintext)
-                host = parts.netloc.rpartition("@")[2]
-                bare = host[: host.rindex(":")] if parts.port is not None else host
-                where = f"{parts.scheme}://{bare}:{control_port}"
-                control = self._elsewhere.listen(where, self.options.tls)
-                self.remote_address = f"{control}?token={self.token}"
+                listened = self.server.listen_too(
+                    address, tls=self.options.tls, plaintext=self.options.plaintext
+                )
+                self.remote_address = f"{listened}?token={self.token}"
             return self.remote_address
 
     def drain(self) -> None:
@@ -138,7 +114,10 @@ class Depot:
 
     def status(self) -> DepotStatus:
         """Say what it holds."""
-        stock, held, waiting = self.slab_pool.stats, self.slab_pool.held(), self.slab_pool.waiting()
+        held, waiting = self.slab_pool.held(), self.slab_pool.waiting()
+        stock = dataclasses.asdict(self.slab_pool.stats)
+        for name in ("made", "reused", "retired"):
+            del stock[name]
         datasets = tuple(
             DataSetStatus(
                 name=dataset.name,
@@ -158,23 +137,11 @@ class Depot:
             pid=os.getpid(),
             uptime=time.monotonic() - self._started,
             draining=self.draining,
-            memory_budget=stock.memory_budget,
-            memory_in_use=stock.memory_in_use,
-            memory_warm=stock.memory_warm,
-            disk_budget=stock.disk_budget,
-            disk_in_use=stock.disk_in_use,
-            disk_warm=stock.disk_warm,
-            warm_slabs=stock.warm_slabs,
-            waiting=stock.waiting,
-            memory_data=stock.memory_data,
-            disk_data=stock.disk_data,
-            memory_lost=stock.memory_lost,
-            disk_lost=stock.disk_lost,
-            lost_slabs=stock.lost_slabs,
-            clients=len(self._here) + len(self._elsewhere),
-            readers=self.server.stats.connections,
+            clients=len(self.clients),
+            readers=self.server.stats.connections - len(self.clients),
             applications=self.registry.names(),
             datasets=datasets,
+            **stock,
         )
 
     # Its end.
@@ -184,31 +151,25 @@ class Depot:
             return False
         if self.draining:
             return True
-        return time.monotonic() - self._asked >= self.options.idle_seconds
+        return time.monotonic() - self.asked >= self.options.idle_seconds
 
     def _end_if_idle(self) -> None:
-        # Whoever looks for the depot holds the lock: either he is heard before it ends, or he starts another one.
+        # A client that looks for the depot holds the lock: it connects before the end, or starts another one.
         with contextlib.suppress(BowstringError), locked(self.paths.start_lock, 0.0):
             if self._is_idle():
                 self.stopping = True
-                self._here.shut()
+                self.server.close()
 
     def _close(self) -> None:
         self.stopping = True
-        for each in (self._here, self._elsewhere):
-            each.shut()
-            each.close(time.monotonic())
         self.slab_pool.close()
         self.server.close()
         os.close(self._life)
 
     def _drain_older(self) -> None:
         for address in self.paths.older():
-            with (
-                contextlib.suppress(BowstringError),
-                dial(address, CONTROL_LIMITS, _DRAIN_SECONDS) as channel,
-            ):
-                channel.send([Message(Verb.DRAIN, [pack({"version": VERSION})])], _DRAIN_SECONDS)
+            with contextlib.suppress(BowstringError), dial(address, DEPOT_LIMITS, _DRAIN_SECONDS) as channel:
+                channel.send([Message(Verb.DRAIN, [b""])], _DRAIN_SECONDS)
                 channel.receive(_DRAIN_SECONDS)
 
 
@@ -225,7 +186,7 @@ def _lock_for_life(paths: Paths) -> int:
 def _listens(address: str) -> bool:
     """Whether a depot takes clients there: one that ends does not."""
     try:
-        dial(address, CONTROL_LIMITS, _LIFE_SECONDS).close()
+        dial(address, DEPOT_LIMITS, _LIFE_SECONDS).close()
     except BowstringError:
         return False
     return True
@@ -250,7 +211,6 @@ def serve(
     *,
     ready: Callable[[str | None], object],
     tcp: str | None = None,
-    control_port: int = 0,
     kept: bool = False,
 ) -> None:
     """Run a depot until it is stopped, by a request or by SIGTERM or SIGINT, or has nothing more to do.
@@ -265,9 +225,9 @@ def serve(
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: depot.stop())
-        # Whoever started it may have kept them from himself.
+        # The process that started it may have blocked them.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
-        ready(None if tcp is None else depot.listen_too(tcp, control_port))
+        ready(None if tcp is None else depot.listen_too(tcp))
     except BaseException:
         depot.stop()
         raise
@@ -276,7 +236,7 @@ def serve(
 
 
 def _take_all_allowed() -> None:
-    """Each slab takes two descriptors, of usually 1024, and is mapped: whoever started us may have had less."""
+    """Raise limits of the process that started this one: a slab takes two descriptors, of usually 1024."""
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS):
         _, hard = resource.getrlimit(limit)
         with contextlib.suppress(OSError, ValueError):

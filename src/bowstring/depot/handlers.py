@@ -1,21 +1,24 @@
-"""A client's session in the depot: what reads its requests, and the answer to each of them."""
+"""What answers a client of the depot: its requests, one by one, and what becomes of what it had."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
+import json
 import os
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from bowstring.depot.applications import Committed, Holder
 from bowstring.depot.manifest import Attempt, moved, pieces_of
 from bowstring.depot.names import Announcement
-from bowstring.depot.protocol import VERSION, Fields, Verb, pack, pack_failure
+from bowstring.depot.protocol import COMMITTED, MESSAGES, REPLACED, STAY, VERSION, Verb, texts
 from bowstring.dissociated.endpoint import Dataset, this_host
-from bowstring.dissociated.producer import Outcome
+from bowstring.dissociated.failures import pack_error
+from bowstring.dissociated.tags import Control
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
@@ -32,217 +35,123 @@ from bowstring.memory.handle import this_process
 from bowstring.server import offer
 from bowstring.server.materialized import MaterializedSource
 from bowstring.transport import Message
-from bowstring.transport.accepting import Restriction
-from bowstring.transport.descriptors import close_all
-from bowstring.transport.loop import Job, do_in_loop
-from bowstring.transport.threads import NO_THREAD, report_uncaught, run_in_thread
+from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from bowstring.depot.daemon import Depot
-    from bowstring.transport import Channel, Received
-    from bowstring.transport.threads import Work
+    from bowstring.transport import Channel
 
-    Answer = tuple[dict[str, Any], tuple[int, ...]]
-
-_EXIT_GRACE: Final = 1.0
-_GONE: Final = (BrokenError, ClosedError, DeadlineExceeded)
-_MOST_TOKEN: Final = 200
-# So many messages of a client are heard in one turn; then others have theirs.
-_HEARD_AT_ONCE: Final = 64
-# How often a client is looked at that does not take its answer.
-_MOMENT: Final = 0.05
+_UUID_BYTES: Final = 16
 
 
 class _Waits(Exception):
     """A request has to wait for others, in a thread of its own."""
 
 
-class Session:
-    """Answers one client, in turns of the loop of this process, which wait for nothing."""
+class Client:
+    """Answers the requests of one connection of the depot's server, in its session's turns, which never wait."""
 
-    def __init__(self, depot: Depot, channel: Channel, ended: Callable[[Any, Outcome], object]) -> None:
+    def __init__(
+        self, depot: Depot, channel: Channel, say: Callable[[Message], None], ring: Callable[[], None]
+    ) -> None:
         self.depot = depot
-        self._leave = ended
-        self.channel = channel
+        self._channel = channel
+        self._say = say
+        self._ring = ring
         self.local = channel.passes_memory == "fd"
-        self.greeted = False
+        self._greeted = False
         self.attempt: Attempt | None = None
         self.holder: Holder | None = None
         # Which slabs it would write sooner than others.
-        self.mapped: frozenset[bytes] = frozenset()
+        self.mapped: set[bytes] = set()
         self.ends_depot = False
-        self.may_wait = False  # a thread of its own answers
-        self.work: list[Work] = []  # none is waited for
-        self._unsent = False  # of an answer
-        self._ended: float | None = None
-        self._job = Job(self._turn, "bowstring-depot-session", prompt=True)
+        self.busy = False  # a thread of its own answers, and may wait
 
     @property
-    def is_stranger(self) -> bool:
-        """Whether anybody could be there: it came over a network, and has not said the token."""
-        return not (self.local or self.greeted)
+    def lent(self) -> bool:
+        """Whether there is memory that it may write."""
+        return self.attempt is not None and bool(self.attempt.regions)
 
-    def begin(self) -> None:
-        """Answer from now on."""
-        self.depot.asked()
-        self.channel.restriction = Restriction.within(self.channel.limits.connect_timeout)
-        do_in_loop(self._job)
-
-    def _turn(self) -> float | None:
-        """Answer what the client has asked; return when to look again, ``None`` once the session is over."""
-        if self.may_wait:
-            return math.inf
-        if self._ended is None:
-            try:
-                return self._listen()
-            except BowstringError as error:
-                # Who breaks the protocol hears of it; who is gone does not.
-                if isinstance(error, ProtocolError) or not isinstance(error, _GONE):
-                    self._say_no(error)
-            except Exception:  # noqa: BLE001  whatever it is, what the client has must be settled
-                report_uncaught()
-        return self._settle()
-
-    def _listen(self) -> float:
-        """Answer as far as requests have come; return how long nothing more may come."""
-        for _ in range(_HEARD_AT_ONCE):
-            if self.depot.stopping:
-                raise ClosedError("the depot ends")
-            self._unsent = self._unsent and not self.channel.send_soon(())
-            if self._unsent:
-                return _MOMENT
-            received = self.channel.receive_whole()
-            if received is None:
-                self.channel.watch(self._watch)
-                restriction = self.channel.restriction
-                if restriction is None:
-                    return self.channel.limits.heartbeat
-                restriction.check_time()  # also of a client that says nothing at all
-                return restriction.left
-            if self.greeted:
-                self._hear(received)
-            else:
-                self._greet(received)
-            if self.may_wait:
-                return math.inf
-        return 0.0  # more may have been read ahead, of which no descriptor tells
-
-    def _watch(self, fds: Sequence[int]) -> None:
-        if self._job.loop is not None:
-            self._job.loop.wait_for(self._job, fds)
-
-    def _greet(self, received: Received) -> None:
-        """Hear the hello."""
-        self._no_descriptors(received)
-        fields = Fields(received.body)
-        if received.tag == Verb.DRAIN:
-            if self.local:
-                self.depot.drain()
-            self._answer({"version": VERSION})
-            raise ClosedError("who asks that asks nothing more")
-        if received.tag != Verb.HELLO:
-            raise ProtocolError("a client says hello first", found=f"tag {received.tag}")
-        version = fields.number("version")
-        if version != VERSION:
-            raise RefusedError(
-                "the depot speaks another version of its protocol",
-                expected=f"version {VERSION}",
-                found=f"version {version}",
-                hint="A client of another version starts a depot of its own beside this one.",
-            )
-        if not self.local and not self._token_fits(fields.maybe_text("token", _MOST_TOKEN)):
-            raise AccessDenied("the token is wrong", hint="Use the whole address that the depot gave.")
-        self.greeted = True
-        self.channel.restriction = None
-        depot = self.depot
-        said = {"version": VERSION, "pid": os.getpid(), "remote": depot.remote_address}
-        said |= {"options": depot.options.to_json(), "address_space": depot.slab_pool.address_space}
-        said["kept"] = depot.kept
-        self._answer(said | {"token": depot.token} if self.local else said)
-
-    def _token_fits(self, token: str | None) -> bool:
-        given = (token or "").encode(errors="replace")
-        return secrets.compare_digest(given, self.depot.token.encode())
-
-    def _hear(self, received: Received) -> None:
-        self._no_descriptors(received)
-        if received.tag is None:
+    def hear(self, tag: int | None, body: Any) -> None:
+        """Answer a request, or let a thread answer that may wait."""
+        if tag == Verb.PARTS and self._greeted:
             if self.attempt is None:
                 raise ProtocolError("parts of an attempt that has not begun")
-            self.attempt.hear(received.body)
+            self.attempt.hear(body)
             return
-        answer = HANDLERS.get(received.tag)
-        if answer is None:
-            raise ProtocolError("the depot knows no such request", found=f"tag {received.tag:#x}")
-        fields = Fields(received.body)
-        self.depot.asked()
-        if not self.local and received.tag in LOCAL:
-            self._say_no(AccessDenied("that is for processes on the depot's own host", found=answer.__name__))
+        handler = HANDLERS.get(tag)
+        if tag is None or handler is None or self._greeted is (tag in FIRST):
+            raise ProtocolError("the depot knows no such request, or not now", found=f"tag {tag or 0:#x}")
+        fields = MESSAGES[tag][0].unpack(body)
+        if tag in FIRST:
+            self._greeted = True
+            self.depot.clients.add(self)
+        self.depot.asked = time.monotonic()
+        if not self.local and tag in LOCAL:
+            self._say_no(AccessDenied("that is for processes on the depot's own host", found=Verb(tag).name))
             return
         try:
-            self._answer_by(answer, fields)
+            self._answer(tag, fields)
         except _Waits:
-            self.may_wait = True
+            self.busy = True
             try:
-                run_in_thread(self._wait_and_answer, answer, fields, name="bowstring-depot-request")
+                run_in_thread(self._wait_and_answer, tag, fields, name="bowstring-depot-request")
             except NO_THREAD as error:
-                self.may_wait = False
+                self.busy = False
                 self._say_no(error)
 
-    def _answer_by(self, answer: Callable[[Session, Fields], Answer], fields: Fields) -> None:
+    def _answer(self, tag: int, fields: dict[str, Any]) -> None:
         try:
-            said, descriptors = answer(self, fields)
+            found = HANDLERS[tag](self, **fields) or {}
+            fd = found.pop("fd", None)
+            body = MESSAGES[tag][1].pack(found)
         except (ProtocolError, BrokenError, _Waits):
             raise
-        except Exception as error:  # noqa: BLE001  whatever it is, the client hears of it and may go on
+        except Exception as error:
+            if tag in FIRST:
+                raise
             self._say_no(error)
             return
         try:
-            self._answer(said, descriptors)
+            self._say(Message(Verb.DONE, [body], () if fd is None else (fd,)))
         finally:  # whoever asked for it may be gone
             if self.ends_depot:
                 self.depot.stop()
 
-    def _wait_and_answer(self, answer: Callable[[Session, Fields], Answer], fields: Fields) -> None:
+    def _say_no(self, error: BaseException) -> None:
+        if isinstance(error, ClosedError):
+            error = BrokenError("the depot ends", found=str(error))
+        if not isinstance(error, BowstringError):
+            error = RefusedError("the depot failed", found=f"{type(error).__name__}: {error}"[:2000])
+        self._say(Message(Control.ERROR, [pack_error(error)]))
+
+    def _wait_and_answer(self, tag: int, fields: dict[str, Any]) -> None:
         try:
-            self._answer_by(answer, fields)
+            self._answer(tag, fields)
         except BowstringError as error:
             if isinstance(error, ProtocolError):
-                self._say_no(error)
-            self.channel.close()
+                with contextlib.suppress(BowstringError):
+                    self._say_no(error)
+            self._channel.close()
         finally:
-            self.may_wait = False
+            self.busy = False
             self._ring()
 
     def wait_here(self) -> None:
         """Let the request be answered by a thread of its own, from its beginning, unless one does so already."""
-        if not self.may_wait:
+        if not self.busy:
             raise _Waits
-
-    def _no_descriptors(self, received: Received) -> None:
-        if received.attachments:
-            close_all(received.attachments)
-            raise ProtocolError(
-                "a client hands over no memory", found=f"{len(received.attachments)} descriptors"
-            )
-
-    def _answer(self, fields: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
-        self._unsent = not self.channel.send_soon([Message(Verb.DONE, [pack(fields)], descriptors)])
-
-    def _say_no(self, error: BaseException) -> None:
-        with contextlib.suppress(BowstringError):
-            self._unsent = not self.channel.send_soon([Message(Verb.FAILED, [pack_failure(error)])])
 
     def check_there(self) -> None:
         """Raise when the client is gone; for answers that wait."""
         if self.depot.stopping:
             raise ClosedError("the depot ends")
-        if self.channel.receive(0.0) is not None:
+        if self._channel.receive(0.0) is not None:
             raise ProtocolError("a client asks again before it has its answer")
 
-    def wait(self, done: Any, seconds: float) -> bool:
+    def wait(self, done: Callable[[], bool], seconds: float) -> bool:
         """Wait until something is so; return whether it is."""
         end = time.monotonic() + seconds
         pause = 0.001
@@ -255,122 +164,128 @@ class Session:
             self.check_there()
         return True
 
-    def _settle(self) -> float | None:
-        """Decide what becomes of what the client had, once that can be known; ``None`` then."""
-        attempt, now = self.attempt, time.monotonic()
-        if self._ended is None:
-            self._ended = now
-            if attempt is not None:
-                # The next try may come while it is found out whether this one is gone.
-                self.depot.slab_pool.give_up(attempt.regions)
+    def gone(self) -> None:
+        """Let the next try of an attempt come while it is found out whether this one is gone."""
+        if self.attempt is not None:
+            self.depot.slab_pool.give_up(self.attempt.regions)
+
+    def leave(self, *, exited: bool) -> None:
+        """Free what it had; `exited` where its process is known to write nothing any more."""
+        attempt, self.attempt = self.attempt, None
         if attempt is not None:
-            peer, left = self.channel.peer, self._ended + _EXIT_GRACE - now
-            # Where its process is known to be gone, nobody writes there any more.
-            gone = not attempt.regions or peer.exited(0.0)
-            if not gone and peer.pidfd is not None and left > 0 and self._job.loop is not None:
-                self._job.loop.wait_for(self._job, [peer.pidfd])
-                return left
-            attempt.let_go(() if gone else None)
+            attempt.let_go(() if exited else None)
             self.depot.registry.over(attempt)
-            self.attempt = None
         if self.holder is not None:
             self.holder.close()
             self.depot.registry.let_go(self.holder)
-        self.channel.close()
-        self._leave(self, Outcome.COMPLETED)
-        return None
+        self.depot.clients.discard(self)
 
-    def _ring(self) -> None:
-        if self._job.loop is not None:
-            self._job.loop.ring(self._job)
-
-    def turn_away(self, error: BaseException) -> None:  # noqa: ARG002  as sessions of servers
-        """Hang up, as there is no thread for it."""
-        self.channel.close()
-
-    def close(self, patience: float = 0.0) -> None:  # noqa: ARG002  as sessions of servers
-        """End the session, from any thread."""
-        self.channel.close()
-        self._ring()
+    def current(self) -> Attempt:
+        """Return the attempt that goes on."""
+        if self.attempt is None:
+            raise UsageError("no attempt goes on over this connection")
+        return self.attempt
 
 
-_NONE: Final[Answer] = ({}, ())
-# A ticket, with the name in it, has at most 4096 bytes, and a character up to four.
-_LONGEST_NAME: Final = 1000
+Answer = dict[str, Any]
 
 
-def _begin(session: Session, fields: Fields) -> Answer:
-    if session.attempt is not None:
+def _hello(client: Client, version: int, token: str | None) -> Answer:
+    depot = client.depot
+    if version != VERSION:
+        raise RefusedError(
+            "the depot speaks another version of its protocol",
+            expected=f"version {VERSION}",
+            found=f"version {version}",
+            hint="A client of another version starts a depot of its own beside this one.",
+        )
+    fits = secrets.compare_digest((token or "").encode(), depot.token.encode())
+    if not (client.local or fits):
+        raise AccessDenied("the token is wrong", hint="Use the whole address that the depot gave.")
+    return {
+        "pid": os.getpid(),
+        "remote": depot.remote_address,
+        "options": depot.options.to_json(),
+        "address_space": depot.slab_pool.address_space,
+        "kept": depot.kept,
+        "token": depot.token if client.local else None,
+    }
+
+
+def _drain(client: Client) -> None:
+    if not client.local:
+        raise AccessDenied("that is for processes on the depot's own host")
+    client.depot.drain()
+
+
+def _begin(
+    client: Client,
+    application: str,
+    dataset: str,
+    partition: int,
+    attempt: int,
+    readers: int | None,
+    spill_folder: str | None,
+    mapped: bytes,
+) -> Answer:
+    depot = client.depot
+    if client.attempt is not None:
         raise UsageError("an attempt goes on over this connection already")
-    session.depot.check_takes_more()
-    attempt = Attempt(
-        fields.text("application"),
-        fields.text("dataset", _LONGEST_NAME),
-        partition=fields.number("partition"),
-        number=fields.number("attempt"),
-        readers=fields.maybe_number("readers"),
-        folder=_folder(fields.maybe_text("spill_folder")) or session.depot.options.folder,
-        limits=session.depot.limits,
-    )
-    if attempt.readers == 0:
+    if depot.draining:
+        raise RefusedError(
+            "the depot drains: one of a newer version takes its place",
+            hint="Use the version of Bowstring that started it.",
+        )
+    if readers == 0:
         raise UsageError("a data set needs a reader", found="readers=0")
-    mapped = {bytes.fromhex(each) for each in fields.texts("mapped")}
-    known = session.depot.slab_pool.known(mapped)
-    session.depot.registry.begin(attempt)
-    session.attempt = attempt
-    session.mapped = known
-    return {"gone": [each.hex() for each in mapped - known]}, ()
+    if spill_folder is not None and not (os.path.isabs(spill_folder) and os.path.isdir(spill_folder)):
+        raise UsageError("the folder for files must be there, and absolute", found=spill_folder)
+    folder = spill_folder or depot.options.folder
+    begun = Attempt(application, dataset, partition, attempt, readers, folder, depot.limits)
+    named = {mapped[at : at + _UUID_BYTES] for at in range(0, len(mapped), _UUID_BYTES)}
+    known = depot.slab_pool.known(named)
+    depot.registry.begin(begun)
+    client.attempt, client.mapped = begun, known
+    return {"gone": b"".join(named - known)}
 
 
-def _folder(path: str | None) -> str | None:
-    if path is not None and not (os.path.isabs(path) and os.path.isdir(path)):
-        raise UsageError("the folder for files must be there, and absolute", found=path)
-    return path
-
-
-def _borrow(session: Session, fields: Fields) -> Answer:
-    attempt = _attempt_of(session)
+def _borrow(client: Client, nbytes: int, wanted: int, wait: float) -> Answer:
+    attempt = client.current()
     attempt.check()
-    depot = session.depot
 
     def still_wanted() -> None:
-        session.check_there()
+        client.check_there()
         attempt.check()
 
-    seconds = fields.seconds("wait")
     try:
-        lent, region = depot.slab_pool.borrow(
-            fields.number("nbytes"),
+        lent, region = client.depot.slab_pool.borrow(
+            nbytes,
             attempt.dataset,
             attempt.folder,
-            seconds if session.may_wait else 0.0,
+            wait if client.busy else 0.0,
             still_wanted,
-            session.mapped,
-            wanted=fields.number("wanted", 0),
+            client.mapped,
+            wanted=wanted,
         )
     except OutOfBudget:
-        if seconds:
-            session.wait_here()
+        if wait:
+            client.wait_here()
         raise
-    said = {
-        "slab": attempt.lend(region),
-        "nbytes": lent.slab.nbytes,
-        "uuid": lent.slab.uuid.hex(),
-        "kind": lent.kind,
-    }
-    return said, (lent.fd,)
+    slab = lent.slab
+    return {"slab": attempt.lend(region), "nbytes": slab.nbytes, "uuid": slab.uuid, "fd": lent.fd}
 
 
-def _commit(session: Session, fields: Fields) -> Answer:
-    attempt = _attempt_of(session)
-    kept = fields.numbers("kept")
-    depot = session.depot
-    session.attempt = None
+def _commit(client: Client, kept: bytes, parts: bytes) -> Answer:
+    attempt = client.current()
+    numbers = _numbers(kept)
+    depot = client.depot
+    client.attempt = None
     publication = None
     try:
+        attempt.hear(parts)
         attempt.finish()
         source = attempt.rebuilt.source()
-        if not kept:  # nobody writes there any more
+        if not numbers:  # nobody writes there any more
             pieces = pieces_of(source)
             copied = depot.slab_pool.keep(attempt.dataset, pieces)
             source = source if copied is None else moved(source, pieces, *copied, attempt.limits)
@@ -393,8 +308,16 @@ def _commit(session: Session, fields: Fields) -> Answer:
         depot.registry.over(attempt)
         raise
     finally:
-        attempt.let_go(kept)
-    return _described(stream), ()
+        attempt.let_go(numbers)
+    return _described(stream)
+
+
+def _numbers(kept: bytes) -> list[int]:
+    """Return the numbers of slabs that a writer holds still."""
+    if len(kept) % 8:
+        raise ProtocolError("numbers of slabs are 8 bytes each", found=f"{len(kept)} bytes")
+    found: list[int] = np.frombuffer(kept, "<i8").tolist()
+    return found
 
 
 def _gather(depot: Depot, part: str, name: str) -> None:
@@ -418,9 +341,13 @@ def _gather(depot: Depot, part: str, name: str) -> None:
                 stream.shared_bytes = sum(each.end - each.first for each in pieces)
 
 
-def _described(stream: Committed) -> dict[str, Any]:
+def _described(stream: Committed) -> Answer:
+    endpoint = stream.endpoint
     return {
-        "endpoint": str(stream.endpoint),
+        "uri": endpoint.uri,
+        "ticket": endpoint.ticket,
+        "elsewhere": endpoint.elsewhere,
+        "host": endpoint.host,
         "partition": stream.partition,
         "attempt": stream.number,
         "num_rows": stream.num_rows,
@@ -429,160 +356,134 @@ def _described(stream: Committed) -> dict[str, Any]:
     }
 
 
-def _abort(session: Session, fields: Fields) -> Answer:
-    attempt = _attempt_of(session)
-    session.attempt = None
-    attempt.let_go(fields.numbers("kept"))
-    session.depot.registry.over(attempt)
-    return _NONE
+def _abort(client: Client, kept: bytes) -> None:
+    attempt = client.current()
+    client.attempt = None
+    attempt.let_go(_numbers(kept))
+    client.depot.registry.over(attempt)
 
 
-def _attempt_of(session: Session) -> Attempt:
-    if session.attempt is None:
-        raise UsageError("no attempt goes on over this connection")
-    return session.attempt
-
-
-def _hold(session: Session, fields: Fields) -> Answer:
-    seconds = fields.seconds("lease_seconds", 0.0) or None
-    pid = fields.maybe_number("watch_pid")
-    if pid is not None and not session.local:
-        raise UsageError("a process on another host cannot be watched", found=f"watch_pid={pid}")
-    if pid is not None and fields.maybe_number("pid_namespace") not in (None, this_process().namespace):
-        return _NONE  # here that number is somebody else's, or nobody's
-    if pid is not None:
-        holder: Holder | None = Holder(pid)
-    elif fields.flag("unattended"):
+def _hold(
+    client: Client,
+    application: str,
+    lease_seconds: float | None,
+    watch_pid: int | None,
+    pid_namespace: int | None,
+    unattended: bool | None,
+) -> Answer:
+    if watch_pid is not None and not client.local:
+        raise UsageError("a process on another host cannot be watched", found=f"watch_pid={watch_pid}")
+    if watch_pid is not None and pid_namespace not in (None, this_process().namespace):
+        return {"watched": False}  # here that number is somebody else's, or nobody's
+    if watch_pid is not None:
+        holder: Holder | None = Holder(watch_pid)
+    elif unattended:
         holder = None
     else:
-        holder = session.holder = session.holder or Holder()
-    session.depot.registry.hold(fields.text("application"), seconds, holder)
-    return {"watched": pid is not None}, ()
+        holder = client.holder = client.holder or Holder()
+    client.depot.registry.hold(application, lease_seconds or None, holder)
+    return {"watched": watch_pid is not None}
 
 
-def _answer_settle(session: Session, fields: Fields) -> Answer:
-    tickets = [bytes.fromhex(each) for each in fields.texts("tickets")]
-    ttl, dataset, name = fields.maybe_seconds("ttl"), fields.text("dataset"), fields.maybe_text("name")
-    kept = session.depot.registry.settle(dataset, tickets, ttl)
+def _settle(
+    client: Client, dataset: str, tickets: list[bytes], ttl: float | None, name: str | None
+) -> Answer:
+    kept = client.depot.registry.settle(dataset, tickets, ttl)
     if name is not None:
-        _gather(session.depot, dataset, name)
-    return {"kept": kept}, ()
+        _gather(client.depot, dataset, name)
+    return {"kept": kept}
 
 
-def _release(session: Session, fields: Fields) -> Answer:
-    known = session.depot.registry.release(fields.text("dataset"), final=fields.flag("final"))
-    return {"known": known}, ()
+def _end(client: Client, application: str, stays: list[bytes] | None) -> Answer:
+    each = [STAY.unpack(stay) for stay in stays or ()]
+    stay = {said["name"]: said["seconds"] for said in each}
+    return {"known": client.depot.registry.end(application, stay)}
 
 
-def _end(session: Session, fields: Fields) -> Answer:
-    given = fields.inside("stays")
-    stays = {name: given.seconds(name) for name in given.raw()}
-    return {"known": session.depot.registry.end(fields.text("application"), stays)}, ()
-
-
-def _offered(session: Session, fields: Fields) -> Answer:
-    return {
-        "streams": [_described(each) for each in session.depot.registry.offered(fields.text("dataset"))]
-    }, ()
-
-
-def _wait_released(session: Session, fields: Fields) -> Answer:
-    name, seconds = fields.text("dataset"), fields.seconds("timeout")
-    if not session.wait(lambda: session.depot.registry.is_released(name), seconds):
+def _wait_released(client: Client, dataset: str, timeout: float) -> None:
+    registry = client.depot.registry
+    if not client.wait(lambda: registry.is_released(dataset), timeout):
         raise DeadlineExceeded(
             "the data set is still read, or waits for a reader",
-            found=f"{len(session.depot.registry.offered(name))} streams after {seconds:g} s",
+            found=f"{len(registry.offered(dataset))} streams after {timeout:g} s",
             hint="Data sets written without readers= are released when somebody releases them.",
         )
-    return _NONE
 
 
-def _announce(session: Session, fields: Fields) -> Answer:
+def _announce(
+    client: Client,
+    name: str,
+    dataset: str,
+    batch: int | None,
+    once: str | None,
+    depots: list[bytes] | None,
+    append: bool | None,
+    new: bool | None,
+    **given: Any,
+) -> Answer:
     wanted = Announcement(
-        fields.text("name"),
-        Dataset.from_json(fields.text("dataset", 1 << 26)),
-        fields.text("application"),
-        fields.text("version", _LONGEST_NAME),
-        append=fields.flag("append"),
-        new=fields.flag("new"),
-        batch=fields.maybe_text("once", 32) or fields.maybe_number("batch"),
-        part=fields.maybe_text("part", _LONGEST_NAME),
-        depots=tuple(fields.texts("depots")),
-        ttl=fields.maybe_seconds("ttl"),
-        state=fields.maybe_text("state", 1 << 20),
-        note=fields.maybe_text("note", 1 << 20),
+        name,
+        Dataset.from_json(dataset),
+        append=bool(append),
+        new=bool(new),
+        batch=once or batch,
+        depots=tuple(texts("depots", depots or [])),
+        **given,
     )
     if wanted.state is None and wanted.append and wanted.part is not None and wanted.ttl is None:
-        _gather(session.depot, wanted.part, wanted.name)
-    changed, replaced, note = session.depot.registry.announce(wanted)
-    return {"changed": changed, "replaced": replaced, "note": note}, ()
+        _gather(client.depot, wanted.part, name)
+    changed, replaced, note = client.depot.registry.announce(wanted)
+    return {"changed": changed, "note": note} | _replaced(replaced)
 
 
-def _check_name(session: Session, fields: Fields) -> Answer:
-    session.depot.registry.check_name(fields.text("name"), fields.text("application"), new=fields.flag("new"))
-    return _NONE
+def _replaced(parts: dict[str, tuple[str, ...]]) -> Answer:
+    return {"replaced": [REPLACED.pack({"part": part, "depots": held}) for part, held in parts.items()]}
 
 
-def _drop(session: Session, fields: Fields) -> Answer:
-    return {"replaced": session.depot.registry.drop(fields.text("name"))}, ()
+def _lookup(client: Client, name: str, first: int | None, last: int | None, joined: bool | None) -> Answer:
+    version, count, state, dataset = client.depot.registry.lookup(name, first or 0, last, joined=bool(joined))
+    return {"dataset": dataset.to_json(), "version": version, "count": count, "state": state}
 
 
-def _list(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same
-    return {"names": [each.pack().decode() for each in session.depot.registry.named()]}, ()
-
-
-def _lookup(session: Session, fields: Fields) -> Answer:
-    version, count, state, dataset = session.depot.registry.lookup(
-        fields.text("name"),
-        fields.number("first", 0),
-        fields.maybe_number("last"),
-        joined=fields.flag("joined"),
-    )
-    return {"dataset": dataset.to_json(), "version": version, "count": count, "state": state}, ()
-
-
-def _status(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same
-    return session.depot.status().to_json(), ()
-
-
-def _listen(session: Session, fields: Fields) -> Answer:
-    return {"remote": session.depot.listen_too(fields.text("address"))}, ()
-
-
-def _stop(session: Session, fields: Fields) -> Answer:
-    depot, application = session.depot, fields.maybe_text("application")
+def _stop(client: Client, application: str | None, if_empty: bool | None) -> Answer:
+    depot = client.depot
     elsewhere = depot.registry.elsewhere(application)
     if application is not None:
         depot.registry.end(application, {})
-    conditional = application is not None or fields.flag("if_empty")
-    session.ends_depot = not conditional or depot.ends_if_empty()
-    return {"stopped": session.ends_depot, "elsewhere": elsewhere}, ()
+    conditional = application is not None or if_empty
+    client.ends_depot = not conditional or depot.ends_if_empty()
+    return {"stopped": client.ends_depot, "elsewhere": elsewhere}
 
 
-def _hello(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same
-    raise RefusedError("a client says hello once")
-
-
-HANDLERS: Final[dict[int, Callable[[Session, Fields], Answer]]] = {
+HANDLERS: Final[dict[int | None, Callable[..., Answer | None]]] = {
     Verb.HELLO: _hello,
+    Verb.DRAIN: _drain,
     Verb.BEGIN: _begin,
     Verb.BORROW: _borrow,
     Verb.COMMIT: _commit,
     Verb.ABORT: _abort,
     Verb.HOLD: _hold,
-    Verb.SETTLE: _answer_settle,
-    Verb.RELEASE: _release,
+    Verb.SETTLE: _settle,
+    Verb.RELEASE: lambda client, dataset, final: {
+        "known": client.depot.registry.release(dataset, final=bool(final))
+    },
     Verb.END: _end,
-    Verb.OFFERED: _offered,
+    Verb.OFFERED: lambda client, dataset: {
+        "streams": [COMMITTED.pack(_described(each)) for each in client.depot.registry.offered(dataset)]
+    },
     Verb.WAIT_RELEASED: _wait_released,
     Verb.ANNOUNCE: _announce,
     Verb.LOOKUP: _lookup,
-    Verb.DROP: _drop,
-    Verb.LIST: _list,
-    Verb.CHECK_NAME: _check_name,
-    Verb.STATUS: _status,
-    Verb.LISTEN: _listen,
+    Verb.DROP: lambda client, name: _replaced(client.depot.registry.drop(name)),
+    Verb.LIST: lambda client: {"names": [each.pack() for each in client.depot.registry.named()]},
+    Verb.CHECK_NAME: lambda client, name, application, new: client.depot.registry.check_name(
+        name, application, new=new
+    ),
+    Verb.STATUS: lambda client: {"status": json.dumps(client.depot.status().to_json())},
+    Verb.LISTEN: lambda client, address: {"remote": client.depot.listen_too(address)},
     Verb.STOP: _stop,
 }
+# What a connection begins with.
+FIRST: Final = frozenset({Verb.HELLO, Verb.DRAIN})
 # What needs memory of this host, or lets others in.
 LOCAL: Final = frozenset({Verb.BEGIN, Verb.BORROW, Verb.COMMIT, Verb.ABORT, Verb.LISTEN})

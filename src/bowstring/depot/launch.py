@@ -167,7 +167,7 @@ def found_or_started(
         return find(left())
     except BrokenError:
         pass
-    # Whoever comes meanwhile waits here, and then finds what was started.
+    # Other clients wait here meanwhile, and then find what was started.
     with locked(paths.start_lock, left()):
         try:
             return find(left())
@@ -178,7 +178,7 @@ def found_or_started(
         try:
             _start(paths, options, end)
         except RefusedError as refused:
-            # There may be one by now: whoever began to start it was killed, and his lock went with him.
+            # There may be one by now: another process began to start it, and was killed with its lock.
             try:
                 return find(left())
             except BrokenError:

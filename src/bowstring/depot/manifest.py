@@ -10,6 +10,7 @@ The parts are checked like what a reader receives; readers get what passes as th
 from __future__ import annotations
 
 import copy
+import dataclasses
 import struct
 import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -30,6 +31,7 @@ from bowstring.errors import (
     without_frames,
 )
 from bowstring.ipc.body.check import check_offsets, check_pairs
+from bowstring.ipc.body.decode import BatchDecoder
 from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.flatbuf.message import (
     MessageKind,
@@ -105,6 +107,8 @@ class Rebuilder:
         self._limits = limits
         self._memo = DictionaryMemo()
         self._layout: Layout | None = None
+        # A kernel that reads ordinary batches; others, and those that are not right, are left to the checks below.
+        self._decoder: BatchDecoder | None = None
         self._metadata_bytes = 0
         self.schema: pa.Schema | None = None
         self._batches: list[Batch] = []
@@ -121,6 +125,18 @@ class Rebuilder:
             raise LimitExceeded(
                 "the metadata of one attempt are too large", expected=f"at most {_MOST_METADATA} bytes"
             )
+        table = part.table * (part.table[:, 2:] != 0)
+        if self._decoder is not None and len(regions) == 1 and not (table[:, 1] % _ALIGNMENT).any():
+            found = self._decoder.pointed([part.metadata], 0, [len(table)], table, regions)
+            if found is not None and found.codec is None:
+                assert self._layout is not None
+                rows, *_, nbytes = found.heads[0]
+                nodes, counts = found.nodes[0], found.counts[0]
+                self._batches.append(
+                    make_batch(Batch, self._layout, rows, nodes, None, counts, spans=table, regions=regions)
+                )
+                self._encoded.append(IpcMessage(part.metadata, table, regions, nbytes=nbytes))
+                return
         message = decode_message(part.metadata, self._limits)
         if message.kind is MessageKind.SCHEMA:
             self._take_schema(message)
@@ -154,6 +170,8 @@ class Rebuilder:
             raise Unsupported("big-endian bodies")
         self._layout = decoded.layout
         self._memo.expect(self._layout)
+        if not self._layout.dictionaries:
+            self._decoder = BatchDecoder.of(self._layout, self._limits)
         self.schema = decoded.schema
 
     def _batch(
@@ -243,31 +261,24 @@ def _within(
     return spans, tuple(regions[index] for index in used.tolist())
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Attempt:
     """One try of a task to write one partition of a data set."""
 
-    def __init__(
-        self,
-        application: str,
-        dataset: str,
-        *,
-        partition: int,
-        number: int,
-        readers: int | None,
-        folder: str,
-        limits: Limits,
-    ) -> None:
-        self.application = application
-        self.dataset = dataset
-        self.partition = partition
-        self.number = number
-        self.readers = readers
-        self.folder = folder
-        self.limits = limits
-        self.regions: list[Region] = []
-        self.rebuilt = Rebuilder(limits)
-        self._lock = threading.Lock()
-        self._error: BowstringError | None = None
+    application: str
+    dataset: str
+    partition: int
+    number: int
+    readers: int | None
+    folder: str
+    limits: Limits
+    regions: list[Region] = dataclasses.field(default_factory=list)
+    rebuilt: Rebuilder = dataclasses.field(init=False)
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    _error: BowstringError | None = None
+
+    def __post_init__(self) -> None:
+        self.rebuilt = Rebuilder(self.limits)
 
     def lend(self, region: Region) -> int:
         """Note that a slab was lent; return its number."""
@@ -285,7 +296,7 @@ class Attempt:
             return
         try:
             for part in unpack_parts(body):
-                self.rebuilt.take(part, self.regions)
+                self.rebuilt.take(part, tuple(self.regions))
         except BowstringError as error:
             self.fail(error)
 

@@ -290,15 +290,10 @@ class DepotStatus:
             It is none.
         """
         try:
-            known = {
-                field.name: fields[field.name]
-                for field in dataclasses.fields(cls)
-                if field.default is dataclasses.MISSING or field.name in fields
-            }
-            known["datasets"] = tuple(DataSetStatus(**each) for each in known["datasets"])
-            known["applications"] = tuple(known["applications"])
+            datasets = tuple(DataSetStatus(**each) for each in fields["datasets"])
+            known = fields | {"datasets": datasets, "applications": tuple(fields["applications"])}
+            return cls(**known)
         except (KeyError, TypeError) as error:
             raise ProtocolError(
                 "a status of the depot that cannot be read", found=repr(error)[:200]
             ) from error
-        return cls(**known)

@@ -1,224 +1,262 @@
-"""The protocol of the depot and its clients: one request, one answer, over a channel.
+"""The protocol of the depot and its clients: one request, one answer, each one message of a server's session.
 
-A request is a tagged message whose tag is a :class:`Verb` and whose body is a JSON object. The answer is tagged
-:attr:`Verb.DONE` (a JSON object, with descriptors of lent slabs) or :attr:`Verb.FAILED` (an error).
-What an attempt writes is described by untagged messages, which are not answered; an error in one is reported in
-the answer to the next request. The first request is the hello, in which each side gives its version.
+The tag of a request is a :class:`Verb`, its body a :class:`Record`. The answer is tagged :attr:`Verb.DONE`, with
+descriptors of lent slabs beside it, or it is the error message that readers get, too. What an attempt writes is
+described by PARTS, which are not answered; an error in one is reported in the answer to the next request. The first
+request is the hello, with the version, and with the token where the client came by a network.
 """
 
 from __future__ import annotations
 
 import enum
-import json
+import struct
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bowstring import errors
-from bowstring.dissociated.failures import DETAILS, details_of
+from bowstring.dissociated.failures import unpack_error
 from bowstring.dissociated.location import token_of
-from bowstring.errors import (
-    BowstringError,
-    BrokenError,
-    ClosedError,
-    DeadlineExceeded,
-    ProtocolError,
-    RefusedError,
-    UsageError,
-)
+from bowstring.dissociated.tags import REQUEST, Control
+from bowstring.errors import BrokenError, DeadlineExceeded, ProtocolError, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.transport import Message, dial, encrypts, is_loopback
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bowstring.limits import Limits
     from bowstring.transport.certificates import TlsConfig
 
-VERSION: Final = 3
+VERSION: Final = 4
 
-CONTROL_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20)
-# Of clients on other hosts, who write nothing.
-REMOTE_LIMITS: Final[Limits] = CONTROL_LIMITS.replace(metadata_bytes=1)
+# Of a depot's one server: as many clients as readers, and data sets of many endpoints in one request.
+DEPOT_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(
+    control_bytes=64 << 20, connections=2 * DEFAULT_LIMITS.connections
+)
 
 # How it is with the job that makes a data set; any other text is the error with which it failed.
 RUNNING: Final = "running"
 COMPLETE: Final = "complete"
 LOST: Final = "lost"
 
-_WORDS: Final = (0xB2 << 56) | 0xFFFF_FF00
-_MOST_TEXT: Final = 4096
-
 
 class Verb(enum.IntEnum):
-    """The tags. None is ever given another meaning; HELLO, DRAIN and FAILED are the same in every version."""
+    """The tags. None is ever given another meaning; HELLO and DRAIN are the same in every version."""
 
-    HELLO = _WORDS | 0x01
-    DRAIN = _WORDS | 0x02
-    FAILED = _WORDS | 0x03
-    DONE = _WORDS | 0x04
-    BEGIN = _WORDS | 0x10
-    BORROW = _WORDS | 0x11
-    COMMIT = _WORDS | 0x12
-    ABORT = _WORDS | 0x13
-    HOLD = _WORDS | 0x20
-    SETTLE = _WORDS | 0x21
-    RELEASE = _WORDS | 0x22
-    END = _WORDS | 0x23
-    OFFERED = _WORDS | 0x24
-    WAIT_RELEASED = _WORDS | 0x25
-    ANNOUNCE = _WORDS | 0x26
-    LOOKUP = _WORDS | 0x27
-    DROP = _WORDS | 0x28
-    LIST = _WORDS | 0x29
-    CHECK_NAME = _WORDS | 0x2A
-    STATUS = _WORDS | 0x30
-    LISTEN = _WORDS | 0x31
-    STOP = _WORDS | 0x32
-
-
-def pack(fields: dict[str, Any]) -> bytes:
-    """Return the body of a request or an answer."""
-    return json.dumps(fields, separators=(",", ":")).encode()
+    HELLO = REQUEST | 0x01
+    DRAIN = REQUEST | 0x02
+    DONE = REQUEST | 0x04
+    BEGIN = REQUEST | 0x10
+    BORROW = REQUEST | 0x11
+    COMMIT = REQUEST | 0x12
+    ABORT = REQUEST | 0x13
+    PARTS = REQUEST | 0x14
+    HOLD = REQUEST | 0x20
+    SETTLE = REQUEST | 0x21
+    RELEASE = REQUEST | 0x22
+    END = REQUEST | 0x23
+    OFFERED = REQUEST | 0x24
+    WAIT_RELEASED = REQUEST | 0x25
+    ANNOUNCE = REQUEST | 0x26
+    LOOKUP = REQUEST | 0x27
+    DROP = REQUEST | 0x28
+    LIST = REQUEST | 0x29
+    CHECK_NAME = REQUEST | 0x2A
+    STATUS = REQUEST | 0x30
+    LISTEN = REQUEST | 0x31
+    STOP = REQUEST | 0x32
 
 
-class Fields:
-    """The body of a request or an answer, read with checks."""
+_TYPES: Final[dict[str, tuple[type, ...]]] = {"number": (int,), "seconds": (int, float), "flag": (bool,)}
+_MOST: Final[dict[str, float]] = {"number": (1 << 63) - 1, "seconds": 1e9, "flag": 1}
+# A ticket, with the name in it, has at most 4096 bytes, and a character up to four.
+_MOST_CHARACTERS: Final = {"name": 1000, "text": 4096, "long": 1 << 26}
+_EXPECTED: Final = {
+    "number": "a whole number of 0 or more, of at most 63 bits",
+    "seconds": "a number of seconds, 0 or more",
+    "flag": "True or False",
+    "bytes": "bytes",
+    "list": "a list of bytes or text",
+    **{kind: f"text of 1 to {most} characters" for kind, most in _MOST_CHARACTERS.items()},
+}
+_LENGTH: Final = struct.Struct("<I")
 
-    def __init__(self, body: Any) -> None:
+
+class Record:
+    """The values of a request or an answer, by name; ``"partition:number folder:text?"`` says of which kinds.
+
+    First 8 bytes of each: a number, or the length of what lies behind them; -1 for a value that is left out.
+    """
+
+    def __init__(self, fields: str = "") -> None:
+        pairs = [field.split(":") for field in fields.split()]
+        self._fields = [(name, kind.rstrip("?"), kind.endswith("?")) for name, kind in pairs]
+        self._head = struct.Struct(
+            "<" + "".join("d" if kind == "seconds" else "q" for _, kind, _ in self._fields)
+        )
+
+    def pack(self, values: Mapping[str, Any]) -> bytes:
+        """Return the bytes of some values; raise `ProtocolError` for one of another kind."""
+        head: list[Any] = []
+        tail = [b""]
+        for name, kind, optional in self._fields:
+            value: Any = values.get(name)
+            if value is None and optional:
+                head.append(-1)
+            elif (
+                kind in _MOST
+                and issubclass(type(value), _TYPES[kind])
+                and isinstance(value, bool) is (kind == "flag")
+                and 0 <= value <= _MOST[kind]
+            ):
+                head.append(value)
+            else:
+                data = _bytes_of(name, kind, value)
+                head.append(len(data))
+                tail.append(data)
+        return self._head.pack(*head) + b"".join(tail)
+
+    def unpack(self, body: Any) -> dict[str, Any]:
+        """Return the values in a body; raise `ProtocolError` if it is malformed."""
         data = bytes(body)
-        try:
-            found = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError("a message of the depot is not JSON", found=repr(data[:40])) from error
-        if not isinstance(found, dict):
-            raise ProtocolError("a message of the depot is not a JSON object", found=type(found).__name__)
-        self._fields: dict[str, Any] = found
-
-    @classmethod
-    def of(cls, fields: dict[str, Any]) -> Self:
-        """Return an object that is inside of another."""
-        made = cls.__new__(cls)
-        made._fields = fields
-        return made
-
-    def inside(self, name: str) -> Self:
-        """Return the object in a field, an empty one where there is none."""
-        value = self._fields.get(name, {})
-        if not isinstance(value, dict):
-            raise _wrong(name, "an object", value)
-        return self.of(value)
-
-    def each(self, name: str) -> list[Self]:
-        """Return the objects of a list."""
-        value = self._fields.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            raise _wrong(name, "a list of objects", value)
-        return list(map(self.of, value))
-
-    def number(self, name: str, default: int | None = None) -> int:
-        """Return a whole number, 0 or more and of at most 63 bits."""
-        value = self._fields.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-            raise _wrong(name, "a number", value)
-        return value
-
-    def seconds(self, name: str, default: float | None = None) -> float:
-        """Return a time, finite and 0 or more."""
-        value = self._fields.get(name, default)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e9:
-            raise _wrong(name, "a number of seconds", value)
-        return float(value)
-
-    def maybe_seconds(self, name: str) -> float | None:
-        """Return a time, or ``None`` where there is none."""
-        return None if self._fields.get(name) is None else self.seconds(name)
-
-    def text(self, name: str, longest: int = _MOST_TEXT) -> str:
-        """Return a string that can be printed, and is not empty."""
-        value = self._fields.get(name)
-        if not isinstance(value, str) or not 0 < len(value) <= longest or not _is_plain(value):
-            raise _wrong(name, f"text of 1 to {longest} characters", value)
-        return value
-
-    def maybe_text(self, name: str, longest: int = _MOST_TEXT) -> str | None:
-        """Return a string, or ``None`` where there is none."""
-        return None if self._fields.get(name) is None else self.text(name, longest)
-
-    def maybe_number(self, name: str) -> int | None:
-        """Return a whole number, or ``None`` where there is none."""
-        return None if self._fields.get(name) is None else self.number(name)
-
-    def flag(self, name: str) -> bool:
-        """Return a truth value, false where there is none."""
-        value = self._fields.get(name, False)
-        if not isinstance(value, bool):
-            raise _wrong(name, "true or false", value)
-        return value
-
-    def texts(self, name: str) -> list[str]:
-        """Return a list of strings."""
-        value = self._fields.get(name, [])
-        if not isinstance(value, list) or not all(
-            isinstance(each, str) and _is_plain(each) for each in value
-        ):
-            raise _wrong(name, "a list of text", value)
-        return list(value)
-
-    def numbers(self, name: str) -> list[int]:
-        """Return a list of whole numbers."""
-        value = self._fields.get(name, [])
-        if not isinstance(value, list) or not all(type(each) is int for each in value):
-            raise _wrong(name, "a list of numbers", value)
-        return list(value)
-
-    def raw(self) -> dict[str, Any]:
-        """Return the whole object."""
-        return self._fields
+        at = self._head.size
+        if len(data) < at:
+            raise ProtocolError(
+                "a message of the depot is cut short", expected=at, found=f"{len(data)} bytes"
+            )
+        values: dict[str, Any] = {}
+        for (name, kind, optional), head in zip(self._fields, self._head.unpack_from(data), strict=True):
+            if optional and head == -1:
+                values[name] = None
+            elif kind in _MOST and 0 <= head <= _MOST[kind]:
+                values[name] = head == 1 if kind == "flag" else head
+            elif kind in _MOST or not 0 <= head <= len(data) - at:
+                raise _wrong(name, kind, head)
+            else:
+                values[name] = _value_of(name, kind, data[at : at + head])
+                at += head
+        if at != len(data):
+            raise ProtocolError("a message of the depot is too long", expected=at, found=f"{len(data)} bytes")
+        return values
 
 
-def pack_failure(error: BaseException) -> bytes:
-    """Return the body of an answer that says no."""
-    if isinstance(error, ClosedError):
-        error = BrokenError("the depot ends", found=str(error))
-    if not isinstance(error, BowstringError):
-        error = RefusedError("the depot failed", found=f"{type(error).__name__}: {error}"[:2000])
-    kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in errors.__all__)
-    # A field that is there is never empty.
-    details = {name: "nothing" if text == "" else text for name, text in details_of(error).items()}
-    return pack({"kind": kind, **details, "version": VERSION})
-
-
-def failure_of(body: Any) -> BowstringError:
-    """Return the error that an answer says."""
-    fields = Fields(body)
-    kind = fields.maybe_text("kind", 100)
-    cls = getattr(errors, kind) if kind in errors.__all__ else RefusedError
-    details = {name: fields.maybe_text(name) for name in DETAILS}
-    made: BowstringError = cls(details.pop("what") or "the depot failed", **details)
-    return made
-
-
-def _is_plain(text: str) -> bool:
-    """Whether text can be printed: half a surrogate pair cannot."""
-    if text.isascii():
-        return True
+def _bytes_of(name: str, kind: str, value: Any) -> bytes:
+    """Return text, bytes, or a list of such as bytes."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        if kind == "bytes":
+            return bytes(memoryview(value))
+        if kind == "list" and isinstance(value, (list, tuple)):
+            pieces = [each.encode() if isinstance(each, str) else bytes(memoryview(each)) for each in value]
+            return b"".join(piece for each in pieces for piece in (_LENGTH.pack(len(each)), each))
+        if 0 < len(value) <= _MOST_CHARACTERS[kind]:
+            data: bytes = value.encode()
+            return data
+    except (TypeError, AttributeError, KeyError, UnicodeEncodeError, struct.error):
+        pass
+    raise _wrong(name, kind, value)
 
 
-def _wrong(name: str, expected: str, found: object) -> ProtocolError:
-    return ProtocolError(f"{name} in a message of the depot", expected=expected, found=repr(found)[:80])
+def _value_of(name: str, kind: str, data: bytes) -> Any:
+    if kind == "bytes":
+        return data
+    if kind == "list":
+        return _listed(name, data)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise _wrong(name, kind, data) from None
+    if not 0 < len(text) <= _MOST_CHARACTERS[kind]:
+        raise _wrong(name, kind, text)
+    return text
+
+
+def _listed(name: str, data: bytes) -> list[bytes]:
+    found, at = [], 0
+    while at < len(data):
+        start = at + _LENGTH.size
+        at = start + (_LENGTH.unpack_from(data, at)[0] if start <= len(data) else 0)
+        if at > len(data):
+            raise _wrong(name, "list", data)
+        found.append(data[start:at])
+    return found
+
+
+def texts(name: str, pieces: list[bytes]) -> list[str]:
+    """Return the text of each piece of a list."""
+    return [_value_of(name, "text", piece) for piece in pieces]
+
+
+def _wrong(name: str, kind: str, found: object) -> ProtocolError:
+    return ProtocolError(
+        f"{name} in a message of the depot", expected=_EXPECTED[kind], found=repr(found)[:80]
+    )
+
+
+# What is in a list of the messages below.
+COMMITTED: Final = Record(
+    "uri:long ticket:bytes elsewhere:long? host:text? partition:number attempt:number num_rows:number "
+    "num_batches:number nbytes:number"
+)
+STAY: Final = Record("name:name seconds:seconds")
+REPLACED: Final = Record("part:name depots:list")
+
+_NOTHING: Final = Record()
+# What each request says, and its answer.
+MESSAGES: Final[dict[int, tuple[Record, Record]]] = {
+    Verb.HELLO: (
+        Record("version:number token:text?"),
+        Record("pid:number remote:text? options:long address_space:number? kept:flag token:text?"),
+    ),
+    Verb.DRAIN: (_NOTHING, _NOTHING),
+    Verb.BEGIN: (
+        Record(
+            "application:text dataset:name partition:number attempt:number readers:number? spill_folder:text? "
+            "mapped:bytes"
+        ),
+        Record("gone:bytes"),
+    ),
+    Verb.BORROW: (
+        Record("nbytes:number wanted:number wait:seconds"),
+        Record("slab:number nbytes:number uuid:bytes"),
+    ),
+    Verb.COMMIT: (Record("kept:bytes parts:bytes"), COMMITTED),
+    Verb.ABORT: (Record("kept:bytes"), _NOTHING),
+    Verb.HOLD: (
+        Record(
+            "application:text lease_seconds:seconds? watch_pid:number? pid_namespace:number? unattended:flag?"
+        ),
+        Record("watched:flag"),
+    ),
+    Verb.SETTLE: (Record("dataset:text tickets:list ttl:seconds? name:text?"), Record("kept:number")),
+    Verb.RELEASE: (Record("dataset:text final:flag?"), Record("known:flag")),
+    Verb.END: (Record("application:text stays:list?"), Record("known:flag")),
+    Verb.OFFERED: (Record("dataset:text"), Record("streams:list")),
+    Verb.WAIT_RELEASED: (Record("dataset:text timeout:seconds"), _NOTHING),
+    Verb.ANNOUNCE: (
+        Record(
+            "name:text dataset:long application:text version:name append:flag? new:flag? batch:number? once:text? "
+            "part:name? depots:list? ttl:seconds? state:long? note:long?"
+        ),
+        Record("changed:flag replaced:list note:long?"),
+    ),
+    Verb.LOOKUP: (
+        Record("name:text first:number? last:number? joined:flag?"),
+        Record("dataset:long version:text count:number state:long?"),
+    ),
+    Verb.DROP: (Record("name:text"), Record("replaced:list")),
+    Verb.LIST: (_NOTHING, Record("names:list")),
+    Verb.CHECK_NAME: (Record("name:text application:text new:flag"), _NOTHING),
+    Verb.STATUS: (_NOTHING, Record("status:long")),
+    Verb.LISTEN: (Record("address:text"), Record("remote:text")),
+    Verb.STOP: (Record("application:text? if_empty:flag?"), Record("stopped:flag elsewhere:list")),
+}
 
 
 class Answer(NamedTuple):
     """What the depot says, and the descriptors that came beside it."""
 
-    fields: Fields
+    fields: dict[str, Any]
     descriptors: tuple[int, ...]
 
 
@@ -229,30 +267,29 @@ class Connection:
         where, token = address.partition("?")[0], token_of(address)
         self._lock = threading.Lock()
         self.address = address
-        self._channel = dial(where, CONTROL_LIMITS, seconds, tls=tls)
+        self._channel = dial(where, DEPOT_LIMITS, seconds, tls=tls)
         try:
-            said: dict[str, Any] = {"version": VERSION}
-            if token is not None:
-                said["token"] = token
-            answer = self.ask(Verb.HELLO, said, seconds).fields
-            self.pid = answer.number("pid")
-            self.remote_address = answer.maybe_text("remote")
-            self.options = answer.maybe_text("options")
-            self.address_space = answer.maybe_number("address_space")
-            self.kept = answer.flag("kept")
+            said = self.ask(Verb.HELLO, {"version": VERSION, "token": token}, seconds).fields
+            self.pid: int = said["pid"]
+            self.remote_address: str | None = said["remote"]
+            self.options: str = said["options"]
+            self.address_space: int | None = said["address_space"]
+            self.kept: bool = said["kept"]
             # Two containers may have the same path: a depot is known by its token.
-            self.token = answer.maybe_text("token") or token
+            self.token: str | None = said["token"] or token
             if token not in (None, self.token):
                 raise BrokenError("a depot ended, or is elsewhere: another one has its address", where=where)
         except BaseException:
             self._channel.close()
             raise
 
-    def ask(self, verb: Verb, fields: dict[str, Any], seconds: float) -> Answer:
+    def ask(self, verb: Verb, fields: Mapping[str, Any], seconds: float) -> Answer:
         """Return the answer to a request."""
+        asks, says = MESSAGES[verb]
+        body = asks.pack(fields)
         with self._lock:
             try:
-                self._channel.send([Message(verb, [pack(fields)])], CONTROL_LIMITS.stall_timeout)
+                self._channel.send([Message(verb, [body])], DEPOT_LIMITS.stall_timeout)
                 received = self._channel.receive(seconds)
                 if received is None:
                     raise DeadlineExceeded(f"the depot did not answer in {seconds:g} s", found=repr(verb))
@@ -261,13 +298,12 @@ class Connection:
                 self._channel.close()
                 raise
         descriptors = tuple(each for each in received.attachments if isinstance(each, int))
-        if received.tag == Verb.FAILED:
-            close_all(descriptors)
-            raise failure_of(received.body)
         try:
+            if received.tag == Control.ERROR:
+                raise unpack_error(received.body)
             if received.tag != Verb.DONE:
                 raise ProtocolError("the depot answers something else", found=f"tag {received.tag}")
-            return Answer(Fields(received.body), descriptors)
+            return Answer(says.unpack(received.body), descriptors)
         except BaseException:
             close_all(descriptors)
             raise
@@ -277,8 +313,8 @@ class Connection:
         asked.
         """
         if self.remote_address is None:
-            answer = self.ask(Verb.LISTEN, {"address": tcp}, CONTROL_LIMITS.connect_timeout)
-            self.remote_address = answer.fields.text("remote")
+            answer = self.ask(Verb.LISTEN, {"address": tcp}, DEPOT_LIMITS.connect_timeout)
+            self.remote_address = answer.fields["remote"]
         bare = self.remote_address.partition("?")[0]
         near = is_loopback(bare) and not is_loopback(tcp)
         if near or encrypted not in (None, encrypts(bare)):
@@ -291,9 +327,9 @@ class Connection:
             )
 
     def tell(self, pieces: Sequence[bytes]) -> None:
-        """Send what is not answered."""
+        """Send parts of an attempt, which are not answered."""
         with self._lock:
-            self._channel.send([Message(None, pieces)], CONTROL_LIMITS.stall_timeout)
+            self._channel.send([Message(Verb.PARTS, pieces)], DEPOT_LIMITS.stall_timeout)
 
     def wait_exited(self, seconds: float) -> bool:
         """Return whether the depot's process is gone, waiting for that; true where nobody can know."""

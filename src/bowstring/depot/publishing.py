@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.validation import Validated
     from bowstring.depot.client import Depot
+    from bowstring.transport.certificates import TlsConfig
 
 _MOST_OF_NAME: Final = 60
 # Of what has no owner, in seconds: it is kept until it is dropped.
@@ -120,7 +121,7 @@ def _hold(held: Depot, application: str, owner: int | None) -> None:
         held._ask(Verb.HOLD, fields | {"lease_seconds": _FOREVER, "unattended": True})
         return
     fields |= {"lease_seconds": _LEASE, "watch_pid": owner, "pid_namespace": this_process().namespace}
-    if not held._ask(Verb.HOLD, fields).flag("watched"):
+    if not held._ask(Verb.HOLD, fields)["watched"]:
         raise Unsupported(
             "the depot cannot watch the owner",
             expected="a depot of the same container, and of this version",
@@ -155,8 +156,17 @@ def get(name: str, *, validate: Validated | None = None) -> pa.Table:
         return stream.read_all()
 
 
-def drop(name: str) -> None:
-    """Free what a name stands for: no new readers, those that read keep what they have.
+def drop(name: str, *, address: str | None = None, tls: TlsConfig | None = None) -> None:
+    """Free what a name stands for, on all hosts: no new readers, those that read keep what they have.
+
+    Parameters
+    ----------
+    name
+        Of :func:`publish`, :func:`bowstring.spark.publish` or ``df.write``.
+    address
+        The depot to ask (:attr:`bowstring.depot.Depot.remote_address`), where Spark's driver is on another host.
+    tls
+        Whom to trust, and what to show, at depots of ``tls:``: those of other hosts that hold the data, too.
 
     Raises
     ------
@@ -169,5 +179,5 @@ def drop(name: str) -> None:
     --------
     >>> bow.depot.drop("flights")  # doctest: +SKIP
     """
-    with connect(start=False) as held:
+    with connect(address=address, start=False, tls=tls) as held:
         held.drop(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import resource
 import threading
@@ -14,17 +15,22 @@ from bowstring.depot.slabs import (
     KINDS,
     Kind,
     Lent,
-    LostSlabs,
+    Lost,
     Piece,
     SlabStatistics,
     check_spare,
     whole_pages,
 )
-from bowstring.errors import BowstringError, ClosedError, OutOfBudget
+from bowstring.errors import BowstringError, ClosedError, LimitExceeded, OutOfBudget, Unsupported
 from bowstring.locks import Condition
 from bowstring.memory import Region, cpu
 from bowstring.memory.pool import size_class
-from bowstring.memory.writable_memfd import free_pages, make_writable_file, make_writable_memfd
+from bowstring.memory.writable_memfd import (
+    free_pages,
+    make_writable_file,
+    make_writable_memfd,
+    used_elsewhere,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
@@ -73,7 +79,7 @@ class SlabPool:
         self._held: collections.Counter[tuple[Kind, str]] = collections.Counter()
         self._total: collections.Counter[Kind] = collections.Counter()
         self._idle: dict[Kind, list[Lent]] = {"memory": [], "disk": []}
-        self._lost = LostSlabs()
+        self._lost: list[Lost] = []
         # The slab of each owner that its next small stream goes to; it comes home when none is left in it.
         self._shared: weakref.WeakValueDictionary[str, Region] = weakref.WeakValueDictionary()
         self._sharing = threading.Lock()
@@ -84,12 +90,15 @@ class SlabPool:
         self._refusal = ""
         self._closed = False
 
-    def known(self, uuids: Container[bytes]) -> frozenset[bytes]:
+    def known(self, uuids: Container[bytes]) -> set[bytes]:
         """Return which of some slabs may be lent again."""
         with self._changed:
             self._collect()
-            kept = (lent.slab for lents in (self._used.values(), *self._idle.values()) for lent in lents)
-            return frozenset(slab.uuid for slab in kept if slab.uuid in uuids and not slab.retired)
+            found = set()
+            for lent in (*self._used.values(), *self._idle["memory"], *self._idle["disk"]):
+                if lent.slab.uuid in uuids and not lent.slab.retired:
+                    found.add(lent.slab.uuid)
+            return found
 
     def borrow(
         self,
@@ -146,34 +155,42 @@ class SlabPool:
                     return lent
                 if not self._reserve(kind, size, owner):
                     continue
-            # Not under the lock: making a large file takes its time.
             try:
-                slab, fd = (
-                    make_writable_memfd(cpu(), size)
-                    if kind == "memory"
-                    else make_writable_file(cpu(), size, folder)
-                )
-                lent = Lent(slab, fd, kind, owner, held=size)
-                check_spare(max(slab.fd, fd))
-            except BaseException as error:
+                lent = self._make(kind, size, owner, folder, size)
+            except OutOfBudget as error:
                 with self._changed:
-                    self._count(kind, owner, -size)
-                    if isinstance(error, OutOfBudget):
-                        self._refusal = f"{REFUSED}{error}"
-                        if size == sizes[-1]:
-                            self._give_up_warm(kind)
-                        continue
-                raise
+                    self._refusal = f"{REFUSED}{error}"
+                    if size == sizes[-1]:
+                        self._give_up_warm(kind)
+                continue
             with self._changed:
                 self._made += 1
                 self._refusal = ""
-                self._used[slab.uuid] = lent
+                self._used[lent.slab.uuid] = lent
                 return lent
         return None
 
+    def _make(
+        self, kind: Kind, nbytes: int, owner: str, folder: str, held: int, *, shared: bool = False
+    ) -> Lent:
+        """Make a slab, of which `held` bytes are counted; not under the lock, as a large file takes its time."""
+        try:
+            slab, fd = (
+                make_writable_memfd(cpu(), nbytes)
+                if kind == "memory"
+                else make_writable_file(cpu(), nbytes, folder)
+            )
+            lent = Lent(slab, fd, kind, owner, held=held, shared=shared)
+            check_spare(max(slab.fd, fd))
+        except BaseException:
+            with self._changed:
+                self._count(kind, owner, -held)
+            raise
+        return lent
+
     def _may_go(self, turn: _Turn, owner: str) -> bool:
-        # Those who come anew go in order. Who holds room already goes before them: he gives it back when he is
-        # done, and the first of them may wait for just that.
+        # New data sets go in order. One that holds room goes before them: it gives that back when it is done, and
+        # the first of them may wait for just that.
         return self._waiting[0] is turn or any(self._held[kind, owner] for kind in KINDS)
 
     def _warm(self, kind: Kind, size: int, owner: str, mapped: Container[bytes]) -> Lent | None:
@@ -195,8 +212,10 @@ class SlabPool:
 
         A little is copied into a slab that partitions share: return that copy, and where each piece begins.
         """
+        in_memory = True
         with self._changed:
-            in_memory = all(self._used[piece.region.uuid].kind == "memory" for piece in pieces)
+            for region, _, _ in pieces:
+                in_memory = in_memory and self._used[region.uuid].kind == "memory"
         shared = self.share(owner, pieces) if in_memory else None
         if shared is not None:
             return shared
@@ -217,9 +236,12 @@ class SlabPool:
 
         An owner is what is freed together. Nobody else writes such a slab, ever: no task maps it, now or later.
         """
-        if not 0 < sum(end - first for _, first, end in pieces) <= _SMALL:
+        nbytes = room = 0
+        for _, first, end in pieces:
+            nbytes += end - first
+            room += whole_pages(end - first)
+        if not 0 < nbytes <= _SMALL:
             return None
-        room = sum(whole_pages(end - first) for _, first, end in pieces)
         with self._sharing:
             try:
                 region = self._shared.get(owner)
@@ -262,21 +284,10 @@ class SlabPool:
                     return None
                 if room > self._free("memory") if kind == "memory" else not self._reserve(kind, size, owner):
                     continue
-            try:
-                slab, fd = (
-                    make_writable_memfd(cpu(), _SHARED)
-                    if kind == "memory"
-                    else make_writable_file(cpu(), _SHARED, folder or "")
-                )
-                lent = Lent(slab, fd, kind, owner, held=size, shared=True)
-                check_spare(max(slab.fd, fd))
-            except BaseException:
-                with self._changed:
-                    self._count(kind, owner, -size)
-                raise
-            region = Region.of_slab(slab, self._home)
+            lent = self._make(kind, _SHARED, owner, folder or "", size, shared=True)
+            region = Region.of_slab(lent.slab, self._home)
             with self._changed:
-                self._used[slab.uuid] = lent
+                self._used[lent.slab.uuid] = lent
             self._shared[owner] = region
             return region if self._has_room(region, room) else None
         return None
@@ -309,7 +320,13 @@ class SlabPool:
 
     def _free(self, kind: Kind) -> int:
         """Return how many bytes may be lent where nothing is kept warm."""
-        return self._budget[kind] - self._total[kind] - self._lost.nbytes(kind)
+        free = self._budget[kind] - self._total[kind]
+        return free - self._lost_bytes(kind) if self._lost else free
+
+    def _lost_bytes(self, kind: Kind) -> int:
+        """Return how many bytes take room though the depot has let go of them: processes have them mapped still."""
+        self._lost = [each for each in self._lost if used_elsewhere(each.fd)]
+        return sum(each.nbytes for each in self._lost if each.kind == kind)
 
     def _give_up_warm(self, kind: Kind) -> None:
         """Note that the system has no room, whatever the budget says; what lies warm might make some."""
@@ -335,7 +352,9 @@ class SlabPool:
             lent.owner, lent.since, lent.data = "", now, 0
             if slab.retired:
                 self._retired += 1
-                self._lost.add(lent)
+                # Without a descriptor to watch it by, or /proc to have one from, it counts no more.
+                with contextlib.suppress(OSError, LimitExceeded, Unsupported):
+                    self._lost.append(Lost(lent))
             elif self._closed or lent.shared:
                 _drop(lent)
             else:
@@ -345,7 +364,7 @@ class SlabPool:
         with self._changed:
             self._collect()
             own = {kind: self._held[kind, owner] for kind in KINDS}
-            others = sum(self._total[kind] - own[kind] + self._lost.nbytes(kind) for kind in KINDS)
+            others = sum(self._total[kind] - own[kind] + self._lost_bytes(kind) for kind in KINDS)
             fits = any(size <= self._budget[kind] - own[kind] for kind in KINDS)
             now = time.monotonic()
             now_fits = any(size <= self._free(kind) and now >= self._full_until[kind] for kind in KINDS)
@@ -389,7 +408,7 @@ class SlabPool:
                 for lent in old:
                     self._idle[kind].remove(lent)
                     _drop(lent)
-                self._lost.nbytes(kind)
+                self._lost_bytes(kind)
 
     def close(self) -> None:
         """Lend nothing more, and give back what is warm; what is in use stays true."""
@@ -397,7 +416,7 @@ class SlabPool:
             self._closed = True
             self._changed.notify_all()
         self.trim(everything=True)
-        self._lost.clear()
+        self._lost = []
 
     def held(self) -> dict[str, int]:
         """Return how many bytes of memory and disk each data set holds."""
@@ -434,12 +453,12 @@ class SlabPool:
                 memory_data=data["memory"],
                 memory_in_use=self._total["memory"],
                 memory_warm=warm["memory"],
-                memory_lost=self._lost.nbytes("memory"),
+                memory_lost=self._lost_bytes("memory"),
                 disk_budget=self._budget["disk"],
                 disk_data=data["disk"],
                 disk_in_use=self._total["disk"],
                 disk_warm=warm["disk"],
-                disk_lost=self._lost.nbytes("disk"),
+                disk_lost=self._lost_bytes("disk"),
                 warm_slabs=sum(map(len, self._idle.values())),
                 lost_slabs=len(self._lost),
                 waiting=sum(turn.waits for turn in self._waiting),

@@ -7,10 +7,10 @@ import os
 import resource
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from bowstring.errors import LimitExceeded, Unsupported
+from bowstring.errors import LimitExceeded
 from bowstring.memory import cpu
 from bowstring.memory.slab import reopen
-from bowstring.memory.writable_memfd import free_pages, used_elsewhere
+from bowstring.memory.writable_memfd import free_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,37 +107,8 @@ class SlabStatistics:
     retired: int
 
 
-class LostSlabs:
-    """The slabs that take room though the depot has let go of them, for as long as somebody has them mapped."""
-
-    def __init__(self) -> None:
-        self._slabs: list[_Lost] = []
-
-    def add(self, lent: Lent) -> None:
-        """Take the account of a slab that comes home retired."""
-        try:
-            self._slabs.append(_Lost(lent))
-        except (OSError, LimitExceeded, Unsupported):
-            return  # no descriptor is left to watch it by, or no /proc to have one from
-
-    def nbytes(self, kind: Kind) -> int:
-        """Return how many bytes are taken still."""
-        return sum(each.nbytes for each in self._mapped() if each.kind == kind)
-
-    def __len__(self) -> int:
-        return len(self._mapped())
-
-    def _mapped(self) -> list[_Lost]:
-        self._slabs = [each for each in self._slabs if used_elsewhere(each.fd)]
-        return self._slabs
-
-    def clear(self) -> None:
-        """Watch none any more."""
-        self._slabs = []
-
-
-class _Lost:
-    """One slab, by a descriptor that nobody else was sent."""
+class Lost:
+    """A slab that the depot lost sight of, by a descriptor that nobody else was sent."""
 
     fd = -1  # also where an interrupt comes first
 

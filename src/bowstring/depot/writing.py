@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 import numpy as np
 
 from bowstring.columnar.batch import batches
+from bowstring.columnar.copy_pieces import Pieces, fill_on_host
+from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import placed
 from bowstring.depot.manifest import Told, pack_part
 from bowstring.depot.protocol import Verb
@@ -34,24 +36,29 @@ from bowstring.errors import (
 from bowstring.memory import Buffer, Region, cpu
 from bowstring.memory.slab import close_descriptor, identity_of
 from bowstring.memory.writable_memfd import map_writable_slab
-from bowstring.server.encoder import Encoder
+from bowstring.server.encoder import Encoder, known_of
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from types import TracebackType
 
+    import numpy.typing as npt
     import pyarrow as pa
 
+    from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.depot.client import Depot
     from bowstring.depot.protocol import Connection
     from bowstring.dissociated.items import IpcMessage
+    from bowstring.ipc.body.encode import BatchEncoder
     from bowstring.memory import Device, Slab
 
 _MOST_BYTES: Final = 512 << 20
 # Each attempt names them all to the depot.
 _MOST: Final = 256
+UUID_BYTES: Final = 16
+_ALIGNMENT: Final = cpu().alignment
 
 
 class WarmMappings:
@@ -88,16 +95,16 @@ class WarmMappings:
             ):
                 self._idle.popitem(last=False)
 
-    def names(self) -> list[str]:
-        """Return which slabs are mapped, as the depot is told."""
+    def names(self) -> bytes:
+        """Return which slabs are mapped, as the depot is told: their UUIDs, one behind the other."""
         with self._lock:
-            return [uuid.hex() for uuid in self._idle]
+            return b"".join(self._idle)
 
-    def forget(self, uuids: Iterable[str]) -> None:
+    def forget(self, names: bytes) -> None:
         """Unmap slabs that will not be lent again."""
         with self._lock:
-            for uuid in uuids:
-                self._idle.pop(bytes.fromhex(uuid), None)
+            for at in range(0, len(names), UUID_BYTES):
+                self._idle.pop(names[at : at + UUID_BYTES], None)
 
     def clear(self) -> None:
         """Unmap everything that nobody uses."""
@@ -158,6 +165,11 @@ class LentAllocator:
         """Return a fresh buffer at the device's alignment."""
         if nbytes < 0:
             raise UsageError("a buffer cannot have a negative size", found=nbytes)
+        region, offset = self.take(nbytes)
+        return Buffer.fresh(region, offset, nbytes)
+
+    def take(self, nbytes: int) -> tuple[Region, int]:
+        """Return fresh bytes: the region, and the offset there, at the device's alignment."""
         with self._lock:
             if self._region is None or self._next + nbytes > self._region.nbytes:
                 self._region = None
@@ -165,9 +177,8 @@ class LentAllocator:
                 self._open(nbytes)
             region, offset = self._region, self._next
             assert region is not None
-            alignment = self.device.alignment
-            self._next = offset + -(-nbytes // alignment) * alignment
-        return Buffer.fresh(region, offset, nbytes)
+            self._next = offset + -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        return region, offset
 
     def _open(self, nbytes: int) -> None:
         number, slab = self._borrow(nbytes, self._wanted)
@@ -227,12 +238,10 @@ class Committed:
     nbytes: int
 
     @classmethod
-    def of(cls, fields: Any) -> Self:
+    def of(cls, fields: dict[str, Any]) -> Self:
         """Return what the depot says of a stream."""
-        counts = (
-            fields.number(name) for name in ("partition", "attempt", "num_rows", "num_batches", "nbytes")
-        )
-        return cls(Endpoint.parse(fields.text("endpoint", 1 << 16)), *counts)
+        uri, ticket, elsewhere, host, *counts = fields.values()
+        return cls(Endpoint(uri, ticket, None, elsewhere, host), *counts)
 
 
 class Attempt:
@@ -257,6 +266,8 @@ class Attempt:
         self._allocator = LentAllocator(self._borrow)
         self._known: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
         self._encoder: Encoder | None = None
+        self._layout: Layout | None = None
+        self._kernel: BatchEncoder | None = None
         self._told: list[bytes] = []
         self._told_bytes = self._told_parts = 0
         self.schema: pa.Schema | None = None
@@ -285,28 +296,56 @@ class Attempt:
             self._take_schema(schema)
         assert self._encoder is not None
         for batch in source:
-            there = placed(batch, self._allocator, self._known, in_place=False)  # type: ignore[arg-type]
-            self.num_rows += there.num_rows
+            nbytes = self._copy(batch)
+            if nbytes < 0:
+                there = placed(batch, self._allocator, self._known, in_place=False)  # type: ignore[arg-type]
+                nbytes = there.nbytes
+                for item in self._encoder.encode(there):
+                    self._tell_item(item)
+                del there
+            self.num_rows += batch.num_rows
             self.num_batches += 1
-            self.nbytes += there.nbytes
-            for item in self._encoder.encode(there):
-                self._tell(item)
-            del batch, there
+            self.nbytes += nbytes
+            del batch
 
     def _take_schema(self, schema: pa.Schema) -> None:
         self.schema = schema
+        self._layout = layout = Layout.of(schema)
         self._encoder = Encoder(schema, None, pointers=True, charged=False)
-        self._tell(self._encoder.schema())
+        known = known_of(layout)
+        self._kernel = known.encoder
+        self._tell(known.schema.metadata, np.zeros((0, 3), np.int64))
 
-    def _tell(self, item: IpcMessage) -> None:
-        table = np.zeros((0, 3), np.int64)
-        if item.spans is not None:
-            table = item.spans.copy()
-            numbers = np.array(
-                [self._allocator.number_of(region) for region in item.regions] or [0], np.int64
-            )
-            table[:, 0] = numbers[table[:, 0]]
-        pieces = pack_part(Told(item.metadata, table))
+    def _copy(self, batch: Batch) -> int:
+        """Copy a batch by a kernel, in one pass; return its bytes, -1 where it must go the general way."""
+        ordinary = self._kernel is not None and batch.layout is self._layout and not batch.custom_metadata
+        laid = self._kernel.lay_out(batch) if ordinary and self._kernel is not None else None
+        if laid is None:
+            return -1
+        sizes = laid.sizes
+        present = sizes > 0
+        ends = (-(-sizes // _ALIGNMENT) * _ALIGNMENT).cumsum()
+        starts = ends - -(-sizes // _ALIGNMENT) * _ALIGNMENT
+        table = np.zeros((len(sizes), 3), np.int64)
+        if present.any():
+            region, offset = self._allocator.take(int(ends[-1]))
+            pieces = Pieces(laid.addresses[present], sizes[present], starts[present], ends[present])
+            fill_on_host(region.address + offset, pieces)
+            table[present, 0] = self._allocator.number_of(region)
+            table[present, 1] = starts[present] + offset
+            table[:, 2] = sizes
+        self._tell(laid.metadata, table)
+        return int(sizes.sum())
+
+    def _tell_item(self, item: IpcMessage) -> None:
+        assert item.spans is not None
+        table = item.spans.copy()
+        numbers = [self._allocator.number_of(region) for region in item.regions] or [0]
+        table[:, 0] = np.array(numbers, np.int64)[table[:, 0]]
+        self._tell(item.metadata, table)
+
+    def _tell(self, metadata: bytes, table: npt.NDArray[np.int64]) -> None:
+        pieces = pack_part(Told(metadata, table))
         self._told += pieces
         self._told_bytes += sum(map(len, pieces))
         self._told_parts += 1
@@ -324,12 +363,11 @@ class Attempt:
         try:
             if len(answer.descriptors) != 1:
                 raise ProtocolError("a slab is one descriptor", found=len(answer.descriptors))
-            size, uuid = answer.fields.number("nbytes"), bytes.fromhex(answer.fields.text("uuid", 32))
-            number = answer.fields.number("slab")
         except BaseException:
             close_all(answer.descriptors)
             raise
-        return number, warm_mappings().open(answer.descriptors[0], size, uuid)
+        fields = answer.fields
+        return fields["slab"], warm_mappings().open(answer.descriptors[0], fields["nbytes"], fields["uuid"])
 
     def commit(self) -> Committed:
         """Let everybody see what was written, at once.
@@ -351,9 +389,7 @@ class Attempt:
         connection = self._open()
         if self.schema is None:
             raise UsageError("nothing was written, so there is no schema", hint="Give begin(…, schema=…).")
-        self._flush()
-        answer = self._end(connection, Verb.COMMIT)
-        return Committed.of(answer)
+        return Committed.of(self._end(connection, Verb.COMMIT, b"".join(self._told)))
 
     def abort(self) -> None:
         """Give everything back unseen. Does nothing after the end of the attempt."""
@@ -363,14 +399,14 @@ class Attempt:
         with contextlib.suppress(BowstringError):
             self._end(connection, Verb.ABORT)
 
-    def _end(self, connection: Connection, verb: Verb) -> Any:
+    def _end(self, connection: Connection, verb: Verb, parts: bytes = b"") -> Any:
         self._connection = None
-        self._encoder = None
+        self._encoder = self._kernel = None
         self._known.clear()
         self._told = []
-        kept = self._allocator.let_go()
+        kept = np.array(self._allocator.let_go(), "<i8").tobytes()
         try:
-            answer = connection.ask(verb, {"kept": kept}, _ANSWER_SECONDS)
+            answer = connection.ask(verb, {"kept": kept, "parts": parts}, _ANSWER_SECONDS)
         except BaseException:
             connection.close()
             raise

@@ -20,6 +20,13 @@ TYPE_SHIFT: Final = 56
 _RESERVED: Final = 0x00FF_FFFF_0000_0000
 _CONTROL: Final = (0xB0 << TYPE_SHIFT) | 0xFFFF_FF00
 _URI: Final = (0xB1 << TYPE_SHIFT) | 0xFFFF_FF00
+REQUEST: Final = (0xB2 << TYPE_SHIFT) | 0xFFFF_FF00
+"""Requests to a server that is more than one of data sets, such as a depot, and its answers."""
+
+
+def is_request(tag: int | None) -> bool:
+    """Whether a message, with a tag or without, is a request beside those for data sets."""
+    return tag is not None and tag >> TYPE_SHIFT == REQUEST >> TYPE_SHIFT
 
 
 class Want(enum.IntEnum):
@@ -74,7 +81,7 @@ def body_tag(sequence: int, body_type: int) -> int:
 
 def is_body(tag: int) -> bool:
     """Whether a tag is meant for a body: its type byte is none of those that Bowstring added."""
-    return tag >> TYPE_SHIFT not in (_CONTROL >> TYPE_SHIFT, _URI >> TYPE_SHIFT)
+    return tag >> TYPE_SHIFT not in (_CONTROL >> TYPE_SHIFT, _URI >> TYPE_SHIFT, REQUEST >> TYPE_SHIFT)
 
 
 def is_pointers(tag: int) -> bool:

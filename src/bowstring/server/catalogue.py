@@ -11,7 +11,7 @@ import math
 import secrets
 import threading
 import time
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.position import place_of, version_of
@@ -40,9 +40,29 @@ if TYPE_CHECKING:
     from bowstring.memory import Pool
     from bowstring.server.growth import Chunk
     from bowstring.server.sources import Source
+    from bowstring.transport import Channel, Message
 
 _REMEMBERED: Final = 1024
 _log = logging.getLogger("bowstring")
+
+
+class Client(Protocol):
+    """What answers the requests of one connection that are not for data sets: those of a depot's client."""
+
+    busy: bool  # a thread of its own answers
+
+    @property
+    def lent(self) -> bool:
+        """Whether there is memory that it may write."""
+
+    def hear(self, tag: int | None, body: Any) -> None:
+        """Answer a request; of the first one, raise `AccessDenied` where it may ask nothing."""
+
+    def gone(self) -> None:
+        """Take note that nothing more is heard."""
+
+    def leave(self, *, exited: bool) -> None:
+        """Free what it had; `exited` where its process is known to write nothing any more."""
 
 
 class Catalogue:
@@ -53,6 +73,11 @@ class Catalogue:
         self.token = token
         # Several offers of resident data that a ticket stands for, as one.
         self.joined: Callable[[bytes], Sequence[Publication]] | None = None
+        # What answers requests that are not for data sets, for a connection: given that, how to answer, and how to
+        # have a turn made.
+        self.client_of: Callable[[Channel, Callable[[Message], None], Callable[[], None]], Client] | None = (
+            None
+        )
         self._publications: dict[bytes, Publication] = {}
         # By name, the last one that was offered: of all that had a name, no other one can be offered still.
         self._newest: dict[str, Publication] = {}

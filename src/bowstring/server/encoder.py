@@ -52,7 +52,8 @@ class _Known:
 _known: weakref.WeakKeyDictionary[Layout, _Known] = weakref.WeakKeyDictionary()
 
 
-def _known_of(layout: Layout) -> _Known:
+def known_of(layout: Layout) -> _Known:
+    """Return what the streams of a layout have in common."""
     known = _known.get(layout)
     if known is None:
         known = _known[layout] = _Known(layout)
@@ -72,7 +73,7 @@ def place_and_encode(
     layout = batches[0].layout
     if not layout.schema.equals(schema, check_metadata=True):
         return None
-    known = _known_of(layout)
+    known = known_of(layout)
     encoder = known.encoder
     laid, addresses_of, sizes_of = [], [], []
     for batch in batches:
@@ -133,7 +134,7 @@ class Encoder:
 
     def schema(self) -> IpcMessage:
         """Return the first item of the stream."""
-        return _known_of(self._layout).schema
+        return known_of(self._layout).schema
 
     def encode(self, batch: Batch) -> Iterator[IpcMessage]:
         """Return the items of one batch: dictionaries that changed, inner ones first, and the batch."""

@@ -744,6 +744,12 @@ def offer(
     return publication, server._endpoint(publication.ticket, separate=False)
 
 
+def listen_unnamed(server: Server, address: str) -> None:
+    """Take connections at one more address of this host, which no endpoint names."""
+    server._check()
+    server._acceptor.listen(address)
+
+
 def offered(server: Server) -> list[tuple[Publication, Endpoint]]:
     """Return what a server offers now, by name, and the endpoint that stands for the name of each."""
     found = sorted(catalogue_of(server).offered(), key=lambda each: each.name)

@@ -29,6 +29,7 @@ from bowstring.dissociated.producer import (
     Wanted,
     outcome_of,
 )
+from bowstring.dissociated.tags import is_request
 from bowstring.dissociated.wire import Outgoing
 from bowstring.errors import (
     AccessDenied,
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from bowstring.dissociated.items import IpcMessage
     from bowstring.limits import Limits
     from bowstring.memory import Pool
-    from bowstring.server.catalogue import Catalogue, Publication
+    from bowstring.server.catalogue import Catalogue, Client, Publication
     from bowstring.server.partitions import PartitionedSource
     from bowstring.server.sources import Source
     from bowstring.transport import Channel
@@ -124,6 +125,7 @@ class Session:
             None  # of it, or of the shard that is read
         )
         self._sender: Job | None = None  # of a reader that follows
+        self._client: Client | None = None  # of a connection that is for no data set
         self._job: Job | None = None
         self._needs_thread = self._has_thread = False  # where the channel has nothing to watch
         self._is_new = True  # nothing came yet
@@ -147,7 +149,7 @@ class Session:
     @property
     def is_stranger(self) -> bool:
         """Whether anybody could be there: it came over a network, and has not been let in."""
-        return self._publication is None and not self._is_known
+        return self._publication is None and self._client is None and not self._is_known
 
     @property
     def _is_known(self) -> bool:
@@ -195,12 +197,14 @@ class Session:
 
     def _live(self) -> None:
         while (seconds := self._turn()) is not None:
-            if self._end is not None:
+            if self._end is not None or (self._client is not None and self._client.busy):
                 with self._changed:
                     self._changed.wait(min(seconds, _MOMENT))
 
     def _turn(self) -> float | None:
         """Take what the reader sent, as far as it has come; return when to do so again, ``None`` for never."""
+        if self._client is not None and self._client.busy:
+            return math.inf
         if self._end is None:
             error: BaseException | None = None
             try:
@@ -219,6 +223,8 @@ class Session:
         if self._unsent:
             self._say(())
             self._pay_pongs()
+            if self._client is not None and self._unsent:
+                return _MOMENT
         # Whatever follows an opening comes later.
         at_once = 0 if self._is_new and self._open() else _HEARD_AT_ONCE
         heard = 0
@@ -234,7 +240,14 @@ class Session:
             heard += 1
             self._is_new = False
             self._refuse(received.attachments)
-            self._hear(received.tag, received.body)
+            if self._catalogue.client_of is not None and is_request(received.tag):
+                self._hear_client(received.tag, received.body)
+                if self._client is None or self._client.busy:
+                    return math.inf
+                if self._unsent:
+                    break
+            else:
+                self._hear(received.tag, received.body)
         if self._over:
             return None
         seconds = self._patience()
@@ -308,6 +321,20 @@ class Session:
             event = self._protocol.receive(tag, body)
             self._changed.notify_all()
         self._handle(event)
+
+    def _hear_client(self, tag: int | None, body: Any) -> None:
+        """Let a request be answered that is not for a data set; the first one must let its client in."""
+        self._heard = time.monotonic()
+        if self._client is None:
+            assert self._catalogue.client_of is not None
+            self._protocol.takes_errors = True
+            self._client = self._catalogue.client_of(self._channel, self._answer, self._ring)
+        self._client.hear(tag, body)
+        self._channel.restriction = None
+
+    def _answer(self, message: Message) -> None:
+        """Send an answer to a client, without waiting."""
+        self._unsent = not self._channel.send_soon([message])
 
     def _handle(self, event: ReaderEvent | None) -> None:
         match event:
@@ -730,6 +757,8 @@ class Session:
             self._changed.notify_all()
         if self._sender is not None:
             self._ring_follower()
+        if self._client is not None:
+            self._client.gone()
         if error is not None and type(error) not in (BrokenError, ClosedError):
             self._tell(error, None if not self._has_thread else _PATIENCE)
         self._end = _End(error, time.monotonic())
@@ -746,7 +775,7 @@ class Session:
                 # The other thread is about to return from sending the last message, or fails at it; until then
                 # it holds what it sent, and who waits for the release finds the memory free.
                 return began + _EXIT_GRACE - now
-            returned = protocol.returned
+            returned = protocol.returned and not (self._client is not None and self._client.lent)
         if self._unsent and now < began + (_PATIENCE if error is not None else self._limits.stall_timeout):
             with contextlib.suppress(BowstringError):
                 self._say(())
@@ -781,7 +810,11 @@ class Session:
                 protocol.ledger.retire()
             protocol.ledger.clear()
         try:
-            if outcome in (Outcome.REFUSED, Outcome.LOST):
+            client, self._client = self._client, None
+            if client is not None:
+                client.leave(exited=gone)
+                outcome = Outcome.IDLE
+            elif outcome in (Outcome.REFUSED, Outcome.LOST):
                 self._log_end(outcome, error)
         finally:  # whatever a handler of the user's raises
             self._leave(outcome)

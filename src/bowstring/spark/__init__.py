@@ -17,9 +17,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bowstring.depot.publishing import drop
     from bowstring.spark.java import use_java
     from bowstring.spark.progress import Progress
-    from bowstring.spark.publishing import dataset, drop, publish, stop_depots
+    from bowstring.spark.publishing import dataset, publish, stop_depots
     from bowstring.spark.running import RunningDataset
     from bowstring.spark.sessions import session, session_config
     from bowstring.spark.task import task_address, task_device
@@ -46,7 +47,7 @@ _HOMES = {
     "PublishedDataset": "bowstring.spark.tickets",
     "RunningDataset": "bowstring.spark.running",
     "dataset": "bowstring.spark.publishing",
-    "drop": "bowstring.spark.publishing",
+    "drop": "bowstring.depot.publishing",
     "publish": "bowstring.spark.publishing",
     "session": "bowstring.spark.sessions",
     "session_config": "bowstring.spark.sessions",

@@ -10,8 +10,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from bowstring import depot
-from bowstring.depot.protocol import COMPLETE, RUNNING, pack_failure
+from bowstring.depot.protocol import COMPLETE, RUNNING
 from bowstring.dissociated.endpoint import Dataset
+from bowstring.dissociated.failures import pack_error
 from bowstring.errors import (
     BowstringError,
     BrokenError,
@@ -207,7 +208,7 @@ class Publication:
         with contextlib.suppress(BowstringError):
             if not isinstance(error, BowstringError):
                 error = BrokenError("the job that publishes the data set failed", found=reason(error))
-            self._tell(pack_failure(error).decode(), ttl=self._order.lease_seconds)
+            self._tell(pack_error(error).decode(), ttl=self._order.lease_seconds)
         self._application.given_up.append(self._order.dataset)
         with contextlib.suppress(BowstringError), depot.connect(start=False) as here:
             give_up(self._order.dataset, (here,))

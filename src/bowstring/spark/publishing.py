@@ -268,34 +268,6 @@ def dataset(name: str, *, address: str | None = None, tls: TlsConfig | None = No
         return catalog.lookup_version(name)[1]
 
 
-def drop(name: str, *, address: str | None = None, tls: TlsConfig | None = None) -> None:
-    """Free the data set of a name, on all hosts: no new readers, those that read keep what they have.
-
-    Parameters
-    ----------
-    name
-        What it was called.
-    address
-        The depot to ask (:attr:`bowstring.depot.Depot.remote_address`), where Spark's driver is on another host.
-    tls
-        Whom to trust, and what to show, at depots of ``tls:``: those of other hosts that hold the data, too.
-
-    Raises
-    ------
-    UnknownTicket
-        Nothing has that name.
-    BrokenError
-        There is no depot.
-
-    Examples
-    --------
-    >>> bow.spark.publish(df, "flights")  # doctest: +SKIP
-    >>> bow.spark.drop("flights")  # doctest: +SKIP
-    """
-    with depot.connect(address=address, start=False, tls=tls) as catalog:
-        catalog.drop(name)
-
-
 def stop_depots(spark: Any, *, tls: TlsConfig | None = None) -> None:
     """Free what a session of Spark published, and end its depots on all hosts, so that others start anew.
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring import depot
 from bowstring.client.dataset import sum_of
 from bowstring.client.stream import Stream, StreamStatistics, chosen_columns
-from bowstring.depot.protocol import COMPLETE, LOST, RUNNING, failure_of
+from bowstring.depot.protocol import COMPLETE, LOST, RUNNING
+from bowstring.dissociated.failures import unpack_error
 from bowstring.errors import (
     BowstringError,
     BrokenError,
@@ -216,4 +217,4 @@ def _failure(state: str | None) -> BowstringError:
     """Return the error for a job that has neither come to its end nor runs."""
     if state is None or state == LOST:
         return BrokenError("the driver of the job that publishes the data set has ended before the job")
-    return failure_of(state.encode())
+    return unpack_error(state.encode())
