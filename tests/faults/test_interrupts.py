@@ -8,6 +8,7 @@ import gc
 import importlib
 import inspect
 import itertools
+import os
 import subprocess
 import sys
 import textwrap
