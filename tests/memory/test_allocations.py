@@ -240,8 +240,12 @@ def test_frees_come_from_anywhere(device: FakeDevice) -> None:
         try:
             with pool.cupy():
                 for number in range(100):
-                    cycle: list[Any] = [device.xp.full(100 + 200_000 * (number % 3), number)]
-                    cycle.append(cycle)
+                    try:
+                        cycle: list[Any] = [device.xp.full(100 + 200_000 * (number % 3), number)]
+                    except OutOfBudget:  # by cycles that were not looked at yet
+                        gc.collect()
+                    else:
+                        cycle.append(cycle)
         except BaseException as error:  # noqa: BLE001  raised below
             failures.append(error)
 
@@ -367,7 +371,7 @@ def test_a_child_that_was_forked_frees_nothing(device: FakeDevice) -> None:
             del arrays
             gc.collect()
             resource.deallocate(1, 1)
-            with contextlib.suppress(ForkedError, MemoryError):
+            with contextlib.suppress(ForkedError, MemoryError, RuntimeError):  # the last two are RMM's
                 resource.allocate(100)
                 os._exit(2)
             code = 0 if device.driver.held == before else 3
@@ -391,7 +395,7 @@ with pool.cupy():
 address = resource.allocate(3 << 20)
 class Late:
     def __del__(self, free=resource.deallocate):
-        free(address, 3 << 20, 0)
+        free(address, 3 << 20)
 late = Late()
 server = bow.Server(pool=pool)
 server.publish("t", {"a": kept[0]}, share="in_place")
