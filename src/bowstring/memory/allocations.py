@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bowstring.memory.cuda.driver_device import DriverDevice
     from bowstring.memory.cuda.events import RecordedEvent
-    from bowstring.memory.pool import Pool
+    from bowstring.memory.device import Device
     from bowstring.memory.region import Region
 
 _SMALLEST: Final = 512  # bytes, and the alignment of small allocations
@@ -56,9 +56,9 @@ class _Allocation(NamedTuple):
 class Allocations:
     """What other libraries have allocated from one pool. Frees are noted at any moment, and settled later."""
 
-    def __init__(self, pool: Pool, check: Callable[[], None]) -> None:
-        self._pool = pool
-        self._device = cast("DriverDevice", pool.device)  # else `device` refuses it
+    def __init__(self, device: Device, region: Callable[..., Region], check: Callable[[], None]) -> None:
+        self._region = region
+        self._device = cast("DriverDevice", device)  # else `device` refuses it
         self._check = check
         self._pid = os.getpid()
         self.closed = False
@@ -126,7 +126,7 @@ class Allocations:
 
     def _allocate(self, nbytes: int, stream: NamedStream) -> int:
         if 2 * nbytes > self._device.smallest_region:
-            region = self._pool.region(nbytes, stream=stream.address)
+            region = self._region(nbytes, stream=stream.address)
             self._known[region.address] = _Allocation(region, stream, None)
             return region.address
         self._check()
@@ -151,7 +151,7 @@ class Allocations:
             rooms.pop()
         if rooms and (rooms[-1].fresh or self.in_order(rooms[-1].free[0][1], stream)):
             return rooms[-1]
-        region = self._pool.region(self._device.smallest_region, stream=stream)
+        region = self._region(self._device.smallest_region, stream=stream)
         region.allocation = "shared"
         rooms.append(_Shared(region, size))
         return rooms[-1]

@@ -166,7 +166,7 @@ class Pool:
         self._sentinel = fork_sentinel()
         self._forks = self._sentinel.noticed()
         self._allocator = Allocator(self)
-        self._allocations = Allocations(self, self._check)
+        self._allocations = Allocations(self.device, self.region, self._check)
         watch_forks(self)
 
     def allocate(self, nbytes: int) -> Buffer:
