@@ -9,7 +9,7 @@
 # Python must have NumPy, pyarrow, CuPy, cuda-bindings, pytest, pytest-xdist and hypothesis; kernels/_native, which git
 # ignores, must have travelled, since nothing is compiled there. $OUT holds eight files, each written as it comes:
 # session.log has all that was printed, the texts what pytest says, the JSON files figures; summary.txt comes last.
-# Each limit is about twice what a step should take; together they are 460 s.
+# Each limit is about twice what a step should take; together they are 475 s.
 set -u
 PYTHON=${PYTHON:-python3} OUT=${OUT:-gpu-session} DEVICE=${DEVICE:-cuda:0} ALL=${ALL:-540}
 KEPT=${KEPT:-/tmp/bowstring-gpu-session} # for `failures`, on a machine that is still warm
@@ -101,8 +101,8 @@ checks bandwidth 50
 export BOWSTRING_TESTS_POOL=none
 pytests kernels 40 -n "$many" --max-worker-restart=30 tests/gpu/test_kernels.py
 unset BOWSTRING_TESTS_POOL
-pytests handovers 120 -n "$few" --max-worker-restart=30 -k 'not 8589934592' \
-    tests/gpu/test_hand_over.py tests/gpu/test_in_place.py tests/gpu/test_exchange.py tests/gpu/test_sizes.py
+pytests handovers 135 -n "$few" --max-worker-restart=30 -k 'not 8589934592' \
+    tests/gpu/test_allocators.py tests/gpu/test_hand_over.py tests/gpu/test_in_place.py tests/gpu/test_exchange.py tests/gpu/test_sizes.py
 pytests growth 60 -p no:xdist tests/gpu/test_growth.py
 before=$sanitizer
 export BOWSTRING_TESTS_POOL=none

@@ -22,6 +22,9 @@ from tests.columnar import fake_rapids
 fake_rapids.install(pytest.MonkeyPatch())
 device = fake_device(0)
 server = bow.Server()
+
+import types
+cupy, rmm = device.xp, types.SimpleNamespace(mr=types.SimpleNamespace(set_current_device_resource=device.lend))
 """
 
 _CUDF: Final = """

@@ -43,7 +43,7 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     """
     if page == "docs/ucx.md" and NO_UCX:
         pytest.skip(NO_UCX)
-    run(page, tmp_path, "gpu")
+    run(page, tmp_path, "gpu", *(each for each in ("distributed",) if importlib.util.find_spec(each)))
 
 
 @pytest.mark.peers
@@ -87,7 +87,7 @@ def test_commands_and_their_options_exist(page: str, call: str) -> None:
 def test_blocks_need_what_is_known() -> None:
     """A mark that no test gives would leave its block out for ever."""
     for page, needs in NEEDS.items():
-        assert needs <= ({"", "spark"} | RECIPES if page in OF_SPARK else {"", "gpu"}), page
+        assert needs <= ({"", "spark"} | RECIPES if page in OF_SPARK else {"", "gpu", "distributed"}), page
 
 
 def test_what_is_prepared_is_used() -> None:

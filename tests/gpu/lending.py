@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import threading
 import time
@@ -19,7 +20,7 @@ from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.errors import BowstringError
 from bowstring.memory import device_by_name, foreign_region, mappings
 
-__all__ = ["Borrower", "Lender", "moved"]
+__all__ = ["Borrower", "Lender", "PoolLender", "moved"]
 
 _AT_WORK = 0.6  # seconds
 _QUICK = bow.Limits(connect_timeout=10.0, reply_timeout=10.0, heartbeat=0.2, release_timeout=10.0)
@@ -272,6 +273,56 @@ class Lender(_Role):
     def close(self) -> None:
         """End the server."""
         self._server.close()
+
+
+class PoolLender(Lender):
+    """Has arrays that a library allocated from the server's pool, and lends them."""
+
+    def allocate(self, value: int, rows: int = 1_000_000, arrays: int = 1, kind: str = "cupy") -> int:
+        """Make so many arrays of int64, all of one value; return the address of the last."""
+        for _ in range(arrays):
+            if kind == "rmm":
+                memory = _RmmMemory(self._rmm, self.device, 8 * rows)
+                array = self.device.array(memory.address, 8 * rows, memory, writable=True).view(np.int64)
+                array[:] = value
+            else:
+                with self._pool.cupy():
+                    array = self.device.xp.full(rows, value, np.int64)
+            self._arrays.append(array)
+        return int(array.data.ptr)
+
+    @functools.cached_property
+    def _rmm(self) -> Any:
+        return self._pool.rmm()
+
+    def write(self, value: int) -> None:
+        """Write a value to all arrays."""
+        self._write(value)
+        self.device.synchronize()
+
+    def pool_bytes(self) -> dict[str, int]:
+        """Return what the pool counts, when what is garbage was collected."""
+        gc.collect()
+        found = self._pool.stats
+        return {"allocated": found.allocated, "in_use": found.in_use}
+
+    def wait_in_use(self, nbytes: int) -> int:
+        """Wait until so much is in use, for a limited time; return how much is."""
+        end = time.monotonic() + 10.0
+        while self.pool_bytes()["in_use"] != nbytes and time.monotonic() < end:
+            time.sleep(0.01)
+        return self.pool_bytes()["in_use"]
+
+
+class _RmmMemory:
+    """Memory of a resource, freed with the last reference, as a buffer of RMM is."""
+
+    def __init__(self, resource: Any, device: Any, nbytes: int) -> None:
+        self._resource, self._nbytes = resource, nbytes
+        self.address = resource.allocate(nbytes)
+
+    def __del__(self) -> None:
+        self._resource.deallocate(self.address, self._nbytes)
 
 
 class Borrower(_Role):

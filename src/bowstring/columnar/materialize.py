@@ -21,6 +21,7 @@ from bowstring.memory import (
     Device,
     Pool,
     Region,
+    allocated_region,
     default_pool,
     device_by_name,
     lend,
@@ -178,7 +179,7 @@ def _already_placed(
     for row in np.flatnonzero(stays).tolist():
         regions[index[row]].freeze(int(offsets[row]), int(sizes[row]))
         table[row] = index[row], offsets[row], sizes[row]
-    if not device.is_host and any(region.lent for region in spans.regions):  # these stay, too
+    if not device.is_host and any(region.in_place for region in spans.regions):  # these stay, too
         lent = spans.lent
         used, numbers = np.unique(spans.table[lent, 0], return_inverse=True)
         table[lent] = spans.table[lent]
@@ -231,6 +232,7 @@ class Lending:
 
     nbytes: int  # bytes of the buffers that are lent
     refused: dict[str, int]  # bytes of the others, by reason
+    handles: bool  # whether readers open some of it by a driver's handle; it dies with its process
 
     @property
     def why(self) -> str:
@@ -248,6 +250,7 @@ class Lender:
         self._known: dict[Dictionary, Dictionary] = {}
         self._nbytes: collections.Counter[Device] = collections.Counter()
         self._refused: collections.Counter[str] = collections.Counter()
+        self.of_pools = False  # whether some of it was allocated from a pool of ours
 
     def result(self, placed: Sequence[Batch], device: Device) -> Lending:
         """Return how much is lent."""
@@ -258,7 +261,7 @@ class Lender:
         for source, lent in self._nbytes.items():
             if source is not device and lent > nbytes:
                 refused[f"memory of {source.name}, where the server has no pool"] = lent - nbytes
-        return Lending(nbytes, refused)
+        return Lending(nbytes, refused, bool(self._found))
 
     def keep(self, owner: object) -> None:
         """Keep something alive as long as any reader may have open what is lent."""
@@ -288,7 +291,10 @@ class Lender:
             table[row] = place, address - found.address, nbytes
         if not places and all(dictionaries[id_] is batch.dictionaries[id_] for id_ in dictionaries):
             return batch
-        return elsewhere(batch, dictionaries, table, regions, device)
+        # Only what is used: memory of a pool is freed by its library, which the regions before would keep from it.
+        used = np.unique(table[present, 0])
+        table[present, 0], table[~present] = np.searchsorted(used, table[present, 0]), 0
+        return elsewhere(batch, dictionaries, table, [regions[index] for index in used.tolist()], device)
 
     def _dictionary(self, dictionary: Dictionary) -> Dictionary:
         done = self._known.get(dictionary)
@@ -304,6 +310,12 @@ class Lender:
         """Return the allocation that a buffer lies in as a region, which keeps `owner` alive now, or why not."""
         if owner[0].slab is not None:
             return "memory of another producer"
+        allocated = allocated_region(address, nbytes)
+        if allocated is not None:
+            if allocated.allocation == "shared":
+                return "small allocations of a pool, which share memory"
+            allocated.allocation, self.of_pools = "lent", True
+            return allocated
         starts = self._starts[device]
         place = bisect.bisect_right(starts, address) - 1
         if place >= 0:

@@ -58,8 +58,8 @@ class Spans(Sequence["Buffer | None"]):
 
     @property
     def lent(self) -> npt.NDArray[np.bool_]:
-        """Which of the buffers lie in memory that is lent where it is (:mod:`bowstring.memory.cuda.ipc`)."""
-        lent = np.array([*(region.lent for region in self.regions), False])
+        """Which of the buffers lie in memory of another library that is lent where it is."""
+        lent = np.array([*(region.in_place for region in self.regions), False])
         found: npt.NDArray[np.bool_] = lent[self.table[:, 0]] & (self.table[:, 2] != 0)
         return found
 

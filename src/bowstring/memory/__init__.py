@@ -27,7 +27,13 @@ from bowstring.memory.handle import (
 from bowstring.memory.lease import Export, Lease
 from bowstring.memory.mapping import MappingCache, MappingStatistics, mappings
 from bowstring.memory.pool import Allocator, Pool, PoolStatistics, default_budget, default_pool
-from bowstring.memory.region import Region, foreign_region, kept_for_good, owned_regions
+from bowstring.memory.region import (
+    Region,
+    allocated_region,
+    foreign_region,
+    kept_for_good,
+    owned_regions,
+)
 from bowstring.memory.slab import Slab
 
 __all__ = [
@@ -52,6 +58,7 @@ __all__ = [
     "Road",
     "Slab",
     "Stretch",
+    "allocated_region",
     "carry",
     "cpu",
     "default_budget",

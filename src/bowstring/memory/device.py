@@ -63,6 +63,7 @@ class Device(abc.ABC):
     maps_by_default: bool = True
     smallest_region: int = 1 << 20
     exports: bool = True
+    freed_behind: list[RecordedEvent]
 
     @property
     def is_host(self) -> bool:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.errors import ClosedError, DeadlineExceeded, ForkedError, NotPicklable, OutOfBudget, UsageError
 from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory.allocations import Allocations
 from bowstring.memory.buffer import Buffer
 from bowstring.memory.cuda.driver import Capturing
 from bowstring.memory.device import Device, cpu
@@ -50,6 +51,8 @@ class PoolStatistics:
         The most the pool may hold; what regions use now; what lies warm.
     made, reused, retired
         Slabs made so far, uses served by a warm one, and slabs given up because a reader was lost.
+    allocated
+        How much of what is in use other libraries have allocated (`Pool.cupy`, `Pool.rmm`).
     """
 
     budget: int
@@ -58,6 +61,7 @@ class PoolStatistics:
     made: int
     reused: int
     retired: int
+    allocated: int = 0
 
 
 def default_budget(device: Device | None = None) -> int:
@@ -149,6 +153,7 @@ class Pool:
         self._sentinel = fork_sentinel()
         self._forks = self._sentinel.noticed()
         self._allocator = Allocator(self)
+        self._allocations = Allocations(self.device, self.region, self._check)
         watch_forks(self)
 
     def allocate(self, nbytes: int) -> Buffer:
@@ -163,7 +168,9 @@ class Pool:
         """
         return self._allocator.allocate(nbytes)
 
-    def region(self, nbytes: int, *, least: int | None = None, prepare: bool = True) -> Region:
+    def region(
+        self, nbytes: int, *, least: int | None = None, prepare: bool = True, stream: int | None = None
+    ) -> Region:
         """Return a region of at least `nbytes` bytes that holds nothing else, warm if there is one.
 
         Parameters
@@ -175,6 +182,8 @@ class Pool:
         prepare
             Whether its memory is taken at once, in large pages if the kernel has some. Otherwise a fresh region
             takes memory as bytes are written, and the writer calls `Region.prepare`: for lengths that peers claim.
+        stream
+            Address of the stream on which another library uses it first, whose memory it is then.
 
         Raises
         ------
@@ -185,6 +194,8 @@ class Pool:
             raise UsageError("a region cannot have a negative size", found=nbytes)
         size = size_class(nbytes, self.device.smallest_region)
         self._check()
+        if self._allocations.freed:
+            self._allocations.settle()
         use = _Use()
         end = Finalizer(self._returned.append, use)
         try:
@@ -197,7 +208,9 @@ class Pool:
                     self._reused += 1
             if dropped:
                 let_go(dropped)
-            if slab is not None and not (slab.device.is_host or self._may_be_written(slab, size, use)):
+            if slab is not None and not (
+                slab.device.is_host or self._may_be_written(slab, size, stream, use)
+            ):
                 slab = None
             if slab is None:
                 slab = self.device.make_slab(size)
@@ -211,15 +224,20 @@ class Pool:
             self._used.add(use)
             use.slab = None if self._closed else slab
         region = Region(slab.device, slab.address, slab.nbytes, slab=slab, end=end, private=slab.private)
+        region.allocation = "" if stream is None else "whole"
         register_region(region)
         return region
 
-    def _may_be_written(self, slab: Slab, size: int, use: _Use) -> bool:
+    def _may_be_written(self, slab: Slab, size: int, stream: int | None, use: _Use) -> bool:
         """Wait until no stream reads a warm slab; false if it was put back, for a fresh one to be made.
 
         A stream may wait for what this region is to be published to, so what is busy for long is not waited for
-        while there is room.
+        while there is room. What a library freed is used again on a stream that waits in place of the host.
         """
+        events, slab.events = slab.events, ()
+        if events and stream is not None and self._allocations.in_order(events, stream):
+            return True
+        self.device.freed_behind.extend(events)
         try:
             self.device.rest(_PATIENCE)
         except (DeadlineExceeded, Capturing):
@@ -348,6 +366,7 @@ class Pool:
     def trim(self) -> None:
         """Give all idle memory back to the system."""
         self._check_process()
+        self._allocations.settle()
         with self._lock:
             dropped = self._take_idle()
         let_go(dropped)
@@ -364,12 +383,65 @@ class Pool:
         if self._pid != os.getpid():
             return
         with self._lock:
-            self._closed = True
+            self._closed = self._allocations.closed = True
             self._allocator.reset()
             dropped = self._take_idle()
             for use in snapshot(self._used):
                 use.slab = None  # its memory is freed with the last reference
         let_go(dropped)
+
+    def cupy(self) -> contextlib.AbstractContextManager[None]:
+        """Return a ``with`` block in which CuPy allocates from this pool, in this thread.
+
+        ``publish(…, share="in_place")`` then lends arrays of more than half a granule (mostly 2 MiB) without a
+        copy, and memory is used again when an array is gone and no reader has it. Readers of a lent array can see
+        all of its block: up to twice its size, with what earlier arrays left behind it.
+
+        Raises
+        ------
+        UsageError, MissingDependency
+            The pool is not on a GPU, or CuPy is not installed.
+
+        Examples
+        --------
+        >>> from bowstring.testing import fake_device
+        >>> pool = Pool(fake_device(), budget=64 << 20)
+        >>> with pool.cupy():
+        ...     array = pool.device.xp.zeros(4 << 20, "uint8")
+        >>> pool.stats.allocated
+        4194304
+        """
+        found = self._allocations
+        block: contextlib.AbstractContextManager[None] = found.device().using_allocator(
+            found.malloc, found.free
+        )
+        return block
+
+    def rmm(self) -> Any:
+        """Return a memory resource of RMM that allocates from this pool.
+
+        ``rmm.mr.set_current_device_resource(pool.rmm())`` is for the whole process: cuDF's results can then be lent
+        without a copy, as arrays can with `cupy`.
+        Put no pool of RMM above it, whose blocks would be one allocation altogether. Each allocation calls Python,
+        which RMM says is slow. A stream must live until the next allocation after a buffer is freed on it.
+
+        Raises
+        ------
+        UsageError, MissingDependency
+            The pool is not on a GPU, or RMM is not installed.
+
+        Examples
+        --------
+        >>> from bowstring.testing import fake_device
+        >>> pool = Pool(fake_device(), budget=64 << 20)
+        >>> resource = pool.rmm()
+        >>> address = resource.allocate(4 << 20)
+        >>> pool.stats.allocated
+        4194304
+        >>> resource.deallocate(address, 4 << 20)
+        """
+        found = self._allocations
+        return found.device().memory_resource(found.allocate, found.deallocate)
 
     def before_fork(self) -> None:
         """Let nothing be taken until after a fork, and never use again what is in use now.
@@ -389,10 +461,14 @@ class Pool:
     def stats(self) -> PoolStatistics:
         """What the pool holds now, and what it has done."""
         self._check_process()
+        self._allocations.settle()
+        allocated = self._allocations.nbytes
         with self._lock:
             dropped = self._collect()
             in_use, idle = self._held()
-            result = PoolStatistics(self.budget, in_use, idle, self._made, self._reused, self._retired)
+            result = PoolStatistics(
+                self.budget, in_use, idle, self._made, self._reused, self._retired, allocated
+            )
         # Not `let_go`: reading statistics waits for no device.
         dropped.clear()
         return result

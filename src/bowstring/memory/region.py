@@ -68,9 +68,14 @@ class Region:
         The physical memory, or ``None`` for memory of another library.
     private
         Whether views of it may be written, because nobody else sees what is written.
+    allocation
+        What another library has of it (:class:`~bowstring.memory.allocations.Allocations`): nothing by default,
+        one allocation that is ``"whole"``, or ``"lent"`` to readers, or several that have it ``"shared"``.
     """
 
-    __slots__ = ("__weakref__", "_drafts", "_end", "_owner", "address", "device", "nbytes", "private", "slab")
+    __slots__ = (
+        "__weakref__", "_drafts", "_end", "_owner", "address", "allocation", "device", "nbytes", "private", "slab",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -89,6 +94,7 @@ class Region:
         self.slab = slab
         self.private = private
         self._end = end
+        self.allocation = ""
         self._owner = owner
         self._drafts: weakref.WeakSet[Draft] | None = None
 
@@ -112,6 +118,11 @@ class Region:
     def lent(self) -> bool:
         """Whether another library allocated it, and other processes open it by a handle of the driver's."""
         return self.slab is not None and self.slab.ipc_handle is not None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it is another library's, by its own handle or from a pool of ours, and read where it lies."""
+        return self.lent or bool(self.allocation)
 
     def draft(self, offset: int, nbytes: int) -> Draft:
         """Note that a part of the region is fresh and may still be written."""
@@ -249,8 +260,9 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _region_at(starts: list[int], address: int) -> Region | None:
-    """Return the last region that begins at an address or before it."""
+def _region_at(starts: list[int], address: int, nbytes: int) -> Region | None:
+    """Return the region that a piece of memory lies in: the last one that begins at its address or before it."""
+    end = address + nbytes
     while True:
         count = len(starts)
         place = bisect.bisect_right(starts, address)
@@ -259,8 +271,14 @@ def _region_at(starts: list[int], address: int) -> Region | None:
             continue
         region = None if start is None else _registered.get(start)
         if start is None or region is not None:
-            return region
+            return region if region is not None and end <= region.address + region.nbytes else None
         address = start - 1
+
+
+def allocated_region(address: int, nbytes: int) -> Region | None:
+    """Return the region of a pool in which another library allocated a piece of memory."""
+    region = _region_at(_lists[0], address, nbytes)
+    return region if region is not None and region.allocation else None
 
 
 def owned_regions(
@@ -268,7 +286,8 @@ def owned_regions(
 ) -> tuple[list[Region], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Find the regions made by this process that pieces of memory lie in, where it is mapped a second time, too.
 
-    Returns these, and int64, shape ``(n,)``: for each piece the index of its region, or -1, and the offset in it.
+    What other libraries allocated from a pool, and write, is not among them. Returns these, and int64, shape
+    ``(n,)``: for each piece the index of its region, or -1, and the offset in it.
     """
     starts = _lists[0]
     regions: dict[int, Region] = {}
@@ -281,8 +300,8 @@ def owned_regions(
         regions[region.address] = region
 
     for row, (address, size) in enumerate(zip(addresses.tolist(), sizes.tolist(), strict=True)):
-        region = _region_at(starts, address)
-        if region is not None and region.address <= address <= region.address + region.nbytes - size:
+        region = _region_at(starts, address, size)
+        if region is not None and not region.allocation:
             enter(row, region, address - region.address)
     for reference in mapped_here.valuerefs() if -1 in index else ():
         mapped = reference()
@@ -299,4 +318,4 @@ def _mapped_twice(mapped: Region) -> Region | None:
     own, seen = None if region is None else region.slab, mapped.slab
     if own is None or seen is None or own.fd < 0 or identity_of(own.fd) != seen.identity:
         return None
-    return region
+    return region if region is not None and not region.allocation else None

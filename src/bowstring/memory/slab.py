@@ -25,6 +25,7 @@ from bowstring.limits import DEFAULT_LIMITS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from bowstring.memory.cuda.events import RecordedEvent
     from bowstring.memory.device import Device
 
 # Linux 6.3; a system may demand it (vm.memfd_noexec).
@@ -101,6 +102,7 @@ class Slab:
         "address",
         "asked",
         "device",
+        "events",
         "fd",
         "identity",
         "ipc_handle",
@@ -136,6 +138,8 @@ class Slab:
         self.identity = identity
         self.ipc_handle = ipc_handle  # opens memory that another library allocated in this process
         self.writable = writable  # this process made the memory
+        # Behind what another library queued on it before it freed it; memory is unmapped when they are done, too.
+        self.events: tuple[RecordedEvent, ...] = ()
         self.private = private  # copy-on-write: nobody else sees what this process writes
         # Bytes, from its beginning, for which the kernel was asked for large pages.
         self.asked = 0
@@ -158,6 +162,8 @@ class Slab:
         fd, self.fd = getattr(self, "fd", -1), -1
         if fd >= 0:
             close_descriptor(fd)
+        if getattr(self, "events", ()):
+            self.device.freed_behind.extend(self.events)
 
     def __repr__(self) -> str:
         state = " retired" if self.retired else ""

@@ -164,7 +164,7 @@ def _can_open(channel: Channel, hello: Hello | None, source: _Source) -> bool:
     """Whether the reader can open what a data set has on devices, or lends, if that is anything."""
     if channel.passes_memory != "object" and not _all_exported(source):
         return False
-    lends = source.lending is not None and source.lending.nbytes > 0
+    lends = source.lending is not None and source.lending.nbytes > 0 and source.lending.handles
     if not lends or channel.passes_memory == "object":
         return True
     return hello is not None and hello.ipc == this_place()
@@ -183,7 +183,9 @@ def road(channel: Channel, protocol: ProducerProtocol, source: _Source) -> tuple
         means = "file descriptors" if channel.passes_memory == "fd" else "references"
         path, why = "mapped", f"producer and reader share memory, handed over as {means}"
         if lending is not None and lending.nbytes:
-            path, why = "in place", "the producer lends its own memory, which dies with it"
+            path, why = "in place", "the producer lends memory of its pool, which it may write still"
+            if lending.handles:
+                why = "the producer lends its own memory, which dies with it"
             if protocol.told_event:
                 why += "; the reader's streams wait for the producer's work"
             elif protocol.why_wait:

@@ -84,10 +84,19 @@ class MaterializedSource:
         lending = None if lender is None else lender.result(placed, pool.device)
         # What is lent was maybe made compact just now, by work that was queued on its own device.
         devices = [pool.device, *(map(_DEVICE, compact) if in_place else ())]
-        pending = None if waits or lending is None or not lending.nbytes else _pending(devices)
-        if pending is None:
+        pending = None
+        # Memory of a pool of ours comes back when it is freed, and nothing says that a reader closed the event.
+        if (
+            not waits
+            and lending is not None
+            and lending.nbytes
+            and lender is not None
+            and not lender.of_pools
+        ):
+            pending = _pending(devices)
+        if pending is None or lender is None:
             settle_devices(devices, seconds)
-        elif lender is not None:
+        else:
             lender.keep(pending)
         self._hold(placed, on_host=pool.device.is_host, lending=lending, pending=pending, pool=pool)
 
@@ -296,7 +305,7 @@ def _room(batches: list[Batch], device: Device) -> int:
         moving = spans.table[:, 2]
         if batch.device is device:  # what lies in shared memory stays there
             stays = owned_regions(np.where(moving, spans.addresses(), 0), moving)[1] >= 0
-            if not device.is_host and any(region.lent for region in spans.regions):
+            if not device.is_host and any(region.in_place for region in spans.regions):
                 stays |= spans.lent
             moving = moving[~stays]
         nbytes += int(moving.sum()) + max(device.alignment, batch.device.alignment) * len(moving)

@@ -11,6 +11,7 @@ import numpy as np
 
 from bowstring.errors import NotOnDevice
 from bowstring.kernels.launch import register_array_type
+from bowstring.memory.device import cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -251,7 +252,7 @@ def _operator(name: str) -> Callable[[FakeArray, Any], FakeArray]:
         result = getattr(self._array, name)(*unwrapped(self.device, others))
         if result is NotImplemented:
             raise TypeError(f"{name} is not defined for these operands")
-        return FakeArray(self.device, np.asarray(result))
+        return made(self.device, np.asarray(result))
 
     apply.__name__ = name
     return apply
@@ -339,6 +340,44 @@ _NAMES = frozenset(
 # fmt: on
 
 
+class _Memory:
+    """Memory that an allocator made, which is freed with the last array over it, as CuPy frees it."""
+
+    def __init__(
+        self, malloc: Callable[[int, int], int], free: Callable[[int, int], None], nbytes: int
+    ) -> None:
+        self._free = free
+        self._ordinal: int = getattr(current(), "ordinal", 0)  # of the device that is current, as with CuPy
+        self.ptr = malloc(nbytes, self._ordinal)
+
+    def __del__(self) -> None:
+        if getattr(self, "ptr", 0):
+            self._free(self.ptr, self._ordinal)
+
+
+@contextlib.contextmanager
+def using_allocator(malloc: Callable[[int, int], int], free: Callable[[int, int], None]) -> Iterator[None]:
+    """Let new arrays of this thread lie in memory of an allocator, for the time of a ``with`` block."""
+    before = getattr(_local, "allocator", None)
+    _local.allocator = functools.partial(_Memory, malloc, free)
+    try:
+        yield
+    finally:
+        _local.allocator = before
+
+
+def made(device: FakeDevice, array: np.ndarray[Any, Any]) -> FakeArray:
+    """Return a new array of a device, in memory of the allocator that this thread uses."""
+    allocator = getattr(_local, "allocator", None)
+    if allocator is None or not array.nbytes:
+        return FakeArray(device, array)
+    memory = allocator(array.nbytes)
+    place = cpu().array(memory.ptr - ADDRESS_SHIFT, array.nbytes, memory, writable=True)
+    place = place.view(array.dtype).reshape(array.shape)
+    place[...] = array
+    return FakeArray(device, place)
+
+
 class FakeNamespace:
     """What ``device.xp`` is on a fake device.
 
@@ -367,7 +406,8 @@ class FakeNamespace:
         def on_device(*arguments: Any, **options: Any) -> Any:
             check_current(device)
             plain = {key: unwrapped(device, value) for key, value in options.items()}
-            return wrapped(device, function(*unwrapped(device, arguments), **plain))
+            found = function(*unwrapped(device, arguments), **plain)
+            return made(device, found) if isinstance(found, np.ndarray) else wrapped(device, found)
 
         on_device.__name__ = name
         setattr(self, name, on_device)

@@ -14,12 +14,12 @@ from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, OutOfBu
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.cuda.streams import NamedStream
 from bowstring.memory.device import Device, cpu, register_devices
-from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray, FakeNamespace, using
+from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray, FakeNamespace, made, using, using_allocator
 from bowstring.testing.fake_driver import FakeDriver
 from bowstring.testing.fake_objects import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Literal
 
     from bowstring.memory.slab import Slab
@@ -83,6 +83,26 @@ class _Allocated:
             self._driver.free(self.address)
 
 
+class _CallbackMemoryResource:
+    """RMM's of that name: both functions get a stream, and errors of the first are a ``MemoryError``."""
+
+    def __init__(
+        self, allocate: Callable[[int, Any], int], deallocate: Callable[[int, int, Any], None]
+    ) -> None:
+        self._allocate, self._deallocate = allocate, deallocate
+
+    def allocate(self, nbytes: int, stream: Any = 0) -> int:
+        """Return the address of fresh memory."""
+        try:
+            return self._allocate(nbytes, stream)
+        except Exception as error:  # noqa: BLE001  as RMM's
+            raise MemoryError(f"std::bad_alloc: out_of_memory: {error}") from None
+
+    def deallocate(self, address: int, nbytes: int, stream: Any = 0) -> None:
+        """Give it back."""
+        self._deallocate(address, nbytes, stream)
+
+
 class FakeDevice(DriverDevice):
     """A device whose memory is on the host, and which behaves as if it were not. See :func:`fake_device`."""
 
@@ -137,6 +157,22 @@ class FakeDevice(DriverDevice):
             self, cpu().array(address - ADDRESS_SHIFT, nbytes, self.lend(owner), writable=writable)
         )
 
+    def using_allocator(
+        self, malloc: Callable[[int, int], int], free: Callable[[int, int], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which arrays of this thread are allocated and freed by two functions, as CuPy's are."""
+        return using_allocator(malloc, free)
+
+    def memory_resource(
+        self, allocate: Callable[[int, Any], int], deallocate: Callable[[int, int, Any], None]
+    ) -> Any:
+        """Return RMM's resource where that is installed, since this one needs no driver; else a stand-in."""
+        try:
+            import rmm.mr
+        except ImportError:
+            return _CallbackMemoryResource(allocate, deallocate)
+        return rmm.mr.CallbackMemoryResource(allocate, deallocate)
+
     def allocate(self, nbytes: int, kind: Kind = "malloc") -> FakeArray:
         """Return bytes that another library allocated, as CuPy does: freed with the last array over them.
 
@@ -160,7 +196,7 @@ class FakeDevice(DriverDevice):
         self._fail("copy")
         self.stats.host_writes += 1
         self.stats.host_written_bytes += source.nbytes
-        return FakeArray(self, np.array(source))
+        return made(self, np.array(source))
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Copy a fake array to the host. Counted."""

@@ -290,10 +290,18 @@ class FakeEvents:
     def _call(self, name: str) -> None:
         raise NotImplementedError
 
-    def begin_work(self, stream: int = 0, ordinal: int = 0) -> None:
-        """Let a stream have work that is not done before `end_work`."""
+    def begin_work(self, stream: int = 0, ordinal: int = 0) -> object:
+        """Let a stream have work that is not done before `end_work`; return it, for `is_behind`."""
+        work = _Work((ordinal, stream))
         with self._lock:
-            self._queued.setdefault((ordinal, stream), []).append(_Work((ordinal, stream)))
+            self._queued.setdefault((ordinal, stream), []).append(work)
+        return work
+
+    def is_behind(self, stream: int, work: object, ordinal: int = 0) -> bool:
+        """Whether what is queued on a stream from now on begins when some work is done."""
+        with self._lock:
+            pending = self._pending(ordinal, stream)
+        return (isinstance(work, _Work) and work.done) or any(each is work for each in pending)
 
     def end_work(self, stream: int = 0, ordinal: int = 0) -> None:
         """Let the work of a stream be done, and what was recorded behind it."""

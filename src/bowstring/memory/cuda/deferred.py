@@ -74,8 +74,12 @@ class DeviceWaiter:
                 raise DeadlineExceeded(
                     "a device is still at work", expected=f"done within {seconds:g} s", where=self._name
                 )
-        if request.error is not None:
-            raise request.error
+        error, request.error = request.error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # else this frame holds it, and it the callers' frames
 
     def _enter(self, request: _Request) -> None:
         self._requests.put(request)

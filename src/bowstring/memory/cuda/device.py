@@ -18,7 +18,7 @@ from bowstring.memory.cuda.streams import NamedStream
 from bowstring.memory.device import register_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from bowstring.memory.cuda.driver import Driver
     from bowstring.memory.device import Device
@@ -41,6 +41,28 @@ class CudaDevice(DriverDevice):
     def xp(self) -> Any:
         """CuPy."""
         return load_cupy()
+
+    def using_allocator(
+        self, malloc: Callable[[int, int], int], free: Callable[[int, int], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which CuPy calls two functions to allocate and free, in this thread."""
+        cuda = self.xp.cuda
+        found: contextlib.AbstractContextManager[None] = cuda.using_allocator(
+            cuda.PythonFunctionAllocator(malloc, free).malloc
+        )
+        return found
+
+    def memory_resource(
+        self, allocate: Callable[[int, Any], int], deallocate: Callable[[int, int, Any], None]
+    ) -> Any:
+        """Return a resource of RMM that calls two functions to allocate and free."""
+        try:
+            import rmm.mr
+        except ImportError as error:
+            raise MissingDependency(
+                "a memory resource needs RMM", hint="pip install rmm-cu13, or rmm-cu12"
+            ) from error
+        return rmm.mr.CallbackMemoryResource(allocate, deallocate)
 
     def array(self, address: int, nbytes: int, owner: object, *, writable: bool = False) -> Any:  # noqa: ARG002  CuPy's arrays are all writable
         """Return a CuPy array over device memory; what peers made is mapped read-only, if the driver can."""

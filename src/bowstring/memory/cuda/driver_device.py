@@ -71,6 +71,8 @@ class DriverDevice(Device):
         self._events = Events(driver, ordinal)
         self._shared_events = Events(driver, ordinal, shared=True)
         self._seen = SeenStreams()
+        # Events behind which other libraries freed memory of ours; a list, since finalizers add to it.
+        self.freed_behind = []
 
     def make_slab(self, nbytes: int) -> Slab:
         """Allocate memory that other processes can map, if the device exports any."""
@@ -238,8 +240,8 @@ class DriverDevice(Device):
             self.wait_event(mark.handle, first.address)
 
     def rest(self, seconds: float) -> None:
-        """Wait until every stream that was noted has done what is queued on it now."""
-        seen = self._seen.now()
+        """Wait until every stream that was noted has done what is queued on it now, and for all freed memory."""
+        seen, freed = self._seen.now(), list(self.freed_behind)
         marks = list[RecordedEvent]()
         # The default stream of each thread is another one, and the legacy one waits for all of them.
         addresses = {_LEGACY if each.address == _PER_THREAD else each.address for each in seen}
@@ -252,8 +254,11 @@ class DriverDevice(Device):
                 addresses.add(_LEGACY)  # what was queued on it may go on, and no call names it any more
         if _LEGACY in addresses or not addresses:
             marks += self.marks((_LEGACY,))
-        self.wait_marks(marks, seconds)
+        self.wait_marks([*freed, *marks], seconds)
         self._seen.forget(seen)
+        for each in freed:
+            with contextlib.suppress(ValueError):  # another thread has waited for it, too
+                self.freed_behind.remove(each)
 
     def marks(self, streams: Iterable[int]) -> list[RecordedEvent]:
         """Return an event behind all that is queued on each of some streams now."""
