@@ -14,10 +14,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
 
 import bowstring as bow
 from bowstring.memory import Pool
 from tests.client_server.conftest import come_home
+from tests.strategies import schemas
 
 TABLE = pa.table({"fare": [1.5, 2.5], "city": ["<b>Bern", None]})
 
@@ -194,6 +196,17 @@ def test_a_table_without_rows_is_shown(server: bow.Server) -> None:
     shown = server.publish("none", pa.table({"column": pa.nulls(0, inner)}))._repr_html_()
     assert "column" in shown
     assert "0 rows" in shown
+
+
+@example(schema=pa.schema({"c": pa.list_(pa.run_end_encoded(pa.int16(), pa.int32()))}))
+@given(schema=schemas())
+def test_data_without_batches_are_shown(schema: pa.Schema) -> None:
+    """A data set that has no batches is shown, whatever its types."""
+    with bow.Server("inproc:") as own:
+        endpoint = own.publish("nothing", lambda: iter(()), schema=schema)
+        assert endpoint._repr_html_().startswith("<p>")
+        with bow.connect(endpoint) as stream:
+            assert stream._repr_html_().startswith("<p>")
 
 
 def test_variants_are_shown_as_json(server: bow.Server) -> None:

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from bowstring.client.names import list_datasets
 from bowstring.client.opening import InsideOptions, connect
-from bowstring.columnar.display import SHOWN_ROWS, table_of_batch, table_of_rows
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.display import SHOWN_ROWS, table_of_batch
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BowstringError, EndOfStream, ProtocolError, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from bowstring.client.stream import StreamStatistics
-    from bowstring.columnar.batch import Batch
 
 # Whoever looks at a cell of a notebook does not wait long for a server that is gone.
 _BRIEF: Final = DEFAULT_LIMITS.replace(connect_timeout=2.0, reply_timeout=2.0)
@@ -97,7 +97,6 @@ def _size(rows: int | None, nbytes: int | None) -> str:
 
 def _table(title: str, schema: pa.Schema, batch: Batch | None, num_rows: int | None = None) -> str:
     title = title.removesuffix(", ")
-    if batch is not None:
-        return table_of_batch(title, batch, num_rows)
-    rows = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-    return table_of_rows(title, schema, rows)
+    if batch is None:
+        batch = Batch.from_arrow(pa.Table.from_batches([], schema=schema))
+    return table_of_batch(title, batch, num_rows)
