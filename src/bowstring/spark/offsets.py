@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.dissociated.position import Position, place_of, position_at
 from bowstring.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,35 +20,27 @@ _HOW: Final = (
 )
 
 
-class Position(NamedTuple):
-    """How far a stream has read."""
-
-    # Which data set; empty where nothing was read.
-    version: str
-    # How many of its endpoints.
-    endpoints: int
-
-    def to_offset(self) -> dict[str, Any]:
-        """Return the offset that Spark keeps as JSON."""
-        return self._asdict()
-
-    @classmethod
-    def of_offset(cls, offset: Any) -> Position:
-        """Return the position that an offset of a checkpoint means."""
-        fields = offset if isinstance(offset, dict) else {}
-        version, endpoints = fields.get("version"), fields.get("endpoints")
-        if not isinstance(version, str) or type(endpoints) is not int or endpoints < 0:
-            raise UsageError(
-                "the checkpoint does not say which data set the stream has read",
-                expected="an offset with version and endpoints",
-                found=repr(offset)[:200],
-                hint="Earlier versions of Bowstring only counted endpoints. Start the query with a new"
-                " checkpointLocation: it reads the data set from its beginning.",
-            )
-        return cls(version, endpoints) if endpoints else START
+START: Final = position_at("0" * 16, 0)
+"""Where nothing was read, of any data set."""
 
 
-START: Final = Position("", 0)
+def to_offset(position: Position) -> dict[str, Any]:
+    """Return the offset that Spark keeps as JSON."""
+    return {"position": str(position)}
+
+
+def of_offset(offset: Any) -> Position:
+    """Return the position that an offset of a checkpoint means; its batches are endpoints."""
+    try:
+        return Position.parse(offset.get("position") if isinstance(offset, dict) else None)
+    except UsageError:
+        raise UsageError(
+            "the checkpoint does not say which data set the stream has read",
+            expected="an offset with a position",
+            found=repr(offset)[:200],
+            hint="An earlier version of Bowstring made it. Start the query with a new checkpointLocation: it reads "
+            "the data set from its beginning.",
+        ) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,11 +66,12 @@ class Listing:
         """Return the position behind the first endpoints."""
         if not count:
             return START
-        return Position(self.version or _digest(self.endpoints[:count]), count)
+        made_of = _identity(self.endpoints[:count]) if self.version is None else self.version
+        return position_at(hashlib.sha256(made_of.encode()).hexdigest()[:16], count)
 
     def holds(self, position: Position) -> bool:
         """Whether a position is one in this data set: of what was read, nothing was replaced."""
-        count = position.endpoints
+        _, count = place_of(position)
         return count <= self.count and self.position(count) == position
 
 
@@ -89,7 +83,8 @@ def latest(listing: Listing, start: Position, most: int | None, *, reread: bool)
 
 def wanted(start: Position, end: Position) -> tuple[int, int]:
     """Return which endpoints of a name are read between two positions: of another version all before `end`."""
-    return (start.endpoints if start.version == end.version else 0), end.endpoints
+    (version, first), (other, last) = place_of(start), place_of(end)
+    return (first if version == other else 0), last
 
 
 def between(listing: Listing, start: Position, end: Position, *, reread: bool) -> tuple[Endpoint, ...]:
@@ -104,12 +99,12 @@ def between(listing: Listing, start: Position, end: Position, *, reread: bool) -
         _LOG.warning("%s was replaced before a stream had read it; the new one is read next", listing.where)
         return ()
     begin = _begin(listing, start, reread)
-    return listing.endpoints[begin : end.endpoints] if listing.named is None else listing.endpoints
+    return listing.endpoints[begin : place_of(end)[1]] if listing.named is None else listing.endpoints
 
 
 def _begin(listing: Listing, start: Position, reread: bool) -> int:
     if listing.holds(start):
-        return start.endpoints
+        return place_of(start)[1]
     if not reread:
         raise _replaced(listing, start, "is not the one that the stream has read: it was replaced")
     return 0
@@ -119,16 +114,12 @@ def _replaced(listing: Listing, position: Position, what: str) -> UsageError:
     now = listing.position(listing.count)
     return UsageError(
         f"{listing.where} {what}",
-        expected=f"version {position.version}, at least {position.endpoints} endpoints",
-        found=f"version {now.version}, {now.endpoints} endpoints" if now.version else "no endpoints",
+        expected=f"position {position}, or one behind it",
+        found="no endpoints" if now == START else f"up to {now}",
         hint=_HOW,
     )
 
 
-def _digest(endpoints: tuple[Endpoint, ...]) -> str:
-    """Return an identity of endpoints; tokens may change."""
-    digest = hashlib.sha256()
-    for each in endpoints:
-        addresses = [offer.address for offer in each.offers]
-        digest.update(repr((each.ticket, addresses)).encode())
-    return digest.hexdigest()[:32]
+def _identity(endpoints: tuple[Endpoint, ...]) -> str:
+    """Return what says which endpoints these are; tokens may change."""
+    return repr([(each.ticket, [offer.address for offer in each.offers]) for each in endpoints])

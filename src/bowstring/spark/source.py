@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from bowstring.spark.batches import published_schema, to_spark_schema
-from bowstring.spark.offsets import START, Listing, Position, between, latest, wanted
+from bowstring.spark.offsets import START, Listing, between, latest, of_offset, to_offset, wanted
 from bowstring.spark.options import ReadOptions, distinct_names
 from bowstring.spark.types import task_schema
 
@@ -85,14 +85,14 @@ class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: 
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Begin before the first endpoint."""
-        return START.to_offset()
+        return to_offset(START)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Return up to where can be read now, as far as the limit allows; Spark 4.1 gives no arguments."""
-        begin = START if start is None else Position.of_offset(start)
+        begin = START if start is None else of_offset(start)
         listing = self._options.listing() if self._last is None else self._last
         most = getattr(limit, "max_files", None)
-        return latest(listing, begin, most, reread=self._options.reread).to_offset()
+        return to_offset(latest(listing, begin, most, reread=self._options.reread))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name
         """Return the option ``maxEndpointsPerTrigger`` as Spark says it."""
@@ -106,7 +106,7 @@ class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: 
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the endpoints from one offset to another."""
-        positions = Position.of_offset(start), Position.of_offset(end)
+        positions = of_offset(start), of_offset(end)
         endpoints = between(
             self._options.listing(*wanted(*positions)), *positions, reread=self._options.reread
         )
