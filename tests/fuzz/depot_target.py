@@ -24,7 +24,7 @@ import bowstring as bow
 from bowstring.depot.daemon import Depot
 from bowstring.depot.launch import Paths
 from bowstring.depot.manifest import Told, pack_part
-from bowstring.depot.protocol import COMPLETE, RUNNING, VERSION, Connection, Verb, pack
+from bowstring.depot.protocol import COMPLETE, MESSAGES, RUNNING, STAY, VERSION, Connection, Verb, texts
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.ipc.flatbuf.schema import encode_schema
 from tests.fuzz.conversation_target import other_frame, packed, say, unpacked
@@ -62,13 +62,17 @@ def depot_requests(data: bytes) -> None:
         _tidied(depot)
 
 
+def _frame(verb: Verb, fields: dict[str, Any]) -> Frame:
+    return Frame.of(verb, MESSAGES[verb][0].pack(fields))
+
+
 def _asked(depot: Depot, kind: int, frames: list[Frame]) -> bytes:
     """Return all that a depot answers to some frames behind a hello."""
     address, _, token = str(depot.remote_address).partition("?token=")
     with contextlib.closing(dialled(address if kind & _REMOTE else depot.paths.control)) as sock:
         sock.settimeout(_SECONDS)
-        last = Frame.of(Verb.ABORT, pack({"kept": []}))  # else slabs are lost while this process lives
-        say(sock, [Frame.of(Verb.HELLO, pack({"version": VERSION, "token": token})), *frames, last])
+        last = _frame(Verb.ABORT, {"kept": b""})  # else slabs are lost while this process lives
+        say(sock, [_frame(Verb.HELLO, {"version": VERSION, "token": token}), *frames, last])
         if not kind & _SILENT:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_WR)
@@ -87,7 +91,7 @@ def _answers(sock: socket.socket) -> Iterator[bytes]:
 def _tidied(depot: Depot) -> None:
     """End what clients began."""
     with contextlib.closing(Connection(depot.paths.control, _SECONDS)) as client:
-        for name in client.ask(Verb.LIST, {}, _SECONDS).fields.texts("names"):
+        for name in texts("names", client.ask(Verb.LIST, {}, _SECONDS).fields["names"]):
             client.ask(Verb.DROP, {"name": DatasetInfo.unpack(name.encode()).name}, _SECONDS)
         for name in depot.status().applications:
             client.ask(Verb.END, {"application": name}, _SECONDS)
@@ -126,15 +130,18 @@ def depot_seeds() -> dict[str, bytes]:
     """Return what clients of each kind ask."""
     message = bytes(pa.ipc.read_message(_BATCH.serialize()).metadata)
     parts = [
-        pack_part(Told(encode_schema(_BATCH.schema), np.zeros((0, 3), np.int64))),
-        pack_part(Told(message, np.array([[0, 0, 0], [0, 64, 80]]))),
+        b"".join(pack_part(told))
+        for told in (
+            Told(encode_schema(_BATCH.schema), np.zeros((0, 3), np.int64)),
+            Told(message, np.array([[0, 0, 0], [0, 64, 80]])),
+        )
     ]
     attempt: list[Any] = [
-        (Verb.HOLD, {"application": "app", "lease_seconds": 60}),
-        (Verb.BEGIN, _APP | {"partition": 0, "attempt": 0, "readers": 2, "mapped": ["00" * 16]}),
-        (Verb.BORROW, {"nbytes": 800, "wait": 0, "wanted": 4096}),
-        *((None, b"".join(part)) for part in parts),
-        (Verb.COMMIT, {"kept": [0]}),
+        (Verb.HOLD, {"application": "app", "lease_seconds": 60.0}),
+        (Verb.BEGIN, _APP | {"partition": 0, "attempt": 0, "readers": 2, "mapped": bytes(16)}),
+        (Verb.BORROW, {"nbytes": 800, "wait": 0.0, "wanted": 4096}),
+        (Verb.PARTS, parts[0]),
+        (Verb.COMMIT, {"kept": np.array([0], "<i8").tobytes(), "parts": parts[1]}),
         (Verb.OFFERED, {"dataset": "data"}),
         (Verb.SETTLE, {"dataset": "data", "tickets": ["00ff"], "ttl": 1.5, "name": "n"}),
         (Verb.RELEASE, {"dataset": "data", "final": True}),
@@ -142,12 +149,12 @@ def depot_seeds() -> dict[str, bytes]:
     ]
     names: list[Any] = [
         (Verb.CHECK_NAME, {"name": "n", "application": "app", "new": True}),
-        (Verb.ANNOUNCE, _NAMED | {"new": True, "part": "data", "depots": ["tcp://h:1?token=t"], "ttl": 60}),
+        (Verb.ANNOUNCE, _NAMED | {"new": True, "part": "data", "depots": ["tcp://h:1?token=t"], "ttl": 60.0}),
         (Verb.ANNOUNCE, _NAMED | {"append": True, "batch": 3, "part": "data"}),
         (Verb.LOOKUP, {"name": "n", "first": 0, "last": 9, "joined": True}),
         (Verb.LIST, {}),
         (Verb.DROP, {"name": "n"}),
-        (Verb.END, {"application": "app", "stays": {"data": 1.0}}),
+        (Verb.END, {"application": "app", "stays": [STAY.pack({"name": "data", "seconds": 1.0})]}),
     ]
     job: list[Any] = [
         (Verb.ANNOUNCE, _NAMED | {"state": RUNNING, "part": "data"}),
@@ -160,7 +167,7 @@ def depot_seeds() -> dict[str, bytes]:
     ]
     found = {}
     for name, asked in {"attempt": attempt, "names": names, "job": job}.items():
-        frames = [Frame.of(tag, body if tag is None else pack(body)) for tag, body in asked]
+        frames = [Frame.of(verb, body) if verb is Verb.PARTS else _frame(verb, body) for verb, body in asked]
         for kind in (0, _REMOTE) if name != "attempt" else (0,):
             found[f"{name} {kind}"] = bytes([kind]) + b"".join(map(packed, frames))
     return found
