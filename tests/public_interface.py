@@ -37,7 +37,6 @@ PUBLIC: Final = frozenset(
         "bowstring.parquet",
         "bowstring.spark",
         "bowstring.testing",
-        "bowstring.testing.transport_kit",
         "bowstring.torch",
         "bowstring.transport",
         "bowstring.variant",
@@ -67,12 +66,11 @@ CONTRACTS: Final = frozenset(
         "bowstring.columnar.layout",
         "bowstring.columnar.parts",
         "bowstring.columnar.plan",
-        # How tests compare arrays; what stands in for a GPU; what a transport must keep, as checks.
+        # How tests compare arrays; what stands in for a GPU.
         "tests.arrays",
         "bowstring.testing.fake_array",
         "bowstring.testing.fake_device",
         "bowstring.testing.fake_driver",
-        "bowstring.testing.transport_kit.harness",
         # The verbs of a depot.
         "bowstring.depot.protocol",
         # What a kernel may be written in, its signature, and how it is launched.

@@ -26,7 +26,6 @@ MODULES = {
             *("variant", "vortex"),
         )
     },
-    "transport_kit": "bowstring.testing.transport_kit",
 }
 """The module that each list is of."""
 

@@ -24,14 +24,14 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, default_pool
 from bowstring.server.materialized import MaterializedSource
 from bowstring.server.session import Session
-from bowstring.testing.transport_kit import in_thread
-from bowstring.testing.transport_kit.harness import let_it_wait
 from bowstring.transport import dial, sockets
 from bowstring.transport.framing import gathered
 from bowstring.transport.tcp import TcpChannel
 from tests.client_server.conftest import PATIENCE, come_home
 from tests.peer.raw import RawReader
 from tests.peer.wire import END_OF_STREAM, METADATA, Frame, parts_of, prefix
+from tests.transport.kit import in_thread
+from tests.transport.kit.harness import let_it_wait
 
 WAIT = 10.0
 

@@ -43,7 +43,6 @@ MODULES: Final = {
     "spark": "bowstring.spark",
     "testing": "bowstring.testing",
     "transport": "bowstring.transport",
-    "transport_kit": "bowstring.testing.transport_kit",
     "variant": "bowstring.variant",
 }
 """The modules whose ``__all__`` is public. ``bowstring.errors`` has a text of its own."""

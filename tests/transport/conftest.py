@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.testing.transport_kit.harness import PATIENCE
 from bowstring.transport import Channel, Listener, dial, listen
+from tests.transport.kit.harness import PATIENCE
 
 Raw = Callable[..., tuple[Channel, socket.socket]]
 Spawn = Callable[..., "subprocess.Popen[bytes]"]

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from bowstring.errors import BrokenError, LimitExceeded, ProtocolError, UsageError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.testing.transport_kit.harness import PATIENCE
 from bowstring.transport import Channel, Listener, Message, Peer
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.framing import pack_header
 from bowstring.transport.unix import UnixChannel
+from tests.transport.kit.harness import PATIENCE
 
 TAG = 7
 Raw = Callable[..., tuple[UnixChannel, socket.socket]]

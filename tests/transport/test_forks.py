@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from bowstring.errors import BrokenError, ForkedError
-from bowstring.testing.transport_kit.harness import PATIENCE
 from bowstring.transport import Message, dial, listen
+from tests.transport.kit.harness import PATIENCE
 
 if TYPE_CHECKING:
     from bowstring.transport import Channel

@@ -10,8 +10,8 @@ import weakref
 import pytest
 
 from bowstring.errors import BrokenError, DeadlineExceeded, UsageError
-from bowstring.testing.transport_kit.harness import PATIENCE, SOON, in_thread
 from bowstring.transport import Message, dial, is_loopback, listen
+from tests.transport.kit.harness import PATIENCE, SOON, in_thread
 
 
 class Thing:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from bowstring import transport
-from bowstring.testing.transport_kit import CHANNEL_CHECKS, LISTENER_CHECKS, Maker, pairs_at
 from tests.transport.certified import authority
+from tests.transport.kit import CHANNEL_CHECKS, LISTENER_CHECKS, Maker, pairs_at
 
 ADDRESSES = [
     *("inproc:", "unix:", "tcp://", "certified://"),

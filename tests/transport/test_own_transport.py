@@ -9,7 +9,7 @@ import pytest
 
 import bowstring as bow
 from bowstring import transport
-from bowstring.testing.transport_kit import CHANNEL_CHECKS, LISTENER_CHECKS, Maker, pairs_at
+from tests.transport.kit import CHANNEL_CHECKS, LISTENER_CHECKS, Maker, pairs_at
 from tests.transport.test_kit import name_of
 
 pytestmark = pytest.mark.usefixtures("no_leaks", "registered")

@@ -15,9 +15,9 @@ import pytest
 
 from bowstring.errors import BrokenError, DeadlineExceeded, UsageError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.testing.transport_kit.harness import MIB, PATIENCE, SOON, in_thread
 from bowstring.transport import Channel, Message, Peer, listen
 from bowstring.transport import peer as peer_module
+from tests.transport.kit.harness import MIB, PATIENCE, SOON, in_thread
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 Visit = Callable[..., tuple[Channel, "subprocess.Popen[bytes]"]]

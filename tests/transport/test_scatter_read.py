@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from bowstring.errors import BrokenError, ClosedError, DeadlineExceeded, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.testing.transport_kit import in_thread
 from bowstring.transport import Peer
 from bowstring.transport.framing import pack_header
 from bowstring.transport.scatter_read import Rows, cut
 from bowstring.transport.tcp import TcpChannel
+from tests.transport.kit import in_thread
 
 UNTAGGED, BODY = 40, 128
 IMPATIENT = DEFAULT_LIMITS.replace(stall_timeout=0.2)

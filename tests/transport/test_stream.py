@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from bowstring.errors import BrokenError, ClosedError, DeadlineExceeded, LimitExceeded, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.testing.transport_kit import in_thread
-from bowstring.testing.transport_kit.harness import PATIENCE
 from bowstring.transport import Channel, Message, Peer
 from bowstring.transport.framing import HEADER_BYTES, pack_header
 from bowstring.transport.tcp import TcpChannel
 from bowstring.transport.unix import UnixChannel
+from tests.transport.kit import in_thread
+from tests.transport.kit.harness import PATIENCE
 
 IMPATIENT = DEFAULT_LIMITS.replace(stall_timeout=0.2)
 TAG = 7

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from bowstring.errors import BrokenError, DeadlineExceeded, ProtocolError, UsageError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.testing.transport_kit.harness import PATIENCE, SOON
 from bowstring.transport import Message, dial, is_loopback, listen
 from bowstring.transport.framing import pack_header
 from bowstring.transport.tcp import TcpChannel
+from tests.transport.kit.harness import PATIENCE, SOON
 
 
 @given(st.ip_addresses(), st.integers(0, 65_535))

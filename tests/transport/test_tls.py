@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives import serialization
 
 import bowstring as bow
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.testing.transport_kit.harness import PATIENCE, in_thread, next_from, pattern
 from bowstring.transport import Channel, Message, dial, encrypts, is_loopback, listen
 from bowstring.transport.accepting import Restriction
 from bowstring.transport.framing import pack_header
 from tests.transport.certified import authority, serving, trusting
+from tests.transport.kit.harness import PATIENCE, in_thread, next_from, pattern
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

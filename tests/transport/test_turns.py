@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from bowstring.errors import BrokenError, DeadlineExceeded, LimitExceeded, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.testing.transport_kit.harness import PATIENCE
 from bowstring.transport import Channel, Message, Received, dial, listen
 from bowstring.transport.accepting import Restriction
 from tests.peer.wire import header
 from tests.transport.certified import shown_at, trusting
+from tests.transport.kit.harness import PATIENCE
 
 CONTROL = 2 << 56
 LIMITS = DEFAULT_LIMITS.replace(stall_timeout=0.2)

@@ -20,9 +20,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bowstring.errors import AccessDenied, BrokenError, DeadlineExceeded, UsageError
-from bowstring.testing.transport_kit.harness import PATIENCE, SOON, in_thread
 from bowstring.transport import Listener, dial, is_loopback, listen, socket_file
 from bowstring.transport.socket_file import address_of, path_of
+from tests.transport.kit.harness import PATIENCE, SOON, in_thread
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 

@@ -11,7 +11,7 @@ ucx      ``ucx://host:port``, ``ucx://``    none                its address
 ======== ================================== =================== =======================================
 
 No transport starts a thread, but UCX. A transport is loaded on first use, and another one can be added with
-:func:`register`; ``bowstring.testing.transport_kit`` checks that it keeps the promises of
+:func:`register`; ``tests/transport/kit`` of a checkout checks that it keeps the promises of
 :mod:`bowstring.transport.channel`.
 """
 

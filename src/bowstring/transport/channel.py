@@ -5,7 +5,7 @@ comes whole (the metadata of Dissociated IPC); a **tagged** one has a 64-bit tag
 the receiver wants it. Both may have *attachments*: file descriptors on ``unix:``, any objects on
 ``inproc:``, none on ``tcp:``.
 
-What holds for every transport (``bowstring.testing.transport_kit`` checks it):
+What holds for every transport (``tests/transport/kit`` checks it):
 
 * Messages arrive whole, unchanged, and in the order in which ``send`` calls took their turn; the messages of
   one call stay together.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bowstring.testing.transport_kit import CHANNEL_CHECKS, LISTENER_CHECKS, Maker, pairs_at
+from tests.transport.kit import CHANNEL_CHECKS, LISTENER_CHECKS, Maker, pairs_at
 from tests.transport.test_kit import name_of
 from tests.transport.ucx.conftest import WAYS
 

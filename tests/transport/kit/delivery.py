@@ -12,7 +12,8 @@ import numpy as np
 
 from bowstring.errors import UsageError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.testing.transport_kit.harness import (
+from bowstring.transport import Channel, Message
+from tests.transport.kit.harness import (
     MIB,
     Maker,
     in_thread,
@@ -22,7 +23,6 @@ from bowstring.testing.transport_kit.harness import (
     raises,
     send,
 )
-from bowstring.transport import Channel, Message
 
 
 def check_order(make: Maker) -> None:

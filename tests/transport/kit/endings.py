@@ -13,7 +13,8 @@ import numpy as np
 
 from bowstring.errors import BrokenError, ClosedError, ForkedError, LimitExceeded, NotPicklable, UsageError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.testing.transport_kit.harness import (
+from bowstring.transport import Channel, Land, Listener, Message, dial, listen
+from tests.transport.kit.harness import (
     MIB,
     PATIENCE,
     SOON,
@@ -25,7 +26,6 @@ from bowstring.testing.transport_kit.harness import (
     raises,
     send,
 )
-from bowstring.transport import Channel, Land, Listener, Message, dial, listen
 
 
 def check_idle(make: Maker) -> None:
