@@ -222,6 +222,17 @@ def test_rows_with_keys_of_their_own(rows: list[dict[str, int]]) -> None:
         assert int.from_bytes(metadata[row].as_py()[1:3], "little") == len(keys)
 
 
+@pytest.mark.parametrize("first", [[], [None] * 9, ["{"] * 9, ["{}"] * 9, ["[" * 99 + "1" + "]" * 99] * 9])
+def test_rows_that_share_keys_which_few_of_them_have(first: list[str | None]) -> None:
+    """Rows of which each has some of the keys of all share a dictionary, whatever the first rows are."""
+    names = [f"key {number}" for number in range(200)]
+    drawn = random.Random(7)
+    rows = [dict.fromkeys(drawn.sample(names, 20), 1) for _ in range(1000)]
+    column = from_json([*first, *map(json.dumps, rows)], on_error="null")
+    assert to_python(column)[len(first) :] == rows
+    assert len(column.to_arrow().field("metadata").dictionary) == 1
+
+
 @pytest.mark.parametrize(
     "sizes",
     [
