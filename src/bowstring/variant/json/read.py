@@ -100,7 +100,7 @@ def from_json(
     InvalidBody
         A text is no JSON, or one of the above; the error has its row, in a file its line too, and the byte.
     LimitExceeded
-        Nested too deeply, a text too long, more than 2 GiB of values, or rows that share too much text.
+        Nested too deeply, a text too long, more than 2 GiB of values or of keys, or rows that share too much text.
     UsageError
         Neither texts nor a file, or one that cannot be read.
     MissingDependency
