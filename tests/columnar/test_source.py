@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 
 from bowstring.columnar import Batch, batches
+from bowstring.columnar.one_column import one_column
 from bowstring.errors import UsageError
 from tests.strategies import schemas, tables
 
@@ -219,6 +220,26 @@ def test_what_is_no_record_batch_is_refused(kind: str) -> None:
         Batch.from_arrow(BAD[kind]())
     with pytest.raises(UsageError):
         list(batches(BAD[kind]())[1])
+
+
+def test_arrays_that_end_behind_their_buffers_are_refused() -> None:
+    """An array of pyarrow whose last offset leads outside is an error, alone, in chunks, and as one column."""
+    offsets = np.array([0, 1, 2], np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"abcdefghijkl")]
+    texts = pa.Array.from_buffers(pa.string(), 2, buffers)
+    rows = pa.StructArray.from_arrays([texts], ["a"])
+    sources: list[Any] = [rows, pa.chunked_array([rows]), {"a": texts}, {"a": pa.chunked_array([texts])}]
+    for source in sources:
+        assert Batch.from_arrow(source)["a"].to_arrow().to_pylist() == ["a", "b"]
+    offsets[2] = 2**31 - 1
+    for source in sources:
+        with pytest.raises(UsageError, match="2147483647"):
+            Batch.from_arrow(source)
+        with pytest.raises(UsageError, match="2147483647"):
+            list(batches(source)[1])
+    for column in (texts, pa.chunked_array([texts]), pa.chunked_array([texts, texts])):
+        with pytest.raises(UsageError, match="2147483647"):
+            one_column(column, "a")
 
 
 def test_schemas_must_agree() -> None:

@@ -20,7 +20,7 @@ from bowstring.kernels.json import format as status
 from bowstring.kernels.json.names import hash_of
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
-from bowstring.variant import validate
+from bowstring.variant import build, from_python, validate
 from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json import waves as json_plan
 from bowstring.variant.json import waves as json_waves
@@ -220,6 +220,31 @@ def test_rows_with_keys_of_their_own(rows: list[dict[str, int]]) -> None:
         keys = sorted(key.encode() for key in document)
         assert metadata[row].as_py().endswith(b"".join(keys))
         assert int.from_bytes(metadata[row].as_py()[1:3], "little") == len(keys)
+
+
+@pytest.mark.parametrize("first", [[], [None] * 9, ["{"] * 9, ["{}"] * 9, ["[" * 99 + "1" + "]" * 99] * 9])
+def test_rows_that_share_keys_which_few_of_them_have(first: list[str | None]) -> None:
+    """Rows of which each has some of the keys of all share a dictionary, whatever the first rows are."""
+    names = [f"key {number}" for number in range(200)]
+    drawn = random.Random(7)
+    rows = [dict.fromkeys(drawn.sample(names, 20), 1) for _ in range(1000)]
+    column = from_json([*first, *map(json.dumps, rows)], on_error="null")
+    assert to_python(column)[len(first) :] == rows
+    assert len(column.to_arrow().field("metadata").dictionary) == 1
+
+
+@pytest.mark.parametrize("make", [from_json, from_python])
+def test_keys_of_a_column_are_bounded(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More keys than a column of binary holds are an error that says so; that many are none."""
+    rows: list[Any] = [{f"key {row} {key}": 1 for key in range(10)} for row in range(1000)]
+    texts = [json.dumps(row) for row in rows] if make is from_json else rows
+    metadata = make(texts).to_arrow().field("metadata").dictionary
+    nbytes = sum(len(each.as_py()) for each in metadata)
+    monkeypatch.setattr(build, "_MOST_METADATA", nbytes)
+    assert to_python(make(texts)) == rows
+    monkeypatch.setattr(build, "_MOST_METADATA", nbytes - 1)
+    with pytest.raises(LimitExceeded, match="keys of a Variant column"):
+        make(texts)
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,15 @@ def test_names_ascend_once_each_and_objects_have_their_keys(keys: list[str]) -> 
     assert variant.to_python(column) == [{key: 1} for key in keys]
 
 
+@pytest.mark.parametrize("fields", [4, 100])
 @pytest.mark.parametrize("shared", [0, 7, 16, 60, 200])
-def test_many_names_that_begin_alike(shared: int) -> None:
-    """Many names that are alike at first, and again in places, come in order."""
+def test_many_names_that_begin_alike(shared: int, fields: int) -> None:
+    """Many names that are alike at first, and again in places, come in order: those of all rows, or of each one."""
     rng = np.random.default_rng(shared)
     keys = ["p" * shared + str(number) for number in rng.integers(0, 1 << 34, 6000)]
     keys += [*(key + ending for key in keys[::4] for ending in ("", "\0", "\0\0", "é")), "o", ""]
-    objects = [dict.fromkeys(keys[first : first + 100], True) for first in range(0, len(keys), 100)]
+    objects = [dict.fromkeys(keys[first : first + fields], True) for first in range(0, len(keys), fields)]
     column = variant.from_json(map(json.dumps, objects))
-    assert _names_of(column) == [sorted({key.encode() for key in keys})]
+    rows = [keys] if fields == 4 else objects
+    assert _names_of(column) == [sorted({key.encode() for key in each}) for each in rows]
     assert variant.to_python(column) == objects

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -251,3 +252,51 @@ def test_symbols_are_ordered_as_other_readers_expect() -> None:
     assert sizes == sorted(sizes)
     assert 1 in table.lengths
     assert 2 in table.lengths
+
+
+@pytest.mark.parametrize("long", [0, 1000, 2000])
+def test_text_among_empty_rows_is_compressed(long: int) -> None:
+    """A long text is compressed by symbols wherever it is, also where other rows have nothing to learn from."""
+    texts = [""] * 2001
+    texts[long] = "bows and strings, " * 30_000
+    batch = pa.record_batch({"a": texts})
+    data = written([batch], compress=True)
+    assert len(data) < len(texts[long]) // 4
+    check_read([batch], data)
+    check_peer_reads([batch], data)
+
+
+def test_symbols_are_trained_by_a_bounded_part_of_a_text() -> None:
+    """Long rows where others are short take no memory by their number: 313 of 100,000, spread evenly."""
+    rng, texts = np.random.default_rng(8), [b"x"] * 100_000
+    for row in np.linspace(0, len(texts) - 1, 313).astype(int):
+        texts[row] = rng.bytes(16384)
+    batch = pa.record_batch({"a": texts})
+    tracemalloc.start()
+    try:
+        data = written([batch], compress=True)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 30 * batch.nbytes
+    check_read([batch], data)
+
+
+@given(
+    st.sampled_from("bBhHiIqQ"),
+    st.integers(4097, 9000),
+    st.integers(0, 40),
+    st.lists(st.tuples(st.integers(0, 8999), st.integers(0, (1 << 64) - 1)), max_size=6),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_number_outside_of_a_sample_is_cut(
+    kind: str, rows: int, bits: int, others: list[tuple[int, int]]
+) -> None:
+    """Widths come from a sample; single numbers of other sizes, wherever they are, come back as they were."""
+    type_ = np.dtype(kind)
+    numbers = np.random.default_rng(rows).integers(0, 1 << min(bits, 8 * type_.itemsize - 1), rows, np.uint64)
+    for row, other in others:
+        numbers[row % rows] = other
+    batch = pa.record_batch({"a": numbers.astype(type_)})
+    data = written([batch], compress=True)
+    check_read([batch], data)

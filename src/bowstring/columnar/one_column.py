@@ -40,10 +40,9 @@ def one_column(source: Any, name: str) -> Column:
 
 def _alone(source: Any, name: str) -> pa.Table | None:
     """Return an array as a table of it, ``None`` where it is none, or holds the columns of a batch."""
-    if isinstance(source, pa.Array):
-        return pa.table({name: source})
-    if isinstance(source, pa.ChunkedArray):
-        return pa.table({name: _widened(source)})
+    if isinstance(source, pa.Array | pa.ChunkedArray):
+        with _not_a_column(source):
+            return pa.table({name: _widened(source) if isinstance(source, pa.ChunkedArray) else source})
     if isinstance(source, Batch | Mapping | _TABULAR) or not hasattr(source, "__arrow_c_array__"):
         return None
     with _not_a_column(source):

@@ -12,10 +12,13 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.marks import marked_field
+from bowstring.errors import LimitExceeded
 from bowstring.variant.codec.encode import metadata_bytes
 
 BLOCK_ROWS: Final = 65_536
 """Rows that share one dictionary of names, counted from the first row: the same in every writer."""
+
+_MOST_METADATA: Final = (1 << 31) - 1
 
 # One type, whatever the number of blocks, so that the columns of a stream have one schema.
 STORAGE: Final = (
@@ -36,6 +39,10 @@ def storage_array(
     r"""Return the storage of a Variant column: which of the distinct metadata each row has, and its value."""
     # Rows that are all null have indices, too.
     blobs = list(metadata) if metadata or not len(indices) else [metadata_bytes(())]
+    nbytes = sum(map(len, blobs))
+    if nbytes > _MOST_METADATA:
+        hint = "Make several columns of fewer rows."
+        raise LimitExceeded("the keys of a Variant column", expected="at most 2 GiB", found=nbytes, hint=hint)
     dictionary = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(blobs, pa.binary()))
     return pa.StructArray.from_arrays([dictionary, values], fields=list(STORAGE), mask=mask)
 

@@ -169,7 +169,7 @@ class VariantBuilder:
         Raises
         ------
         LimitExceeded
-            The values take more than the limits, or than 2 GiB.
+            The values take more than the limits, or they or the keys more than 2 GiB.
         """
         self._take_waiting()
         self._flush()
@@ -213,7 +213,7 @@ def from_python(things: Iterable[Any], *, name: str = "variant", limits: Limits 
     UsageError
         No iterable of rows; an object, or a key, that no Variant can hold.
     LimitExceeded
-        Too deep, or more than 2 GiB of values.
+        Too deep, or more than 2 GiB of values or of keys.
 
     Examples
     --------

@@ -272,6 +272,8 @@ def _whole(source: Any) -> pa.RecordBatch | pa.Table | pa.RecordBatchReader | No
     if isinstance(source, pa.RecordBatch | pa.Table | pa.RecordBatchReader):
         return source
     try:
+        if isinstance(source, pa.Array | pa.ChunkedArray):
+            source.validate()  # while the sizes of its buffers are known: see decision 124
         if hasattr(source, "__arrow_c_stream__"):
             return pa.RecordBatchReader.from_stream(source)
         if hasattr(source, "__arrow_c_array__") or hasattr(source, "__arrow_c_device_array__"):

@@ -61,7 +61,7 @@ def from_json(
     an object with a key twice.
 
     It is JSON as RFC 8259 has it, and nothing else. Every 65,536 rows, counted from the first, have a dictionary of
-    keys of their own, in the order of their UTF-8, and each row where the first rows share few of many keys; the
+    keys of their own, in the order of their UTF-8, and each row where rows of a sample share few of many keys; the
     result does not depend on how many threads there are.
 
     Parameters
@@ -100,7 +100,7 @@ def from_json(
     InvalidBody
         A text is no JSON, or one of the above; the error has its row, in a file its line too, and the byte.
     LimitExceeded
-        Nested too deeply, a text too long, more than 2 GiB of values, or rows that share too much text.
+        Nested too deeply, a text too long, more than 2 GiB of values or of keys, or rows that share too much text.
     UsageError
         Neither texts nor a file, or one that cannot be read.
     MissingDependency
@@ -125,7 +125,7 @@ def from_json(
     source = texts_of(texts, limits) if path is None else lines_of(path, limits)
     what = "JSON" if path is None else os.path.basename(path)
     with source.device.use(), progress(what, len(source.starts)) as show:
-        chunks = chunks_of(source)
+        chunks = chunks_of(source, limits)
         waves = Waves(source, chunks, spark=rules == "spark", last=repeated == "last", limits=limits)
         builder = ColumnBuilder(source)
         for group in waves_of(chunks):

@@ -19,13 +19,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.errors import InvalidBody, LimitExceeded
-from bowstring.kernels.json.format import BODY, HEAD, INTEGER, KEEP_LAST, NODE, RANGE, SPARK, UNDECIDED
+from bowstring.kernels.json.format import BODY, HEAD, INTEGER, KEEP_LAST, NODE, RANGE, READ, SPARK, UNDECIDED
 from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, PLAN, SPARE, START, STATE, UNKNOWN
 from bowstring.kernels.json.order import order_keys, write_keys
 from bowstring.kernels.json.read import count_nodes, read_rows
 from bowstring.kernels.json.write import measure_rows, write_rows
 from bowstring.kernels.launch import launch
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits
 from bowstring.memory.arrays import distinct
 from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json.source import Texts
@@ -56,6 +56,8 @@ _Array = np.ndarray[Any, Any]
 _LARGEST: Final = (1 << 31) - 1
 # Rows whose keys nearly always are of one row alone do not share a dictionary.
 _SAMPLE_ROWS: Final = 8
+_MOST_SAMPLED: Final = 64
+_SAMPLED: Final = 16  # of so many rows one
 _MANY_KEYS: Final = 4096
 _KEYS_OF_A_ROW: Final = 8
 _TIMES_A_KEY: Final = 4  # that comes more often in the sample is shared
@@ -84,7 +86,7 @@ class Chunks:
     keys: _Array
 
 
-def chunks_of(texts: Texts) -> Chunks:
+def chunks_of(texts: Texts, limits: Limits) -> Chunks:
     """Divide rows into chunks, none of which is in two blocks: one for each row, where rows share few keys."""
     rows = len(texts.starts)
     # A row costs something even where it is empty.
@@ -99,12 +101,23 @@ def chunks_of(texts: Texts) -> Chunks:
     ends = np.array(distinct(np.concatenate([np.zeros(0, np.int64), *bounds, np.array([rows])])), np.int64)
     chunks = _counted(texts, ends, BLOCK_ROWS)
     keys = int(chunks.keys.sum())
-    if keys > max(_MANY_KEYS, _KEYS_OF_A_ROW * rows):
-        sample = _counted(texts, np.array([0, min(rows, _SAMPLE_ROWS)], np.int64), BLOCK_ROWS)
-        read = Waves(texts, sample, spark=False, last=True, limits=DEFAULT_LIMITS).read(slice(0, 1))
-        if _TIMES_A_KEY * len(read.keys.starts) >= int(texts.device.to_host(read.counts).sum()):
-            return _counted(texts, np.arange(rows + 1), 1)
+    if keys > max(_MANY_KEYS, _KEYS_OF_A_ROW * rows) and _share_few(texts, limits):
+        return _counted(texts, np.arange(rows + 1), 1)
     return chunks
+
+
+def _share_few(texts: Texts, limits: Limits) -> bool:
+    """Return whether rows from all of a column that have text share few keys; not if none of them can be read."""
+    read = np.flatnonzero(texts.statuses == READ)
+    count = min(len(read), max(_SAMPLE_ROWS, min(len(read) // _SAMPLED, _MOST_SAMPLED)))
+    some = read[np.arange(count) * len(read) // count]
+    starts, stops, statuses = texts.starts[some], texts.stops[some], texts.statuses[some]
+    sample = dataclasses.replace(texts, starts=starts, stops=stops, statuses=statuses)
+    chunks = _counted(sample, np.arange(count + 1), count)
+    found = Waves(sample, chunks, spark=True, last=True, limits=limits).read(slice(0, count))
+    _, ranks = join_keys([found.keys], np.array([0, count]))
+    nodes = int(texts.device.to_host(found.counts).sum())
+    return 0 < nodes <= _TIMES_A_KEY * (int(ranks.max(initial=0)) + 1)
 
 
 def _counted(texts: Texts, bounds: _Array, block_rows: int) -> Chunks:

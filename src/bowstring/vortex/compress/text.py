@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bowstring.kernels.vortex.encode import SymbolTable
 
 _SAMPLE_BYTES: Final = 16 << 10
+_MOST_SAMPLED: Final = 4 * _SAMPLE_BYTES  # training takes up to 160 bytes for each
 _LEAST_BYTES: Final = 8 << 10
 _TABLE_BYTES: Final = 255 * 9
 _MOST_DISTINCT: Final = 0.5
@@ -138,15 +139,14 @@ def _symbols(texts: _Texts) -> Plan:
 
 def _trained(texts: _Texts) -> tuple[SymbolTable, float]:
     """Return symbols for some of the texts, and how much shorter these are then."""
-    rows = len(texts.array)
-    count = min(rows, max(1, _SAMPLE_BYTES * rows // len(texts.bytes)))
-    chosen = np.linspace(0, rows - 1, count).astype(np.int64)
-    starts, ends = (
-        texts.starts[chosen],
-        np.minimum(texts.starts[chosen + 1], texts.starts[chosen] + _SAMPLE_BYTES),
-    )
-    offsets = np.concatenate([[0], np.cumsum(ends - starts)])
-    sample = texts.bytes[np.repeat(starts - offsets[:-1], ends - starts) + np.arange(offsets[-1])]
+    sizes = np.diff(texts.starts)
+    rows = np.flatnonzero(sizes)
+    count = min(len(rows), max(1, _SAMPLE_BYTES * len(rows) // len(texts.bytes)))
+    chosen = rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
+    ends = np.cumsum(np.minimum(sizes[chosen], _SAMPLE_BYTES))
+    offsets = np.minimum(np.concatenate([[0], ends]), _MOST_SAMPLED)
+    begins = np.repeat(texts.starts[chosen] - offsets[:-1], np.diff(offsets))
+    sample = texts.bytes[begins + np.arange(offsets[-1])]
     table = train_fsst(sample, offsets)
     return table, len(encode_fsst(sample, offsets, table)[0]) / max(len(sample), 1)
 
