@@ -58,7 +58,7 @@ def test_the_token_decides(depot: bow.depot.Depot, monkeypatch: pytest.MonkeyPat
     assert endpoint.elsewhere is not None
     elsewhere(monkeypatch)
     head, _, token = endpoint.elsewhere.rpartition("token=")
-    for wrong in (f"{head}token=x{token[1:]}", head.rstrip("&")):
+    for wrong in (f"{head}token={token[1:]}{token[0]}x", head.rstrip("&")):
         stranger = bow.Endpoint(endpoint.uri, endpoint.ticket, elsewhere=wrong, host=endpoint.host)
         with pytest.raises(bow.AccessDenied):
             bow.connect(stranger)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -324,9 +325,9 @@ def test_one_that_says_nothing_is_not_waited_for(folder: str) -> None:
 # Versions.
 
 
-def _ask(folder: str, verb: Verb, fields: dict[str, Any]) -> tuple[int | None, bytes]:
+def _ask(folder: str, verb: Verb, body: bytes) -> tuple[int | None, bytes]:
     with dial(f"unix:{folder}/depot-{VERSION}.sock") as channel:
-        channel.send([Message(verb, [MESSAGES[verb][0].pack(fields)])], WAIT)
+        channel.send([Message(verb, [body])], WAIT)
         received = channel.receive(WAIT)
         assert received is not None
         return received.tag, bytes(received.body)
@@ -334,20 +335,21 @@ def _ask(folder: str, verb: Verb, fields: dict[str, Any]) -> tuple[int | None, b
 
 def test_another_version_is_refused(depot: bow.depot.Depot, folder: str) -> None:
     """A client of another version hears which one this is, and no more."""
-    tag, said = _ask(folder, Verb.HELLO, {"version": VERSION + 1})
+    tag, said = _ask(folder, Verb.HELLO, MESSAGES[Verb.HELLO][0].pack({"version": VERSION + 1}))
     assert tag == Control.ERROR
     assert type(unpack_error(said)) is bow.RefusedError
     assert unpack_error(said).expected == f"version {VERSION}"
     assert depot.status().version == VERSION
 
 
-def test_an_old_one_drains(connect: Connect, folder: str) -> None:
+@pytest.mark.parametrize("said", [b"", b'{"version": 3}', b"\xff" * 40])
+def test_an_old_one_drains(connect: Connect, folder: str, said: bytes) -> None:
     """Told that a newer one is there it takes no attempts, serves what it has, and ends with that."""
     depot = connect()
     pid = depot.status().pid
     going_on = depot.begin(application="app", dataset="going on")
     committed = commit(depot, {"n": [1, 2]})
-    assert _ask(folder, Verb.DRAIN, {})[0] == Verb.DONE
+    assert _ask(folder, Verb.DRAIN, said)[0] == Verb.DONE
     with pytest.raises(bow.RefusedError, match="drains"):
         depot.begin(application="app", dataset="more")
     going_on.write({"n": [3]})
@@ -373,5 +375,6 @@ def test_a_new_one_tells_older_ones(connect: Connect, folder: str) -> None:
             received = channel.receive(WAIT)
             assert received is not None
             assert received.tag == Verb.DRAIN
+            assert json.loads(bytes(received.body)) == {}  # those of version 3 take nothing else
             channel.send([Message(Verb.DONE, [b""])], WAIT)
         assert depot.status().version == VERSION

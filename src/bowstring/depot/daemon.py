@@ -169,7 +169,7 @@ class Depot:
     def _drain_older(self) -> None:
         for address in self.paths.older():
             with contextlib.suppress(BowstringError), dial(address, DEPOT_LIMITS, _DRAIN_SECONDS) as channel:
-                channel.send([Message(Verb.DRAIN, [b""])], _DRAIN_SECONDS)
+                channel.send([Message(Verb.DRAIN, [b"{}"])], _DRAIN_SECONDS)  # JSON, up to version 3
                 channel.receive(_DRAIN_SECONDS)
 
 

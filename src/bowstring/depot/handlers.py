@@ -84,7 +84,8 @@ class Client:
         handler = HANDLERS.get(tag)
         if tag is None or handler is None or self._greeted is (tag in FIRST):
             raise ProtocolError("the depot knows no such request, or not now", found=f"tag {tag or 0:#x}")
-        fields = MESSAGES[tag][0].unpack(body)
+        # What another version says in it means nothing.
+        fields = {} if tag == Verb.DRAIN else MESSAGES[tag][0].unpack(body)
         if tag in FIRST:
             self._greeted = True
             self.depot.clients.add(self)

@@ -193,7 +193,8 @@ class Session:
             self._spawn(self._live, "bowstring-server-reader")
         else:
             self._job = Job(self._turn, _JOB, prompt=True)
-            do_in_loop(self._job, seconds)
+            # What waits for others in a thread may have been answered by now: it found no job to ring for.
+            do_in_loop(self._job, 0.0 if seconds == math.inf else seconds)
 
     def _live(self) -> None:
         while (seconds := self._turn()) is not None:
