@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import bowstring as bow
@@ -137,7 +137,14 @@ def _is_ordered(device: FakeDevice, steps: list[tuple[str, int, Any]], budget: i
     return ordered
 
 
+# Two streams share a region that was used before, which one of them took.
+_HALVES: list[tuple[str, int, Any]] = [
+    *[("allocate", 5, MIB)] * 2, ("work", 5, 0), *[("free", 5, 0)] * 2, ("allocate", 6, MIB), ("allocate", 7, MIB)
+]  # fmt: skip
+
+
 @given(steps=STEPS, budget=st.sampled_from([4 * MIB, 64 * MIB]))
+@example(steps=_HALVES, budget=64 * MIB)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_memory_is_used_again_behind_all_that_read_it(
     device: FakeDevice, steps: list[tuple[str, int, Any]], budget: int
@@ -325,6 +332,17 @@ def test_a_pool_that_is_closed(device: FakeDevice) -> None:
     assert set(device.to_host(array).tolist()) == {7}
     del pool, array
     _until(lambda: address not in _swept(device))
+
+
+def test_what_was_freed_is_given_back_when_the_pool_is_closed(device: FakeDevice) -> None:
+    """Memory that was freed just before goes at once, though nobody asks the pool again."""
+    pool = bow.Pool(device, budget=8 * MIB)
+    resource = pool.rmm()
+    addresses = [resource.allocate(nbytes) for nbytes in (1000, 3 * MIB)]
+    for address, nbytes in zip(addresses, (1000, 3 * MIB), strict=True):
+        resource.deallocate(address, nbytes)
+    pool.close()
+    _until(lambda: _swept(device).isdisjoint(addresses))
 
 
 def test_a_free_that_no_event_can_follow(device: FakeDevice) -> None:

@@ -46,6 +46,13 @@ class _Shared:
     def fresh(self) -> bool:
         return self.next + self.size <= self.region.nbytes
 
+    @property
+    def behind(self) -> tuple[RecordedEvent, ...]:
+        """What the next allocation comes behind."""
+        if self.fresh:
+            return self.region.slab.events if self.region.slab is not None else ()
+        return self.free[0][1]
+
 
 class _Allocation(NamedTuple):
     region: Region
@@ -149,7 +156,7 @@ class Allocations:
         rooms = self._open[size]
         while rooms and not (rooms[-1].fresh or rooms[-1].free):
             rooms.pop()
-        if rooms and (rooms[-1].fresh or self.in_order(rooms[-1].free[0][1], stream)):
+        if rooms and self.in_order(rooms[-1].behind, stream):
             return rooms[-1]
         region = self._region(self._device.smallest_region, stream=stream)
         region.allocation = "shared"
@@ -208,7 +215,9 @@ class Allocations:
                 rooms.append(shared)
                 return
             events = {one for _, each in shared.free for one in each}
-        if region.allocation == "lent":  # readers of this process may read it on other streams
+        if region.slab is None:
+            return
+        lent = region.allocation == "lent"
+        if lent:  # readers of this process may read it on other streams
             self._device.freed_behind.extend(events or ())
-        elif region.slab is not None:
-            region.slab.events = tuple(events or ())
+        region.slab.events = () if lent else tuple(events or ())

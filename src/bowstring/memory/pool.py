@@ -236,6 +236,7 @@ class Pool:
         """
         events, slab.events = slab.events, ()
         if events and stream is not None and self._allocations.in_order(events, stream):
+            slab.events = events  # which other streams that get a part of it wait for, too
             return True
         self.device.freed_behind.extend(events)
         try:
@@ -382,8 +383,9 @@ class Pool:
         """Give idle memory back now, and the rest as regions end. Regions in use stay valid."""
         if self._pid != os.getpid():
             return
+        self._closed = self._allocations.closed = True
+        self._allocations.settle()
         with self._lock:
-            self._closed = self._allocations.closed = True
             self._allocator.reset()
             dropped = self._take_idle()
             for use in snapshot(self._used):
