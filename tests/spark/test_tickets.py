@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import InvalidData, UsageError
+from bowstring.spark.running import RunningDataset
 from bowstring.spark.tickets import PublishedDataset, Ticket, dataset_of
 
 SCHEMA = pa.schema([("a", pa.int64())])
@@ -21,7 +22,7 @@ PACKED = SCHEMA.serialize().to_pybytes()
 
 def ticket(partition: int, rows: int = 1, schema: bytes = PACKED) -> Ticket:
     """Return the ticket of a partition."""
-    uri = f"unix:/run/x.sock?want_data=1&ticket=dA{partition:02d}" if rows else ""
+    uri = f"unix:/run/x.sock?want_data=1&ticket=dA{partition:06d}" if rows else ""
     return Ticket(partition, uri, schema if rows else b"", rows, 1, 8 * rows)
 
 
@@ -31,6 +32,24 @@ class Row(dict[str, Any]):
     def asDict(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Return its fields."""
         return dict(self)
+
+
+@pytest.mark.parametrize("kind", [Dataset, PublishedDataset, RunningDataset])
+@pytest.mark.parametrize(("partitions", "columns"), [(1, 1), (5_000, 1), (1, 5_000)])
+def test_a_console_shows_one_line(kind: type[Dataset], partitions: int, columns: int) -> None:
+    """However many partitions and columns it has, a data set prints as one short line, which counts them."""
+    schema = pa.schema([(f"column {each}", pa.int64()) for each in range(columns)])
+    whole = dataset_of(map(ticket, range(partitions)), schema, name="trips")
+    if kind is RunningDataset:  # what its job makes is not known yet
+        shown = repr(RunningDataset((), schema, metadata=whole.metadata))
+    else:
+        shown = repr(kind(whole.endpoints, schema, whole.num_rows, whole.nbytes, whole.metadata))
+        assert f"{partitions:,} rows" in shown
+        assert f"{partitions} endpoint" in shown
+    assert shown.startswith(f"<{kind.__name__} ")
+    assert f"{columns} columns" in shown
+    assert len(shown) < 200
+    assert "\n" not in shown
 
 
 @given(st.lists(st.integers(0, 5), max_size=8), st.randoms())
