@@ -16,7 +16,7 @@ def test_imports_go_down_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """No room imports from a floor above its own, and no room is without a floor."""
     monkeypatch.chdir(ROOT)
     # It would disable all loggers that are there, for the tests that follow.
-    monkeypatch.setattr("importlinter.cli._configure_logging", lambda verbose: None)
+    monkeypatch.setattr("logging.config.dictConfig", lambda _: None)
     report = io.StringIO()
     with contextlib.redirect_stdout(report):
         status = lint_imports(config_filename="pyproject.toml", no_cache=True, no_logo=True)

@@ -16,7 +16,7 @@ import pytest
 import bowstring as bow
 from bowstring.errors import DeadlineExceeded
 from bowstring.memory import Pool, cpu, named_streams
-from bowstring.testing import FakeDevice, fake_device, fake_objects
+from bowstring.testing import FakeDevice, fake_device
 from tests.client_server.conftest import PATIENCE, until
 
 ROWS = 10_000
@@ -34,8 +34,8 @@ class Stream:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDevice]:
     """Return a fake device, whose default stream waits for no other, and which is idle when the test ends."""
-    monkeypatch.setattr(fake_objects, "_LEGACY", ())
     device = fake_device(0)
+    monkeypatch.setattr(device.driver, "default_streams", ())
     yield device
     for stream in (0, MINE, OTHER):
         device.driver.end_work(stream)

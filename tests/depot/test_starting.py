@@ -85,7 +85,6 @@ def test_a_warning_names_the_line_that_asked(
 ) -> None:
     """It is the caller's, however deep in the package options are compared; tasks, of which are many, are quiet."""
     monkeypatch.setenv("BOWSTRING_DEPOT", folder)
-    monkeypatch.setattr("bowstring.spark.task._driver_host", lambda: None)
     commit(connect(), {"n": [1]})
     other = bow.depot.Options(memory_budget=1 << 25)
     application = Application("app", lambda: False)

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pytest
 
 from bowstring.kernels import host
 from bowstring.kernels.signature import Signature
@@ -71,8 +70,8 @@ def guarded(data: Any, rng: random.Random) -> memoryview:
     return memoryview(memory)[begin : begin + nbytes]
 
 
-def guard_kernels(monkeypatch: Any, rng: random.Random) -> None:
-    """Let each kernel of the library have arrays of its own, with such pages beside each of them."""
+def guard_kernels(rng: random.Random) -> None:
+    """From now on, give each kernel of the library arrays of its own, with such pages beside each of them."""
     make = host._runner_of_function
 
     def runner(signature: Signature, function: Any) -> host.Runner:
@@ -93,9 +92,9 @@ def guard_kernels(monkeypatch: Any, rng: random.Random) -> None:
 
         return run
 
-    monkeypatch.setattr(host, "_runner_of_function", runner)
-    monkeypatch.setattr(host, "_runners", {})
-    monkeypatch.setattr(host, "_calls", {})
+    host._runner_of_function = runner
+    host._runners.clear()
+    host._calls.clear()
 
 
 def run(target: str, data: bytes, rng: random.Random) -> None:
@@ -125,7 +124,7 @@ def bound_memory() -> None:
 def fuzz(targets: list[str], seed: int, first: int, count: int, seconds: float, folder: Path) -> None:
     """Run inputs of some targets, from a number on: so many of each, or for so long."""
     faulthandler.enable()
-    guard_kernels(pytest.MonkeyPatch(), random.Random(seed))
+    guard_kernels(random.Random(seed))
     end = time.monotonic() + seconds
     kept, noted = folder / _INPUT, folder / _NUMBER
     for target in targets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import signal
 import socket
@@ -202,9 +203,10 @@ def test_number_given_anew(no_leaks: None, old_kernel: None, monkeypatch: pytest
     """A process that started after the connection was known is not the peer: the peer is gone."""
     near, far = socket.socketpair()
     with near, far:
-        monkeypatch.setattr(peer_module, "_start_time", lambda _: float("inf"))
+        far_future = f"1 (python) S{' 0' * 18} {1 << 62}".encode()
+        monkeypatch.setattr(peer_module, "open", lambda *_: io.BytesIO(far_future), raising=False)
         assert Peer.of_socket(near).exited(0.0)
-        monkeypatch.setattr(peer_module, "_start_time", lambda _: None)
+        monkeypatch.setattr(peer_module, "open", lambda *_: io.BytesIO(b"no such file"), raising=False)
         unknown = Peer.of_socket(near)
         assert unknown.pidfd is None
         assert not unknown.exited(0.0)

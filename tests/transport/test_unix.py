@@ -20,6 +20,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bowstring.errors import AccessDenied, BrokenError, DeadlineExceeded, UsageError
+from bowstring.private_folders import lock
 from bowstring.transport import Listener, dial, is_loopback, listen, socket_file
 from bowstring.transport.socket_file import address_of, path_of
 from tests.transport.kit.harness import PATIENCE, SOON, in_thread
@@ -226,7 +227,8 @@ def test_long_paths(folder: Path, length: int, name: int) -> None:
 
 def test_long_paths_without_proc(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no /proc a long path is refused by its length, on both sides."""
-    monkeypatch.setattr(socket_file, "_DESCRIPTORS", "/nowhere")
+    isdir = os.path.isdir
+    monkeypatch.setattr(os.path, "isdir", lambda path: path != "/proc/self/fd" and isdir(path))
     for act in (listen, dial):
         with pytest.raises(UsageError, match="at most 107 bytes"):
             act(f"unix:{folder}/{'d' * 100}/a.sock")
@@ -387,7 +389,7 @@ def test_servers_whose_folder_is_removed(folder: Path, monkeypatch: pytest.Monke
 
 def test_locked_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that somebody keeps locked ends the wait by its deadline."""
-    monkeypatch.setattr(socket_file, "_LOCK_TIMEOUT", SOON)
+    monkeypatch.setattr(socket_file, "lock", lambda fd, _: lock(fd, SOON))
     with socket_file._folder_locked(str(folder)), pytest.raises(DeadlineExceeded):
         listen(f"unix:{folder}/a.sock")
     listen(f"unix:{folder}/a.sock").close()

@@ -117,18 +117,13 @@ def broken_texts(count: int, seed: int) -> list[bytes]:
     return found
 
 
-def few_things(column: Column) -> None:
-    """Run the kernels that find and check values, and a few that cast."""
+def everything(column: Column) -> None:
+    """Run every kernel that reads the bytes of a column."""
     variant.validate(column)
     variant.type_of(column)
     batch = variant.get_many(column, WANTED, with_status=True)
     for name in WANTED:
         assert batch[f"{name}.status"].values.max() <= Status.TOO_DEEP
-
-
-def everything(column: Column) -> None:
-    """Run every kernel that reads the bytes of a column."""
-    few_things(column)
     variant.get_many(column, {str(type_): ("$", type_) for type_ in _OTHERS})
     variant.get_many(column, NESTED).validate(full=True)
     variant.get_many(column, {str(type_): ("$", type_) for type_ in _OF_SPARK}, cast="spark")

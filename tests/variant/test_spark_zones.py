@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import subprocess
+import sys
 import time
 import warnings
 import zoneinfo
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import variant
-from bowstring.variant import Status, spark_casts
+from bowstring.variant import Status
 from bowstring.variant.spark_casts import SHORT_ZONES, _database
 from tests.variant.conftest import Move
 from tests.variant.spark_peer import WANTED, spark_session, typed
@@ -94,12 +96,22 @@ def test_a_time_without_a_date_is_one_of_today(on_device: Move, monkeypatch: pyt
     assert _cast(texts, LOCAL, on_device) == [None] * len(texts)
 
 
-def test_without_a_database_zones_are_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+WITHOUT_ZONES = """
+import zoneinfo
+zoneinfo.available_timezones = set
+import pyarrow as pa
+from bowstring import variant
+column = variant.from_python(["2024-07-01 12:00:00 Europe/Berlin", "2024-07-01 12:00:00 +1"])
+got = variant.get(column, "$", pa.timestamp("us", "UTC"), cast="spark", with_status=True)
+print(*got["status"].to_arrow().to_pylist())
+"""
+
+
+def test_without_a_database_zones_are_unsupported(forked: None) -> None:
     """Where nobody knows zones, a name is not called wrong."""
-    monkeypatch.setattr(spark_casts, "_database", frozenset)
-    column = variant.from_python(["2024-07-01 12:00:00 Europe/Berlin", "2024-07-01 12:00:00 +1"])
-    got = variant.get(column, "$", UTC, cast="spark", with_status=True)
-    assert got["status"].to_arrow().to_pylist() == [Status.UNSUPPORTED, Status.OK]
+    command = [sys.executable, "-c", WITHOUT_ZONES]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert done.stdout.split() == [f"{Status.UNSUPPORTED:d}", f"{Status.OK:d}"], done.stderr
 
 
 @pytest.mark.slow

@@ -76,20 +76,13 @@ def test_long_text_and_many_rows(on_device: Move) -> None:
     check_texts(on_device(column_of(rows)), rows)
 
 
-def test_rows_of_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the rows are cut, the text is the same."""
-    rows: list[Row] = [
-        None,
-        *(encode(value) for value in PRIMITIVE_VALUES),
-        encode(Value("string", "\x01" * 99)),
-    ]
-    column = column_of(rows)
-    for launch_rows, block, scratch, long in ((16, 8, 1 << 20, 9), (64, 64, 0, 9), (64, 64, 2000, 0)):
-        monkeypatch.setattr(json_texts, "_ROWS", launch_rows)
-        monkeypatch.setattr(json_texts, "_BLOCK", block)
-        monkeypatch.setattr(json_texts, "_MOST_SCRATCH", scratch)
-        monkeypatch.setattr(json_texts, "_LONG_ROW", long)
-        check_texts(column, rows)
+def test_rows_that_need_more_room_than_is_written_at_once() -> None:
+    """Many long rows, and one that is longer than what is written at once, first, amid others and last."""
+    longest = encode(Value("string", "\x01" + "x" * (12 << 20)))
+    long: list[Row] = [None, *(encode(Value("string", "\x01" * size)) for size in range(4000, 5000, 31))]
+    short: list[Row] = [None, *map(encode, PRIMITIVE_VALUES)]
+    rows = [longest, *short, *long, longest, *long, *short * 4, longest]
+    check_texts(column_of(rows), rows)
 
 
 def test_rows_may_not_share_their_bytes_without_end(on_device: Move) -> None:

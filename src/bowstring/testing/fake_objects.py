@@ -207,7 +207,6 @@ class FakeAllocations:
         return None
 
 
-_LEGACY: Final = (0, 1)  # two names of the default stream
 _FIRST_EVENT: Final = 1 << 40  # no number of anything else
 # number of the exporting process, its descriptor, inode of the event's memory; the rest is zeros
 _EVENT_TOKEN: Final = struct.Struct("<4sIIQ44x")
@@ -275,12 +274,15 @@ class FakeEvents:
         and captures that were ended.
     stream_devices : dict of int to int
         The devices of streams; of others, whichever is asked.
+    default_streams : tuple of int
+        Names of the stream that waits for all others.
     """
 
     def __init__(self) -> None:
         self.waits: collections.deque[tuple[int, int]] = collections.deque(maxlen=100)
         self.misused: list[str] = []
         self.stream_devices: dict[int, int] = {}
+        self.default_streams: tuple[int, ...] = (0, 1)
         self._lock = threading.RLock()
         self._event_numbers = itertools.count(_FIRST_EVENT)
         self._events: dict[int, _Event] = {}
@@ -345,14 +347,14 @@ class FakeEvents:
 
     def _is_captured(self, ordinal: int, stream: int) -> bool:
         captured = {each: blocks for (device, each), blocks in self._capturing.items() if device == ordinal}
-        return any(captured.values()) if stream in _LEGACY else stream in captured
+        return any(captured.values()) if stream in self.default_streams else stream in captured
 
     def _pending(self, ordinal: int, stream: int) -> list[_Event | _Work]:
         """Return what is queued on a stream and not done, on the default stream that of all of the device."""
         found: list[_Event | _Work] = []
         for (device, each), queued in self._queued.items():
             queued[:] = [one for one in queued if not one.done]
-            if device == ordinal and (each == stream or stream in _LEGACY):
+            if device == ordinal and (each == stream or stream in self.default_streams):
                 found += queued
         return found
 
