@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -421,41 +420,6 @@ def test_waiting_takes_nobody_s_place(serve: Callable[..., bow.Server]) -> None:
         assert stream.position == position
 
 
-def test_a_follower_too_many(growing: bow.Server) -> None:
-    """One that is refused because the data set has all its readers takes the place of nobody later."""
-    endpoint = growing.publish("t", table_of(1), readers=1)
-    with bow.connect(endpoint, follow=True):
-        with pytest.raises(bow.UnknownTicket, match="all its readers"):
-            bow.connect(endpoint, follow=True)
-        # Who waits is no reader.
-        assert str(bow.wait_for(growing, "t", timeout=20.0)).endswith(":1")
-    until(lambda: bow.list_datasets(growing.address, token=TOKEN)[0].active_readers == 0)
-    growing.append("t", table_of(2))
-    growing.finish("t")
-    assert read(endpoint)["n"].to_pylist() == [1, 2]
-    growing.wait_released("t")
-
-
-def test_waiting_takes_nobody_s_place(serve: Callable[..., bow.Server]) -> None:
-    """`wait_for` finds a data set that is read, and lazy data are not made for it."""
-    server = serve()
-    made = []
-
-    def make() -> Any:
-        made.append(1)
-        return iter(table_of(1).to_batches())
-
-    server.publish("lazy", make)
-    begun = len(made)
-    with pytest.raises(bow.Unsupported):
-        bow.wait_for(server, "lazy", timeout=20.0)
-    assert len(made) == begun
-    with bow.connect(server.publish("t", table_of(1), readers=1)) as stream:
-        position = bow.wait_for(server, "t", timeout=20.0)
-        assert values_of(stream) == [[1]]
-        assert stream.position == position
-
-
 def test_appends_of_several_threads(growing: bow.Server) -> None:
     """Each append is together; positions say in which order they came, and a follower has them in that."""
     positions: dict[bow.Position, int] = {}
@@ -524,60 +488,6 @@ def test_appends_while_names_change(serve: Callable[..., bow.Server]) -> None:
             for _ in range(200):
                 server.append("t", table_of(2))
         except bow.BowstringError as error:
-            failures.append(error)
-
-    changing = threading.Thread(target=change)
-    appending = [threading.Thread(target=append) for _ in range(2)]
-    for thread in (changing, *appending):
-        thread.start()
-    for thread in appending:
-        thread.join()
-    ended.set()
-    changing.join()
-    assert not failures
-
-
-def test_a_stream_that_threads_share(growing: bow.Server) -> None:
-    """A thread that waits in vain, while another one gets a batch, leaves the position where the stream is."""
-    end = growing.append("t", table_of(1))
-    with bow.connect(growing, "t", follow=True, timeout=0.2) as stream:
-        assert values_of([stream.read_next_batch()]) == [[1]]
-        found: list[list[int]] = []
-        for number in range(5):
-
-            def take() -> None:
-                with contextlib.suppress(bow.DeadlineExceeded):
-                    found.extend(values_of([stream.read_next_batch()]))
-
-            threads = [threading.Thread(target=take) for _ in range(3)]
-            for thread in threads:
-                thread.start()
-            end = growing.append("t", table_of(number))
-            for thread in threads:
-                thread.join()
-        growing.finish("t")
-        found += values_of(stream)
-        assert found == [[number] for number in range(5)]
-        assert stream.position == end
-
-
-def test_appends_while_names_change(serve: Callable[..., bow.Server]) -> None:
-    """An append that meets a replacement or withdrawal goes to what the name stands for then: it is never refused."""
-    server = serve()
-    ended = threading.Event()
-    failures: list[BaseException] = []
-
-    def change() -> None:
-        while not ended.is_set():
-            server.publish("t", table_of(1), replace=True)
-            with contextlib.suppress(bow.UnknownName):
-                server.withdraw("t")
-
-    def append() -> None:
-        try:
-            for _ in range(200):
-                server.append("t", table_of(2))
-        except BaseException as error:
             failures.append(error)
 
     changing = threading.Thread(target=change)
@@ -702,27 +612,6 @@ def test_memory_is_kept_by_bytes_and_by_time(serve: Callable[..., bow.Server]) -
     server.append("seconds", {"n": numbers}, retain={"seconds": 0.2, "batches": 10})
     until(lambda: {each.name: each.num_rows for each in bow.list_datasets(server.address)}["seconds"] == 0)
     assert read(server.endpoints["seconds"]).num_rows == 0
-    # A shorter time holds, too, for what was to be kept for longer.
-    server.append("seconds", {"n": numbers}, retain={"seconds": 3600})
-    assert read(server.endpoints["seconds"]).num_rows == len(numbers)
-    time.sleep(0.1)  # by now the loop waits for the end of the hour
-    server.append("seconds", {"n": numbers}, retain={"seconds": 0.2})
-    until(lambda: {each.name: each.num_rows for each in bow.list_datasets(server.address)}["seconds"] == 0)
-
-
-def test_all_was_read_before_it_was_let_go(serve: Callable[..., bow.Server]) -> None:
-    """A reader from a position on comes to its end where what is behind that is let go of meanwhile."""
-    server = serve()
-    begin = server.append("t", table_of())
-    server.append("t", pa.concat_tables([table_of(number) for number in range(100)]))
-    since = dataclasses.replace(begin)
-    with bow.connect(server, "t", since=since, limits=PATIENCE.replace(window_bytes=16 << 10)) as stream:
-        found = [stream.read_next_batch() for _ in range(99)]
-        found.append(stream.read_next_batch())
-        for number in range(3):
-            server.append("t", table_of(number), retain={"batches": 1})
-        found += stream
-    assert values_of(found) == [[number] for number in range(100)]
     # A shorter time holds, too, for what was to be kept for longer.
     server.append("seconds", {"n": numbers}, retain={"seconds": 3600})
     for _ in range(20):  # behind which the loop waits for the end of the hour
