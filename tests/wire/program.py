@@ -8,6 +8,7 @@ the public interface of Bowstring as it was at commit 6da4e3a.
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 import json
 import sys
@@ -194,11 +195,14 @@ def _read() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         said: dict[str, Any] = {}
+        options = asked.get("options", {})
+        if "name" in options and "name" not in inspect.signature(bow.connect).parameters:
+            options["ticket"] = options.pop("name")  # as the earlier build has it
         try:
             if "kept" in asked:
                 _write(*kept.pop(asked["kept"]), asked["to"])
             else:
-                with bow.connect(_source(asked), limits=limits, **asked.get("options", {})) as stream:
+                with bow.connect(_source(asked), limits=limits, **options) as stream:
                     said["path"] = stream.stats.path
                     batches = [stream.read_next_batch()] if asked.get("first") else list(stream)
                     schema = stream.schema

@@ -41,6 +41,7 @@ class Program:
             stdout=subprocess.PIPE,
             text=True,
             cwd=PROGRAM.parent,
+            env=os.environ if python == sys.executable else {**os.environ, "PYTHONPATH": ""},
         )
 
     def hear(self) -> dict[str, Any]:
@@ -200,9 +201,11 @@ def test_a_failed_producer_is_reported(pair: Pair) -> None:
     assert FAILURE in answer["what"]
 
 
-def test_unknown_names_are_refused(pair: Pair) -> None:
-    """A ticket and a column that are not there are errors of their own."""
-    assert pair.refused(pair.uris["types"], name="nobody")["error"] == "UnknownTicket"
+def test_unknown_names_are_refused(pair: Pair, pythons: tuple[str, str]) -> None:
+    """A name and a column that are not there are errors of their own, as far as both builds know such."""
+    server, reader = (python == sys.executable for python in pythons)
+    kind = "UnknownTicket" if not server else "UnknownName" if reader else "BrokenError"
+    assert pair.refused(pair.uris["types"], name="nobody")["error"] == kind
     assert pair.refused(pair.uris["types"], columns=["nothing"])["error"] == "UnknownColumn"
 
 
