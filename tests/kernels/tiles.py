@@ -36,6 +36,7 @@ ALONE = {
     "read_objects": "one item reads a whole list",
     "read_pages": "one item reads a whole chunk, and facts of all chunks stand behind each other, a kind at a time",
     "read_rows": "one plan says for all items which rows each of them reads, and where it writes",
+    "train_symbols": "one item reads all rows of a text, and counts in tables that are the call's",
     "value_lengths": "one item reads a whole page, and writes the lengths of its values",
     "walk_schema": "one item walks a whole schema, in room that is the call's",
     "weigh_runs": "one item reads a whole page",

@@ -292,8 +292,8 @@ class Lender:
         if not places and all(dictionaries[id_] is batch.dictionaries[id_] for id_ in dictionaries):
             return batch
         # Only what is used: memory of a pool is freed by its library, which the regions before would keep from it.
-        used = np.unique(table[present, 0])
-        table[present, 0], table[~present] = np.searchsorted(used, table[present, 0]), 0
+        used, numbers = np.unique(table[present, 0], return_inverse=True)
+        table[present, 0], table[~present] = numbers.reshape(-1), 0
         return elsewhere(batch, dictionaries, table, [regions[index] for index in used.tolist()], device)
 
     def _dictionary(self, dictionary: Dictionary) -> Dictionary:
