@@ -131,6 +131,27 @@ def test_a_frame_stands_for_one_version(server: bow.Server) -> None:
     assert bow.scan_polars(server.address, "versions").collect()["a"].to_list() == [2]
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    before=st.lists(st.lists(st.integers(-9, 9), max_size=3), min_size=1, max_size=3),
+    after=st.lists(st.lists(st.integers(-9, 9), max_size=3), max_size=3),
+    head=st.none() | st.integers(0, 9),
+)
+def test_a_frame_does_not_grow(before: list[list[int]], after: list[list[int]], head: int | None) -> None:
+    """What is appended to a data set after it was scanned is no part of the frame, but of one made later."""
+    wanted = [number for numbers in before for number in numbers]
+    with bow.Server() as server:
+        for numbers in before:
+            server.append("grows", pa.table({"a": pa.array(numbers, pa.int64())}))
+        frame = bow.scan_polars(server.address, "grows")
+        for numbers in after:
+            server.append("grows", pa.table({"a": pa.array(numbers, pa.int64())}))
+        asked = frame if head is None else frame.head(head)
+        assert asked.collect()["a"].to_list() == wanted[:head]
+        later = bow.scan_polars(server.address, "grows").select(pl.len()).collect().item()
+        assert later == sum(map(len, before + after))
+
+
 def test_names_that_nothing_has_are_refused_at_once(server: bow.Server) -> None:
     """The error says which name may have been meant."""
     server.publish("flights", {"a": [1]}, replace=True)

@@ -39,8 +39,9 @@ def scan_polars(
     """Return a ``polars.LazyFrame`` over a data set, which is read when the frame is collected.
 
     Columns that the query does not need are not read, nor mapped; it stops when it has the rows of ``head``. Rows
-    are filtered by polars, on the columns as they come. The frame stands for the version that is there now: each
-    ``collect``, and each of the two sides of a self-join, reads the same rows.
+    are filtered by polars, on the columns as they come. The frame stands for the version that is there now, without
+    what is appended to it later: each ``collect``, and each of the two sides of a self-join, reads the same rows.
+    Only ``retain=`` changes them: rows that the server has let go of are missing, and as many later ones are read.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ def scan_polars(
     plugins = needed("polars.io.plugins")
     limits = limits_or_default(limits)
     place = source_of(source, ticket_of(name, None), token, (), limits, tls)
-    schema, version = _version(place, tls, limits)
+    schema, version, known_rows = _version(place, tls, limits)
 
     if columns is not None:
         schema = chosen_columns(schema, tuple(columns))
@@ -91,16 +92,17 @@ def scan_polars(
     ) -> Iterator[Any]:
         # A column is read where only rows are counted: a frame without columns has none.
         wanted = schema.names if needed_columns is None else needed_columns or schema.names[:1]
+        left = min((each for each in (rows, known_rows) if each is not None), default=None)
         options = ConnectOptions(validate=validate)
         with connect(
             version, columns=wanted, device="cpu", tls=tls, limits=limits, options=options
         ) as stream:
             yield _filtered(polars_frame(_no_rows(stream.schema), polars), predicate)
             for batch in stream:
-                if rows is not None and rows <= batch.num_rows:
-                    yield _filtered(batch.slice(0, rows).to_polars(), predicate)
+                if left is not None and left <= batch.num_rows:
+                    yield _filtered(batch.slice(0, left).to_polars(), predicate)
                     return
-                rows = None if rows is None else rows - batch.num_rows
+                left = None if left is None else left - batch.num_rows
                 yield _filtered(batch.to_polars(), predicate)
 
     return plugins.register_io_source(batches, schema=shown, is_pure=True)
@@ -117,16 +119,16 @@ def _no_rows(schema: pa.Schema) -> pa.Table:
 
 def _version(
     source: Endpoint | Dataset, tls: TlsConfig | ssl.SSLContext | None, limits: Limits
-) -> tuple[pa.Schema, Endpoint | Dataset]:
-    """Return the schema of what a source stands for now, and what stands for that alone; nobody is counted."""
+) -> tuple[pa.Schema, Endpoint | Dataset, int | None]:
+    """Return schema, what stands for the version that is there now, and its rows, if known; nobody is counted."""
     if isinstance(source, Dataset):
-        return source.schema, source
+        return source.schema, source, None
     try:
         infos = list_datasets(str(source), tls=tls, limits=limits)
     except AccessDenied:
         # Over a network a server without a token has no lists, and endpoints that stand for one version.
         with connect(source, tls=tls, limits=limits, options=InsideOptions(looks=True)) as stream:
-            return stream.schema, source
+            return stream.schema, source, None
     info = next((each for each in infos if source.ticket in (each.ticket, each.name.encode())), None)
     if info is None:
         wanted = source.ticket.decode(errors="replace")
@@ -139,4 +141,4 @@ def _version(
             found=f"publish({info.name!r}, readers=…), {info.readers_left} of them left",
             hint="Read it once: bow.connect(…).to_polars().lazy().",
         )
-    return info.schema, dataclasses.replace(source, ticket=info.ticket)
+    return info.schema, dataclasses.replace(source, ticket=info.ticket), info.num_rows

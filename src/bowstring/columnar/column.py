@@ -54,6 +54,8 @@ class Column(export.Exporting, Converting):
     """
 
     __slots__ = ("_index", "_lent", "_node", "batch", "device", "field")
+    batch: Batch
+    field: pa.Field
 
     def __init__(self, batch: Batch, column: int) -> None:
         self._bind(batch, batch.layout.columns[column], batch.schema.field(column))
