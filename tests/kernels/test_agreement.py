@@ -17,12 +17,13 @@ from tests.kernels.tiles import ALONE, tile, tiled
 
 pytest.importorskip("numba")
 
-# Numba takes seconds for each: fast tests run them out of the library, for which it compiled the same functions.
-LONG = {
-    "read_rows", "locate", "read_plain", "write_objects", "read_objects", "cast_numbers", "validate_values",
+# Numba takes seconds for many: fast tests run those out of the library, for which it compiled the same functions.
+SHORT = {
+    "pack_flags", "check_offsets", "gather_pieces", "write_views", "scale_doubles", "count_nodes", "check_deltas",
+    "check_batches",
 }  # fmt: skip
 WAYS = [
-    pytest.param(way, each, marks=pytest.mark.slow if way == "jit" and each.__name__ in LONG else ())
+    pytest.param(way, each, marks=pytest.mark.slow if way == "jit" and each.__name__ not in SHORT else ())
     for way in ("library", "jit")
     for each in CASES
 ]

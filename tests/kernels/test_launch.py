@@ -197,7 +197,7 @@ def test_the_way_to_run_is_one_that_there_is(monkeypatch: pytest.MonkeyPatch) ->
 
 def not_compiled(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     """Return a kernel of the same code that this process has not used yet."""
-    made = types.FunctionType(kernel.__code__, globals(), kernel.__name__)
+    made: Any = types.FunctionType(kernel.__code__, globals(), kernel.__name__)
     monkeypatch.setitem(SIGNATURES, made, SIGNATURES[kernel])
     return made
 

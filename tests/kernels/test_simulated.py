@@ -19,7 +19,7 @@ pytest.importorskip("numba")
 
 
 # It makes a thread of each work item.
-@pytest.mark.parametrize("items", [100, pytest.param(1 << 30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("items", [300, pytest.param(1 << 30, marks=pytest.mark.slow)])
 def test_simulated_as_compiled(items: int) -> None:
     """The CUDA simulator, in a process of its own, writes what the compiled kernels write."""
     try:

@@ -232,7 +232,7 @@ def test_freed_memory_is_unmapped_when_streams_are_done(device: FakeDevice, how:
         device.sweep(0.005)
         assert freed in device.driver.held_ranges
     device.driver.end_work(5)
-    gives_back.join()
+    gives_back.join(30.0)
     del gives_back
     _until(lambda: freed not in _swept(device))
 
@@ -282,7 +282,7 @@ def test_the_allocator_is_that_of_a_thread(device: FakeDevice) -> None:
         inside = device.xp.arange(10)
         thread = threading.Thread(target=lambda: elsewhere.append(device.xp.arange(10)))
         thread.start()
-        thread.join()
+        thread.join(30.0)
         in_use = pool.stats.in_use
         sums = inside + inside
     outside = device.xp.arange(10)
