@@ -27,6 +27,10 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "flags": (pa.bool_(), [True, False, True, True, False, False, True, False, True]),
     "nulls": (pa.string(), ["a", None, "b", "c", None, "d", "e", "f", "g"]),
     "views": (pa.string_view(), ["a", "b" * 20, "c", "d", "e", "f", "g", "h", "i"]),
+    "lists of zeros": (
+        pa.list_(pa.float32()),
+        [[0.0], [-0.0], [0.0, -0.0], None, [], [1.0], [-0.0, 0.0], [2.0], [3.0]],
+    ),
     "pairs": (pa.list_(pa.int8()), [[1], [], [2, 3], None, [4], [5], [6], [7], [8]]),
 }
 
@@ -95,13 +99,28 @@ def test_each_batch_has_its_own(
 
 
 @pytest.mark.parametrize("nulls", [[], [None]])
-def test_zeros_keep_their_sign(address: str, nulls: list[None]) -> None:
-    """A dictionary of -0.0 is not that of 0.0 before it."""
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (pa.float64(), lambda zero: zero),
+        (pa.list_(pa.float32()), lambda zero: [1.0, zero]),
+        (pa.list_(pa.list_view(pa.float64())), lambda zero: [[zero], []]),
+        (pa.list_(pa.float16(), 2), lambda zero: [zero, 1.0]),
+        (pa.struct({"x": pa.float64(), "y": pa.string()}), lambda zero: {"x": zero, "y": "z"}),
+        (pa.map_(pa.float64(), pa.int8()), lambda zero: [(zero, 1)]),
+    ],
+    ids=lambda each: str(each) if isinstance(each, pa.DataType) else "",
+)
+def test_zeros_keep_their_sign(
+    address: str, nulls: list[None], type_: pa.DataType, value: Callable[[float], Any]
+) -> None:
+    """A dictionary of -0.0 is not that of 0.0 before it, however deep it lies."""
+    zeros = (0.0, -0.0, 0.0)
     with bow.Server(address, token=TOKEN) as server:
-        for zero in (0.0, -0.0, 0.0):
-            server.append("t", batch_of(pa.float64(), [zero, *nulls]))
+        for zero in zeros:
+            server.append("t", batch_of(type_, [value(zero), *nulls]))
         with bow.connect(server, "t") as stream:
-            assert [shown(batch["d"])[0] for batch in stream] == ["0.0", "-0.0", "0.0"]
+            assert [shown(batch["d"])[0] for batch in stream] == [repr(value(zero)) for zero in zeros]
 
 
 @pytest.mark.parametrize("name", ["texts", "numbers"])

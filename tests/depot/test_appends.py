@@ -50,6 +50,11 @@ def as_list(dataset: bow.Dataset) -> list[dict[str, Any]]:
     return found
 
 
+def at(end: bow.Position, count: int) -> bow.Position:
+    """Return the position behind so many appends of the same name."""
+    return bow.Position.parse(f"{str(end).partition(':')[0]}:{count}")
+
+
 def flat(parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Return the rows of several appends."""
     return [row for part in parts for row in part]
@@ -125,10 +130,11 @@ class Story:
         if not expected:
             return
         first, last = sorted(self.random.randrange(len(expected) + 1) for _ in range(2))
-        version, count, some = self.depot.lookup_range(name, first, last)
-        assert (count, version) == (len(expected), self.depot.lookup_version(name)[0])
+        end, each = self.depot.lookup_version(name)
+        assert len(each) == len(expected)
+        position, some = self.depot.lookup_range(name, at(end, first), at(end, last))
+        assert position == end == at(end, len(expected))
         assert as_list(some) == flat(expected[first:last])
-        assert len(self.depot.lookup_version(name)[1]) == len(expected)
         with bow.connect(self.depot.lookup(name)) as stream:
             self.kept.append((stream.read_all(), flat(expected)))
         name, part, endpoint, found = self.random.choice(self.appended)
@@ -204,6 +210,39 @@ def test_whoever_takes_the_endpoints_behind_those_that_it_knows_reads_each_row_o
         ]
 
 
+@pytest.mark.parametrize("moved", [False, True], ids=["appended", "followed before"])
+def test_streams_of_a_depot_are_whole(depot: bow.depot.Depot, moved: bool) -> None:
+    """Each endpoint is read from any position, and followed to its end; a name is not, and says how else."""
+    tables = [pa.Table.from_batches(rows(10 * number, 4).to_batches(2)) for number in range(12)]
+    for number, table in enumerate(tables):
+        written = commit(depot, table, f"part {number}")
+        if moved:  # before it is copied into a slab that many share
+            assert read(written.endpoint, follow=True).equals(table)
+        dataset = bow.Dataset((written.endpoint,), table.schema, table.num_rows, table.nbytes)
+        depot.announce("t", dataset, application=APP, append=True, part=f"part {number}")
+    found = depot.lookup("t")
+    assert len(found) == 1
+    for endpoint, expected in (
+        (found.endpoints[0], pa.concat_tables(tables)),
+        (written.endpoint, tables[-1]),
+    ):
+        assert read(endpoint, follow=True).equals(expected)
+        with bow.connect(endpoint) as stream:
+            assert stream.read_next_batch().num_rows == 2
+            place, again = stream.position, stream.endpoint
+            assert isinstance(again, bow.Endpoint)
+        # What stands for several streams has no positions.
+        assert (place is None) == (endpoint is not written.endpoint)
+        for follow in (False, True):
+            assert read(again, since=place, follow=follow).equals(expected.slice(2 if place else 0))
+        with pytest.raises(bow.DatasetReplaced):
+            bow.connect(endpoint, since="0123456789abcdef:0")
+    for given in ({"follow": True}, {"since": place}):
+        for source in (found, bow.Dataset((written.endpoint,), tables[0].schema)):
+            with pytest.raises(bow.UsageError, match="lookup_range"):
+                bow.connect(source, **given)
+
+
 def test_slabs_that_are_full_are_followed_by_others(depot: bow.depot.Depot) -> None:
     """Appends that fill slabs are looked up as one endpoint for each slab, and read as what they are."""
     tables = [rows(3 * number + 1, 1, width=25_000) for number in range(60)]  # 9 MB and more
@@ -212,7 +251,10 @@ def test_slabs_that_are_full_are_followed_by_others(depot: bow.depot.Depot) -> N
     found = depot.lookup("small")
     assert 2 < len(found) <= 2 + len(tables) * tables[-1].nbytes // (4 * MIB)
     assert read(found).equals(pa.concat_tables(tables))
-    assert read(depot.lookup_range("small", 15, 45)[2]).equals(pa.concat_tables(tables[15:45]))
+    end, _ = depot.lookup_range("small")
+    assert read(depot.lookup_range("small", at(end, 15), str(at(end, 45)))[1]).equals(
+        pa.concat_tables(tables[15:45])
+    )
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pickle
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -63,12 +64,21 @@ def test_a_name_means_the_last_one(depot: bow.depot.Depot) -> None:
 
 
 def test_a_version_is_kept_while_it_grows(depot: bow.depot.Depot) -> None:
-    """Appending keeps the version of a name; whatever else gives it a meaning makes a new one."""
+    """Appending keeps the version of a name and its positions; whatever else gives it a meaning makes new ones."""
     seen: list[str] = []
 
     def version() -> str:
-        found, dataset = depot.lookup_version("trips")
+        position, dataset = depot.lookup_version("trips")
         assert dataset == depot.lookup("trips")
+        found, _, count = str(position).partition(":")
+        assert (pickle.loads(pickle.dumps(position)), int(count)) == (position, len(dataset))
+        for since in (f"{found}:0", position):
+            now, some = depot.lookup_range("trips", since)
+            assert (now, some.endpoints) == (position, dataset.endpoints[int(str(since).partition(":")[2]) :])
+        for gone in (*(f"{each}:0" for each in seen if each != found), f"{found}:{len(dataset) + 1}"):
+            for given in ({"since": gone}, {"until": gone}):
+                with pytest.raises(bow.DatasetReplaced, match=found):
+                    depot.lookup_range("trips", **given)
         return found
 
     for number, given in enumerate(({}, {}, {"batch": 7}, {"batch": 7}, {"append": True, "batch": 8})):
@@ -90,7 +100,19 @@ def test_a_version_is_kept_while_it_grows(depot: bow.depot.Depot) -> None:
     assert len(set(seen)) == len(seen)
     for part in ("c", "d"):
         named(depot, "trips", ONE, part, application="another", version="the same rows")
-        assert version() == "the same rows"
+        seen.append(version())
+    assert seen[-2] == seen[-1]
+
+
+@pytest.mark.parametrize(
+    "position", ["0", "0123456789abcdef", "0123456789ABCDEF:0", 3, b"0123456789abcdef:0"]
+)
+def test_what_is_no_position(depot: bow.depot.Depot, position: Any) -> None:
+    """What no depot gave as a position is refused."""
+    named(depot, "trips", ONE, "a")
+    for given in ({"since": position}, {"until": position}):
+        with pytest.raises(bow.UsageError, match="not a position"):
+            depot.lookup_range("trips", **given)
 
 
 def test_what_is_released_has_no_name(depot: bow.depot.Depot) -> None:
@@ -126,9 +148,9 @@ def test_a_name_ends_with_its_data(depot: bow.depot.Depot) -> None:
             assert name not in [each.name for each in depot.list_datasets()]
             with pytest.raises(bow.UnknownTicket, match="no data set of that name"):
                 depot.lookup(name)
-    version, _ = depot.lookup_version("n1")
+    before, _ = depot.lookup_version("n1")
     named(depot, "n1", ONE, "more", append=True)
-    assert depot.lookup_version("n1")[0] == version
+    assert len(depot.lookup_range("n1", before)[1]) == 1
 
 
 def test_names_are_listed(depot: bow.depot.Depot) -> None:

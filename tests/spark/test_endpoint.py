@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.dissociated.endpoint import Dataset, Endpoint
+from bowstring.dissociated.position import Position
 from bowstring.errors import BrokenError, ProducerFailed, UnknownTicket, UsageError
 from bowstring.spark.batches import Normaliser
 from bowstring.spark.offsets import Listing
@@ -291,18 +292,19 @@ def test_a_name_is_looked_up_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
             assert name == "events"
             return grown[0]
 
-        def lookup_range(self, name: str, first: int, last: int) -> tuple[str, int, Dataset]:
+        def _lookup(self, name: str, first: int, last: int) -> tuple[Position, Dataset, None]:
             found = self.lookup(name)
             some = dataclasses.replace(found, endpoints=found.endpoints[first:last])
-            return "a1", len(found), some
+            return Position.parse(f"{1:016x}:{len(found)}"), some, None
 
     monkeypatch.setitem(sys.modules, "bowstring.depot", types.SimpleNamespace(connect=Found))
     options = ReadOptions.of({"name": "events", "depot": "unix:/depot"})
     assert len(options.endpoints()) == 1
     grown[0] = Dataset((*grown[0], Endpoint(URI, b"b")), TABLE.schema)
     assert len(options.endpoints()) == 2
-    assert options.listing() == Listing((), "a1", "the data set 'events'", 2)
-    assert options.listing(1, 2) == Listing(grown[0].endpoints[1:], "a1", "the data set 'events'", 2)
+    end = Position.parse(f"{1:016x}:2")
+    assert options.listing() == Listing((), end, "the data set 'events'")
+    assert options.listing(1, 2) == Listing(grown[0].endpoints[1:], end, "the data set 'events'")
 
 
 @pytest.mark.parametrize("kind", ["uri", "dataset"])

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.dissociated.endpoint import Endpoint
+from bowstring.dissociated.position import Position
 from bowstring.errors import UsageError
 from bowstring.spark.offsets import START, Listing, between, latest, of_offset, to_offset, wanted
 
@@ -42,7 +43,8 @@ class Name:
         """Return what a reader sees now: of a name, those endpoints that it asked for."""
         if self.listed:
             return Listing(self.endpoints)
-        return Listing(self.endpoints[first:last], f"v{self.version}", named=len(self.endpoints))
+        end = Position.parse(f"{1 + self.version:016x}:{len(self.endpoints)}")
+        return Listing(self.endpoints[first:last], end)
 
 
 @dataclasses.dataclass

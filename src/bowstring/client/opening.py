@@ -360,7 +360,9 @@ def connect(
     if isinstance(source, Dataset):
         if follow or position is not None:
             raise UsageError(
-                "a data set of many endpoints cannot be followed", found="connect(follow=…, since=…)"
+                "a list of endpoints, which a name of a depot is, cannot be followed, or read from a position on",
+                found="connect(follow=…, since=…)",
+                hint="For a name of a depot, Depot.lookup_range(name, since=position) returns what is new.",
             )
         make = functools.partial(
             DatasetStream, open_unit=open_unit, columns=chosen, ordered=options.ordered, connections=count

@@ -17,6 +17,7 @@ from bowstring.depot.writing import Attempt, Committed, warm_mappings
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.location import token_of, with_token
+from bowstring.dissociated.position import Position, check_reached, checked_position, place_of
 from bowstring.errors import (
     BowstringError,
     BrokenError,
@@ -321,8 +322,8 @@ class Depot(Closing):
         ttl
             After how many seconds the name is forgotten.
         version
-            What identifies the data set for :meth:`lookup_version`, where it replaces another: a new identity by
-            default. Data that were lost and computed again, in the same order, keep theirs.
+            Where it replaces another, a text that its positions are made of: a new one by default. Data that were
+            lost and computed again, in the same order, keep theirs.
 
         Returns
         -------
@@ -336,7 +337,7 @@ class Depot(Closing):
         """
         fields: dict[str, Any] = {"name": name, "dataset": dataset.to_json(), "application": application}
         # Asked again because the connection was lost, it is the same version.
-        fields |= {"version": secrets.token_hex(16) if version is None else version, "append": append}
+        fields |= {"version": secrets.token_hex(8) if version is None else version, "append": append}
         fields |= {"new": new, "part": part, "depots": list(depots), "ttl": ttl, "batch": batch}
         if batch is None and append:
             # Asked again because the connection was lost, it must not be added twice.
@@ -422,13 +423,13 @@ class Depot(Closing):
         UnknownName
             None.
         """
-        return self.lookup_range(name)[2]
+        return self.lookup_range(name)[1]
 
-    def lookup_version(self, name: str) -> tuple[str, Dataset]:
-        """Return which version a name stands for, and its data set, by each of its endpoints.
+    def lookup_version(self, name: str) -> tuple[Position, Dataset]:
+        """Return the position behind the last endpoint of a name, and its data set, by each of its endpoints.
 
-        Of one version endpoints are only ever added, at the end; what replaces it is another version. Where they
-        are many, :meth:`lookup_range` says less.
+        Of one version endpoints are only ever added, at the end; what replaces it is another version, with other
+        positions. Where endpoints are many, :meth:`lookup_range` says less.
 
         Raises
         ------
@@ -436,32 +437,42 @@ class Depot(Closing):
             The name means nothing.
         """
         answer = self._ask(Verb.LOOKUP, {"name": name})
-        return answer["version"], Dataset.from_json(answer["dataset"])
+        return Position.parse(answer["position"]), Dataset.from_json(answer["dataset"])
 
-    def lookup_range(self, name: str, first: int = 0, last: int | None = None) -> tuple[str, int, Dataset]:
-        """Return which version a name stands for, how many endpoints it has, and some of its data set.
+    def lookup_range(
+        self, name: str, since: Position | str | None = None, until: Position | str | None = None
+    ) -> tuple[Position, Dataset]:
+        """Return the position behind the last endpoint of a name, and its data set between two positions.
 
         Parameters
         ----------
         name
             What was announced.
-        first, last
-            Positions, as :meth:`lookup_version` counts endpoints: the data set holds those from one to the other,
-            and one endpoint stands for many that are small. Its `num_rows` and `nbytes` are those of all.
+        since, until
+            Positions of this name, or their text: the beginning and the end by default. In the data set one
+            endpoint stands for many that are small; its `num_rows` and `nbytes` are those of all.
 
         Raises
         ------
         UnknownName
             The name means nothing.
+        DatasetReplaced
+            A position belongs to what the name meant before.
         """
-        return self._lookup(name, first, last)[:3]
+        ends = [None if each is None else checked_position(each) for each in (since, until)]
+        first, last = (None if each is None else place_of(each)[1] for each in ends)
+        position, dataset, _ = self._lookup(name, first or 0, last)
+        for each in ends:
+            if each is not None:
+                check_reached(each, position)
+        return position, dataset
 
     def _lookup(
         self, name: str, first: int = 0, last: int | None = None
-    ) -> tuple[str, int, Dataset, str | None]:
-        """Do what `lookup_range` does, and return how it is with the job that makes the data set, too."""
+    ) -> tuple[Position, Dataset, str | None]:
+        """Return the same of a range of numbers, and how it is with the job that makes the data set."""
         answer = self._ask(Verb.LOOKUP, {"name": name, "joined": True, "first": first, "last": last})
-        return answer["version"], answer["count"], Dataset.from_json(answer["dataset"]), answer["state"]
+        return Position.parse(answer["position"]), Dataset.from_json(answer["dataset"]), answer["state"]
 
     # Whoever looks after it.
 

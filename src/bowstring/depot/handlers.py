@@ -18,6 +18,7 @@ from bowstring.depot.names import Announcement
 from bowstring.depot.protocol import COMMITTED, MESSAGES, REPLACED, STAY, VERSION, Verb, texts
 from bowstring.dissociated.endpoint import Dataset, this_host
 from bowstring.dissociated.failures import pack_error
+from bowstring.dissociated.position import version_made_of
 from bowstring.dissociated.tags import Control
 from bowstring.errors import (
     AccessDenied,
@@ -420,11 +421,13 @@ def _announce(
     depots: list[bytes] | None,
     append: bool | None,
     new: bool | None,
+    version: str,
     **given: Any,
 ) -> Answer:
     wanted = Announcement(
         name,
         Dataset.from_json(dataset),
+        version=version_made_of(version),
         append=bool(append),
         new=bool(new),
         batch=once or batch,
@@ -442,8 +445,8 @@ def _replaced(parts: dict[str, tuple[str, ...]]) -> Answer:
 
 
 def _lookup(client: Client, name: str, first: int | None, last: int | None, joined: bool | None) -> Answer:
-    version, count, state, dataset = client.depot.registry.lookup(name, first or 0, last, joined=bool(joined))
-    return {"dataset": dataset.to_json(), "version": version, "count": count, "state": state}
+    position, state, dataset = client.depot.registry.lookup(name, first or 0, last, joined=bool(joined))
+    return {"dataset": dataset.to_json(), "position": str(position), "state": state}
 
 
 def _stop(client: Client, application: str | None, if_empty: bool | None) -> Answer:

@@ -29,7 +29,7 @@ class Announcement:
     name: str
     dataset: Dataset
     application: str
-    version: str  # kept while the data set grows
+    version: str  # its id, kept while the data set grows
     # Adds the endpoints to those of the name; the schema of a data set without endpoints is ignored then.
     append: bool = False
     new: bool = False  # the name must be free

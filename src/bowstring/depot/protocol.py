@@ -242,7 +242,7 @@ MESSAGES: Final[dict[int, tuple[Record, Record]]] = {
     ),
     Verb.LOOKUP: (
         Record("name:text first:number? last:number? joined:flag?"),
-        Record("dataset:long version:text count:number state:long?"),
+        Record("dataset:long position:text state:long?"),
     ),
     Verb.DROP: (Record("name:text"), Record("replaced:list")),
     Verb.LIST: (_NOTHING, Record("names:list")),

@@ -11,6 +11,7 @@ from bowstring.depot.applications import Application, Committed, DataSet, Holder
 from bowstring.depot.names import Names
 from bowstring.depot.protocol import LOST, RUNNING
 from bowstring.dissociated.listing import DatasetInfo
+from bowstring.dissociated.position import position_at
 from bowstring.errors import RefusedError, UnknownTicket, UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from bowstring.depot.names import Announcement, Entry
     from bowstring.depot.slab_pool import SlabPool
     from bowstring.dissociated.endpoint import Dataset
+    from bowstring.dissociated.position import Position
     from bowstring.server.catalogue import Publication
 
 _REMEMBERED: Final = 4096
@@ -245,8 +247,8 @@ class Registry:
 
     def lookup(
         self, name: str, first: int = 0, last: int | None = None, *, joined: bool
-    ) -> tuple[str, int, str | None, Dataset]:
-        """Return what a name means: version, number of endpoints, state, and those from one position to another.
+    ) -> tuple[Position, str | None, Dataset]:
+        """Return what a name means: the position behind its endpoints, state, and those between two of them.
 
         With `joined` one endpoint stands for many small streams.
         """
@@ -256,7 +258,7 @@ class Registry:
             if found.state == RUNNING and self._is_over(found.application):
                 found.state = LOST
             dataset = found.found(first, last, joined=joined)
-            return found.version, found.count, found.state, dataset
+            return position_at(found.version, found.count), found.state, dataset
 
     def joined(self, ticket: bytes) -> list[Publication]:
         """Return what such an endpoint stands for; nothing where the ticket is of one stream."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from typing import Any, Final, Self
 
-from bowstring.errors import UsageError
+from bowstring.errors import DatasetReplaced, UsageError
 
 _TEXT: Final = re.compile(r"([0-9a-f]{16}):(0|[1-9][0-9]{0,17})")
 
@@ -73,6 +74,11 @@ def version_of(ticket: bytes | str | None) -> str | None:
     return version if _TEXT.fullmatch(f"{version}:0") else None
 
 
+def version_made_of(what: str) -> str:
+    """Return the id of the version that is made of something: always the same of the same text."""
+    return hashlib.sha256(what.encode()).hexdigest()[:16]
+
+
 def position_at(version: str, batch: int) -> Position:
     """Return the position in front of a batch of a version."""
     return Position(version, batch)
@@ -81,6 +87,23 @@ def position_at(version: str, batch: int) -> Position:
 def place_of(position: Position) -> tuple[str, int]:
     """Return version and batch of a position."""
     return position._version, position._batch
+
+
+def another_version(since: Position, version: str) -> DatasetReplaced:
+    """Return what says that a position is not one in a version."""
+    return DatasetReplaced(
+        "the position belongs to another version of the data set",
+        expected=f"a position of version {version}",
+        found=str(since),
+        hint="It was replaced, or its server began anew: connect() without since= begins at its beginning.",
+    )
+
+
+def check_reached(since: Position, end: Position) -> int:
+    """Return the batch of a position; refuse one that is not in the version of another, up to that."""
+    if since._version != end._version or since._batch > end._batch:
+        raise another_version(since, end._version)
+    return since._batch
 
 
 def checked_position(since: Any) -> Position:

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from bowstring.dissociated.listing import DatasetInfo
-from bowstring.dissociated.position import place_of, version_of
+from bowstring.dissociated.position import another_version, place_of, version_of
 from bowstring.dissociated.producer import Role
 from bowstring.errors import (
     AccessDenied,
@@ -157,7 +157,7 @@ class Catalogue:
         names = authenticated or self.token is not None
         # Not under the condition, which `joined` may need while it holds a lock of its own.
         parts = () if self.joined is None else self.joined(ticket)
-        joined = JoinedPublication(parts, self._changed) if parts else None
+        joined = JoinedPublication(ticket, parts, self._changed) if parts else None
         with self._changed:
             publication = self._publications.get(ticket, joined)
             if publication is None and names:
@@ -205,12 +205,7 @@ class Catalogue:
             )
         since = reading.since
         if since is not None and publication is not None and place_of(since)[0] != publication.version:
-            raise DatasetReplaced(
-                "the position belongs to another version of the data set",
-                expected=f"a position of version {publication.version}",
-                found=str(since),
-                hint="It was replaced, or its server began anew: connect() without since= begins at its beginning.",
-            )
+            raise another_version(since, publication.version)
 
     def find(self, name: str) -> Publication | None:
         """Return the data set of a name, if one is offered."""
@@ -229,6 +224,8 @@ class Catalogue:
             growth = publication.growth
             if growth is None:
                 growth = Growth(publication.version, publication.resident(), pool)
+                if self.joined is not None:  # what a depot offers is whole
+                    growth.end()
                 with self._changed:
                     publication.check_offered()
                     publication.grow(growth)
@@ -547,7 +544,8 @@ class Publication:
         """Let readers that come from now on have the same data from another place, unless it was released."""
         with self._changed:
             if not self.released:
-                self._source = source
+                # Who follows it has what it was.
+                self._source, self.growth = source, None
 
     def withdraw(self, *, closing: bool = False) -> None:
         """Let no new reader in; those that read keep what they have."""
@@ -612,9 +610,10 @@ class JoinedPublication(Publication):
     Only its readers refer to it, so it is never withdrawn or released itself.
     """
 
-    def __init__(self, parts: Sequence[Publication], changed: Condition) -> None:
+    def __init__(self, ticket: bytes, parts: Sequence[Publication], changed: Condition) -> None:
         sources = [cast("MaterializedSource", part.source) for part in parts]
         super().__init__(parts[0].name, MaterializedSource.joined(sources), None, changed)
+        self.ticket = ticket
         self._parts = parts
 
     def enter(self, shards: int = 1, reading: Reading | None = None) -> None:

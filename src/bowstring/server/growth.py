@@ -12,10 +12,9 @@ from bowstring.columnar.compact import compacted
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import placed_compact
-from bowstring.dissociated.position import place_of, position_at
+from bowstring.dissociated.position import check_reached, position_at
 from bowstring.errors import (
     BowstringError,
-    DatasetReplaced,
     LimitExceeded,
     OutOfBudget,
     PositionExpired,
@@ -316,14 +315,7 @@ class Growth:
         """Return the index of the first batch for a reader that begins at a position, or with what is kept."""
         if since is None:
             return self.first
-        version, start = place_of(since)
-        if version != self.version or start > self.total:
-            raise DatasetReplaced(
-                "the position belongs to another version of the data set",
-                expected=f"a position of version {self.version}",
-                found=str(since),
-                hint="It was replaced, or its server began anew: connect() without since= begins at its beginning.",
-            )
+        start = check_reached(since, self.position)
         self.check_kept(start)
         return start
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.dissociated.position import Position, place_of, position_at
+from bowstring.dissociated.position import Position, place_of, position_at, version_made_of
 from bowstring.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,26 +47,24 @@ class Listing:
     """The endpoints of a data set at one moment."""
 
     endpoints: tuple[Endpoint, ...]
-    # What the depot calls the data set that a name means; ``None`` where endpoints were listed, and are their own
-    # identity.
-    version: str | None = None
+    # The depot's, behind the last endpoint of a name, of which `endpoints` are those that were asked for, one for
+    # many small ones maybe; ``None`` where endpoints were listed: they are all, and their own identity.
+    end: Position | None = None
     # The data set, for messages.
     where: str = "the list of endpoints"
-    # How many endpoints the name has, of which `endpoints` are those that were asked for, one for many small ones
-    # maybe; ``None`` where they are all.
-    named: int | None = None
 
     @property
     def count(self) -> int:
         """How many endpoints there are, as positions count them."""
-        return len(self.endpoints) if self.named is None else self.named
+        return len(self.endpoints) if self.end is None else place_of(self.end)[1]
 
     def position(self, count: int) -> Position:
         """Return the position behind the first endpoints."""
         if not count:
             return START
-        made_of = _identity(self.endpoints[:count]) if self.version is None else self.version
-        return position_at(hashlib.sha256(made_of.encode()).hexdigest()[:16], count)
+        if self.end is None:
+            return position_at(version_made_of(_identity(self.endpoints[:count])), count)
+        return position_at(place_of(self.end)[0], count)
 
     def holds(self, position: Position) -> bool:
         """Whether a position is one in this data set: of what was read, nothing was replaced."""
@@ -99,7 +96,7 @@ def between(listing: Listing, start: Position, end: Position, *, reread: bool) -
         _LOG.warning("%s was replaced before a stream had read it; the new one is read next", listing.where)
         return ()
     begin = _begin(listing, start, reread)
-    return listing.endpoints[begin : place_of(end)[1]] if listing.named is None else listing.endpoints
+    return listing.endpoints[begin : place_of(end)[1]] if listing.end is None else listing.endpoints
 
 
 def _begin(listing: Listing, start: Position, reread: bool) -> int:

@@ -153,8 +153,8 @@ class ReadOptions:
         if self.name is None:
             return Listing(_of_versions(self.endpoints()))
         with self._depot() as depot:
-            version, count, dataset = depot.lookup_range(self.name, first, last)
-        return Listing(dataset.endpoints, version, f"the data set {self.name!r}", count)
+            position, dataset, _ = depot._lookup(self.name, first, last)
+        return Listing(dataset.endpoints, position, f"the data set {self.name!r}")
 
     def schema(self) -> pa.Schema:
         """Return the schema of the columns wanted, asking the first endpoint where nothing else says it."""

@@ -15,6 +15,7 @@ from bowstring.client.dataset import sum_of
 from bowstring.client.stream import Stream, StreamStatistics, chosen_columns
 from bowstring.depot.protocol import COMPLETE, LOST, RUNNING
 from bowstring.dissociated.failures import unpack_error
+from bowstring.dissociated.position import place_of
 from bowstring.errors import (
     BowstringError,
     BrokenError,
@@ -168,7 +169,8 @@ class FollowingStream(Stream):
         while True:
             self._check_open()
             try:
-                _, count, more, state = self._depot._lookup(self._id, self._next)
+                position, more, state = self._depot._lookup(self._id, self._next)
+                _, count = place_of(position)
                 if count > self._next:
                     self._stream_now = self._opened(dataclasses.replace(more, num_rows=None, nbytes=None))
                     if self._closed.is_set():  # by another thread, meanwhile
@@ -190,7 +192,7 @@ class FollowingStream(Stream):
         failure = error
         if not self._closed.is_set():
             with contextlib.suppress(BowstringError):
-                state = self._depot._lookup(self._id, self._next)[3]
+                state = self._depot._lookup(self._id, self._next)[2]
                 failure = error if state in (RUNNING, COMPLETE) else _failure(state)
             if isinstance(failure, UnknownTicket):
                 failure = BrokenError(
