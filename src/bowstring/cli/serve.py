@@ -129,7 +129,7 @@ def _print_one(
         return
     taken = "read" if file.table is None else "copied"
     how = f"{taken} as readers ask" if lazy else "in shared memory"
-    rows = "" if file.num_rows is None else f"{number(file.num_rows)} rows, "
+    rows = "" if file.num_rows is None else f"{number(file.num_rows)} row{'s' * (file.num_rows != 1)}, "
     said = f"{shown(name)}: {file.format.value}, {rows}about {size(file.nbytes)}, {how}"
     where = shlex.join(_source(endpoint, address, name))
     print(f"bowstring fetch {where}{way}  # {said}", file=sys.stderr, flush=True)
