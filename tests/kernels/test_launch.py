@@ -245,7 +245,7 @@ def test_two_threads_launch_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         ("forking", "", 5),
         pytest.param("forking", "jit", 5, marks=pytest.mark.slow),
         ("fork_while_compiling", "jit", 2),
-        pytest.param("fork_while_compiling", "jit", 20, marks=pytest.mark.slow),
+        pytest.param("fork_while_compiling", "jit", 5, marks=pytest.mark.slow),
     ],
 )
 def test_children_of_a_fork_launch(program: str, way: str, forks: int, tmp_path: Path) -> None:
