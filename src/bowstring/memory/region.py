@@ -304,9 +304,10 @@ def owned_regions(
         if region is not None and not region.allocation:
             enter(row, region, address - region.address)
     for reference in mapped_here.valuerefs() if -1 in index else ():
-        mapped = reference()
-        if mapped is not None and (region := _mapped_twice(mapped)) is not None:
-            inside = (addresses >= mapped.address) & (addresses <= mapped.address + mapped.nbytes - sizes)
+        if (mapped := reference()) is None:
+            continue
+        inside = (addresses >= mapped.address) & (addresses <= mapped.address + mapped.nbytes - sizes)
+        if inside.any() and (region := _mapped_twice(mapped)) is not None:
             for row in np.flatnonzero(inside).tolist():
                 enter(row, region, int(addresses[row]) - mapped.address)
     return list(regions.values()), np.array(index, np.int64), np.array(offsets, np.int64)
