@@ -201,10 +201,10 @@ class StreamChannel(InUse, Channel):
                     moved = time.monotonic()
                 elif peer_gone:
                     raise BrokenError("the peer's process is gone", where=str(self))
-                elif time.monotonic() - moved >= deadline:
-                    raise DeadlineExceeded(f"the peer took nothing for {deadline:g} s", where=str(self))
                 else:
                     peer_gone = self.peer.exited(0)
+                    if not peer_gone and time.monotonic() - moved >= deadline:
+                        raise DeadlineExceeded(f"the peer took nothing for {deadline:g} s", where=str(self))
         except BowstringError as error:
             self._give_up(error)
             raise
@@ -557,10 +557,10 @@ class StreamChannel(InUse, Channel):
                 moved = time.monotonic()
             elif peer_gone:
                 raise self._cut_off("the peer's process is gone", body.nbytes)
-            elif time.monotonic() - moved >= self.limits.stall_timeout:
-                raise self._stalled(body.nbytes)
             else:
                 peer_gone = self.peer.exited(0)
+                if not peer_gone and time.monotonic() - moved >= self.limits.stall_timeout:
+                    raise self._stalled(body.nbytes)
             self._check_restriction()
 
     def _fill_and_look(self, body: memoryview) -> int:  # noqa: ARG002 - for tcp
