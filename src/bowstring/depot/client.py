@@ -364,15 +364,22 @@ class Depot(Closing):
         first: str | None = self._ask(Verb.ANNOUNCE, fields)["note"]
         return first
 
-    def check_name(self, name: str, *, application: str, new: bool = False) -> None:
+    def check_name(self, name: str, *, application: str, new: bool = False) -> tuple[str, ...]:
         """Refuse a name that an application cannot :meth:`announce`, before anything is computed for it.
+
+        Returns
+        -------
+        tuple of str
+            The data sets that were released here with ``final=True`` last: of jobs that failed, whose tasks on
+            other hosts may have left some of them there.
 
         Raises
         ------
         UsageError
             The name is another application's that goes on, or taken where it must be `new`.
         """
-        self._ask(Verb.CHECK_NAME, {"name": name, "application": application, "new": new})
+        answer = self._ask(Verb.CHECK_NAME, {"name": name, "application": application, "new": new})
+        return tuple(texts("given_up", answer["given_up"]))
 
     def drop(self, name: str) -> None:
         """Free what a name means, on all hosts. Readers keep what they have.

@@ -480,9 +480,9 @@ HANDLERS: Final[dict[int | None, Callable[..., Answer | None]]] = {
     Verb.LOOKUP: _lookup,
     Verb.DROP: lambda client, name: _replaced(client.depot.registry.drop(name)),
     Verb.LIST: lambda client: {"names": [each.pack() for each in client.depot.registry.named()]},
-    Verb.CHECK_NAME: lambda client, name, application, new: client.depot.registry.check_name(
-        name, application, new=new
-    ),
+    Verb.CHECK_NAME: lambda client, name, application, new: {
+        "given_up": client.depot.registry.check_name(name, application, new=new)
+    },
     Verb.STATUS: lambda client: {"status": json.dumps(client.depot.status().to_json())},
     Verb.LISTEN: lambda client, address: {"remote": client.depot.listen_too(address)},
     Verb.STOP: _stop,

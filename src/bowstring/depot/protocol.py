@@ -246,7 +246,7 @@ MESSAGES: Final[dict[int, tuple[Record, Record]]] = {
     ),
     Verb.DROP: (Record("name:text"), Record("replaced:list")),
     Verb.LIST: (_NOTHING, Record("names:list")),
-    Verb.CHECK_NAME: (Record("name:text application:text new:flag"), _NOTHING),
+    Verb.CHECK_NAME: (Record("name:text application:text new:flag"), Record("given_up:list")),
     Verb.STATUS: (_NOTHING, Record("status:long")),
     Verb.LISTEN: (Record("address:text"), Record("remote:text")),
     Verb.STOP: (Record("application:text? if_empty:flag?"), Record("stopped:flag elsewhere:list")),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _REMEMBERED: Final = 4096
 _MOST_LISTED: Final = 8
+_MOST_GIVEN_UP: Final = 16
 
 
 class Registry:
@@ -227,10 +228,11 @@ class Registry:
                 self.release(part)
             return changed, replaced, self._names.note(wanted.name, wanted.batch)
 
-    def check_name(self, name: str, application: str, *, new: bool) -> None:
-        """Refuse a name that an application may give no other meaning."""
+    def check_name(self, name: str, application: str, *, new: bool) -> list[bytes]:
+        """Refuse a name that an application may give no other meaning; return what was last released for good."""
         with self._lock:
             self._names.check(name, application, new=new)
+            return [each.encode() for each in list(self._released)[-_MOST_GIVEN_UP:]]
 
     def drop(self, name: str) -> dict[str, tuple[str, ...]]:
         """Free what a name means, here; return its data sets, and where other depots hold them."""
