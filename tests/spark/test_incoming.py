@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowstring.spark.batches import incoming, joined
-from bowstring.spark.types import marked
+from bowstring.spark.types import variant_type
 
 
 def batches_of(rows: list[int]) -> list[pa.RecordBatch]:
@@ -46,7 +46,7 @@ def test_a_large_batch_goes_on_at_once() -> None:
 
 def test_small_batches_are_converted_joined() -> None:
     """Variants of small batches come as one batch in Arrow's own form, with the schema that is said before."""
-    rows = pa.array([{"value": b"\x0c\x2a", "metadata": b"\x01\x00\x00"}], marked(b"variant"))
+    rows = pa.array([{"value": b"\x0c\x2a", "metadata": b"\x01\x00\x00"}], variant_type(pa.binary()))
     schema, present = incoming([pa.record_batch({"v": rows})] * 3)
     [batch] = present
     assert schema is not None

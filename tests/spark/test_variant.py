@@ -13,10 +13,10 @@ from bowstring import variant
 from bowstring.errors import InvalidData, Unsupported, UsageError
 from bowstring.spark.batches import FromSpark, Normaliser
 from bowstring.spark.conversions import shared
-from bowstring.spark.types import marked
+from bowstring.spark.types import variant_type
 from tests.spark.values import normalise
 
-SPARK = marked(b"variant")
+SPARK = variant_type(pa.binary())
 ROW = st.fixed_dictionaries(
     {"value": st.binary(min_size=1, max_size=9), "metadata": st.binary(min_size=1, max_size=3)}
 )

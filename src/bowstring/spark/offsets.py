@@ -63,7 +63,10 @@ class Listing:
         if not count:
             return START
         if self.end is None:
-            return position_at(version_made_of(_identity(self.endpoints[:count])), count)
+            read = self.endpoints[:count]
+            # Tokens may change.
+            known = [(each.ticket, [offer.address for offer in each.offers]) for each in read]
+            return position_at(version_made_of(repr(known)), count)
         return position_at(place_of(self.end)[0], count)
 
     def holds(self, position: Position) -> bool:
@@ -115,8 +118,3 @@ def _replaced(listing: Listing, position: Position, what: str) -> UsageError:
         found="no endpoints" if now == START else f"up to {now}",
         hint=_HOW,
     )
-
-
-def _identity(endpoints: tuple[Endpoint, ...]) -> str:
-    """Return what says which endpoints these are; tokens may change."""
-    return repr([(each.ticket, [offer.address for offer in each.offers]) for each in endpoints])

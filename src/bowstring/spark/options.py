@@ -63,27 +63,17 @@ def known_options(options: Mapping[str, str], known: Collection[str]) -> dict[st
 class ReadOptions:
     """What ``spark.read.format("bowstring")`` was told."""
 
-    # What endpoints print, one for each line of the option ``path`` (what ``load`` is given; without a colon, or
-    # behind ``depot:``, it is the name), ``uri`` or ``url``. Only the last one's value is hidden in Spark's plans
-    # (``spark.sql.redaction.options.regex``).
+    # What endpoints print, one for each line of the options ``path``, ``uri`` or ``url``. Only the last one's value
+    # is hidden in Spark's plans (``spark.sql.redaction.options.regex``).
     uris: tuple[str, ...] = dataclasses.field(default=(), repr=False)
-    # The data set, where the one URI does not say it.
-    ticket: str | None = None
-    # A data set as ``Dataset.to_json`` writes it.
-    dataset: str | None = dataclasses.field(default=None, repr=False)
-    # The name under which a depot announces a data set.
+    ticket: str | None = None  # where the one URI does not say it
+    dataset: str | None = dataclasses.field(default=None, repr=False)  # as ``Dataset.to_json`` writes it
     name: str | None = None
-    # Which depot; that of this host by default.
-    depot: str | None = dataclasses.field(default=None, repr=False)
-    # The columns wanted, as a list in JSON or between commas; None for all.
+    depot: str | None = dataclasses.field(default=None, repr=False)  # that of this host by default
     columns: tuple[str, ...] | None = None
-    # Whether nanoseconds are cut to microseconds.
     truncate: bool = False
-    # How many endpoints a stream takes at once; None for all.
-    most: int | None = None
-    # Whether a stream reads a data set anew that replaced the one that it has read.
-    reread: bool = False
-    # What is checked of batches; only their structure by default, also between hosts.
+    most: int | None = None  # how many endpoints a stream takes at once
+    reread: bool = False  # a data set that replaced the one that a stream has read
     validate: Validated = "structure"
 
     @classmethod
@@ -249,7 +239,17 @@ def read_endpoint(
     """
     with connect(source, columns=columns, options=ConnectOptions(validate=validate)) as stream:
         # Not by a second connection: it would count as another reader, and what is made as it is read is read once.
-        yield from _batches(stream, _pruned(stream.schema.names, target.names), target, truncate)
+        schema, pruned = stream.schema, _pruned(stream.schema.names, target.names)
+        if pruned is not None:
+            schema = pa.schema([schema.field(name) for name in pruned])
+        normaliser = Normaliser(schema, truncate=truncate)
+        _check(distinct_names(normaliser.schema), target)
+        for batch in stream:
+            for part in normaliser.batches(batch if pruned is None else batch.select(pruned)):
+                if part.num_rows:
+                    # Spark compares schemas, where columns may be nullable that have no nulls.
+                    arrays = part.columns
+                    yield pa.RecordBatch.from_arrays(arrays, schema=target) if arrays else part
 
 
 def _pruned(there: list[str], wanted: list[str]) -> list[str] | None:
@@ -268,18 +268,6 @@ def _pruned(there: list[str], wanted: list[str]) -> list[str] | None:
     return columns if len(set(columns)) == len(columns) else None
 
 
-def _batches(
-    stream: Any, pruned: list[str] | None, target: pa.Schema, truncate: bool
-) -> Iterator[pa.RecordBatch]:
-    schema = stream.schema if pruned is None else pa.schema([stream.schema.field(name) for name in pruned])
-    normaliser = Normaliser(schema, truncate=truncate)
-    _check(distinct_names(normaliser.schema), target)
-    for batch in stream:
-        for part in normaliser.batches(batch if pruned is None else batch.select(pruned)):
-            if part.num_rows:
-                yield _labelled(part, target)
-
-
 def distinct_names(schema: pa.Schema) -> pa.Schema:
     """Return a schema whose repeated names have their position behind them: Spark reads no names twice."""
     taken, fields = set(schema.names), []
@@ -294,13 +282,6 @@ def distinct_names(schema: pa.Schema) -> pa.Schema:
         seen.add(name)
         fields.append(field.with_name(name))
     return pa.schema(fields, metadata=schema.metadata)
-
-
-def _labelled(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with the schema that Spark compares: columns may be nullable there that have no nulls."""
-    if not batch.num_columns or batch.schema.equals(target):
-        return batch
-    return pa.RecordBatch.from_arrays(batch.columns, schema=target)
 
 
 def _check(found: pa.Schema, target: pa.Schema) -> None:

@@ -14,13 +14,12 @@ from bowstring.parquet.file import OpenFile
 from bowstring.parquet.source import file_system
 from bowstring.spark.frames import listed
 from bowstring.spark.task import DepotTask, running_task
-from bowstring.spark.types import TAKEN_AS
+from bowstring.spark.types import LISTS, TAKEN_AS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from bowstring.spark.frames import listed
-from bowstring.spark.task import Order
+    from bowstring.spark.task import Order
 
 _PARQUET: Final = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 _USUAL: Final = {
@@ -33,21 +32,12 @@ _OPTIONS: Final = ("datetimeRebaseMode", "int96RebaseMode")
 _SPECIAL: Final = frozenset(
     ("VariantType", "GeometryType", "GeographyType", "CharType", "VarcharType", "CalendarIntervalType")
 )
+_READ_BY_SPARK: Final = "publish(…, scan='spark') lets Spark read the files."
 _HINT: Final = "publish(…, scan='spark') lets Spark read the files, whatever the plan is."
 
 
-@dataclasses.dataclass(frozen=True)
-class Scan:
-    """What a plan reads."""
-
-    # URIs of the files, in Spark's order.
-    files: tuple[str, ...]
-    # Columns of the files, in the order of the data frame, and what it calls them.
-    columns: tuple[tuple[str, str], ...]
-
-
-def scan_of(df: Any) -> Scan:
-    """Return what a data frame reads, if it is columns of Parquet files and nothing else."""
+def scan_of(df: Any) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the URIs of Parquet files and the columns of them, with new names, that are all a data frame reads."""
     # Before the plan, in which Spark computes them of what the files hold.
     special = [
         f"{field.name} {field.dataType.simpleString()}"
@@ -82,7 +72,7 @@ def scan_of(df: Any) -> Scan:
         raise Unsupported("columns that are not in the files", found=", ".join(strange), hint=_HINT)
     if not columns:
         raise Unsupported("rows without columns", hint=_HINT)
-    return Scan(tuple(df.inputFiles()), columns)
+    return tuple(df.inputFiles()), columns
 
 
 def _check_settings(conf: Any, relation: Any) -> None:
@@ -139,7 +129,11 @@ def pieces_of(files: Iterable[str], least: int) -> list[Piece]:
 
     Files of no bytes have no rows, for Spark neither.
     """
-    known = [(uri, _size(uri)) for uri in files]
+    known = []
+    for uri in files:
+        filesystem, path = _opened(uri)
+        with filesystem.open_input_file(path) as source:
+            known.append((uri, int(source.size())))
     total = sum(size for _, size in known)
     most = max(1, min(_PIECE_BYTES, -(-total // max(1, least))))
     pieces = []
@@ -150,17 +144,11 @@ def pieces_of(files: Iterable[str], least: int) -> list[Piece]:
     return pieces
 
 
-def _size(uri: str) -> int:
-    filesystem, path = _opened(uri)
-    with filesystem.open_input_file(path) as source:
-        return int(source.size())
-
-
 def _opened(uri: str) -> tuple[Any, str]:
     try:
         return file_system(uri)
     except Unsupported as error:
-        error.hint = "publish(…, scan='spark') lets Spark read the files."
+        error.hint = _READ_BY_SPARK
         raise
 
 
@@ -196,11 +184,8 @@ class ScanTask:
                     where=piece.uri,
                 )
             file = OpenFile(source)
-            groups = [
-                index
-                for index in range(file.num_row_groups)
-                if piece.begin <= file.row_group_begin(index) < piece.end
-            ]
+            begins = map(file.row_group_begin, range(file.num_row_groups))
+            groups = [index for index, begin in enumerate(begins) if piece.begin <= begin < piece.end]
             if not groups:
                 return
             sources = [source_name for source_name, _ in self.columns]
@@ -217,7 +202,6 @@ class ScanTask:
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-_READ_BY_SPARK: Final = "publish(…, scan='spark') lets Spark read the files."
 _VERSION: Final = b"org.apache.spark.version"
 _LEGACY: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _FIRST_PLAIN: Final = b"3.1.0"
@@ -286,7 +270,7 @@ def is_same(found: pa.DataType, wanted: pa.DataType, *, instants: bool = False) 
         )
     if pa.types.is_map(found) and pa.types.is_map(wanted):
         return is_same(found.key_type, wanted.key_type) and is_same(found.item_type, wanted.item_type)
-    if _is_list(found) and pa.types.is_list(wanted):
+    if found.id in LISTS and pa.types.is_list(wanted):
         return is_same(found.value_type, wanted.value_type)
     if pa.types.is_time(found):
         return bool(found in (wanted, pa.time64("us")) and wanted == pa.time64("ns"))
@@ -302,12 +286,6 @@ def _check_years(array: Any, where: str) -> None:
     least, most = bounds["min"].as_py(), bounds["max"].as_py()
     if least is not None and not _YEAR_1 <= least <= most < _YEAR_10000:
         raise InvalidData("a time is beyond the years that Spark has", where=where, hint=_READ_BY_SPARK)
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
-    )
 
 
 def _has_days(type_: pa.DataType) -> bool:

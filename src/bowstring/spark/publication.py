@@ -152,13 +152,9 @@ class Publication:
                 self.running = False
 
         run_in_thread(run(work), name="bowstring-spark-publish")
-        said: dict[str, Any] = {
-            "name": self._keep.name,
-            "id": order.dataset,
-            "application": order.application,
-        }
-        said["growing"] = list(order.growing)
-        return RunningDataset((), self._job.schema, metadata=said, control=self, job=job)
+        metadata = {"name": self._keep.name, "id": order.dataset, "application": order.application}
+        metadata |= {"growing": list(order.growing)}
+        return RunningDataset((), self._job.schema, metadata=metadata, control=self, job=job)
 
     def _tell(self, state: str, **given: Any) -> None:
         """Tell those that follow the job how it is with it."""
@@ -218,10 +214,7 @@ class Publication:
         """Free the data; readers keep what they have."""
         self._released = True
         catalog = self._application.known_catalog
-        if catalog is not None and catalog not in self._depots:
-            with contextlib.suppress(BowstringError):
-                catalog.release(self._order.dataset)
-        for held in self._depots:
+        for held in dict.fromkeys([*([] if catalog is None else [catalog]), *self._depots]):
             # One that is gone has freed all it had.
             with contextlib.suppress(BowstringError):
                 held.release(self._order.dataset)

@@ -209,10 +209,10 @@ def _job(df: Any, scan: str, coalesce: Literal["auto"] | int | None, *, again: b
         plain, names = with_plain_names(coalesced(df, coalesce))
         return Job(plain, functools.partial(DepotTask, names=names), schema, again)
     spark = df.sparkSession
-    read = scan_of(df)
-    pieces = pieces_of(read.files, spark.sparkContext.defaultParallelism)
+    files, columns = scan_of(df)
+    pieces = pieces_of(files, spark.sparkContext.defaultParallelism)
     numbers = spark.range(0, len(pieces), 1, max(1, len(pieces)))
-    return Job(numbers, lambda order: ScanTask(order, pieces, read.columns, schema), schema, again)
+    return Job(numbers, lambda order: ScanTask(order, pieces, columns, schema), schema, again)
 
 
 def _check(df: Any, name: str | None, scan: str, readers: int | None) -> None:

@@ -25,18 +25,14 @@ _SETTINGS: Final = {
     "--name": "spark.app.name",
     "--driver-java-options": "spark.driver.extraJavaOptions",
 }
+_USUAL: Final = {"spark.app.name": "bowstring", "spark.master": "local[*]"}
 _LOCAL: Final = re.compile(r"local(\[|-cluster\[|$)")
 _STARTING: Final = threading.Lock()
-# UCX would take the signals that Java uses itself.
-_NO_SIGNALS: Final = "spark.executorEnv.UCX_ERROR_SIGNALS"
 
 
 def given_settings() -> dict[str, str]:
-    """Return the settings that hold for a session started now, without those of a builder.
-
-    They are of the Java that runs, else of ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS``.
-    """
-    if java_runs():
+    """Return the settings of the Java that runs, else of ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS``."""
+    if _java_runs():
         pyspark: Any = importlib.import_module("pyspark")
         if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started Java, and this process
             pyspark.SparkContext._ensure_initialized()
@@ -65,15 +61,14 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def _defaults_file() -> str:
-    folder = os.environ.get("SPARK_CONF_DIR")
-    if not folder:
-        pyspark = importlib.util.find_spec("pyspark")
-        homes = [os.environ.get("SPARK_HOME"), *((pyspark and pyspark.submodule_search_locations) or ())]
-        folder = os.path.join(next(filter(None, homes), ""), "conf")
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
+    if not folder and (pyspark := importlib.util.find_spec("pyspark")) is not None:
+        folder = os.path.join(os.path.dirname(pyspark.origin or ""), "conf")
     return os.path.join(folder, "spark-defaults.conf")
 
 
-def java_runs() -> bool:
+def _java_runs() -> bool:
     """Whether this process has a Java machine already: its own, or that of the spark-submit that started it."""
     context = sys.modules.get("pyspark.core.context")
     started = context is not None and context.SparkContext._gateway is not None
@@ -111,7 +106,7 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
     >>> "spark.pyspark.python" in session_config({"spark.pyspark.python": "/opt/python"})
     False
     """
-    if not (os.environ.get("JAVA_HOME") or shutil.which("java") or java_runs()):
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java") or _java_runs()):
         with contextlib.suppress(BowstringError):  # Spark says that there is none
             use_java()
     return _config({**given_settings(), **(given or {})}, "python3")
@@ -119,25 +114,22 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def _config(known: Mapping[str, str], python: str) -> dict[str, str]:
     """Return the settings that are ours; `python` is what workers run where nothing says it."""
-    chosen = {} if "UCX_ERROR_SIGNALS" in os.environ else {_NO_SIGNALS: ""}
+    # UCX would take the signals that Java uses itself.
+    chosen = {} if "UCX_ERROR_SIGNALS" in os.environ else {"spark.executorEnv.UCX_ERROR_SIGNALS": ""}
     if _LOCAL.match(known.get("spark.master", "local[*]")):
         named = os.environ.get("PYSPARK_PYTHON")
         if not named:
             chosen["spark.pyspark.python"] = sys.executable
-        if known.get("spark.pyspark.python", sys.executable) == sys.executable and _is_this(named or python):
+        # Whether workers run this Python, environment and all; an environment has its interpreter by two names.
+        folder, name = os.path.split(sys.executable)
+        twin = os.path.join(folder, "python" if name == "python3" else "python3")
+        runs = os.path.abspath(shutil.which(named or python) or os.devnull)
+        ours = runs in (sys.executable, twin)
+        if ours and known.get("spark.pyspark.python", sys.executable) == sys.executable:
             chosen["spark.python.daemon.module"] = "bowstring.spark.worker_daemon"
         if not sys.stderr.isatty():
             chosen["spark.ui.showConsoleProgress"] = "false"
     return {name: value for name, value in chosen.items() if name not in known}
-
-
-def _is_this(command: str) -> bool:
-    """Whether a command is the Python of this process, environment and all."""
-    # An environment has its interpreter by two names.
-    folder, name = os.path.split(sys.executable)
-    other = os.path.join(folder, "python" if name == "python3" else "python3")
-    path = shutil.which(command)
-    return path is not None and os.path.abspath(path) in (sys.executable, other)
 
 
 def session(
@@ -174,12 +166,15 @@ def session(
     >>> spark.range(3).count()  # doctest: +SKIP
     3
     """
-    sql = pyspark_sql()
-    asked = {name: str(value) for name, value in (config or {}).items()}
-    named = (("spark.app.name", app_name, "bowstring"), ("spark.master", master, "local[*]"))
-    asked = {name: value for name, value, _ in named if value is not None} | asked
+    classes = pyspark_sql().SparkSession
+    asked = {"spark.app.name": app_name, "spark.master": master, **(config or {})}
+    asked = {name: str(value) for name, value in asked.items() if value is not None}
     with _STARTING:
-        existing = sql.SparkSession.getActiveSession() or _default_session(sql)
+        existing = classes.getActiveSession()
+        if existing is None:  # though one may have been made in another thread
+            made = getattr(classes, "_instantiatedSession", None)
+            context = getattr(made, "_sc", None)
+            existing = made if context is not None and context._jsc is not None else None
         if existing is not None:
             return _completed(existing, asked)
         if os.environ.get("SPARK_REMOTE") or "spark.remote" in asked:
@@ -188,12 +183,12 @@ def session(
                 found="SPARK_REMOTE",
                 hint="Use SparkSession.builder.remote(…).",
             )
-        known = {**{name: usual for name, _, usual in named}, **given_settings(), **asked}
+        known = {**_USUAL, **given_settings(), **asked}
         ours = _config(known, sys.executable)
         with _environment(known | ours):
-            builder = sql.SparkSession.builder
+            builder = classes.builder
             # Those of files Spark reads itself.
-            for name, value in {**{name: known[name] for name, *_ in named}, **ours, **asked}.items():
+            for name, value in {**{name: known[name] for name in _USUAL}, **ours, **asked}.items():
                 builder = builder.config(name, value)
             return builder.getOrCreate()
 
@@ -218,7 +213,7 @@ def _completed(existing: Any, asked: Mapping[str, str]) -> Any:
 @contextlib.contextmanager
 def _environment(config: Mapping[str, str]) -> Iterator[None]:
     """What Spark reads of this process's environment while it starts; put back afterwards."""
-    java = None if java_runs() else find_java(config.get("spark.driver.extraJavaOptions", "")).home
+    java = None if _java_runs() else find_java(config.get("spark.driver.extraJavaOptions", "")).home
     made = {} if java is None else {"JAVA_HOME": java}
     if "spark.pyspark.python" in config:  # which PySpark reads when it is started by spark-submit only
         made["PYSPARK_PYTHON"] = config["spark.pyspark.python"]
@@ -244,10 +239,3 @@ def pyspark_sql() -> Any:
         raise MissingDependency(
             "Spark is not installed", found=str(error), hint="pip install 'bowstring[spark]'"
         ) from error
-
-
-def _default_session(sql: Any) -> Any:
-    """Return the session of this process though it was made in another thread; None where there is none."""
-    made = getattr(sql.SparkSession, "_instantiatedSession", None)
-    context = getattr(made, "_sc", None)
-    return made if context is not None and context._jsc is not None else None

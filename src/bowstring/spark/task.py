@@ -36,23 +36,17 @@ if TYPE_CHECKING:
     from bowstring.depot import Depot, Options
     from bowstring.memory import Device
 
-# Spark sets it for workers that get more than one task.
-_USED_AGAIN: Final = "SPARK_REUSE_WORKER"
-
 
 @functools.cache
 def freeze_imports() -> bool:
     """Leave what this process has imported out of all later collections; return whether it does.
 
-    Spark's workers look for cycles in all of their memory after each task, and nearly all that is there are
-    modules: pyarrow, pandas and ours, which never become garbage. So this is done once in a process, when the work
-    of its first task is done and all is imported, and only in a worker that gets another task; nowhere else does
-    Bowstring touch the collector. What is garbage already is collected before, for it would stay for good. So do
-    cycles that the first task still needs, those of no other task: what it costs is bounded, and never grows.
+    Spark's workers look for cycles after each task, and nearly all that they look at are modules.
     """
-    if not os.environ.get(_USED_AGAIN):
+    # Spark sets it for workers that get more than one task.
+    if not os.environ.get("SPARK_REUSE_WORKER"):
         return False
-    gc.collect()
+    gc.collect()  # what is garbage now would stay for good
     gc.freeze()
     return True
 
@@ -79,12 +73,12 @@ def task_address(resource: str = "gpu") -> str:
     NotOnDevice
         The task was given none.
     """
-    context = running_task()
-    given = context.resources().get(resource)
+    resources = running_task().resources()
+    given = resources.get(resource)
     if given is None or not given.addresses:
         raise NotOnDevice(
             f"Spark gave this task no {resource}",
-            found=", ".join(sorted(context.resources())) or "no resources at all",
+            found=", ".join(sorted(resources)) or "no resources at all",
             hint=f"Set spark.executor.resource.{resource}.amount and spark.task.resource.{resource}.amount, "
             "or give a resource profile.",
         )
@@ -146,7 +140,6 @@ _AGAIN: Final = 0.1
 # What tasks on shared executors have written is kept so long after the last of them on a host, while the job goes
 # on; then the driver says for how long.
 _JOB_SECONDS: Final = 3600.0
-_JAVA: Final = "java"
 # Of the command line of an executor, in every kind of cluster.
 _DRIVER: Final = re.compile(r"\0--driver-url\0spark://[^\0@]*@(\[[^]\0]*\]|[^:\0]*):\d+\0")
 _MOST_ANCESTORS: Final = 8
@@ -157,26 +150,19 @@ _freed: Final[set[tuple[int | None, str]]] = set()
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """What every task of a publication is told. It pickles."""
+    """What every task of a publication is told, as :func:`bowstring.spark.publish` says it. It pickles."""
 
-    # Who holds the lease.
-    application: str
-    # The data set, by a name that is never used again.
-    dataset: str
-    # How many readers read each stream before it is freed; ``None`` for any number.
+    application: str  # which holds the lease
+    dataset: str  # by a name that is never used again
     readers: int | None = None
-    # How long a depot keeps the data after it has lost sight of the application.
     lease_seconds: float = LEASE_SECONDS
     # The partitions wanted; ``None`` for all.
     only: frozenset[int] | None = None
-    # What a depot is started with, where there is none yet.
     options: Options | None = None
     # Where Spark's driver is, if there are readers or drivers on other hosts; by default the executor knows.
     driver: str | None = None
-    # Data sets of jobs that failed, which the driver could not free on hosts that it does not know: each task does
-    # so where it runs.
+    # Data sets of jobs that failed, for tasks to free on hosts that the driver does not know.
     given_up: tuple[str, ...] = ()
-    # How long a task waits for room in a depot, in seconds.
     wait: float = WAIT_SECONDS
     # Whether the executors also work for others, so that their life says nothing about the application's.
     shared: bool = False
@@ -265,9 +251,9 @@ class DepotTask:
                 warnings.filterwarnings("ignore", TOO_LATE)
                 return depot.connect(options=self.order.options, tcp=elsewhere)
         except (RefusedError, OSError) as error:
-            if not isinstance(error, OSError) and type(error) is not RefusedError:
-                raise
-            raise no_depot(error) from error
+            if isinstance(error, OSError) or type(error) is RefusedError:
+                raise no_depot(error) from error
+            raise
 
     def _hold(self, held: Depot) -> None:
         """Let the depot keep what belongs to the application until the driver holds it itself."""
@@ -338,7 +324,7 @@ def _line_to_java() -> tuple[int | None, int]:
     child, pid = os.getpid(), os.getppid()
     for _ in range(_MOST_ANCESTORS):
         try:
-            if Path(f"/proc/{pid}/comm").read_text().strip() == _JAVA:
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "java":
                 return pid, child
             # Behind the name, which may hold anything, come the state and the parent.
             child, pid = pid, int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import re
 from collections.abc import Iterable
@@ -44,6 +43,9 @@ _OF_SPARK: Final = {spark: arrow for spark, arrow, _ in _TABLE} | {
     "CalendarIntervalType": pa.month_day_nano_interval(),
 }
 _OF_ARROW: Final = {arrow.id: spark for spark, arrow, _ in _TABLE}
+LISTS: Final = (
+    _ID.Type_LIST, _ID.Type_LARGE_LIST, _ID.Type_FIXED_SIZE_LIST, _ID.Type_LIST_VIEW, _ID.Type_LARGE_LIST_VIEW,
+)  # fmt: skip
 _CHILDREN: Final = {
     b"variant": ("metadata", "value"),
     b"geometry": ("wkb", "srid"),
@@ -81,16 +83,10 @@ def is_marked(type_: pa.DataType, *marks: bytes) -> bool:
     )
 
 
-def marked(mark: bytes, binary: pa.DataType | None = None) -> pa.DataType:
-    """Return Spark's struct of a Variant (``b"variant"``), value first."""
-    binary = binary or pa.binary()
-    bearer, other = _CHILDREN[mark]
-    return pa.struct(
-        [
-            pa.field(other, binary, nullable=False),
-            pa.field(bearer, binary, nullable=False, metadata={mark: b"true"}),
-        ]
-    )
+def variant_type(binary: pa.DataType) -> pa.DataType:
+    """Return Spark's struct of a Variant, value first."""
+    metadata = pa.field("metadata", binary, nullable=False, metadata={b"variant": b"true"})
+    return pa.struct([pa.field("value", binary, nullable=False), metadata])
 
 
 # ZoneOffset.of, with a digit less where Spark before 3.0 took one less.
@@ -142,7 +138,7 @@ class _FromStruct:
         self._types = _OF_SPARK | {
             "TimestampType": pa.timestamp("us", zone),
             "BinaryType": binary,
-            "VariantType": marked(b"variant", binary),
+            "VariantType": variant_type(binary),
         }
         if large:
             self._types |= dict.fromkeys(("StringType", "CharType", "VarcharType"), pa.large_string())
@@ -193,40 +189,33 @@ class _FromStruct:
         raise Unsupported("the type does not travel from Spark as Arrow", found=spark, where=path)
 
 
-class ToStruct:
-    """Spark's types for Arrow's, of fields that are as Spark takes them."""
+def struct_of(fields: Iterable[pa.Field], types: Any) -> Any:
+    """Return the ``StructType`` of fields that are as Spark takes them, by the module ``pyspark.sql.types``."""
+    made = []
+    for field in fields:
+        notes = _notes(field)
+        made.append(types.StructField(field.name, _spark_type(field.type, types), field.nullable, notes))
+    return types.StructType(made)
 
-    def __init__(self) -> None:
-        self._types: Any = importlib.import_module("pyspark.sql.types")
 
-    def struct(self, fields: Iterable[pa.Field]) -> Any:
-        """Return the ``StructType`` of some fields."""
-        made = [
-            self._types.StructField(field.name, self._type(field.type), field.nullable, _notes(field))
-            for field in fields
-        ]
-        return self._types.StructType(made)
-
-    def _type(self, type_: pa.DataType) -> Any:
-        types = self._types
-        if is_marked(type_, b"variant"):
-            return types.VariantType()
-        for mark, name in ((b"geometry", "GeometryType"), (b"geography", "GeographyType")):
-            if is_marked(type_, mark):
-                srid = int(type_.field("wkb").metadata.get(b"srid", b"-1"))
-                return getattr(types, name)("ANY" if srid == -1 else srid)
-        if pa.types.is_struct(type_):
-            return self.struct(type_)
-        if pa.types.is_list(type_):
-            items = type_.value_field
-            return types.ArrayType(self._type(items.type), items.nullable)
-        if pa.types.is_map(type_):
-            items = type_.item_field
-            return types.MapType(self._type(type_.key_type), self._type(items.type), items.nullable)
-        if pa.types.is_decimal(type_):
-            return types.DecimalType(type_.precision, type_.scale)
-        zoned = pa.types.is_timestamp(type_) and type_.tz is not None
-        return types.TimestampType() if zoned else getattr(types, _OF_ARROW[type_.id])()
+def _spark_type(type_: pa.DataType, types: Any) -> Any:
+    if is_marked(type_, b"variant"):
+        return types.VariantType()
+    for mark, name in ((b"geometry", "GeometryType"), (b"geography", "GeographyType")):
+        if is_marked(type_, mark):
+            srid = int(type_.field("wkb").metadata.get(b"srid", b"-1"))
+            return getattr(types, name)("ANY" if srid == -1 else srid)
+    if pa.types.is_struct(type_):
+        return struct_of(type_, types)
+    if pa.types.is_list(type_):
+        return types.ArrayType(_spark_type(type_.value_type, types), type_.value_field.nullable)
+    if pa.types.is_map(type_):
+        key, item = (_spark_type(each, types) for each in (type_.key_type, type_.item_type))
+        return types.MapType(key, item, type_.item_field.nullable)
+    if pa.types.is_decimal(type_):
+        return types.DecimalType(type_.precision, type_.scale)
+    zoned = pa.types.is_timestamp(type_) and type_.tz is not None
+    return types.TimestampType() if zoned else getattr(types, _OF_ARROW[type_.id])()
 
 
 def _notes(field: pa.Field) -> Any:

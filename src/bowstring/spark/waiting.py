@@ -89,11 +89,9 @@ class _Watch:
     _name: str | None = None
     _tasks: TaskCount | None = None
     _report: Callable[[Progress], object] | None = None
-
-    def __post_init__(self) -> None:
-        self._begun = time.monotonic()
-        self._here: depot.Depot | None = None
-        self._over = Event()
+    _begun: float = dataclasses.field(default_factory=time.monotonic)
+    _here: depot.Depot | None = None
+    _over: Event = dataclasses.field(default_factory=Event)
 
     def statuses(self) -> list[DepotStatus]:
         """Return what the depots say of themselves that can be asked."""
@@ -130,17 +128,14 @@ class _Watch:
     def _say(self, statuses: list[DepotStatus]) -> None:
         if self._report is None or self._tasks is None:
             return
+        mine = [each for status in statuses for each in status.datasets if each.name == self._order.dataset]
+        rows, nbytes = sum(each.num_rows for each in mine), sum(each.nbytes for each in mine)
         try:
-            self._report(self._progress(self._tasks, statuses))
+            done, tasks = self._tasks.count()
+            self._report(Progress(self._name, done, tasks, rows, nbytes, time.monotonic() - self._begun))
         except Exception:  # noqa: BLE001  a callback's, or of Spark that has stopped: the job's result counts
             _LOG.exception("the progress of a publication is not reported any more")
             self._report = None
-
-    def _progress(self, counted: TaskCount, statuses: list[DepotStatus]) -> Progress:
-        mine = [each for status in statuses for each in status.datasets if each.name == self._order.dataset]
-        done, tasks = counted.count()
-        rows, nbytes = sum(each.num_rows for each in mine), sum(each.nbytes for each in mine)
-        return Progress(self._name, done, tasks, rows, nbytes, time.monotonic() - self._begun)
 
     def close(self, thread: Work | None = None) -> None:
         """Look no more; report once more behind the thread that looked, and take a line off the terminal."""
