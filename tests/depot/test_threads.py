@@ -101,4 +101,4 @@ def test_the_lock_is_given_back_in_spite_of_a_fork(folder: str) -> None:
     os.close(told)
     os.waitpid(child, 0)
     assert fd is not None
-    os.close(fd)
+    fd.close()

@@ -186,14 +186,13 @@ class Depot(Closing):
             PID namespace (of another container) cannot watch it, and goes by the connection and the lease alone.
         """
         fields: dict[str, Any] = {"application": application, "lease_seconds": lease_seconds}
-        said = (
-            [fields]
-            if watch_pid is None
-            else [{**fields, "watch_pid": watch_pid, "pid_namespace": this_process().namespace}, fields]
-        )
-        for each in said:
+        requests = [fields]
+        if watch_pid is not None:
+            watched = {"watch_pid": watch_pid, "pid_namespace": this_process().namespace}
+            requests.insert(0, fields | watched)
+        for each in requests:
             self._ask(Verb.HOLD, each)
-        self._held[application] = said
+        self._held[application] = requests
 
     def settle(
         self,
@@ -432,8 +431,7 @@ class Depot(Closing):
         UnknownName
             The name means nothing.
         """
-        answer = self._ask(Verb.LOOKUP, {"name": name})
-        return Position.parse(answer["position"]), Dataset.from_json(answer["dataset"])
+        return self._lookup(name, joined=False)[:2]
 
     def lookup_range(
         self, name: str, since: Position | str | None = None, until: Position | str | None = None
@@ -464,10 +462,10 @@ class Depot(Closing):
         return position, dataset
 
     def _lookup(
-        self, name: str, first: int = 0, last: int | None = None
+        self, name: str, first: int = 0, last: int | None = None, *, joined: bool = True
     ) -> tuple[Position, Dataset, str | None]:
         """Return the same of a range of numbers, and how it is with the job that makes the data set."""
-        answer = self._ask(Verb.LOOKUP, {"name": name, "joined": True, "first": first, "last": last})
+        answer = self._ask(Verb.LOOKUP, {"name": name, "joined": joined, "first": first, "last": last})
         return Position.parse(answer["position"]), Dataset.from_json(answer["dataset"]), answer["state"]
 
     # Whoever looks after it.

@@ -27,6 +27,8 @@ from bowstring.transport import Message, dial
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bowstring.memory.slab import Descriptor
+
 _TICK: Final = 0.5
 _LEAST_TICK: Final = 0.02
 _LIFE_SECONDS: Final = 5.0
@@ -85,7 +87,7 @@ class Depot:
             self.stopping = True
             self.slab_pool.close()
             self.server.close()
-            os.close(self._life)
+            self._life.close()
 
     def listen_too(self, address: str) -> str:
         """Serve readers and clients on other hosts at an address; return where those find it.
@@ -156,23 +158,19 @@ class Depot:
                 channel.receive(_DRAIN_SECONDS)
 
 
-def _lock_for_life(paths: Paths) -> int:
+def _lock_for_life(paths: Paths) -> Descriptor:
     """Take the lock that a depot holds as long as it lives; one that ends just now is waited for."""
     end = time.monotonic() + _LIFE_SECONDS
     while (fd := try_lock(paths.life_lock)) is None:
-        if _listens(paths.control) or time.monotonic() >= end:
+        listens = True
+        try:
+            dial(paths.control, DEPOT_LIMITS, _LIFE_SECONDS).close()
+        except BowstringError:
+            listens = False  # as one that ends
+        if listens or time.monotonic() >= end:
             raise UsageError("another depot of this version lives here", where=paths.folder)
         time.sleep(_PAUSE)
     return fd
-
-
-def _listens(address: str) -> bool:
-    """Whether a depot takes clients there: one that ends does not."""
-    try:
-        dial(address, DEPOT_LIMITS, _LIFE_SECONDS).close()
-    except BowstringError:
-        return False
-    return True
 
 
 def run(folder: str, options: str, ready: int) -> int:

@@ -12,7 +12,7 @@ import select
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import bowstring
 from bowstring.depot.client import Depot
@@ -28,6 +28,7 @@ from bowstring.errors import (
     UsageError,
     warn_caller,
 )
+from bowstring.memory.slab import Descriptor, opened
 from bowstring.private_folders import lock, private_folder
 from bowstring.transport import encrypts
 from bowstring.transport.socket_file import address_of, runtime_folder
@@ -74,20 +75,13 @@ class Paths:
         return [address_of(os.path.join(self.folder, each[0])) for each in found if int(each[1]) < VERSION]
 
 
-def try_lock(path: str, seconds: float = 0.0) -> int | None:
+def try_lock(path: str, seconds: float = 0.0) -> Descriptor | None:
     """Return a descriptor that holds the lock of a file until it is closed.
 
     ``None`` where another process held it for all of `seconds`.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        if lock(fd, seconds):
-            return fd
-    except BaseException:
-        os.close(fd)
-        raise
-    os.close(fd)
-    return None
+    fd = opened(os.open, path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    return fd if lock(fd, seconds) else None
 
 
 @contextlib.contextmanager
@@ -101,7 +95,7 @@ def locked(path: str, seconds: float) -> Iterator[None]:
     finally:
         # Not by closing it alone: a child of a fork in another thread has it open, too.
         fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+        fd.close()
 
 
 READY: Final = b"ready"
@@ -124,46 +118,42 @@ _KEPT: Final = frozenset(
 )
 _KEPT_PREFIXES: Final = ("LC_", "BOWSTRING_", "PYTHONHOME", "COVERAGE_")
 _NEVER_KEPT: Final = "BOWSTRING_TOKEN"
-_Found = TypeVar("_Found")
 
 
 def found_or_started(
     paths: Paths,
     options: Options,
-    find: Callable[[float], _Found],
+    find: Callable[[float], Connection],
     seconds: float,
     tcp: str | None = None,
-) -> _Found:
+) -> Connection:
     """Return what `find` finds, after starting a depot where there is none (`find` raises `BrokenError`).
 
     A depot is not started if it may not listen at `tcp`.
     """
     end = time.monotonic() + seconds
 
-    def left() -> float:
-        return max(0.0, end - time.monotonic())
+    def look() -> Connection | None:
+        with contextlib.suppress(BrokenError):
+            return find(max(0.0, end - time.monotonic()))
+        return None
 
-    try:
-        return find(left())
-    except BrokenError:
-        pass
+    if (found := look()) is not None:
+        return found
     # Other clients wait here meanwhile, and then find what was started.
-    with locked(paths.start_lock, left()):
-        try:
-            return find(left())
-        except BrokenError:
-            pass
+    with locked(paths.start_lock, max(0.0, end - time.monotonic())):
+        if (found := look()) is not None:
+            return found
         if tcp is not None:
             check_remote(options, tcp)
         try:
             _start(paths, options, end)
-        except RefusedError as refused:
+        except RefusedError:
             # There may be one by now: another process began to start it, and was killed with its lock.
-            try:
-                return find(left())
-            except BrokenError:
-                raise refused from None
-        return find(left())
+            if (found := look()) is not None:
+                return found
+            raise
+        return find(max(0.0, end - time.monotonic()))
 
 
 def _start(paths: Paths, options: Options, end: float) -> None:
@@ -173,9 +163,17 @@ def _start(paths: Paths, options: Options, end: float) -> None:
             paths.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
         try:
-            command = [sys.executable, "-P", "-m", "bowstring.depot", "--folder", paths.folder]
+            command = [
+                sys.executable,
+                "-P",
+                "-m",
+                "bowstring.depot",
+                paths.folder,
+                options.to_json(),
+                str(told),
+            ]
             starter = subprocess.Popen(  # noqa: S603  our own interpreter, and a module of ours
-                [*command, "--options", options.to_json(), "--ready", str(told)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -78,21 +78,15 @@ def unpack_parts(body: Any) -> Iterator[Told]:
     view = memoryview(body).cast("B")
     at = 0
     while at < len(view):
-        if len(view) - at < _HEAD.size:
-            raise _short(len(view))
-        length, count = _HEAD.unpack_from(view, at)
         start = at + _HEAD.size
+        length, count = _HEAD.unpack_from(view, at) if start <= len(view) else (len(view), 0)
         rows = start + -(-length // 8) * 8
         end = rows + count * _ROW_BYTES
         if end > len(view):
-            raise _short(len(view))
+            raise ProtocolError("a part of an attempt is cut short", found=f"a message of {len(view)} bytes")
         table = np.frombuffer(view, "<i8", count * _ROW, rows).reshape(-1, _ROW).astype(np.int64)
         yield Told(bytes(view[start : start + length]), table)
         at = end
-
-
-def _short(found: int) -> ProtocolError:
-    return ProtocolError("a part of an attempt is cut short", found=f"a message of {found} bytes")
 
 
 _ALIGNMENT: Final = 8

@@ -155,7 +155,12 @@ class SlabPool:
                 with self._changed:
                     self._refusal = f"{REFUSED}{error}"
                     if size == sizes[-1]:
-                        self._give_up_warm(kind)
+                        # The system has no room, whatever the budget says; what lies warm might make some.
+                        if not self._idle[kind]:
+                            self._full_until[kind] = time.monotonic() + _FULL_SECONDS
+                        for lent in self._idle[kind]:
+                            _drop(lent)
+                        self._idle[kind].clear()
                 continue
             with self._changed:
                 self._refusal = ""
@@ -286,9 +291,7 @@ class SlabPool:
                     self._count(lent.kind, "", lent.held)
 
     def _reserve(self, kind: Kind, size: int, owner: str) -> bool:
-        if time.monotonic() < self._full_until[kind]:
-            return False
-        if size > self._free(kind):
+        if time.monotonic() < self._full_until[kind] or size > self._free(kind):
             return False
         self._take(kind, owner, size)
         return True
@@ -310,14 +313,6 @@ class SlabPool:
         """Return how many bytes take room though the depot has let go of them: processes have them mapped still."""
         self._lost = [each for each in self._lost if used_elsewhere(each.fd)]
         return sum(each.nbytes for each in self._lost if each.kind == kind)
-
-    def _give_up_warm(self, kind: Kind) -> None:
-        """Note that the system has no room, whatever the budget says; what lies warm might make some."""
-        if not self._idle[kind]:
-            self._full_until[kind] = time.monotonic() + _FULL_SECONDS
-        for lent in self._idle[kind]:
-            _drop(lent)
-        self._idle[kind].clear()
 
     def _count(self, kind: Kind, owner: str, nbytes: int) -> None:
         self._total[kind] += nbytes

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.depot.client import Depot
     from bowstring.depot.protocol import Connection
-    from bowstring.dissociated.items import IpcMessage
     from bowstring.ipc.body.encode import BatchEncoder
     from bowstring.memory import Device, Slab
 
@@ -297,7 +296,11 @@ class Attempt:
                 there = placed(batch, self._allocator, self._known, in_place=False)  # type: ignore[arg-type]
                 nbytes = there.nbytes
                 for item in self._encoder.encode(there):
-                    self._tell_item(item)
+                    assert item.spans is not None
+                    numbers = [self._allocator.number_of(region) for region in item.regions] or [0]
+                    table = item.spans.copy()
+                    table[:, 0] = np.array(numbers, np.int64)[table[:, 0]]
+                    self._tell(item.metadata, table)
                 del there
             self.num_rows += batch.num_rows
             self.num_batches += 1
@@ -332,13 +335,6 @@ class Attempt:
             table[:, 2] = sizes
         self._tell(laid.metadata, table)
         return int(sizes.sum())
-
-    def _tell_item(self, item: IpcMessage) -> None:
-        assert item.spans is not None
-        table = item.spans.copy()
-        numbers = [self._allocator.number_of(region) for region in item.regions] or [0]
-        table[:, 0] = np.array(numbers, np.int64)[table[:, 0]]
-        self._tell(item.metadata, table)
 
     def _tell(self, metadata: bytes, table: npt.NDArray[np.int64]) -> None:
         pieces = pack_part(Told(metadata, table))
