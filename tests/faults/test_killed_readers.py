@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import bowstring as bow
+from bowstring.transport import Peer
+from bowstring.transport.loop import Job, Loop
 from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.program import Program
 from tests.faults.tables import publish_again, table_of
@@ -88,3 +91,32 @@ def test_stopped_for_a_moment(
     program.say("look")
     assert program.hear() == "0 0 1 2 0"
     assert server.stats.lost == 0
+
+
+def test_its_connection_is_closed_while_its_end_is_awaited(
+    serve: Callable[..., bow.Server], run: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may close the connection of a lost reader right before its loop waits for that process's end."""
+    peers: list[Peer] = []
+    exited, wait_for = Peer.exited, Loop.wait_for
+
+    def look(peer: Peer, wait: float) -> bool:
+        peers.append(peer)
+        return exited(peer, wait)
+
+    def close_first(loop: Loop, job: Job, fds: Sequence[int], **options: bool) -> None:
+        for peer in {peer for peer in peers if peer.pidfd in fds}:
+            peer.close()  # as another thread may, right now
+        wait_for(loop, job, fds, **options)
+
+    server = serve("unix:")
+    endpoint = server.publish("t", table_of(), readers=None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Peer, "exited", look)
+        patch.setattr(Loop, "wait_for", close_first)
+        program = run("hanging_up_reader", str(endpoint), str(STEPS))
+        assert program.hear() == f"hung up {STEPS}"
+        until(lambda: server.stats.connections == 0, "all sessions end")
+    server.withdraw("t")
+    server.wait_released()
+    serves_on(server)

@@ -143,6 +143,20 @@ class TestDescendants:
             channel.receive(PATIENCE)
 
 
+@pytest.mark.parametrize("sends", [False, True])
+def test_killed_where_it_stalled_too(spawn: Spawn, sends: bool) -> None:
+    """That its process is gone is what is told, also where all patience is over by the time that it is seen."""
+    with listen("unix:", DEFAULT_LIMITS.replace(stall_timeout=1e-6)) as listener:
+        process = spawn(VISITOR, listener.uri, (HEADER + bytes(500)).hex(), "forks")
+        with listener.accept(PATIENCE) as channel:  # type: ignore[union-attr]
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            process.kill()
+            assert channel.peer.exited(PATIENCE)
+            with pytest.raises(BrokenError):
+                channel.send([Message(1, [bytes(MIB)])] * 1000, 0.0) if sends else channel.receive(PATIENCE)
+
+
 def test_identity(visit: Visit) -> None:
     """A Unix socket knows its peer's process and user; TCP knows an address and never claims an end."""
     channel, process = visit()

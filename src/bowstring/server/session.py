@@ -779,10 +779,11 @@ class Session:
         # A process that dies closes its sockets a moment before it counts as gone.
         dies = isinstance(error, BrokenError) and peer.pidfd is not None and not peer.exited(0.0)
         if dies and left > 0 and not gone:
-            if self._job is None or self._job.loop is None or peer.pidfd is None:
+            job = self._job
+            if job is None or (loop := job.loop) is None:
                 return _MOMENT
-            self._job.loop.wait_for(self._job, [peer.pidfd])
-            return left
+            # The server may close the channel meanwhile, and with it the peer.
+            return left if peer.watch(lambda fds: loop.wait_for(job, fds)) else _MOMENT
         self._channel.close()  # which says so to a reader that reads this memory, before it is used again
         self._let_all_go(error, gone=gone)
         return None

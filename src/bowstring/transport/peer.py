@@ -14,10 +14,14 @@ import select
 import socket
 import struct
 import time
+from typing import TYPE_CHECKING
 
 from bowstring.errors import ClosedError, ForkedError, UsageError
 from bowstring.memory.slab import Descriptor, close_descriptor, opened
 from bowstring.transport.descriptors import Usage, abandon_in_child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 # <asm-generic/socket.h>, Linux 6.5; the socket module has no name for it.
 _SO_PEERPIDFD = 77
@@ -127,6 +131,23 @@ class Peer:
             own = self.pid == os.getpid()
             self._gone = any(event & select.POLLIN for _, event in poll.poll(0 if own else timeout))
             return self._gone
+        finally:
+            if self._usage.leave():
+                self._release()
+
+    def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
+        """Say what becomes readable when the process ends; false where nothing does, or not any more.
+
+        The descriptor is open until `register`, which is called with it, returns, and not longer for sure.
+        """
+        try:
+            self._usage.enter(self)
+        except (ClosedError, ForkedError):
+            return False
+        try:
+            if self.pidfd is not None:
+                register([self.pidfd])
+            return self.pidfd is not None
         finally:
             if self._usage.leave():
                 self._release()

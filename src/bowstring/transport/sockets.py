@@ -532,10 +532,10 @@ class StreamChannel(InUse, Channel):
                 moved = time.monotonic()
             elif peer_gone:
                 raise self._cut_off("the peer's process is gone", body.nbytes)
-            elif time.monotonic() - moved >= self.limits.stall_timeout:
-                raise self._stalled(body.nbytes)
             else:
                 peer_gone = self.peer.exited(0)
+                if not peer_gone and time.monotonic() - moved >= self.limits.stall_timeout:
+                    raise self._stalled(body.nbytes)
             self._check_restriction()
 
     def _fill_and_look(self, body: memoryview) -> int:  # noqa: ARG002 - for tcp

@@ -2,13 +2,16 @@
 
 Called with ``serve``, an address, a kind of event and its number; or with ``read``, an endpoint, and the same. An
 event of ``message`` is the begin or the end of a call by which a socket sends or receives; one of ``append``, that
-of a function of the list of batches. Prints what it appended or read, and its position.
+of a function of the list of batches; one of ``half``, that half of what a socket was to send has been sent. Prints
+what it appended or read, and its position.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
+import ssl
 import sys
 import threading
 from types import FrameType
@@ -31,17 +34,37 @@ events = 0
 is_armed = False
 
 
-def count(frame: FrameType, event: str, argument: Any) -> None:
+def is_last() -> bool:
+    """Count an event; say whether this is the one to be killed at."""
     global events  # noqa: PLW0603  of all threads
+    with lock:
+        events += is_armed
+        return is_armed and events == NUMBER
+
+
+def halve(kind: type[socket.socket], name: str) -> None:
+    """Have a method that sends be killed when it has sent half of its bytes."""
+    send = getattr(kind, name)
+
+    def send_half(sock: socket.socket, data: Any, *others: Any) -> int:
+        if is_last():
+            whole = data if name == "send" else b"".join(data)
+            half = whole[: max(1, len(whole) // 2)]
+            send(sock, half if name == "send" else [half], *others)
+            os.kill(os.getpid(), signal.SIGKILL)
+        sent: int = send(sock, data, *others)
+        return sent
+
+    setattr(kind, name, send_half)
+
+
+def count(frame: FrameType, event: str, argument: Any) -> None:
     if KIND == "message":
         counts = event in ("c_call", "c_return") and argument.__name__ in SENDS
     else:
         counts = event in ("call", "return") and frame.f_code.co_filename.endswith(GROWTH)
-    if counts and is_armed:
-        with lock:
-            events += 1
-            if events == NUMBER:
-                os.kill(os.getpid(), signal.SIGKILL)
+    if counts and is_last():
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def say(*words: object) -> None:
@@ -78,6 +101,11 @@ def read() -> None:
     say("finished")
 
 
-threading.setprofile(count)
-sys.setprofile(count)
+if KIND == "half":
+    halve(socket.socket, "send")
+    halve(socket.socket, "sendmsg")
+    halve(ssl.SSLSocket, "send")
+else:
+    threading.setprofile(count)
+    sys.setprofile(count)
 serve() if ROLE == "serve" else read()
