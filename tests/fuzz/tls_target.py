@@ -11,7 +11,7 @@ from typing import Final
 
 from bowstring import Limits
 from bowstring.errors import BowstringError
-from bowstring.transport.accepting import Restriction
+from bowstring.transport.channel import Restriction
 from bowstring.transport.framing import pack_header
 from bowstring.transport.peer import Peer
 from bowstring.transport.tls import TlsChannel

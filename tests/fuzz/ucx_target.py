@@ -12,7 +12,7 @@ from typing import Final
 from bowstring import Limits
 from bowstring.dissociated.endpoint import Endpoint as Uri
 from bowstring.errors import BowstringError
-from bowstring.transport.accepting import Restriction
+from bowstring.transport.channel import Restriction
 from bowstring.transport.peer import Peer
 from bowstring.transport.ucx.channel import UcxChannel
 from bowstring.transport.ucx.context import Context

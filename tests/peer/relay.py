@@ -77,7 +77,7 @@ class Relay:
                 close_all(received.attachments)
                 message = Frame.of(received.tag, bytes(received.body)).data
                 half = message[: len(message) // 2]
-                target._write(Run([half], len(half)), _WAIT)  # type: ignore[attr-defined]
+                target.send_runs([Run([half], len(half))], _WAIT)  # type: ignore[attr-defined]
         except (BowstringError, OSError):
             pass
         return passed

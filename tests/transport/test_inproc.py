@@ -73,6 +73,7 @@ def test_unread_objects_are_dropped_at_the_end() -> None:
         assert here.closed
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_dropped_end_is_an_end() -> None:
     """An end that is collected without closing ends the connection, and wakes who waits."""
     with listen("inproc:") as listener, dial(listener.uri) as here:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import serialization
 import bowstring as bow
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.transport import Channel, Message, dial, encrypts, is_loopback, listen
-from bowstring.transport.accepting import Restriction
+from bowstring.transport.channel import Restriction
 from bowstring.transport.framing import pack_header
 from tests.transport.certified import authority, serving, trusting
 from tests.transport.kit.harness import PATIENCE, in_thread, next_from, pattern

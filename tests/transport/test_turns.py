@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bowstring.errors import BrokenError, DeadlineExceeded, LimitExceeded, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.transport import Channel, Message, Received, dial, listen
-from bowstring.transport.accepting import Restriction
+from bowstring.transport.channel import Restriction
 from tests.peer.wire import header
 from tests.transport.certified import shown_at, trusting
 from tests.transport.kit.harness import PATIENCE

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
+import threading
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+import weakref
+from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.producer import Outcome
+from bowstring.errors import BowstringError, ClosedError, LimitExceeded
 from bowstring.transport import listen
-from bowstring.transport.accepting import Accepting, place_for, unauthenticated
-from bowstring.transport.threads import NO_THREAD
+from bowstring.transport.loop import Job, do_in_loop
+from bowstring.transport.threads import NO_THREAD, report_uncaught, run_in_thread
 
 if TYPE_CHECKING:
     import ssl
@@ -16,30 +22,16 @@ if TYPE_CHECKING:
 
     from bowstring.limits import Limits
     from bowstring.locks import Condition
+    from bowstring.server.session import Session
     from bowstring.transport import Channel, Listener
     from bowstring.transport.certificates import TlsConfig
     from bowstring.transport.threads import Work
 
 _LEAST_PATIENCE: Final = 0.05
-
-
-class Session(Protocol):
-    """What serves one connection: of a server, or of a depot."""
-
-    work: list[Work]
-
-    @property
-    def is_stranger(self) -> bool:
-        """Whether anybody could be there."""
-
-    def begin(self) -> None:
-        """Serve from now on."""
-
-    def close(self, patience: float) -> None:
-        """End it; wait at most so many seconds."""
-
-    def turn_away(self, error: BaseException) -> None:
-        """Hang up, as there is no thread for it."""
+# How often it is seen to that nobody waits, and that a socket's file has not been removed.
+_LOOK: Final = 1.0
+# Where no descriptor is left, or too many peers are unauthenticated, the next one comes no sooner.
+_PAUSE: Final = 0.01
 
 
 class Acceptor:
@@ -50,8 +42,9 @@ class Acceptor:
         self._limits = limits
         self._changed = changed  # the server's condition, under which all changes happen
         self._sessions: dict[Session, None] = {}
-        self._listeners: list[Listener] = []
-        self._accepting: list[Accepting] = []
+        self.listeners: list[Listener] = []
+        self._jobs: list[Job] = []
+        self._threads: list[Work] = []  # of listeners that have nothing to watch
         self._closed = False
         # Connections by how they ended; `stopped` early in good order, `idle` without a request.
         self.completed = self.refused = self.lost = self.stopped = self.idle = 0
@@ -59,28 +52,29 @@ class Acceptor:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    @property
-    def addresses(self) -> list[str]:
-        """Where it listens, as a transport dials it, the first place first."""
-        return [listener.uri for listener in self._listeners]
-
-    @property
-    def channels(self) -> list[type[Channel]]:
-        """The classes of the connections that come in, in the order of `addresses`."""
-        return [listener.channels for listener in self._listeners]
-
-    @property
-    def all_known(self) -> bool:
-        """Whether all readers are processes of this user, or have shown a certificate."""
-        return all(each.channels.authenticated or each.asks_certificates for each in self._listeners)
-
     def listen(self, address: str, tls: TlsConfig | ssl.SSLContext | None = None) -> str:
-        """Accept readers at an address; return it as a transport dials it."""
+        """Accept readers at an address, by the loop of this process; return it as a transport dials it."""
         listener = listen(address, self._limits, tls=tls)
+
+        def turn() -> float | None:
+            try:
+                pause = _accept_next(listener, 0.0, self._serve, self._turn_away)
+                if not pause and (loop := job.loop) is not None:
+                    listener.watch(lambda fds: loop.wait_for(job, fds))
+            except ClosedError:
+                return None
+            return pause or _LOOK
+
         with self._changed:
-            self._listeners.append(listener)
+            self.listeners.append(listener)
         try:
-            self._accepting.append(Accepting(listener, self._serve, self._turn_away))
+            if listener.watch(lambda _: None):
+                job = Job(turn, "bowstring-accept", prompt=True)
+                self._jobs.append(job)
+                do_in_loop(job)
+            else:
+                arguments = listener, self._serve, self._turn_away
+                self._threads.append(run_in_thread(accept_all, *arguments, name="bowstring-accept"))
         except BaseException:
             listener.close()
             raise
@@ -93,12 +87,13 @@ class Acceptor:
     def _serve(self, channel: Channel) -> None:
         """Begin to serve a reader, if it can be let in."""
         session = self._session_of(channel)
+        evicted = None
         with self._changed:
-            may_enter, evicted = True, None
-            if len(self._sessions) >= self._limits.connections:
-                may_enter, evicted = place_for(self._sessions, self._limits.connections, _is_unauthenticated)
-            if self._closed or not may_enter:
-                self.refused += not may_enter
+            is_full = len(self._sessions) >= self._limits.connections
+            if is_full:  # a session that is not authenticated keeps no other peer out
+                evicted = next((each for each in self._sessions if each.is_stranger), None)
+            if self._closed or (is_full and evicted is None):
+                self.refused += is_full and evicted is None
                 channel.close()
                 return
             if evicted is not None:
@@ -107,7 +102,7 @@ class Acceptor:
         if evicted is not None:
             evicted.close(0.0)
         if not channel.authenticated and session.is_stranger:
-            unauthenticated.enter(session, lambda: session.is_stranger, lambda: session.close(0.0))
+            unauthenticated.enter(session)
         try:
             session.begin()
         except NO_THREAD as error:  # for this one
@@ -129,11 +124,11 @@ class Acceptor:
         """Accept no more readers."""
         with self._changed:
             self._closed = True
-            listeners = list(self._listeners)
+            listeners, jobs = list(self.listeners), list(self._jobs)
         for listener in listeners:
             listener.close()
-        for each in self._accepting:
-            each.close()
+        for job in jobs:
+            job.ring()
 
     def close(self, deadline: float) -> None:
         """End all sessions, and wait until they are over, at most until `deadline`, on the monotonic clock."""
@@ -141,12 +136,126 @@ class Acceptor:
             sessions = list(self._sessions)
         for session in sessions:
             session.close(max(_LEAST_PATIENCE, deadline - time.monotonic()))
-        threads = [each.thread for each in self._accepting if each.thread is not None]
-        for work in [*threads, *(work for session in sessions for work in session.work)]:
+        for work in [*self._threads, *(work for session in sessions for work in session.work)]:
             work.join(max(0.0, deadline - time.monotonic()))
         with self._changed:
             self._changed.wait_for(lambda: not self._sessions, max(0.0, deadline - time.monotonic()))
 
 
-def _is_unauthenticated(session: Session) -> bool:
-    return session.is_stranger
+def accept_all(
+    listener: Listener, welcome: Callable[[Channel], object], turned_away: Callable[[], object]
+) -> None:
+    """Accept connections in this thread until the listener is closed."""
+    with contextlib.suppress(ClosedError):
+        while True:
+            time.sleep(_accept_next(listener, _LOOK, welcome, turned_away))
+
+
+def _accept_next(
+    listener: Listener,
+    seconds: float,
+    welcome: Callable[[Channel], object],
+    turned_away: Callable[[], object],
+) -> float:
+    """Welcome the next connection, if there is one; return how long to pause then.
+
+    A connection for which no descriptor is left is not turned away: it waits.
+    """
+    try:
+        channel = listener.accept(seconds)
+        if channel is None:
+            return 0.0
+        has_room = channel.authenticated or unauthenticated.make_room()
+    except ClosedError:
+        raise
+    except LimitExceeded:
+        # Descriptors of unauthenticated peers are freed for the connections that wait.
+        unauthenticated.evict(_EVICTED)
+        return _PAUSE
+    except (BowstringError, OSError):
+        turned_away()
+        return _PAUSE
+    try:
+        welcome(channel)
+    except Exception:  # noqa: BLE001  others still come in
+        report_uncaught()
+        channel.close()
+    return 0.0 if has_room else _PAUSE
+
+
+# Of the descriptors that this process may open: one in so many is for peers that are not let in, and one in so many
+# stays free of them, but for one peer.
+_SHARE: Final = 4
+_SPARE: Final = 8
+_MOST_SPARE: Final = 64
+_LEAST: Final = 4
+_EVICTED: Final = 8
+
+
+class _Unauthenticated:
+    """The sessions of all servers of this process whose network peers are not authenticated yet, oldest first.
+
+    Beyond a share of the process's descriptors the oldest are closed: readers and files need the rest.
+    """
+
+    def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget all: in the child of a fork they are the parent's, and any of its threads may hold the lock."""
+        self._lock = threading.Lock()
+        self._sessions: dict[Session, None] = {}
+        self._leaving: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def make_room(self) -> bool:
+        """Close the oldest sessions where one more would exceed the share; false if the next one must wait."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = max(_LEAST, limit // _SHARE)
+        if len(self._sessions) >= most:  # some of which may have been let in since
+            with self._lock:
+                self._sessions = {session: None for session in self._sessions if session.is_stranger}
+        if len(self._sessions) + len(self._leaving) < most and _has_spare(limit):
+            return True
+        self.evict(max(2, len(self._sessions) - most + 1))
+        return not self._leaving
+
+    def enter(self, session: Session) -> None:
+        """Add a session until `leave`."""
+        with self._lock:
+            self._sessions[session] = None
+
+    def leave(self, session: Session) -> None:
+        """Forget a session, which has closed its connection."""
+        if session not in self._sessions and session not in self._leaving:
+            return
+        with self._lock:
+            self._sessions.pop(session, None)
+            self._leaving.discard(session)
+
+    def evict(self, count: int) -> None:
+        """Close those that came first, at most `count`."""
+        closing: list[Session] = []
+        with self._lock:
+            for session in list(self._sessions):
+                if len(closing) == count:
+                    break
+                if session.is_stranger:
+                    self._leaving.add(session)  # first: `leave` looks at both without the lock
+                    closing.append(session)
+                del self._sessions[session]
+        for session in closing:
+            session.close(0.0)
+
+
+def _has_spare(limit: int) -> bool:
+    """Whether descriptors are left beside the spare ones: a new one has the lowest free number."""
+    try:
+        lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    os.close(lowest)
+    return lowest < limit - min(_MOST_SPARE, limit // _SPARE)
+
+
+unauthenticated: Final = _Unauthenticated()
+os.register_at_fork(after_in_child=unauthenticated.begin_anew)

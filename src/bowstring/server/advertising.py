@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.errors import UsageError
-from bowstring.transport.tcp import host_and_port, look_up
+from bowstring.transport.tcp import host_and_port, ip_of, is_loopback_ip, look_up
 
 if TYPE_CHECKING:
     import ssl
@@ -35,9 +34,8 @@ def host_to_name(address: str, tls: TlsConfig | ssl.SSLContext | None) -> str | 
     if "://" not in address:
         return None
     host, port = host_and_port(address)
-    family = next(
-        (kind for kind, place in look_up(address, host, port) if _ip(str(place[0])).is_unspecified), None
-    )
+    found = ((kind, ip_of(str(place[0]))) for kind, place in look_up(address, host, port))
+    family = next((kind for kind, ip in found if ip is not None and ip.is_unspecified), None)
     if family is None:
         return None
     own = _own_address(family)
@@ -45,16 +43,11 @@ def host_to_name(address: str, tls: TlsConfig | ssl.SSLContext | None) -> str | 
         from bowstring.transport.certificates import names_in, server_context  # and `ssl`
 
         here = socket.gethostname().lower().partition(".")[0]
-        names = [_spelled(each.replace("*", here)) for each in names_in(server_context(tls))]
+        names = [each.replace("*", here) for each in names_in(server_context(tls))]
+        # As others spell it: OpenSSL writes all zeros of an IPv6 address.
+        names = [str(ip_of(name) or name) for name in names]
         own = min(names, key=lambda name: _distance(name, own), default=own)
     return bracketed(own)
-
-
-def _spelled(name: str) -> str:
-    """Return a name of a certificate as others spell it: OpenSSL writes all zeros of an IPv6 address."""
-    with contextlib.suppress(ValueError):
-        return str(_ip(name))
-    return name
 
 
 def _own_address(family: socket.AddressFamily) -> str:
@@ -64,7 +57,7 @@ def _own_address(family: socket.AddressFamily) -> str:
         return str(probe.getsockname()[0])
     with contextlib.suppress(OSError):
         for *_, place in socket.getaddrinfo(socket.gethostname(), None, family):
-            if not _ip(str(place[0])).is_loopback:
+            if not is_loopback_ip(str(place[0])):
                 return str(place[0])
     return _LOOPBACK[family]
 
@@ -72,29 +65,13 @@ def _own_address(family: socket.AddressFamily) -> str:
 def _distance(name: str, own: str) -> int:
     """Return how far a name of a certificate is from what others call this machine."""
     host = socket.gethostname().lower()
-    if (":" in name) != (":" in own) and _is_ip(name):
+    if (":" in name) != (":" in own) and ip_of(name) is not None:
         return 4
     if name.lower() == host or name == own:
         return 0
     if name.lower().partition(".")[0] == host.partition(".")[0]:
         return 1
-    return 3 if name.lower() == "localhost" or _is_loopback(name) else 2
-
-
-def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    return ipaddress.ip_address(text.partition("%")[0])
-
-
-def _is_ip(name: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return bool(_ip(name))
-    return False
-
-
-def _is_loopback(name: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return _ip(name).is_loopback
-    return False
+    return 3 if name.lower() == "localhost" or is_loopback_ip(name) else 2
 
 
 def advertised_host(host: Any, address: str) -> str:

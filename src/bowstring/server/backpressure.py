@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.wire import Outgoing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from bowstring.dissociated.producer import ProducerProtocol
     from bowstring.limits import Limits
     from bowstring.locks import Condition
     from bowstring.memory import Pool
+
+# Waits until there may be room for so many bytes; false when there will not be.
+MakeRoom = Callable[[int], bool]
 
 _LOOK: Final = 0.01
 

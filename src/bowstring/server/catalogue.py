@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fractions
-import heapq
 import logging
 import math
 import secrets
@@ -82,13 +81,12 @@ class Catalogue:
         # By name, the last one that was offered: of all that had a name, no other one can be offered still.
         self._newest: dict[str, Publication] = {}
         self._most = _REMEMBERED
-        self._expiry = _Expiry(changed)
         self._growing = threading.Lock()
 
     def add(self, publication: Publication, *, replace: bool = False, ttl: float | None = None) -> None:
         """Offer a data set."""
         with self._changed:
-            before = self._find(publication.name)
+            before = self.find(publication.name)
             if before is not None and not replace:
                 raise _taken(publication.name)
             if len(self._publications) > self._most:
@@ -99,9 +97,7 @@ class Catalogue:
             verb = "published" if before is None else "replaced"
             _log.info("%s %r: %s rows", verb, publication.name, publication._source.num_rows)
             if ttl is not None:
-                publication.ttl = ttl
-                publication.renew()
-                self._expiry.add(publication)
+                publication.expire_after(ttl)
 
     def enter(self, publication: Publication) -> None:
         """Offer a data set whose name is known to be new."""
@@ -120,21 +116,20 @@ class Catalogue:
 
     def check_free(self, name: str) -> None:
         """Refuse a name that a data set has which is offered."""
-        with self._changed:
-            if self._find(name) is not None:
-                raise _taken(name)
+        if self.find(name) is not None:
+            raise _taken(name)
+
+    def find(self, name: str) -> Publication | None:
+        """Return the data set of a name, if one is offered."""
+        newest = self._newest.get(name)
+        return newest if newest is not None and newest.offered else None
 
     def named(self, name: str) -> Publication:
         """Return the data set of a name."""
-        with self._changed:
-            publication = self._find(name)
+        publication = self.find(name)
         if publication is None:
             raise self._unknown(name)
         return publication
-
-    def _find(self, name: str) -> Publication | None:
-        newest = self._newest.get(name)
-        return newest if newest is not None and newest.offered else None
 
     def _unknown(self, name: str, otherwise: str = "") -> UnknownName:
         hint = did_you_mean(name, [each.name for each in self.offered()], otherwise)
@@ -206,11 +201,6 @@ class Catalogue:
         since = reading.since
         if since is not None and publication is not None and place_of(since)[0] != publication.version:
             raise another_version(since, publication.version)
-
-    def find(self, name: str) -> Publication | None:
-        """Return the data set of a name, if one is offered."""
-        with self._changed:
-            return self._find(name)
 
     def growth_of(self, publication: Publication, pool: Pool | None) -> Growth:
         """Return a data set as one that grows, which it is from now on.
@@ -306,7 +296,6 @@ class Catalogue:
         """Offer nothing any more; those that read keep what they have."""
         with self._changed:
             publications = list(self._publications.values())
-        self._expiry.close()
         for publication in publications:
             publication.withdraw(closing=True)
 
@@ -322,53 +311,6 @@ class Catalogue:
 
     def __len__(self) -> int:
         return len(self._publications)
-
-
-class _Expiry:
-    """Withdraws data sets when their time is over: a job of the loop while there are any such."""
-
-    def __init__(self, changed: Condition) -> None:
-        self._changed = changed
-        self._waiting: list[tuple[float, int, Publication]] = []
-        self._added = 0
-        self._job: Job | None = None
-
-    def add(self, publication: Publication) -> None:
-        """Withdraw a data set when its time is over; called under the condition."""
-        self._push(publication)
-        if self._job is None:
-            job = Job(self._turn, "bowstring-expiry", prompt=True)
-            do_in_loop(job)
-            self._job = job
-        elif self._job.loop is not None:
-            self._job.loop.ring(self._job)
-
-    def _push(self, publication: Publication) -> None:
-        self._added += 1
-        heapq.heappush(self._waiting, (publication.expires, self._added, publication))
-
-    def close(self) -> None:
-        """Withdraw nothing any more."""
-        with self._changed:
-            self._waiting.clear()
-            job = self._job
-        if job is not None and job.loop is not None:
-            job.loop.ring(job)
-
-    def _turn(self) -> float | None:
-        """Withdraw those whose time is over; return for how many seconds the others have time."""
-        with self._changed:
-            while self._waiting:
-                at, _, publication = self._waiting[0]
-                if not publication.released and at > time.monotonic():
-                    return max(0.0, at - time.monotonic())
-                heapq.heappop(self._waiting)
-                if publication.released or publication.expires <= at:
-                    publication.withdraw()
-                else:  # it was renewed
-                    self._push(publication)
-            self._job = None
-            return None
 
 
 def _taken(name: str) -> UsageError:
@@ -413,6 +355,7 @@ class Publication:
         self.published = time.time()
         self.ttl: float | None = None
         self.expires = math.inf  # on the monotonic clock
+        self._expiry: Job | None = None  # of the loop, until it is withdrawn or released
         self.replaced = False
         self.withdrawn = False
         self.released = False
@@ -425,6 +368,20 @@ class Publication:
         # In this order: where it begins to grow meanwhile, what it grows from is taken away afterwards.
         source, growth = self._source, self.growth
         return source if growth is None else growth.snapshot()
+
+    def expire_after(self, ttl: float) -> None:
+        """Have it withdrawn when its time is over; called under the condition."""
+        self.ttl = ttl
+        self.renew()
+        self._expiry = Job(self._expire, "bowstring-expiry", prompt=True)
+        do_in_loop(self._expiry, ttl)
+
+    def _expire(self) -> float | None:
+        with self._changed:
+            left = self.expires - time.monotonic()
+            if self._expiry is not None and left <= 0:
+                self.withdraw()
+            return None if self._expiry is None else left
 
     def renew(self) -> None:
         """Withdraw it no sooner than `ttl` from now on."""
@@ -524,8 +481,7 @@ class Publication:
                 self.completed += part
             else:
                 self._taken -= part
-            self._settle()
-            self._changed.notify_all()
+            self.settle()
 
     def look(self) -> None:
         """Keep the data for a connection that is not counted as a reader, until `look_away`."""
@@ -537,8 +493,7 @@ class Publication:
         """Keep the data no longer for such a connection."""
         with self._changed:
             self._looking -= 1
-            self._settle()
-            self._changed.notify_all()
+            self.settle()
 
     def move(self, source: Source) -> None:
         """Let readers that come from now on have the same data from another place, unless it was released."""
@@ -551,19 +506,16 @@ class Publication:
         """Let no new reader in; those that read keep what they have."""
         with self._changed:
             self.withdrawn = True
-            self._settle()
-            if not closing and self.growth is not None:  # else the sessions tell their readers that it closes
+            self.settle()
+            if not closing:  # else the sessions tell their readers that it closes
                 self.tell()
-            self._changed.notify_all()
 
     def replace(self) -> None:
         """Let its name stand for another version; those that read keep what they have."""
         with self._changed:
             self.replaced = True
-            self._settle()
-            if self.growth is not None:
-                self.tell()
-            self._changed.notify_all()
+            self.settle()
+            self.tell()
 
     def tell(self) -> None:
         """Tell those who follow it, once they have read what is there, that it was replaced or withdrawn."""
@@ -573,11 +525,7 @@ class Publication:
             self.growth.end(kind(f"the data set was {what} while it was followed", found=self.name))
 
     def settle(self) -> None:
-        """Release the data if nobody needs them any more, and tell those who wait for changes."""
-        self._settle()
-        self._changed.notify_all()
-
-    def _settle(self) -> None:
+        """Release the data if nobody needs them any more, and wake who waits for changes; under the condition."""
         satisfied = self.readers is not None and self.completed >= self.readers
         if self.growth is not None and self.growth.appended and not self.growth.finished:
             satisfied = False
@@ -589,6 +537,10 @@ class Publication:
             if self.growth is not None:
                 self.growth.release()
         self.offered = not (self.replaced or self.withdrawn or self.released)
+        if self._expiry is not None and (self.withdrawn or self.released):
+            job, self._expiry = self._expiry, None
+            job.ring()
+        self._changed.notify_all()
 
     def __repr__(self) -> str:
         states = {

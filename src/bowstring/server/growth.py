@@ -234,8 +234,8 @@ class Growth:
             self._retain = dict(retain)
             self._trim()
         self._trim_later()
-        if job is not None and job.loop is not None:  # which waits for another time
-            job.loop.ring(job)
+        if job is not None:  # which waits for another time
+            job.ring()
 
     def _trim(self) -> None:
         """Let go of the oldest batches that are not to be kept; of those bounded by bytes, the last one stays."""
@@ -292,8 +292,8 @@ class Growth:
             self._encoder = self._fresh_encoder()
             self._slabs, self._grown = _Slabs(self._pool), {}
             job = self._trimming
-        if job is not None and job.loop is not None:
-            job.loop.ring(job)
+        if job is not None:
+            job.ring()
 
     # Readers.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.materialize import Lending
     from bowstring.dissociated.items import IpcMessage
     from bowstring.memory import Allocator, Device, Pool, Region
-    from bowstring.server.sources import MakeRoom
+    from bowstring.server.backpressure import MakeRoom
 
 _Answer = TypeVar("_Answer")
 _MOST_SELECTIONS: Final = 16
@@ -45,7 +45,7 @@ class MaterializedSource:
     """A data set whose batches all lie in regions, copied there once when it was published, or lent as they lie."""
 
     charged = False
-    begins = 0  # in its version
+    begins = 0  # index of the first batch in the version, where the beginning is no longer kept
 
     def __init__(
         self,
@@ -140,8 +140,8 @@ class MaterializedSource:
         self._allocator: Allocator | None = None
         self._shards: dict[tuple[int, int], MaterializedSource] = {}
         self._batches: list[Batch] = list(placed)
-        self.lending = lending
-        self.pending = pending
+        self.lending = lending  # what is lent where it lies, if that was asked for
+        self.pending = pending  # work on the data that nobody has waited for, if there is any
         self._items: collections.OrderedDict[tuple[Any, ...], list[IpcMessage]] = collections.OrderedDict()
         # What readers are sent first, by columns and what else it depends on.
         self._answers: collections.OrderedDict[tuple[Any, ...], Any] = collections.OrderedDict()
@@ -149,6 +149,7 @@ class MaterializedSource:
         self._on_host = on_host
         self._lock = threading.RLock()
         self._released = False
+        # Where the memory of batches is, the host aside.
         self.devices = tuple(set(map(_DEVICE, self._batches)) - {cpu()})
         rows = nbytes = 0
         for batch in self._batches:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from bowstring.dissociated.items import IpcMessage
     from bowstring.dissociated.partitions import PartitionRequest
     from bowstring.memory import Device, Pending, Region
+    from bowstring.server.backpressure import MakeRoom
     from bowstring.server.catalogue import Publication
-    from bowstring.server.sources import MakeRoom, Source
+    from bowstring.server.sources import Source
 
 
 @dataclasses.dataclass(slots=True)

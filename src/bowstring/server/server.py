@@ -535,9 +535,11 @@ class Server(Closing):
         host = self._advertise or host_to_name(address, tls)  # which may look names up: nothing listens yet
         listened = self._acceptor.listen(address, tls)
         self._reached[listened] = reached_at(listened, host)
-        self._passes_memory = self._acceptor.channels[0].passes_memory is not None
-        # Whether every reader of this server may ask by name.
-        self._names_open = self._catalogue.token is not None or self._acceptor.all_known
+        listeners = self._acceptor.listeners
+        self._passes_memory = listeners[0].channels.passes_memory is not None
+        # Whether every reader of this server may ask by name: processes of this user, or such with a certificate.
+        all_known = all(each.channels.authenticated or each.asks_certificates for each in listeners)
+        self._names_open = self._catalogue.token is not None or all_known
         return listened
 
     def _endpoint(self, ticket: bytes, *, separate: bool) -> Endpoint:

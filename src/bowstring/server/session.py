@@ -57,7 +57,7 @@ from bowstring.server.handshake import (
 )
 from bowstring.server.partitions import Partitions
 from bowstring.transport import Message
-from bowstring.transport.accepting import UNAUTHENTICATED_BYTES, Restriction
+from bowstring.transport.channel import UNAUTHENTICATED_BYTES, Restriction
 from bowstring.transport.framing import Run, as_messages, whole_messages
 from bowstring.transport.loop import Job, do_in_loop
 from bowstring.transport.sockets import StreamChannel
@@ -134,8 +134,7 @@ class Session:
         self._stopped = False
         self._stalled = False
         self._heard = self._asked = time.monotonic()
-        is_known = channel.authenticated or channel.certified
-        self._protocol.most_listed = MOST_BYTES if is_known or catalogue.token else STRANGERS_BYTES
+        self._protocol.most_listed = MOST_BYTES if self._is_known or catalogue.token else STRANGERS_BYTES
         self._asked_devices = 0.0
         self._sending = threading.Lock()
         self._unsent = False  # of what the turns say
@@ -273,15 +272,8 @@ class Session:
         """Have a turn made, wherever it is."""
         with self._changed:
             self._changed.notify_all()
-        job = self._job
-        if job is not None and job.loop is not None:
-            job.loop.ring(job)
-
-    def _ring_follower(self) -> None:
-        """Have a reader that follows be sent what has come since, or the end."""
-        job = self._sender
-        if job is not None and job.loop is not None:
-            job.loop.ring(job)
+        if self._job is not None:
+            self._job.ring()
 
     def _open(self) -> bool:
         """Take what an ordinary reader asks, at once, and answer it; false if it stays where it is."""
@@ -357,8 +349,8 @@ class Session:
             case Taken(partitions=numbers):
                 self._let_go(lambda each: each.taken(numbers, self._protocol.ledger.holds))
             case Freed() if isinstance(self._source, Followed):
-                if self._source.blocked:
-                    self._ring_follower()
+                if self._source.blocked and self._sender is not None:
+                    self._sender.ring()
             case Freed():
                 self._let_go(lambda each: each.emptied(self._protocol.ledger.take_emptied()))
             case Stopped() | Done():
@@ -368,7 +360,7 @@ class Session:
                 self._give_partitions_up()
                 self._start_sending()  # what it was asked, if anything, need not be known any more
                 if self._sender is not None:
-                    self._ring_follower()
+                    self._sender.ring()
             case _:
                 pass
 
@@ -415,7 +407,7 @@ class Session:
         admit = functools.partial(
             self._catalogue.admit,
             role=role,
-            authenticated=self._channel.authenticated or self._is_known,
+            authenticated=self._is_known,
             shards=shards,
             looks=self._protocol.looks,
         )
@@ -460,7 +452,7 @@ class Session:
         waits = self._protocol.request is not None  # for the reader to take partitions
         if isinstance(source, Followed):
             self._sender = Job(lambda: None if self._serve() else math.inf, _SENDER)
-            source.growth.follow(self, self._ring_follower)
+            source.growth.follow(self, self._sender.ring)
             do_in_loop(self._sender)
         elif (
             source.charged
@@ -757,7 +749,7 @@ class Session:
             self._over = True
             self._changed.notify_all()
         if self._sender is not None:
-            self._ring_follower()
+            self._sender.ring()
         if self._client is not None:
             self._client.gone()
         if error is not None and type(error) not in (BrokenError, ClosedError):

@@ -7,7 +7,7 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.interchange.foreign import Importer
@@ -20,6 +20,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import on_streams, settle_devices
 from bowstring.memory.cuda.driver import Capturing
 from bowstring.memory.device import current_streams
+from bowstring.server.backpressure import MakeRoom
 from bowstring.server.encoder import Encoder
 from bowstring.server.materialized import MaterializedSource
 
@@ -36,54 +37,8 @@ if TYPE_CHECKING:
 
 _AGAIN_SECONDS: Final = 0.05
 
-# Waits until there may be room for so many bytes; false when there will not be.
-MakeRoom = Callable[[int], bool]
 # Makes a block in which what lies on a device is copied, behind the work on it.
 On = Callable[["Device"], contextlib.AbstractContextManager[None]]
-
-
-class Source(Protocol):
-    """Where the items of a data set come from."""
-
-    schema: pa.Schema
-    charged: bool
-    num_rows: int | None
-    num_batches: int | None
-    nbytes: int | None
-    devices: tuple[Device, ...]
-    """Where the memory of batches is, the host aside."""
-    lending: Lending | None
-    """What is lent where it lies, if that was asked for."""
-    begins: int
-    """Index of the first batch in the version, where the beginning is no longer kept."""
-    pending: Pending | None
-    """Work on the data that nobody has waited for, if there is any."""
-
-    def items(
-        self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
-    ) -> Iterator[IpcMessage]:
-        """Return the items of one stream of the data set, the schema first.
-
-        `make_room` is called when the pool has none for a batch; it waits until there may be some.
-        """
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield the batches as they lie, to be read within this process while the data set is offered."""
-
-    def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
-        """Return regions that a stream of these columns will point into, as far as they are known beforehand.
-
-        With `first`, only so many of its messages need be looked at.
-        """
-
-    def prepare(self, *, pointers: bool) -> None:
-        """Do what can be done before the first reader comes."""
-
-    def shard(self, index: int, count: int) -> Source:
-        """Return one of `count` parts, which together are the data set."""
-
-    def release(self) -> None:
-        """Let go of the data."""
 
 
 def source_of(
@@ -205,7 +160,10 @@ def _reads_once(data: Any) -> bool:
 
 
 class StreamingSource:
-    """A data set whose batches are produced when a reader has credit for them."""
+    """A data set whose batches are produced when a reader has credit for them.
+
+    It does what `MaterializedSource` does; what is not known before the batches are made is ``None``.
+    """
 
     charged = True
     begins = 0
@@ -236,7 +194,7 @@ class StreamingSource:
     def items(
         self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
     ) -> Iterator[IpcMessage]:
-        """Yield the items, producing each batch when it is asked for."""
+        """Yield the items, producing each batch when it is asked for; `make_room` waits until the pool has some."""
         allocator = self._pool.allocator()
         schema, batches = self._begun()
         encoder = Encoder(schema, columns, pointers=pointers, charged=True)
@@ -350,3 +308,6 @@ def _placed(
         except OutOfBudget as error:
             if not make_room(batch.nbytes):
                 raise ProducerFailed("the producer's pool has no room", found=str(error)) from error
+
+
+Source = MaterializedSource | StreamingSource

@@ -21,8 +21,9 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Self
 
 from bowstring.closing import Closing
 from bowstring.errors import (
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
     from bowstring import memory
     from bowstring.memory import KeyedHandle, Region
-    from bowstring.transport.accepting import Restriction
     from bowstring.transport.scatter_read import Rows
 
     # NumPy tells type checkers of its buffers from Python 3.12 on only.
@@ -59,6 +59,47 @@ _TAG_END = 1 << 64
 _LAST_SECONDS = 1.0
 # What is the peer's fault, which it can be told of; all else is a connection that is lost.
 _LAST_ERRORS = (ProtocolError, LimitExceeded, DeadlineExceeded)
+
+
+UNAUTHENTICATED_BYTES: Final = 4096
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Restriction:
+    """Bounds for a connection as a whole, until its peer is authenticated.
+
+    A deadline per wait, or a bound per message, would not stop a peer that sends a little now and then.
+    """
+
+    until: float  # latest time of authentication, on the monotonic clock
+    # Most bytes of the connection, framing included; ``None`` for any number.
+    nbytes: int | None = UNAUTHENTICATED_BYTES
+
+    @classmethod
+    def within(cls, seconds: float) -> Self:
+        """Return the restriction of a peer that must be let in within so many seconds from now."""
+        return cls(time.monotonic() + seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, 0 where there are none."""
+        return max(0.0, self.until - time.monotonic())
+
+    def check(self, end: int) -> None:
+        """Raise `LimitExceeded` if a message ends, at byte `end` of the connection, behind the bound."""
+        if self.nbytes is not None and end > self.nbytes:
+            raise LimitExceeded(
+                "the peer sends too much before it is let in",
+                expected=f"at most {self.nbytes} bytes in all",
+                found=f"{end} bytes",
+            )
+
+    def check_time(self) -> None:
+        """Raise `DeadlineExceeded` once the time is over."""
+        if time.monotonic() >= self.until:
+            raise DeadlineExceeded(
+                "the peer was not let in in time", hint="Limits.connect_timeout bounds it."
+            )
 
 
 @dataclasses.dataclass(slots=True)

@@ -132,11 +132,22 @@ Views = list[bytes | memoryview]
 
 @dataclasses.dataclass(slots=True)
 class Run:
-    """What goes out in one call: the bytes, how many they are, and what travels beside them."""
+    """What goes out in one call: the bytes, how many they are, and what travels beside the first of them."""
 
     views: Views
     nbytes: int
     attachments: tuple[object, ...] = ()
+    at: int = 0  # the first view that is not wholly sent, which is cut down to what is left of it
+
+    def advance(self, sent: int) -> None:
+        """Note that so many bytes more are sent, and not all yet."""
+        self.nbytes -= sent
+        self.attachments = ()
+        while sent >= len(self.views[self.at]):
+            sent -= len(self.views[self.at])
+            self.at += 1
+        if sent:
+            self.views[self.at] = memoryview(self.views[self.at])[sent:]
 
 
 def gathered(messages: Sequence[Message], check: Callable[[tuple[object, ...]], None]) -> list[Run]:
@@ -158,16 +169,6 @@ def gathered(messages: Sequence[Message], check: Callable[[tuple[object, ...]], 
         if run.nbytes >= _MOST_BYTES:
             run = None
     return runs
-
-
-def advance(views: Views, at: int, sent: int) -> int:
-    """Return the first view that is not wholly sent, cut down to what is left of it."""
-    while at < len(views) and sent >= len(views[at]):
-        sent -= len(views[at])
-        at += 1
-    if sent:
-        views[at] = memoryview(views[at])[sent:]
-    return at
 
 
 def joined(outgoing: Sequence[Outgoing]) -> Run:

@@ -60,6 +60,11 @@ class Job:
         self.due = self.timed = math.inf  # when to do it again, and the first time that is kept for that
         self.fds: set[int] = set()
 
+    def ring(self) -> None:
+        """Have it done, if a loop has it; nothing happens if it is over."""
+        if self.loop is not None:
+            self.loop._tell(self, None, done=False)
+
 
 def _nothing() -> None:
     return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import itertools
 import math
 import select
@@ -17,7 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from bowstring.errors import (
     BowstringError,
@@ -35,7 +36,6 @@ from bowstring.transport.framing import (
     Header,
     Run,
     Views,
-    advance,
     check_beginning,
     decode_header,
     gathered,
@@ -46,6 +46,10 @@ from bowstring.transport.peer import Peer, check_seconds, timeval
 if TYPE_CHECKING:
     from bowstring.dissociated.opening import Framed
 
+_Channel = TypeVar("_Channel", bound="StreamChannel")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
 # What one sendmsg takes at most: IOV_MAX of Linux.
 _MOST_PIECES = 1024
 # Room to read ahead: some messages of metadata, yet little to copy twice of a large body.
@@ -53,6 +57,8 @@ _READ_AHEAD = 8 * 1024
 # Of a large body memory is taken in steps, each as large as what has come before it, within these bounds.
 _FIRST_STEP = 4 << 20
 _LARGEST_STEP = 64 << 20
+# TCP grows its buffers as needed, a Unix socket keeps 208 KiB: 1 MiB messages moved at half the speed.
+SEND_BUFFER = 512 * 1024
 # How long one system call may wait; deadlines and the peer's pidfd are looked at in between.
 _SLICE = 0.1
 _TIMEVAL = timeval(_SLICE)
@@ -61,6 +67,28 @@ _SILENT = -1
 # As plain numbers: an operation on two of socket's enumeration takes as long as the system call.
 SEND = int(socket.MSG_NOSIGNAL)
 SEND_NOW = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+
+
+def alone(
+    read: Callable[Concatenate[_Channel, _Arguments], _Result],
+) -> Callable[Concatenate[_Channel, _Arguments], _Result]:
+    """Return a method that reads as the only one who does."""
+
+    @functools.wraps(read)
+    def reading(self: _Channel, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        me = object()
+        self._usage.enter(self)
+        try:
+            if self._receiver.setdefault(None, me) is not me:
+                raise UsageError("another thread is receiving", where=str(self))
+            return read(self, *args, **named)
+        finally:
+            if None in self._receiver and self._receiver[None] is me:
+                del self._receiver[None]
+            if self._usage.leave():
+                self._release()
+
+    return reading
 
 
 class StreamChannel(InUse, Channel):
@@ -114,104 +142,74 @@ class StreamChannel(InUse, Channel):
         check_seconds(deadline, "deadline")
         self.send_runs(gathered(messages, self._check_attachments), deadline)
 
-    def send_runs(self, runs: Sequence[Run], deadline: float) -> None:
-        """Do what `send` does with what was gathered, and checked, before."""
-        self._usage.enter(self)
-        try:
-            held: list[bool] = []
-            try:
-                held += map(self._turn.acquire, (True,), (deadline,))  # see `bowstring.locks`
-                if True not in held:
-                    raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
-                while self._left:
-                    self._write(self._left.popleft(), deadline)
-                for run in runs:
-                    self._write(run, deadline)
-            finally:
-                if True in held:
-                    self._turn.release()
-        finally:
-            if self._usage.leave():
-                self._release()
-
     def send_soon(self, messages: Sequence[Message]) -> bool:
-        runs = gathered(messages, self._check_attachments)
+        return self.send_runs(gathered(messages, self._check_attachments), None)
+
+    def send_runs(self, runs: Sequence[Run], deadline: float | None) -> bool:
+        """Do what `send` does, or without a deadline `send_soon`, with what was gathered, and checked, before."""
+        waits = deadline is not None
         self._usage.enter(self)
         try:
-            # The thread whose turn it is may send what is left; else the next call does.
-            self._left.extend(runs)
+            if not waits:
+                # The thread whose turn it is may send what is left; else the next call does.
+                self._left.extend(runs)
             held: list[bool] = []
             try:
-                held += map(self._turn.acquire, (False,))  # see `bowstring.locks`
-                return True in held and self._write_soon()
-            except BowstringError as error:
-                self._give_up(error)
-                raise
-            except OSError as error:
-                raise self._give_up(self._lost(error)) from error
-            except BaseException:
-                self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)))
-                raise
+                patience = -1.0 if deadline is None else deadline
+                held += map(self._turn.acquire, (waits,), (patience,))  # see `bowstring.locks`
+                if True in held:
+                    return self._write(runs if waits else (), deadline)
             finally:
                 if True in held:
                     self._turn.release()
         finally:
             if self._usage.leave():
                 self._release()
-
-    def _write_soon(self) -> bool:
-        """Send what was left, as far as the peer takes it at once."""
-        while self._left:
-            views, attachments = self._left[0].views, self._left[0].attachments
-            sent = self._push(views[:_MOST_PIECES], attachments, wait=False)
-            now = time.monotonic()
-            if sent <= 0:
-                self._moved = self._moved or now
-                if now - self._moved >= self.limits.stall_timeout:
-                    raise DeadlineExceeded(
-                        f"the peer took nothing for {self.limits.stall_timeout:g} s", where=str(self)
-                    )
-                return False
-            self._moved = now
-            left = self._left[0].nbytes - sent
-            if left:
-                self._left[0] = Run(views[advance(views, 0, sent) :], left, ())
-            else:
-                self._left.popleft()
-        self._moved = 0.0
-        return True
+        if waits:
+            raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
+        return False
 
     def _check_attachments(self, attachments: tuple[object, ...]) -> None:
         raise UsageError(f"{self.scheme}: carries no attachments", found=f"{len(attachments)} of them")
 
-    def _write(self, run: Run, deadline: float) -> None:
-        at, left = 0, run.nbytes
-        views, attachments = run.views, run.attachments
-        moved = time.monotonic()
+    def _write(self, runs: Sequence[Run], deadline: float | None) -> bool:
+        patience = self.limits.stall_timeout if deadline is None else deadline
         peer_gone = False
         try:
-            while True:
-                sent = self._push(views[at : at + _MOST_PIECES], attachments)
-                if sent == left:
-                    return
+            self._left.extend(runs)
+            if deadline is not None:
+                self._moved = time.monotonic()
+            while self._left:
+                run = self._left[0]
+                views = run.views[run.at : run.at + _MOST_PIECES]
+                sent = self._push(views, run.attachments, wait=deadline is not None)
+                now = time.monotonic()
                 if sent > 0:
-                    attachments = ()
-                    left -= sent
-                    at = advance(views, at, sent)
-                    moved = time.monotonic()
-                elif peer_gone:
+                    self._moved = now
+                    if sent == run.nbytes:
+                        self._left.popleft()
+                    else:
+                        run.advance(sent)
+                    continue
+                self._moved = self._moved or now
+                if peer_gone:
                     raise BrokenError("the peer's process is gone", where=str(self))
-                else:
+                if deadline is not None:
                     peer_gone = self.peer.exited(0)
-                    if not peer_gone and time.monotonic() - moved >= deadline:
-                        raise DeadlineExceeded(f"the peer took nothing for {deadline:g} s", where=str(self))
-        except BowstringError as error:
-            self._give_up(error)
-            raise
-        except OSError as error:
-            raise self._give_up(self._lost(error)) from error
-        except BaseException:
-            self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)))
+                if not peer_gone and now - self._moved >= patience:
+                    raise DeadlineExceeded(f"the peer took nothing for {patience:g} s", where=str(self))
+                if deadline is None:
+                    return False
+            self._moved = 0.0
+            return True
+        except BaseException as error:
+            self._left.clear()
+            if isinstance(error, BowstringError):
+                self._give_up(error)
+            elif isinstance(error, OSError):
+                raise self._give_up(self._lost(error)) from error
+            else:
+                self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)))
             raise
 
     def _push(
@@ -264,16 +262,13 @@ class StreamChannel(InUse, Channel):
                 self._release()
         return True
 
+    @alone
     def receive(self, idle: float, land: Land | None = None) -> Received | None:
         check_seconds(idle, "idle")
-        received: Received | None = self._alone(self._receive, idle, land)
-        return received
+        return self._receive(idle, land)
 
+    @alone
     def receive_whole(self, land: Land | None = None) -> Received | None:
-        received: Received | None = self._alone(self._receive_whole, land)
-        return received
-
-    def _receive_whole(self, land: Land | None) -> Received | None:
         try:
             if not (self._unreadable or self._has_whole()):
                 return None
@@ -334,15 +329,12 @@ class StreamChannel(InUse, Channel):
             )
         return HEADER_BYTES + header.length - have
 
+    @alone
     def peek(self, idle: float, room: int) -> bytes:
         """Return what has come, after at most `idle` seconds, and `room` bytes at most; it stays, to be received.
 
         It is empty where nothing came.
         """
-        found: bytes = self._alone(self._peek, idle, room)
-        return found
-
-    def _peek(self, idle: float, room: int) -> bytes:
         if self._unreadable:
             self._refuse_to_read()
         try:
@@ -357,12 +349,9 @@ class StreamChannel(InUse, Channel):
             self._stop_reading(error)
             raise
 
+    @alone
     def take(self, messages: Sequence[Framed]) -> list[tuple[object, ...]]:
         """Receive messages that `peek` has shown, the first ones; return what came beside each."""
-        found: list[tuple[object, ...]] = self._alone(self._take_whole, messages)
-        return found
-
-    def _take_whole(self, messages: Sequence[Framed]) -> list[tuple[object, ...]]:
         claimed: list[tuple[object, ...]] = []
         try:
             self._settled = False
@@ -377,20 +366,6 @@ class StreamChannel(InUse, Channel):
             self._stop_reading(error, tuple(itertools.chain(*claimed)))
             raise
         return claimed
-
-    def _alone(self, read: Callable[..., Any], *arguments: object) -> Any:
-        """Read as the only one who does; what goes wrong where the framing is lost breaks the connection."""
-        me = object()
-        self._usage.enter(self)
-        try:
-            if self._receiver.setdefault(None, me) is not me:
-                raise UsageError("another thread is receiving", where=str(self))
-            return read(*arguments)
-        finally:
-            if None in self._receiver and self._receiver[None] is me:
-                del self._receiver[None]
-            if self._usage.leave():
-                self._release()
 
     def _receive(self, idle: float, land: Land | None) -> Received | None:
         if self._unreadable:

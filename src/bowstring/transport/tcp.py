@@ -21,7 +21,7 @@ from bowstring.transport.channel import Listener
 from bowstring.transport.listener import SocketListener
 from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.scatter_read import Rows
-from bowstring.transport.sockets import StreamChannel
+from bowstring.transport.sockets import StreamChannel, alone
 
 _LOOPBACK = "127.0.0.1"
 # Milliseconds that the rest of a body is waited for by who only looks.
@@ -56,18 +56,16 @@ class TcpChannel(StreamChannel):
         self._waited = got < body.nbytes
         return min(got, body.nbytes)
 
+    @alone
     def receive_rows(self, rows: Rows, bodies: Sequence[memoryview], idle: float = 0.0) -> int:
         """Receive what was foreseen, as far as it is there (:meth:`Channel.receive_rows`)."""
-        found: int = self._alone(self._receive_rows, rows, bodies, milliseconds(idle, "idle"))
-        return found
-
-    def _receive_rows(self, rows: Rows, bodies: Sequence[memoryview], idle: int) -> int:
-        count = self._receive_now(rows, bodies, waits=idle > 0)
+        wait = milliseconds(idle, "idle")
+        count = self._receive_now(rows, bodies, waits=wait > 0)
         nothing = not (count or self._unreadable or self._start < self._end)
-        if nothing and idle:
-            self._wait(idle)
+        if nothing and wait:
+            self._wait(wait)
             count = self._receive_now(rows, bodies, waits=True)
-        if rows.begun and not (count or idle):
+        if rows.begun and not (count or wait):
             count = self._soon(rows, bodies)
         return count
 
@@ -243,14 +241,22 @@ def _connect(sock: socket.socket, place: tuple[object, ...], end: float) -> None
 def is_loopback(address: str) -> bool:
     """Return whether nobody off this machine can reach the address; a name is looked up."""
     host, port = host_and_port(address)
-    return all(_is_loopback(str(place[0])) for _, place in look_up(address, host, port))
+    return all(is_loopback_ip(str(place[0])) for _, place in look_up(address, host, port))
 
 
-def _is_loopback(host: str) -> bool:
-    found = ipaddress.ip_address(host.partition("%")[0])
+def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address that a host is, unless it is a name."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host.partition("%")[0])
+    return None
+
+
+def is_loopback_ip(host: str) -> bool:
+    """Whether a host is an IP address of loopback."""
+    found = ip_of(host)
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         return found.ipv4_mapped.is_loopback
-    return found.is_loopback
+    return found is not None and found.is_loopback
 
 
 def host_and_port(address: str) -> tuple[str, int]:

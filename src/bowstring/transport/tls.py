@@ -8,7 +8,6 @@ The first call that sends or receives makes the handshake, within its deadline: 
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 import ssl
 import threading
@@ -25,7 +24,6 @@ from bowstring.errors import (
 )
 from bowstring.limits import Limits
 from bowstring.transport import tcp
-from bowstring.transport.accepting import UNAUTHENTICATED_BYTES
 from bowstring.transport.certificates import (
     WHOM_TO_TRUST,
     TlsConfig,
@@ -33,11 +31,11 @@ from bowstring.transport.certificates import (
     client_context,
     server_context,
 )
-from bowstring.transport.channel import Listener
+from bowstring.transport.channel import UNAUTHENTICATED_BYTES, Listener
 from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
 from bowstring.transport.peer import Peer
-from bowstring.transport.sockets import SEND, SEND_NOW
+from bowstring.transport.sockets import SEND, SEND_NOW, alone
 
 # What the registry of transports asks a module: then `listen` and `dial` take certificates.
 encrypts: Final = True
@@ -202,7 +200,8 @@ class TlsChannel(tcp.TcpChannel):
             return _SILENT
         except OSError as error:
             if not isinstance(error, BowstringError):
-                self._look_for_alert()
+                with contextlib.suppress(UsageError):  # another thread receives
+                    self._look_for_alert()
             raise
         self._sealed = self._sealed[sent:]
         reached = self._plain * (self._sealed_bytes - len(self._sealed)) // self._sealed_bytes
@@ -222,11 +221,11 @@ class TlsChannel(tcp.TcpChannel):
             self._sealed = memoryview(self._outgoing.read())
         self._sealed_bytes = len(self._sealed)
 
+    @alone
     def _look_for_alert(self) -> None:
         """Raise what the peer said before it hung up, if that can be read still; other data are kept."""
         if self._end < len(self._ahead):
-            with contextlib.suppress(UsageError):  # another thread receives
-                self._alone(self._look)
+            self._look()
 
     # -- receiving -----------------------------------------------------------------------------------------
 
@@ -367,7 +366,7 @@ def listen(address: str, limits: Limits, tls: TlsConfig | ssl.SSLContext | None 
     host = tcp.host_and_port(address)[0]
     sock = tcp.listening(address)
     place = tcp.spelled(sock.getsockname())
-    if not _is_ip(host):  # certificates name hosts by name
+    if tcp.ip_of(host) is None:  # certificates name hosts by name
         place = f"{host}:{place.rpartition(':')[2]}"
     return TlsListener(sock, f"tls://{place}", limits, context)
 
@@ -387,11 +386,3 @@ def dial(
     except BaseException:
         sock.close()
         raise
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True

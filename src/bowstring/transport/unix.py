@@ -32,7 +32,7 @@ from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
 from bowstring.transport.peer import Peer
 from bowstring.transport.socket_file import MOST_BYTES, SocketFile, address_of, connectable, path_of
-from bowstring.transport.sockets import SEND, SEND_NOW, StreamChannel
+from bowstring.transport.sockets import SEND, SEND_BUFFER, SEND_NOW, StreamChannel
 
 if TYPE_CHECKING:
     from bowstring.memory import Region
@@ -42,7 +42,6 @@ _log = logging.getLogger("bowstring")
 # What the registry of transports says without a connection.
 passes_memory: Final = "fd"
 
-_SEND_BUFFER = 512 * 1024
 _FIRST_PAUSE: Final = 0.001
 _LONGEST_PAUSE: Final = 0.05
 _NO_ANCILLARY: tuple[tuple[int, int, array.array[int]], ...] = ()
@@ -61,8 +60,7 @@ class UnixChannel(StreamChannel):
 
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
         self._arrivals = Arrivals()
-        # TCP grows its buffers as needed, a Unix socket keeps 208 KiB: 1 MiB messages moved at half the speed.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         super().__init__(sock, address, peer, limits)
 
     def _check_attachments(self, attachments: tuple[object, ...]) -> None:

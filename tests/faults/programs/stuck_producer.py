@@ -44,7 +44,7 @@ def is_stuck(session: Session, tag: int | None, body: bytes) -> bool:
         if kind == "half":
             whole = pack_header(tag, 0, len(body)) + body
             half = whole[: len(whole) // 2]
-            session._channel._write(Run([half], len(half)), 60.0)  # type: ignore[attr-defined]
+            session._channel.send_runs([Run([half], len(half))], 60.0)  # type: ignore[attr-defined]
         silent.add(session)
         say_stuck()
         return True
@@ -70,7 +70,7 @@ def send_first_until_stuck(session: Session, first: Prepared) -> None:
                 return
             whole = pack_header(tag, beside, len(body)) + body
             run = Run([whole], len(whole), attachments if beside else ())
-            session._channel._write(run, 60.0)  # type: ignore[attr-defined]
+            session._channel.send_runs([run], 60.0)  # type: ignore[attr-defined]
     session._protocol.end_sent = answer.ended
 
 

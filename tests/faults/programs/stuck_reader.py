@@ -41,7 +41,7 @@ def main() -> None:
     half = said(endpoint, ticket=False)
     header = pack_header(int(Want.DATA), 0, len(endpoint.ticket))
     begun = header + endpoint.ticket[:3]
-    half._write(Run([begun], len(begun)), 60.0)  # type: ignore[attr-defined]
+    half.send_runs([Run([begun], len(begun))], 60.0)  # type: ignore[attr-defined]
     keep.append(half)
     stuck("inside the ticket")
     keep.append(said(endpoint, ticket=True))

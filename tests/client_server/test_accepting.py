@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bowstring.errors import AccessDenied, BowstringError, ClosedError, LimitExceeded
-from bowstring.transport.accepting import accept_all, place_for
+from bowstring.server.acceptor import accept_all
 
 
 class Channel:
@@ -38,11 +38,9 @@ class Listener:
         return found
 
 
-def accept(
-    listener: Any, welcome: Any, turned_away: Any = lambda: None, stopped: Any = lambda: False
-) -> None:
+def accept(listener: Any, welcome: Any, turned_away: Any = lambda: None) -> None:
     """Accept from what is no real listener."""
-    accept_all(listener, welcome, turned_away, stopped)
+    accept_all(listener, welcome, turned_away)
 
 
 def test_everybody_is_welcomed_until_it_is_closed() -> None:
@@ -51,13 +49,6 @@ def test_everybody_is_welcomed_until_it_is_closed() -> None:
     welcomed: list[Any] = []
     accept(Listener(first, None, second), welcomed.append)
     assert welcomed == [first, second]
-
-
-def test_it_stops_when_it_is_told_to() -> None:
-    """Nobody is welcomed after the stop."""
-    welcomed: list[Any] = []
-    accept(Listener(Channel(), Channel()), welcomed.append, stopped=lambda: bool(welcomed))
-    assert len(welcomed) == 1
 
 
 def test_the_last_connection_is_not_kept() -> None:
@@ -93,12 +84,12 @@ def test_the_thread_of_a_listener_that_fails_sleeps() -> None:
 
     class Failing:
         def accept(self, _: float) -> Any:
-            raise LimitExceeded("no descriptor left")
+            raise ClosedError("closed") if over.is_set() else LimitExceeded("no descriptor left")
 
     spent: list[float] = []
 
     def run() -> None:
-        accept(Failing(), lambda _: None, stopped=over.is_set)
+        accept(Failing(), lambda _: None)
         spent.append(time.thread_time())
 
     thread = threading.Thread(target=run)
@@ -107,18 +98,3 @@ def test_the_thread_of_a_listener_that_fails_sleeps() -> None:
     over.set()
     thread.join(10.0)
     assert spent[0] < 0.25
-
-
-@pytest.mark.parametrize(
-    ("present", "most", "expected"),
-    [
-        (["known", "unknown"], 3, (True, None)),
-        (["known", "unknown"], 2, (True, "unknown")),
-        (["known", "known"], 2, (False, None)),
-    ],
-)
-def test_only_unauthenticated_sessions_give_way(
-    present: list[str], most: int, expected: tuple[bool, str | None]
-) -> None:
-    """Where no place is left, a session that has not authenticated gives way, and no other."""
-    assert place_for(present, most, "unknown".__eq__) == expected
