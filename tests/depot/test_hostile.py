@@ -17,17 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.depot import daemon, handlers, launch
+from bowstring.depot import daemon, launch
 from bowstring.depot.manifest import Attempt, Told, pack_part, unpack_parts
 from bowstring.depot.protocol import DEPOT_LIMITS, MESSAGES, VERSION, Connection, Record, Verb
 from bowstring.dissociated.tags import Control
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.memory import Pool
-from bowstring.server import session
 from bowstring.transport import Channel, Message, dial
 from bowstring.transport.descriptors import close_all
-from bowstring.transport.loop import Job
-from bowstring.transport.threads import run_in_thread
 from tests.depot.conftest import APP, MIB, WAIT, commit, read, until, until_free
 
 OPTIONS = bow.depot.Options(memory_budget=256 * MIB, disk_budget=256 * MIB)
@@ -106,21 +103,8 @@ def test_strangers_have_a_deadline(monkeypatch: pytest.MonkeyPatch, said: bytes)
             served.run()
 
 
-def test_an_answer_that_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that waits in the first turn of its session may be answered before that turn is over."""
-    threads: list[Any] = []
-
-    def starts(*given: Any, **named: Any) -> Any:
-        threads.append(run_in_thread(*given, **named))
-        return threads[-1]
-
-    def late(*given: Any, **named: Any) -> Job:
-        for thread in threads:
-            thread.join(WAIT)
-        return Job(*given, **named)
-
-    monkeypatch.setattr(handlers, "run_in_thread", starts)
-    monkeypatch.setattr(session, "Job", late)
+def test_an_answer_that_waits_in_the_first_turn() -> None:
+    """A request that waits in the first turn of its session, as what came before it, is answered in time."""
     asked: list[tuple[Verb, dict[str, Any]]] = [
         (Verb.HELLO, {"version": VERSION}),
         (Verb.BEGIN, BEGIN),
@@ -133,7 +117,6 @@ def test_an_answer_that_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
                 channel.send([Message(verb, [MESSAGES[verb][0].pack(said)]) for verb, said in asked], WAIT)
                 tags = [getattr(channel.receive(WAIT), "tag", None) for _ in asked]
                 assert tags == [Verb.DONE, Verb.DONE, Control.ERROR]
-                assert threads
                 channel.send([Message(Verb.LIST, [b""])], WAIT)
                 assert getattr(channel.receive(WAIT), "tag", None) == Verb.DONE
         finally:

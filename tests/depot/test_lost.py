@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bowstring.depot.slab_pool import SlabPool
+from bowstring.depot.slab_pool import SlabPool, Turn
 from tests.depot.conftest import MIB
 
 
@@ -16,7 +16,9 @@ from tests.depot.conftest import MIB
 def test_what_cannot_be_watched_is_forgotten(why: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lost slab that there is no descriptor to watch by is no error to whoever asks the depot next."""
     stock = SlabPool(2 * MIB, 0)
-    lent, region = stock.borrow(MIB, "lost", "/tmp", 0.0, lambda: None)
+    found = stock.borrow(Turn("lost", lambda: None), MIB, "/tmp")
+    assert found is not None
+    lent, region = found
     region.retire()
     opened = os.open
 
@@ -27,7 +29,7 @@ def test_what_cannot_be_watched_is_forgotten(why: int, monkeypatch: pytest.Monke
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", refused)
-        del lent, region
-        found = stock.figures()
-    assert [found[name] for name in ("memory_in_use", "lost_slabs", "warm_slabs")] == [0, 0, 0]
+        del found, lent, region
+        figures = stock.figures()
+    assert [figures[name] for name in ("memory_in_use", "lost_slabs", "warm_slabs")] == [0, 0, 0]
     stock.close()

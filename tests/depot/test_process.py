@@ -20,8 +20,9 @@ from bowstring.depot.daemon import Depot
 from bowstring.depot.launch import Paths
 from bowstring.depot.protocol import Connection, Verb
 from bowstring.transport import dial
+from bowstring.transport.descriptors import close_all
 from bowstring.transport.listener import SocketListener
-from tests.depot.conftest import WAIT, Connect, commit, read, runs, until
+from tests.depot.conftest import MIB, WAIT, Connect, commit, read, runs, until
 
 process = importlib.import_module("bowstring.depot.daemon")
 
@@ -36,22 +37,21 @@ def here(folder: str) -> Iterator[Depot]:
 
 
 def test_clients_are_served_where_no_thread_is_left(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no thread can be started clients are served, but for requests that wait, of which each is an error."""
+    """Where no thread can be started clients are served, those that wait, too."""
 
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:
-        for module in ("transport.loop", "depot.handlers"):
-            patched.setattr(f"bowstring.{module}.run_in_thread", fail)
+        patched.setattr("bowstring.transport.loop.run_in_thread", fail)
         with contextlib.closing(Connection(here.paths.control, WAIT)) as client:
             client.ask(
                 Verb.BEGIN,
                 {"application": "app", "dataset": "d", "partition": 0, "attempt": 0, "mapped": b""},
                 WAIT,
             )
-            with pytest.raises(bow.RefusedError, match="can't start new thread"):
-                client.ask(Verb.WAIT_RELEASED, {"dataset": "d", "timeout": WAIT}, WAIT)
+            with pytest.raises(bow.DeadlineExceeded, match="still read"):
+                client.ask(Verb.WAIT_RELEASED, {"dataset": "d", "timeout": 0.1}, WAIT)
             assert client.ask(Verb.RELEASE, {"dataset": "d"}, WAIT).fields["known"]
     Connection(here.paths.control, WAIT).close()
 
@@ -77,6 +77,31 @@ def test_clients_have_no_threads(connect: Connect) -> None:
         for client in many:
             assert client.ask(Verb.ABORT, {"kept": b""}, WAIT).fields == {}
     until(lambda: depot.status().clients == 1, "all have hung up")
+
+
+def test_those_who_wait_have_no_threads(connect: Connect) -> None:
+    """Forty clients that wait for room take no thread of the depot, and are lent what one gives back."""
+    depot = connect(options={"memory_budget": 4 * MIB, "disk_budget": 0})
+
+    def begun(name: str) -> Connection:
+        client = clients.enter_context(contextlib.closing(Connection(depot.address, WAIT)))
+        said = {"application": "app", "dataset": name, "partition": 0, "attempt": 0, "mapped": b""}
+        client.ask(Verb.BEGIN, said, WAIT)
+        return client
+
+    def borrow(client: Connection, nbytes: int) -> None:
+        wanted = {"nbytes": nbytes, "wanted": 0, "wait": WAIT}
+        close_all(client.ask(Verb.BORROW, wanted, 2 * WAIT).descriptors)
+
+    with contextlib.ExitStack() as clients, concurrent.futures.ThreadPoolExecutor(40) as threads:
+        holder = begun("holder")
+        borrow(holder, 4 * MIB)
+        asked = [threads.submit(borrow, begun(f"data {number}"), 1) for number in range(40)]
+        until(lambda: depot.status().waiting == 40, "all wait")
+        assert len(os.listdir(f"/proc/{depot.pid}/task")) <= 20
+        holder.ask(Verb.ABORT, {"kept": b""}, WAIT)
+        for each in asked:
+            each.result(2 * WAIT)
 
 
 def test_it_rests_where_no_descriptor_is_left(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:

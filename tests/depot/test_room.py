@@ -23,7 +23,7 @@ import bowstring as bow
 from bowstring.depot.handlers import Client
 from bowstring.depot.manifest import Attempt
 from bowstring.depot.registry import Registry
-from bowstring.depot.slab_pool import SlabPool
+from bowstring.depot.slab_pool import SlabPool, Turn
 from bowstring.depot.slabs import Lent
 from bowstring.memory import Region
 from tests.depot.conftest import APP, MIB, WAIT, Connect, commit, held, read, until, until_free
@@ -35,8 +35,13 @@ Slab = tuple[Lent, Region]
 
 
 def borrow(stock: SlabPool, nbytes: int, owner: str = "a", wait: float = 0.0, folder: str = "/tmp") -> Slab:
-    """Borrow for somebody who stays."""
-    return stock.borrow(nbytes, owner, folder, wait, lambda: None)
+    """Borrow for somebody who stays, as a session does: again and again."""
+    turn, end = Turn(owner, lambda: None), time.monotonic() + wait
+    while (found := stock.borrow(turn, nbytes, folder)) is None:
+        if time.monotonic() >= end:
+            raise stock.too_late(nbytes, wait)
+        time.sleep(0.005)
+    return found
 
 
 def test_what_is_beyond_the_budget_goes_to_files(connect: Connect, tmp_path: Path) -> None:
@@ -285,6 +290,7 @@ def test_a_waiting_task_that_dies_is_forgotten(connect: Connect) -> None:
         impatient._connection.close()
         with pytest.raises(bow.ClosedError):
             gone.result(WAIT)
+        until(lambda: depot.status().waiting == 1, "one of them is forgotten")
         depot.release("before")
         assert later.result(WAIT).num_rows == TABLE.num_rows
 

@@ -15,6 +15,7 @@ from bowstring.depot.applications import Holder, Stream
 from bowstring.depot.manifest import Attempt, moved, pieces_of
 from bowstring.depot.names import Announcement
 from bowstring.depot.protocol import COMMITTED, MESSAGES, REPLACED, STAY, VERSION, Verb, texts
+from bowstring.depot.slab_pool import Turn
 from bowstring.dissociated.endpoint import Dataset, this_host
 from bowstring.dissociated.failures import pack_error
 from bowstring.dissociated.position import version_made_of
@@ -25,7 +26,6 @@ from bowstring.errors import (
     BrokenError,
     ClosedError,
     DeadlineExceeded,
-    OutOfBudget,
     ProtocolError,
     RefusedError,
     UnknownTicket,
@@ -35,7 +35,6 @@ from bowstring.memory.handle import this_process
 from bowstring.server import offer
 from bowstring.server.materialized import MaterializedSource
 from bowstring.transport import Message
-from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +43,13 @@ if TYPE_CHECKING:
     from bowstring.transport import Channel
 
 _UUID_BYTES: Final = 16
+# After how many seconds a request that waits is tried again.
+_FIRST_PAUSE: Final = 0.001
+_LONGEST_PAUSE: Final = 0.05
 
 
 class _Waits(Exception):
-    """A request has to wait for others, in a thread of its own."""
+    """A request has to wait for others: it is tried again."""
 
 
 class Client:
@@ -57,9 +59,8 @@ class Client:
         self, depot: Depot, channel: Channel, say: Callable[[Message], None], ring: Callable[[], None]
     ) -> None:
         self.depot = depot
-        self._channel = channel
         self._say = say
-        self._ring = ring
+        self.ring = ring
         self.local = channel.passes_memory == "fd"
         self._greeted = False
         self.attempt: Attempt | None = None
@@ -67,7 +68,11 @@ class Client:
         # Which slabs it would write sooner than others.
         self.mapped: set[bytes] = set()
         self.ends_depot = False
-        self.busy = False  # a thread of its own answers, and may wait
+        # A request that waits, since when, when it is tried again, and its place among those that borrow.
+        self._waiting: tuple[int, dict[str, Any]] | None = None
+        self.asked = 0.0
+        self.pause: float | None = None
+        self.turn: Turn | None = None
 
     @property
     def lent(self) -> bool:
@@ -75,7 +80,9 @@ class Client:
         return self.attempt is not None and bool(self.attempt.regions)
 
     def hear(self, tag: int | None, body: Any) -> None:
-        """Answer a request, or let a thread answer that may wait."""
+        """Answer a request, unless it has to wait."""
+        if self._waiting is not None:
+            raise ProtocolError("a client asks again before it has its answer")
         if tag == Verb.PARTS and self._greeted:
             if self.attempt is None:
                 raise ProtocolError("parts of an attempt that has not begun")
@@ -89,32 +96,33 @@ class Client:
         if tag in FIRST:
             self._greeted = True
             self.depot.clients.add(self)
-        self.depot.asked = time.monotonic()
+        self.asked = self.depot.asked = time.monotonic()
         if not self.local and tag in LOCAL:
             self._say_no(AccessDenied("that is for processes on the depot's own host", found=Verb(tag).name))
             return
-        try:
-            self._answer(tag, fields)
-        except _Waits:
-            self.busy = True
-            try:
-                run_in_thread(self._wait_and_answer, tag, fields, name="bowstring-depot-request")
-            except NO_THREAD as error:
-                self.busy = False
-                self._say_no(error)
+        self._answer(tag, fields)
+
+    def go_on(self) -> None:
+        """Try again to answer a request that waits."""
+        if self._waiting is not None:
+            self._answer(*self._waiting)
 
     def _answer(self, tag: int, fields: dict[str, Any]) -> None:
         try:
             answer = HANDLERS[tag](self, **fields) or {}
             fd = answer.pop("fd", None)
             body = MESSAGES[tag][1].pack(answer)
-        except (ProtocolError, BrokenError, _Waits):
-            raise
+        except _Waits:
+            self._waiting = tag, fields
+            self.pause = min(2 * (self.pause or _FIRST_PAUSE), _LONGEST_PAUSE)
+            return
         except Exception as error:
-            if tag in FIRST:
+            self._waiting = self.pause = self.turn = None
+            if tag in FIRST or isinstance(error, (ProtocolError, BrokenError)):
                 raise
             self._say_no(error)
             return
+        self._waiting = self.pause = self.turn = None
         try:
             self._say(Message(Verb.DONE, [body], () if fd is None else (fd,)))
         finally:  # whoever asked for it may be gone
@@ -128,32 +136,9 @@ class Client:
             error = RefusedError("the depot failed", found=f"{type(error).__name__}: {error}"[:2000])
         self._say(Message(Control.ERROR, [pack_error(error)]))
 
-    def _wait_and_answer(self, tag: int, fields: dict[str, Any]) -> None:
-        try:
-            self._answer(tag, fields)
-        except BowstringError as error:
-            if isinstance(error, ProtocolError):
-                with contextlib.suppress(BowstringError):
-                    self._say_no(error)
-            self._channel.close()
-        finally:
-            self.busy = False
-            self._ring()
-
-    def wait_here(self) -> None:
-        """Let the request be answered by a thread of its own, from its beginning, unless one does so already."""
-        if not self.busy:
-            raise _Waits
-
-    def check_there(self) -> None:
-        """Raise when the client is gone, or the depot ends; for answers that wait."""
-        if self.depot.stopping:
-            raise ClosedError("the depot ends")
-        if self._channel.receive(0.0) is not None:
-            raise ProtocolError("a client asks again before it has its answer")
-
     def gone(self) -> None:
         """Let the next try of an attempt come while it is found out whether this one is gone."""
+        self._waiting = self.pause = self.turn = None
         if self.attempt is not None:
             self.depot.slab_pool.give_up(self.attempt.regions)
 
@@ -240,27 +225,15 @@ def _begin(
 def _borrow(client: Client, nbytes: int, wanted: int, wait: float) -> Answer:
     attempt = client.current()
     attempt.check()
-
-    def still_wanted() -> None:
-        client.check_there()
-        attempt.check()
-
-    try:
-        lent, region = client.depot.slab_pool.borrow(
-            nbytes,
-            attempt.dataset,
-            attempt.folder,
-            wait if client.busy else 0.0,
-            still_wanted,
-            client.mapped,
-            wanted=wanted,
-        )
-    except OutOfBudget:
-        if wait:
-            client.wait_here()
-        raise
-    slab = lent.slab
-    return {"slab": attempt.lend(region), "nbytes": slab.nbytes, "uuid": slab.uuid, "fd": lent.fd}
+    pool = client.depot.slab_pool
+    turn = client.turn = client.turn or Turn(attempt.dataset, client.ring)
+    found = pool.borrow(turn, nbytes, attempt.folder, client.mapped, wanted=wanted)
+    if found is None:
+        if time.monotonic() >= client.asked + wait:
+            raise pool.too_late(nbytes, wait)
+        raise _Waits
+    lent, region = found
+    return {"slab": attempt.lend(region), "nbytes": lent.slab.nbytes, "uuid": lent.slab.uuid, "fd": lent.fd}
 
 
 def _commit(client: Client, kept: bytes, parts: bytes) -> Answer:
@@ -376,18 +349,15 @@ def _end(client: Client, application: str, stays: list[bytes] | None) -> Answer:
 
 def _wait_released(client: Client, dataset: str, timeout: float) -> None:
     registry = client.depot.registry
-    end, pause = time.monotonic() + timeout, 0.001
-    while not registry.is_released(dataset):
-        if time.monotonic() >= end:
-            raise DeadlineExceeded(
-                "the data set is still read, or waits for a reader",
-                found=f"{len(registry.offered(dataset))} streams after {timeout:g} s",
-                hint="Data sets written without readers= are released when somebody releases them.",
-            )
-        client.wait_here()
-        time.sleep(pause)
-        pause = min(2 * pause, 0.05)
-        client.check_there()
+    if registry.is_released(dataset):
+        return
+    if time.monotonic() >= client.asked + timeout:
+        raise DeadlineExceeded(
+            "the data set is still read, or waits for a reader",
+            found=f"{len(registry.offered(dataset))} streams after {timeout:g} s",
+            hint="Data sets written without readers= are released when somebody releases them.",
+        )
+    raise _Waits
 
 
 def _announce(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.depot.slabs import KINDS, Kind, Lent, Lost, Piece, check_spare, whole_pages
 from bowstring.errors import BowstringError, ClosedError, LimitExceeded, OutOfBudget, Unsupported
-from bowstring.locks import Condition
 from bowstring.memory import Region, cpu
 from bowstring.memory.pool import size_class
 from bowstring.memory.slab import Descriptor, reopen
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Slab
 
-# What comes home says nothing: whoever waits looks this often.
-_LOOK: Final = 0.05
 _FULL_SECONDS: Final = 0.5
 _NAMED: Final = 8
 # Before what the system says, which the driver shows, too.
@@ -49,11 +46,12 @@ _SMALL: Final = 256 << 10
 _SHARED: Final = 4 << 20
 
 
-class _Turn:
-    """The place in the queue of an attempt that borrows, and whether it has to wait."""
+class Turn:
+    """The place in the queue of an attempt that borrows, while it is referred to, and whether it has to wait."""
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, ring: Callable[[], None]) -> None:
         self.owner = owner
+        self.ring = ring  # lets it be tried again
         self.waits = False
 
 
@@ -66,7 +64,7 @@ class SlabPool:
         # Less than the budget: what the depot can map, whatever the budget says.
         self.address_space = None if limit == resource.RLIM_INFINITY or limit >= memory else limit
         self._warm_seconds = warm_seconds
-        self._changed = Condition()
+        self._lock = threading.RLock()
         self._home: collections.deque[Slab] = collections.deque()
         self._used: dict[bytes, Lent] = {}
         self._held: collections.Counter[tuple[Kind, str]] = collections.Counter()
@@ -76,7 +74,7 @@ class SlabPool:
         # The slab of each owner that its next small stream goes to; it comes home when none is left in it.
         self._shared: weakref.WeakValueDictionary[str, Region] = weakref.WeakValueDictionary()
         self._sharing = threading.Lock()
-        self._waiting: collections.deque[_Turn] = collections.deque()
+        self._waiting: weakref.WeakKeyDictionary[Turn, None] = weakref.WeakKeyDictionary()  # in order
         # Until when the system is not asked again for what it refused, and why it did.
         self._full_until: dict[Kind, float] = {"memory": 0.0, "disk": 0.0}
         self._refusal = ""
@@ -84,7 +82,7 @@ class SlabPool:
 
     def known(self, uuids: Container[bytes]) -> set[bytes]:
         """Return which of some slabs may be lent again."""
-        with self._changed:
+        with self._lock:
             self._collect()
             return {
                 lent.slab.uuid
@@ -93,56 +91,40 @@ class SlabPool:
             }
 
     def borrow(
-        self,
-        nbytes: int,
-        owner: str,
-        folder: str,
-        wait: float,
-        still_there: Callable[[], object],
-        mapped: Container[bytes] = frozenset(),
-        *,
-        wanted: int = 0,
-    ) -> tuple[Lent, Region]:
+        self, turn: Turn, nbytes: int, folder: str, mapped: Container[bytes] = frozenset(), *, wanted: int = 0
+    ) -> tuple[Lent, Region] | None:
         """Return a slab of at least `nbytes`, or `wanted`, and its use: once unreferenced, the slab comes back.
 
-        Requests wait in order, but data sets that hold slabs first. `still_there` raises when the client is gone.
+        ``None`` where the turn has to wait: turns go in order, but data sets that hold slabs first.
         """
         size = size_class(nbytes, _SMALLEST)
         sizes = sorted({size, max(size, size_class(wanted, _SMALLEST))}, reverse=True)
-        end = time.monotonic() + wait
-        turn = _Turn(owner)
-        with self._changed:
-            self._waiting.append(turn)
-        try:
-            while True:
-                lent = self._try(sizes, owner, folder, turn, mapped)
-                if lent is not None:
-                    return lent, Region.of_slab(lent.slab, self._home)
-                self._refuse_hopeless(size, owner)
-                turn.waits = True
-                left = end - time.monotonic()
-                if left <= 0:
-                    raise self._too_late(size, wait)
-                with self._changed:
-                    self._changed.wait(min(_LOOK, left))
-                still_there()
-        finally:
-            with self._changed:
-                self._waiting.remove(turn)
-                self._changed.notify_all()
+        lent = self._try(sizes, folder, turn, mapped)
+        if lent is not None:
+            with self._lock:
+                del self._waiting[turn]
+                following = next(iter(self._waiting), None)
+            if following is not None:
+                following.ring()
+            return lent, Region.of_slab(lent.slab, self._home)
+        self._refuse_hopeless(size, turn.owner)
+        turn.waits = True
+        return None
 
-    def _try(
-        self, sizes: Sequence[int], owner: str, folder: str, turn: _Turn, mapped: Container[bytes]
-    ) -> Lent | None:
+    def _try(self, sizes: Sequence[int], folder: str, turn: Turn, mapped: Container[bytes]) -> Lent | None:
         """Return a slab of the first size that there is room for, if it is this one's turn."""
+        owner = turn.owner
         for kind, size in itertools.product(KINDS, sizes):
-            with self._changed:
+            with self._lock:
                 if self._closed:
                     raise ClosedError("the depot ends")
+                self._waiting.setdefault(turn)
                 self._collect()
                 # New data sets go in order. One that holds room goes before them: it gives that back when done,
                 # and the first of them may wait for just that.
-                if self._waiting[0] is not turn and not any(self._held[each, owner] for each in KINDS):
+                if next(iter(self._waiting)) is not turn and not any(
+                    self._held[each, owner] for each in KINDS
+                ):
                     return None
                 lent = self._warm(kind, size, owner, mapped)
                 if lent is not None:
@@ -152,7 +134,7 @@ class SlabPool:
             try:
                 lent = self._make(kind, size, owner, folder, size)
             except OutOfBudget as error:
-                with self._changed:
+                with self._lock:
                     self._refusal = f"{REFUSED}{error}"
                     if size == sizes[-1]:
                         # The system has no room, whatever the budget says; what lies warm might make some.
@@ -162,7 +144,7 @@ class SlabPool:
                             _drop(lent)
                         self._idle[kind].clear()
                 continue
-            with self._changed:
+            with self._lock:
                 self._refusal = ""
                 self._used[lent.slab.uuid] = lent
                 return lent
@@ -181,7 +163,7 @@ class SlabPool:
             lent = Lent(slab, Descriptor(fd), kind, owner, held=held, shared=shared)
             check_spare(max(slab.fd, fd))
         except BaseException:
-            with self._changed:
+            with self._lock:
                 self._count(kind, owner, -held)
             raise
         return lent
@@ -204,17 +186,16 @@ class SlabPool:
 
         A little is copied into a slab that partitions share: return that copy, and where each piece begins.
         """
-        with self._changed:
+        with self._lock:
             used = [self._used[region.uuid] for region, _, _ in pieces]
         in_memory = all(lent.kind == "memory" for lent in used)
         shared = self.share(owner, pieces) if in_memory else None
         if shared is None:
-            with self._changed:
+            with self._lock:
                 for lent, piece in zip(used, pieces, strict=True):
                     before = lent.held
                     lent.cut(piece.end)
                     self._count(lent.kind, lent.owner, lent.held - before)
-                self._changed.notify_all()
         return shared
 
     def share(
@@ -241,14 +222,14 @@ class SlabPool:
                 try:
                     return region, lent.append(pieces)
                 finally:
-                    with self._changed:
+                    with self._lock:
                         self._hold(lent, lent.data)
             except (BowstringError, OSError):
                 return None  # it stays where it is, in more memory
 
     def _has_room(self, region: Region, room: int) -> bool:
         """Take more of a shared slab, if there is more of it, and of the budget."""
-        with self._changed:
+        with self._lock:
             lent = self._used[region.uuid]
             end = lent.data + room
             fits = end <= region.nbytes and (
@@ -267,14 +248,14 @@ class SlabPool:
         """Return a fresh slab that has room, where there is any."""
         for kind in KINDS:
             size = _SHARED if kind == "disk" else 0
-            with self._changed:
+            with self._lock:
                 if self._closed or (kind == "disk" and folder is None):
                     return None
                 if room > self._free("memory") if kind == "memory" else not self._reserve(kind, size, owner):
                     continue
             lent = self._make(kind, _SHARED, owner, folder or "", size, shared=True)
             region = Region.of_slab(lent.slab, self._home)
-            with self._changed:
+            with self._lock:
                 self._used[lent.slab.uuid] = lent
             self._shared[owner] = region
             return region if self._has_room(region, room) else None
@@ -282,7 +263,7 @@ class SlabPool:
 
     def give_up(self, regions: Iterable[Region]) -> None:
         """Count what somebody had who is gone as nobody's: it comes home soon, and may be waited for."""
-        with self._changed:
+        with self._lock:
             for region in regions:
                 lent = self._used.get(region.uuid)
                 if lent is not None and lent.owner:
@@ -337,7 +318,7 @@ class SlabPool:
                 self._idle[lent.kind].append(lent)
 
     def _refuse_hopeless(self, size: int, owner: str) -> None:
-        with self._changed:
+        with self._lock:
             self._collect()
             own = {kind: self._held[kind, owner] for kind in KINDS}
             others = sum(self._total[kind] - own[kind] + self._lost_bytes(kind) for kind in KINDS)
@@ -354,7 +335,8 @@ class SlabPool:
                 hint=self._hint("Give the depot a larger budget, or publish less at once."),
             )
 
-    def _too_late(self, size: int, wait: float) -> OutOfBudget:
+    def too_late(self, nbytes: int, wait: float) -> OutOfBudget:
+        """Return the error for a turn that has waited so many seconds."""
         found = self.figures()
         held = sorted(self.held().items(), key=lambda each: -each[1])
         owners = ", ".join(
@@ -362,7 +344,7 @@ class SlabPool:
         )
         return OutOfBudget(
             "the depot had no room in time",
-            expected=f"{size} bytes within {wait:g} s",
+            expected=f"{size_class(nbytes, _SMALLEST)} bytes within {wait:g} s",
             found=f"{found['memory_in_use']} of {found['memory_budget']} bytes of memory in use, "
             f"{found['disk_in_use']} of {found['disk_budget']} of disk, "
             f"{found['memory_lost'] + found['disk_lost']} held by processes that the depot lost sight of, "
@@ -378,7 +360,7 @@ class SlabPool:
     def trim(self, *, everything: bool = False) -> None:
         """Give back what has been warm for long."""
         before = time.monotonic() - self._warm_seconds
-        with self._changed:
+        with self._lock:
             self._collect()
             for kind in KINDS:
                 old = [lent for lent in self._idle[kind] if everything or lent.since <= before]
@@ -389,15 +371,14 @@ class SlabPool:
 
     def close(self) -> None:
         """Lend nothing more, and give back what is warm; what is in use stays true."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
         self.trim(everything=True)
         self._lost = []
 
     def held(self) -> dict[str, int]:
         """Return how many bytes of memory and disk each data set holds."""
-        with self._changed:
+        with self._lock:
             self._collect()
             found: collections.Counter[str] = collections.Counter()
             for (_, owner), nbytes in self._held.items():
@@ -406,19 +387,19 @@ class SlabPool:
 
     def waiting(self) -> dict[str, int]:
         """Return how many attempts at each data set wait for room."""
-        with self._changed:
+        with self._lock:
             return dict(collections.Counter(turn.owner for turn in self._waiting if turn.waits))
 
     @property
     def in_use(self) -> int:
         """How many slabs are lent, or hold data."""
-        with self._changed:
+        with self._lock:
             self._collect()
             return len(self._used)
 
     def figures(self) -> dict[str, int]:
         """Return what the pool holds now, by the names that the status of a depot has for it."""
-        with self._changed:
+        with self._lock:
             self._collect()
             found = {
                 "warm_slabs": sum(map(len, self._idle.values())),

@@ -48,7 +48,7 @@ _log = logging.getLogger("bowstring")
 class Client(Protocol):
     """What answers the requests of one connection that are not for data sets: those of a depot's client."""
 
-    busy: bool  # a thread of its own answers
+    pause: float | None  # after how many seconds a request that waits is tried again
 
     @property
     def lent(self) -> bool:
@@ -56,6 +56,9 @@ class Client(Protocol):
 
     def hear(self, tag: int | None, body: Any) -> None:
         """Answer a request; of the first one, raise `AccessDenied` where it may ask nothing."""
+
+    def go_on(self) -> None:
+        """Try again to answer a request that waits."""
 
     def gone(self) -> None:
         """Take note that nothing more is heard."""

@@ -151,6 +151,10 @@ class Session:
         return self._publication is None and self._client is None and not self._is_known
 
     @property
+    def _client_waits(self) -> bool:
+        return self._client is not None and self._client.pause is not None
+
+    @property
     def _is_known(self) -> bool:
         return self._channel.authenticated or self._channel.certified
 
@@ -192,19 +196,16 @@ class Session:
             self._spawn(self._live, "bowstring-server-reader")
         else:
             self._job = Job(self._turn, _JOB, prompt=True)
-            # What waits for others in a thread may have been answered by now: it found no job to ring for.
-            do_in_loop(self._job, 0.0 if seconds == math.inf else seconds)
+            do_in_loop(self._job, seconds)
 
     def _live(self) -> None:
         while (seconds := self._turn()) is not None:
-            if self._end is not None or (self._client is not None and self._client.busy):
+            if self._end is not None or self._client_waits:
                 with self._changed:
                     self._changed.wait(min(seconds, _MOMENT))
 
     def _turn(self) -> float | None:
         """Take what the reader sent, as far as it has come; return when to do so again, ``None`` for never."""
-        if self._client is not None and self._client.busy:
-            return math.inf
         if self._end is None:
             error: BaseException | None = None
             try:
@@ -231,7 +232,7 @@ class Session:
         while heard < at_once:
             if self._over:
                 return None
-            if self._has_thread:
+            if self._has_thread and not self._client_waits:
                 received = self._channel.receive(self._patience(), _no_bodies)
             else:
                 received = self._channel.receive_whole(_no_bodies)
@@ -242,14 +243,15 @@ class Session:
             self._refuse(received.attachments)
             if self._catalogue.client_of is not None and is_request(received.tag):
                 self._hear_client(received.tag, received.body)
-                if self._client is None or self._client.busy:
-                    return math.inf
                 if self._unsent:
                     break
             else:
                 self._hear(received.tag, received.body)
         if self._over:
             return None
+        # A client that has hung up was noticed above: it is lent nothing any more.
+        if not heard and self._client is not None and self._client.pause is not None:
+            self._client.go_on()
         seconds = self._patience()
         if not seconds:
             self._ask()
@@ -301,6 +303,8 @@ class Session:
         if restriction is not None:
             at = min(at, restriction.until)
         seconds = min(at - time.monotonic(), self._limits.stall_timeout)
+        if self._client is not None and self._client.pause is not None:
+            seconds = min(seconds, self._client.pause)
         return max(0.0, min(seconds, _MOMENT) if self._unsent else seconds)
 
     def _refuse(self, attachments: tuple[object, ...]) -> None:
