@@ -6,6 +6,7 @@ import contextlib
 import functools
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -42,7 +43,7 @@ def _pair(*, server: bool) -> Iterator[tuple[TlsChannel, socket.socket]]:
     context = _contexts()[0 if server else 1]
     channel = TlsChannel(near, "tls://fuzz:1", Peer.at("fuzz"), _LIMITS, context, None if server else _HOST)
     with far, channel:
-        channel.restriction = Restriction.within(0.5) if server else None
+        channel.restriction = Restriction(time.monotonic() + 0.5) if server else None
         far.settimeout(1.0)
         yield channel, far
 

@@ -43,7 +43,7 @@ def ucx(data: bytes) -> None:
             Uri.parse(f"ucx:{data.decode(errors='replace')}", b"t")
         return
     with _pair(dialled=kind == 1) as (channel, worker, endpoint):
-        channel.restriction = None if kind == 1 else Restriction.within(0.5)
+        channel.restriction = None if kind == 1 else Restriction(time.monotonic() + 0.5)
         sent = [endpoint.send(tag, [body] if body else []) for tag, body in _messages(data)]
         for _ in range(len(sent) + 1):
             worker.progress()

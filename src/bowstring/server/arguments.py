@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bowstring.errors import UsageError
-from bowstring.limits import Limits
 from bowstring.memory import Pool
 from bowstring.transport import check_scheme, encrypts, is_loopback
 
@@ -28,7 +27,6 @@ def check_door(
     address: Any,
     token: Any,
     pool: Any,
-    limits: Any,
     *,
     plaintext: bool = False,
     tls: TlsConfig | ssl.SSLContext | None = None,
@@ -38,8 +36,6 @@ def check_door(
     check_token(token)
     if not isinstance(pool, Pool | None):
         raise UsageError("not a pool", expected="a bowstring.Pool", found=repr(pool))
-    if not isinstance(limits, Limits):
-        raise UsageError("not limits", expected="a bowstring.Limits", found=repr(limits))
     check_address(address, token, plaintext=plaintext, tls=tls)
 
 
@@ -58,14 +54,12 @@ def check_address(
 ) -> None:
     """Refuse an address of a transport that other machines reach and that is not protected (`check_exposed`)."""
     if not is_loopback(address):
-        certified = tls is not None and _asks_certificates(tls)
+        certified = False
+        if tls is not None:
+            from bowstring.transport.certificates import asks_certificates  # and `ssl`
+
+            certified = asks_certificates(tls)
         check_exposed(address, token, encrypted=encrypts(address), certified=certified, plaintext=plaintext)
-
-
-def _asks_certificates(tls: TlsConfig | ssl.SSLContext) -> bool:
-    from bowstring.transport.certificates import asks_certificates  # and `ssl`, which others need not load
-
-    return asks_certificates(tls)
 
 
 def check_exposed(

@@ -149,16 +149,16 @@ class Encoder:
         for number in layout.dictionaries:
             dictionary = batch.dictionaries[own[number]]
             known = self._sent.get(number)
-            if known is dictionary or (known is not None and self._has_sent(known, dictionary)):
+            # By pointers the whole dictionary costs no more than its end; and a device is not read to compare.
+            compares = not self._pointers and dictionary.values.device.is_host
+            if known is dictionary or (
+                known is not None and compares and same_values(known.values, dictionary.values)
+            ):
                 continue
             inner = layout.dictionaries[number]
             yield from self._dictionaries(dictionary.values, inner)
             self._sent[number] = dictionary
-            if (
-                known is not None
-                and self._compares(dictionary)
-                and has_grown(known.values, dictionary.values)
-            ):
+            if known is not None and compares and has_grown(known.values, dictionary.values):
                 new = compacted(dictionary.values.slice(len(known)))
                 yield self._item(new, inner, dictionary=number, is_delta=True)
             else:
@@ -167,13 +167,6 @@ class Encoder:
                     self.present.pop(number, None)
                     self.present[number] = item
                 yield item
-
-    def _has_sent(self, known: Dictionary, dictionary: Dictionary) -> bool:
-        return self._compares(dictionary) and same_values(known.values, dictionary.values)
-
-    def _compares(self, dictionary: Dictionary) -> bool:
-        # By pointers the whole dictionary costs no more than its end; and a device is not read to compare.
-        return not self._pointers and dictionary.values.device.is_host
 
     def _item(
         self, batch: Batch, layout: Layout, dictionary: int | None = None, *, is_delta: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.partitions import PartitionMark
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
     from bowstring.server.sources import Source
 
 
-@dataclasses.dataclass(slots=True)
-class _Partition:
-    """One of them, as long as it counts the reader; whether the reader has its last batch, or wants it no more."""
-
-    publication: Publication
-    taken: bool = False
-    unwanted: bool = False
-
-
 class Partitions:
     """The data sets that one reader was admitted to, all together, and that it leaves one by one.
 
@@ -46,13 +36,15 @@ class Partitions:
     ) -> None:
         self.ticket = request.generation
         self._shards = 1 if shard is None else shard[1]
-        self._partitions: dict[int, _Partition] = {}
+        self._publications: dict[int, Publication] = {}  # that count the reader still
+        self._taken: set[int] = set()  # of which the reader has the last batch
+        self._stopped = False  # it wants no more of the others
         try:
             for number, ticket in request.tickets:
                 with _named(number):
-                    self._partitions[number] = _Partition(admit(ticket))
-            sources = {number: each.publication.source for number, each in self._partitions.items()}
-            self.name = _name_of([each.publication.name for each in self._partitions.values()])
+                    self._publications[number] = admit(ticket)
+            sources = {number: each.source for number, each in self._publications.items()}
+            self.name = _name_of([each.name for each in self._publications.values()])
             self.source = PartitionedSource(sources, shard)
         except BaseException:
             for leave in self.ended():
@@ -61,38 +53,26 @@ class Partitions:
 
     def taken(self, numbers: Sequence[int], holds: Callable[[int], bool]) -> list[Callable[[], None]]:
         """Note that the reader's user has the last batches of some; `holds` says of which it holds memory still."""
-        for number in numbers:
-            if number in self._partitions:
-                self._partitions[number].taken = True
-        return self._leaving(number for number in numbers if not holds(number))
+        self._taken |= self._publications.keys() & set(numbers)
+        return self.emptied(number for number in numbers if not holds(number))
 
     def emptied(self, numbers: Iterable[int]) -> list[Callable[[], None]]:
-        """Note that the reader holds no memory of some."""
-        return self._leaving(numbers)
+        """Note that the reader holds no memory of some, and count it out of those that it is through with."""
+        here = (number for number in numbers if number in self._publications)
+        return [self._exit(number) for number in here if self._stopped or number in self._taken]
 
     def given_up(self, holds: Callable[[int], bool]) -> list[Callable[[], None]]:
         """Note that the reader wants nothing more."""
-        for each in self._partitions.values():
-            each.unwanted = not each.taken
-        return self._leaving([number for number in self._partitions if not holds(number)])
+        self._stopped = True
+        return self.emptied([number for number in self._publications if not holds(number)])
 
-    def _leaving(self, numbers: Iterable[int]) -> list[Callable[[], None]]:
-        """Count the reader out of those of some that it is through with."""
-        found = [(number, self._partitions.get(number)) for number in numbers]
-        through = {
-            number: each for number, each in found if each is not None and (each.taken or each.unwanted)
-        }
-        for number in through:
-            del self._partitions[number]
-        return [self._exit(each) for each in through.values()]
-
-    def _exit(self, partition: _Partition) -> Callable[[], None]:
-        return lambda: partition.publication.leave(completed=partition.taken, shards=self._shards)
+    def _exit(self, number: int) -> Callable[[], None]:
+        publication, is_taken = self._publications.pop(number), number in self._taken
+        return lambda: publication.leave(completed=is_taken, shards=self._shards)
 
     def ended(self) -> list[Callable[[], None]]:
         """Note that the reader is gone: it is counted out of all that are left."""
-        left, self._partitions = self._partitions, {}
-        return [self._exit(each) for each in left.values()]
+        return [self._exit(number) for number in list(self._publications)]
 
 
 class _named:  # noqa: N801  used like a function

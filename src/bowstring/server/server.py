@@ -119,7 +119,7 @@ class Server(Closing):
         limits: Limits | None = None,
     ) -> None:
         limits = limits_or_default(limits)
-        check_door(address, token, pool, limits, plaintext=plaintext, tls=tls)
+        check_door(address, token, pool, plaintext=plaintext, tls=tls)
         self._advertise = None if advertise is None else advertised_host(advertise, address)
         self.limits = limits
         self._own_pool = pool is None

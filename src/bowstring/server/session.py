@@ -731,15 +731,6 @@ class Session:
         outgoing = self._protocol.fail(error)
         return Message(outgoing[0].tag, outgoing[0].pieces) if outgoing else None
 
-    def _log_end(self, outcome: Outcome, error: BaseException | None) -> None:
-        # As text, here and below: a record that a handler keeps must keep no connection, frames or batches.
-        reader, name = str(self._channel), self._publication.name if self._publication is not None else None
-        why = f": {error}" if error is not None and str(error) else ""
-        if outcome is Outcome.REFUSED:
-            _log.warning("refused a reader (%s)%s", reader, why)
-        else:
-            _log.warning("lost a reader of %r (%s)%s", name, reader, why)
-
     def _finish(self) -> None:
         with self._changed:
             self._over = True
@@ -813,7 +804,13 @@ class Session:
                 client.leave(exited=gone)
                 outcome = Outcome.IDLE
             elif outcome in (Outcome.REFUSED, Outcome.LOST):
-                self._log_end(outcome, error)
+                # As text, here and below: a record that a handler keeps must keep no connection, frames or batches.
+                reader, why = str(self._channel), f": {error}" if str(error or "") else ""
+                if outcome is Outcome.REFUSED:
+                    _log.warning("refused a reader (%s)%s", reader, why)
+                else:
+                    name = None if self._publication is None else self._publication.name
+                    _log.warning("lost a reader of %r (%s)%s", name, reader, why)
         finally:  # whatever a handler of the user's raises
             self._leave(outcome)
             self._ended(self, outcome)

@@ -272,17 +272,16 @@ def _failed(error: Exception) -> ProducerFailed:
     return ProducerFailed("the code that makes the batches raised", found=found)
 
 
-def _produced(iterator: Iterator[Batch]) -> Batch | None:
-    """Return the next batch that the user's code makes; whatever it raises is its failure, not the stream's."""
-    try:
-        return next(iterator, None)
-    except Exception as error:
-        raise _failed(error) from error
-
-
 def _all_produced(iterator: Iterator[Batch]) -> Generator[Batch]:
+    """Yield what the user's code makes; whatever it raises is its failure, not the stream's."""
     try:
-        while (batch := _produced(iterator)) is not None:
+        while True:
+            try:
+                batch = next(iterator, None)
+            except Exception as error:
+                raise _failed(error) from error
+            if batch is None:
+                return
             yield batch
             del batch  # what the reader frees must not stay alive here
     finally:

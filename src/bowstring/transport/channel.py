@@ -23,7 +23,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 
 from bowstring.closing import Closing
 from bowstring.errors import (
@@ -74,11 +74,6 @@ class Restriction:
     until: float  # latest time of authentication, on the monotonic clock
     # Most bytes of the connection, framing included; ``None`` for any number.
     nbytes: int | None = UNAUTHENTICATED_BYTES
-
-    @classmethod
-    def within(cls, seconds: float) -> Self:
-        """Return the restriction of a peer that must be let in within so many seconds from now."""
-        return cls(time.monotonic() + seconds)
 
     @property
     def left(self) -> float:
@@ -194,7 +189,25 @@ class Landing:
     prepare: Callable[[int], int]
 
 
-class Channel(Closing):
+class _End(Closing):
+    """What belongs to the process that made it, until it is closed."""
+
+    @property
+    @abc.abstractmethod
+    def closed(self) -> bool:
+        """Whether this side closed it."""
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable(
+            f"a connection belongs to its process: {self}", hint="Pickle its address and dial it there."
+        )
+
+    def __repr__(self) -> str:
+        state = " closed" if self.closed else ""
+        return f"<{type(self).__name__} {self}{state}>"
+
+
+class Channel(_End):
     """One end of a connection.
 
     One thread may receive while others send; ``close`` may be called from any thread at any time. A channel
@@ -453,11 +466,6 @@ class Channel(Closing):
         Closing waits for nothing: what the peer has not received yet may be lost where it still sends to us.
         """
 
-    @property
-    @abc.abstractmethod
-    def closed(self) -> bool:
-        """Whether this side closed the channel."""
-
     def _say_last(self, error: BaseException) -> None:
         """Tell the peer why its message is refused, before the connection breaks."""
         if self.last_words is None or not isinstance(error, _LAST_ERRORS):
@@ -467,20 +475,11 @@ class Channel(Closing):
             with contextlib.suppress(BowstringError):
                 self.send([message], _LAST_SECONDS)
 
-    def __reduce__(self) -> NoReturn:
-        raise NotPicklable(
-            f"a channel belongs to its process: {self}", hint="Pickle the address and dial it there."
-        )
-
     def __str__(self) -> str:
         return f"{self.address} ({self.peer.description})"
 
-    def __repr__(self) -> str:
-        state = " closed" if self.closed else ""
-        return f"<{type(self).__name__} {self}{state}>"
 
-
-class Listener(Closing):
+class Listener(_End):
     """Where connections come in.
 
     Attributes
@@ -520,16 +519,5 @@ class Listener(Closing):
     def close(self) -> None:
         """Accept no more connections. Idempotent; accepted ones live on; wakes a thread in ``accept``."""
 
-    @property
-    @abc.abstractmethod
-    def closed(self) -> bool:
-        """Whether this side closed the listener."""
-
-    def __reduce__(self) -> NoReturn:
-        raise NotPicklable(
-            f"a listener belongs to its process: {self.uri}", hint="Pickle its uri and dial it."
-        )
-
-    def __repr__(self) -> str:
-        state = " closed" if self.closed else ""
-        return f"<{type(self).__name__} {self.uri}{state}>"
+    def __str__(self) -> str:
+        return self.uri

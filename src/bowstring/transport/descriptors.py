@@ -10,8 +10,8 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from bowstring.errors import ClosedError, ForkedError, ProtocolError
 from bowstring.memory.slab import close_descriptor
@@ -123,6 +123,19 @@ class InUse(abc.ABC):
     """The end of what calls of several threads use: when it is closed and none of them is left."""
 
     _usage: Usage
+    _fds: Sequence[int] = ()  # that become readable when there is something to do
+
+    def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
+        """Do what `Channel.watch` and `Listener.watch` say."""
+        if not self._fds:
+            return False
+        self._usage.enter(self)
+        try:
+            register(self._fds)
+        finally:
+            if self._usage.leave():
+                self._release()
+        return True
 
     def close(self) -> None:
         """Let no call begin any more, and wake those that wait. Idempotent."""
@@ -147,18 +160,14 @@ class InUse(abc.ABC):
         """Let go of it: no call is left."""
 
 
-class Abandonable(Protocol):
-    """What holds descriptors that a forked child must not keep."""
-
-    def _abandon(self) -> None:
-        """Close this process's copies; take no lock: the thread that held it does not exist here."""
+_held: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-_held: weakref.WeakSet[Abandonable] = weakref.WeakSet()
+def abandon_in_child(thing: Any) -> None:
+    """Have ``thing._abandon()`` called in every child that this process forks.
 
-
-def abandon_in_child(thing: Abandonable) -> None:
-    """Have ``thing._abandon()`` called in every child that this process forks."""
+    It closes the child's copies of descriptors, and takes no lock: the thread that held it does not exist there.
+    """
     _held.add(thing)
 
 

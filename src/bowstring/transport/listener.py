@@ -7,7 +7,6 @@ import contextlib
 import errno
 import select
 import socket
-from collections.abc import Callable, Sequence
 
 from bowstring.errors import BrokenError, ClosedError, LimitExceeded
 from bowstring.limits import Limits
@@ -30,24 +29,16 @@ class SocketListener(InUse, Listener):
         self.uri = uri
         self._limits = limits
         self._usage = Usage()
+        self._fds = [sock.fileno()]
         abandon_in_child(self)
 
     @abc.abstractmethod
     def _channel(self, sock: socket.socket, source: object) -> Channel:
         """Return the channel for a new connection, or raise to turn it away; ``sock`` is closed then."""
 
-    def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
-        self._usage.enter(self.uri)
-        try:
-            register([self._sock.fileno()])
-        finally:
-            if self._usage.leave():
-                self._release()
-        return True
-
     def accept(self, timeout: float) -> Channel | None:
         wait = milliseconds(timeout, "timeout") if timeout else 0
-        self._usage.enter(self.uri)
+        self._usage.enter(self)
         try:
             found = self._next()
             if found is None and wait and self._somebody_comes(wait):

@@ -25,8 +25,6 @@ from bowstring.transport.threads import NO_THREAD, report_uncaught, run_in_threa
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bowstring.transport.channel import Channel
-
 # So many workers at a time; one more is added each time that none of them has ended for a while, because each
 # may wait for a peer that is stopped, or for memory that another one will let go.
 _WORKERS: Final = 8
@@ -135,10 +133,6 @@ class Loop:
     def ring(self, job: Job) -> None:
         """Have a job done; nothing happens if it is over."""
         self._tell(job, None, done=False)
-
-    def watch(self, job: Job, channel: Channel) -> bool:
-        """Ring for a job once something can be received; false where the channel cannot be waited for."""
-        return channel.watch(lambda fds: self.wait_for(job, fds))
 
     def wait_for(self, job: Job, fds: Iterable[int], *, writable: bool = False) -> None:
         """Ring for a job, once, when one of some descriptors can be read, or written.

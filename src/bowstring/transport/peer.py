@@ -192,12 +192,6 @@ def milliseconds(seconds: float, name: str) -> int:
     return min(math.ceil(seconds * 1000), 2**31 - 1)
 
 
-def timeval(seconds: float) -> bytes:
-    """Return a wait as ``SO_RCVTIMEO`` and ``SO_SNDTIMEO`` want it."""
-    whole, part = divmod(seconds, 1)
-    return struct.pack("@ll", int(whole), int(part * 1e6))
-
-
 def _pidfd_of_number(pid: int, known_at: float) -> tuple[int | None, bool]:
     """Return a pidfd for a process number, and whether its process is already gone.
 

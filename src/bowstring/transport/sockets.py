@@ -15,6 +15,7 @@ import itertools
 import math
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ from bowstring.transport.framing import (
     gathered,
     landing,
 )
-from bowstring.transport.peer import Peer, check_seconds, timeval
+from bowstring.transport.peer import Peer, check_seconds
 
 if TYPE_CHECKING:
     from bowstring.dissociated.opening import Framed
@@ -61,7 +62,7 @@ _LARGEST_STEP = 64 << 20
 SEND_BUFFER = 512 * 1024
 # How long one system call may wait; deadlines and the peer's pidfd are looked at in between.
 _SLICE = 0.1
-_TIMEVAL = timeval(_SLICE)
+_TIMEVAL = struct.pack("@ll", 0, int(_SLICE * 1e6))
 _LONGEST = 3600.0
 _SILENT = -1
 # As plain numbers: an operation on two of socket's enumeration takes as long as the system call.
@@ -131,8 +132,8 @@ class StreamChannel(InUse, Channel):
         self._end_closed: bool | None = None
         self._pidfd = peer.pidfd
         self._poll = select.poll()
-        self._watched = [sock.fileno()] if self._pidfd is None else [sock.fileno(), self._pidfd]
-        for fd in self._watched:
+        self._fds = [sock.fileno()] if self._pidfd is None else [sock.fileno(), self._pidfd]
+        for fd in self._fds:
             self._poll.register(fd, select.POLLIN)
         abandon_in_child(self)
 
@@ -252,15 +253,6 @@ class StreamChannel(InUse, Channel):
             return bool(poll.poll(0))
 
     # -- receiving ----------------------------------------------------------------------------------------
-
-    def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
-        self._usage.enter(self)
-        try:
-            register(self._watched)
-        finally:
-            if self._usage.leave():
-                self._release()
-        return True
 
     @alone
     def receive(self, idle: float, land: Land | None = None) -> Received | None:
@@ -590,19 +582,16 @@ class StreamChannel(InUse, Channel):
     def _give_up(self, error: BowstringError) -> BowstringError:
         """Break the connection in both directions, and return why; what has arrived can still be read."""
         self._broken = self._broken or str(error)
-        self._shut_down()
+        self._interrupt()
         return error
 
-    def _shut_down(self) -> None:
+    def _interrupt(self) -> None:
+        # Also where it is closed next: a copy of the descriptor elsewhere must not keep the connection up.
         with self._shutting:
             if self._end_closed is None:
                 self._end_closed = self._peer_end_closed()
                 with contextlib.suppress(OSError):  # the peer, or a reset, was quicker
                     self._sock.shutdown(socket.SHUT_RDWR)
-
-    def _interrupt(self) -> None:
-        # Also where it is closed next: a copy of the descriptor elsewhere must not keep the connection up.
-        self._shut_down()
 
     def _release(self) -> None:
         self._sock.close()

@@ -142,16 +142,9 @@ def set_options(sock: socket.socket) -> None:
     # A host that is gone says nothing. The kernels ask each other, also while nobody here does.
     for option, value in _KEEP_ALIVE:
         sock.setsockopt(*option, value)
-    _hold_nothing_back(sock)
-
-
-def _hold_nothing_back(sock: socket.socket) -> None:
-    """Turn pacing off between two processes of one machine.
-
-    BBR takes every delay of a reader for a bottleneck: 64 KiB messages went at two thirds of their rate.
-    """
-    # Every kernel has it, and lets everybody choose it, unless somebody forbade just that. A peer that is gone
-    # already has no address.
+    # No pacing between two processes of one machine: BBR takes every delay of a reader for a bottleneck, and 64 KiB
+    # messages went at two thirds of their rate. Every kernel has Reno, and all may choose it, unless somebody
+    # forbade just that. A peer that is gone already has no address.
     with contextlib.suppress(OSError):
         if sock.getsockname()[0] == sock.getpeername()[0]:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")

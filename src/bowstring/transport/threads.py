@@ -7,6 +7,7 @@ that is done waits a while for the next work; trio keeps its threads so, too.
 from __future__ import annotations
 
 import os
+import queue
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -68,9 +69,8 @@ class _Worker:
     """A thread that does one piece of work after the other."""
 
     def __init__(self, work: Work) -> None:
-        self.work: Work | None = work
-        self.called = threading.Lock()
-        self.called.acquire()
+        self.given: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self.given.put(work)
         self.thread = threading.Thread(target=self._live, name=work.name, daemon=True)
         try:
             self.thread.start()
@@ -84,22 +84,16 @@ class _Worker:
 
     def _live(self) -> None:
         while True:
-            work, self.work = self.work, None
-            if work is not None:
-                work._run()
-            del work
+            try:
+                self.given.get(timeout=_IDLE_SECONDS)._run()
+            except queue.Empty:
+                if _idle.pop(self, self) is None:
+                    return
+                continue  # what has taken it out of `_idle` gives it work
             self.thread.name = _IDLE_NAME
             if len(_idle) >= _MOST_IDLE:
                 return
             _idle[self] = None
-            # What takes it out of `_idle` gives it work; if that is the worker itself, there is no work.
-            if not self.called.acquire(timeout=_IDLE_SECONDS):
-                try:
-                    del _idle[self]
-                except KeyError:
-                    self.called.acquire()
-                else:
-                    return
 
 
 _idle: dict[_Worker, None] = {}
@@ -114,11 +108,10 @@ def run_in_thread(target: Callable[..., object], *args: Any, name: str) -> Work:
         _Worker(work)
     else:
         try:
-            worker.work = work
             # From here on, not when the thread gets to it: whoever looks for threads at work must see this one.
             worker.thread.name = name
-        finally:  # also after an interrupt, or it would wait for ever with the work
-            worker.called.release()
+        finally:  # also after an interrupt, or it would wait for ever
+            worker.given.put(work)
     return work
 
 

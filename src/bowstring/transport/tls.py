@@ -101,7 +101,11 @@ class TlsChannel(tcp.TcpChannel):
                 done = self._step()
                 self._flush()
                 if done:
-                    self._check_version()
+                    version = self._tls.version()
+                    if version != "TLSv1.3":
+                        raise ProtocolError(
+                            "the peer speaks an older TLS", expected="TLSv1.3", found=version, where=str(self)
+                        )
                     self._beside = 0
                     self.certified = self._asks
                     self._shaken = True
@@ -132,13 +136,6 @@ class TlsChannel(tcp.TcpChannel):
         while self._sealed or self._outgoing.pending:
             self._sealed = self._sealed or memoryview(self._outgoing.read())
             self._sealed = self._sealed[self._sock.send(self._sealed, socket.MSG_NOSIGNAL) :]
-
-    def _check_version(self) -> None:
-        version = self._tls.version()
-        if version != "TLSv1.3":
-            raise ProtocolError(
-                "the peer speaks an older TLS", expected="TLSv1.3", found=version, where=str(self)
-            )
 
     def _say_alert(self) -> None:
         """Tell the peer what is wrong, as OpenSSL says it, if that goes at once."""

@@ -158,11 +158,9 @@ class UnixListener(SocketListener):
         super().__init__(sock, address_of(file.path), limits)
 
     def _seen_to(self) -> None:
-        if not self._file.is_there:
-            self._renew()
-
-    def _renew(self) -> None:
-        """Listen on a new file, since somebody has removed the one that readers dial."""
+        """Listen on a new file, if somebody has removed the one that readers dial."""
+        if self._file.is_there:
+            return
         with self._renewing:
             if self._usage.closed or self._file.is_there:
                 return
