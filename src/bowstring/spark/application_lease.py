@@ -181,12 +181,6 @@ def addresses_of(tickets: Iterable[Ticket]) -> list[tuple[str, ...]]:
     return [addresses for own, addresses in sorted(depots.items()) if own]
 
 
-def addresses_elsewhere(tickets: Iterable[Ticket], catalog: depot.Depot) -> list[str]:
-    """Return where other depots than the one that keeps the names are asked that keep some streams."""
-    own = catalog.addresses[0]
-    return [each for addresses in addresses_of(tickets) if addresses[0] != own for each in addresses]
-
-
 _applications: dict[str, Application] = {}
 _lock = threading.Lock()
 

@@ -151,7 +151,10 @@ def to_struct(
         child = array.field(position if order is None else order[position])
         child = child if convert is None else convert(child)
         if not field.nullable and child.null_count:
-            _check_hidden(child, array, f"{path}.{field.name}")
+            seen = pc.and_(pc.is_null(child), pc.is_valid(array))
+            if pc.any(seen).as_py():
+                row, where = pc.index(seen, pa.scalar(value=True)).as_py(), f"{path}.{field.name}"
+                raise InvalidData("a null where the type allows none", found=f"row {row}", where=where)
             child = without_nulls(child)
         children.append(child)
     return _rebuilt(array, target, children)
@@ -171,13 +174,6 @@ def to_variant(
         return pc.if_else(hidden, pa.scalar(b"\0", pa.binary()), child)
 
     return to_struct(array, target, [filled, metadata], path, positions)
-
-
-def _check_hidden(child: Any, parent: Any, path: str) -> None:
-    seen = pc.and_(pc.is_null(child), pc.is_valid(parent))
-    if pc.any(seen).as_py():
-        row = pc.index(seen, pa.scalar(value=True)).as_py()
-        raise InvalidData("a null where the type allows none", found=f"row {row}", where=path)
 
 
 def without_nulls(array: Any) -> Any:

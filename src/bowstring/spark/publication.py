@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import itertools
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from bowstring.errors import (
     without_frames,
 )
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.spark.application_lease import Application, addresses_elsewhere
+from bowstring.spark.application_lease import Application, addresses_of
 from bowstring.spark.driver import sized_batches
 from bowstring.spark.refusals import reason
 from bowstring.spark.running import RunningDataset
@@ -78,12 +79,15 @@ def commit(
             found=f"{kept} streams",
             hint="Publish or write it again.",
         )
-    new = catalog is None or catalog.announce(
+    if catalog is None:
+        return made, True
+    others = [each for each in addresses_of(tickets) if each[0] != catalog.addresses[0]]
+    new = catalog.announce(
         keep.name or "",
         made,
         application=order.application,
         part=order.dataset,
-        depots=addresses_elsewhere(tickets, catalog),
+        depots=itertools.chain.from_iterable(others),
         ttl=keep.ttl,
         **announced,
     )
@@ -153,8 +157,8 @@ class Publication:
 
         run_in_thread(run(work), name="bowstring-spark-publish")
         metadata = {"name": self._keep.name, "id": order.dataset, "application": order.application}
-        metadata |= {"growing": list(order.growing)}
-        return RunningDataset((), self._job.schema, metadata=metadata, control=self, job=job)
+        followed = metadata | {"growing": list(order.growing)}
+        return RunningDataset((), self._job.schema, metadata=followed, control=self, job=job)
 
     def _tell(self, state: str, **given: Any) -> None:
         """Tell those that follow the job how it is with it."""

@@ -167,8 +167,8 @@ def session(
     3
     """
     classes = pyspark_sql().SparkSession
-    asked = {"spark.app.name": app_name, "spark.master": master, **(config or {})}
-    asked = {name: str(value) for name, value in asked.items() if value is not None}
+    given = {"spark.app.name": app_name, "spark.master": master, **(config or {})}
+    asked = {name: str(value) for name, value in given.items() if value is not None}
     with _STARTING:
         existing = classes.getActiveSession()
         if existing is None:  # though one may have been made in another thread

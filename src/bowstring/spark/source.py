@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,13 +13,10 @@ from bowstring.spark.offsets import START, Listing, between, latest, of_offset, 
 from bowstring.spark.options import ReadOptions, distinct_names
 from bowstring.spark.types import task_schema
 
-
-def _available_now() -> Any:
-    """Return the class that marks streams that know where to stop, which Spark has since 4.2."""
-    try:
-        return importlib.import_module("pyspark.sql.streaming.datasource").SupportsTriggerAvailableNow
-    except (ImportError, AttributeError):
-        return object
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # before Spark 4.2
+    SupportsTriggerAvailableNow = object
 
 
 class BowstringDataSource(DataSource):  # type: ignore[misc]  # pyspark has no types here
@@ -45,13 +41,15 @@ class BowstringDataSource(DataSource):  # type: ignore[misc]  # pyspark has no t
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         """Return what publishes a data frame under a name."""
-        writers = importlib.import_module("bowstring.spark.writer")
-        return writers.DatasetWriter(dict(self.options), published_schema(schema), overwrite=overwrite)
+        from bowstring.spark.writer import DatasetWriter
+
+        return DatasetWriter(dict(self.options), published_schema(schema), overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802  Spark's name
         """Return what publishes the batches of a stream under a name."""
-        writers = importlib.import_module("bowstring.spark.writer")
-        return writers.DatasetStreamWriter(dict(self.options), published_schema(schema), overwrite=overwrite)
+        from bowstring.spark.writer import DatasetStreamWriter
+
+        return DatasetStreamWriter(dict(self.options), published_schema(schema), overwrite=overwrite)
 
     def _read_options(self) -> ReadOptions:
         return ReadOptions.of(dict(self.options))
@@ -75,7 +73,7 @@ class BowstringReader(DataSourceReader):  # type: ignore[misc]
         return self._options.read(partition.value, self._target)
 
 
-class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: ignore[misc]
+class BowstringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Reads a data set that may grow: an offset says which version, and how many of its endpoints were read."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
@@ -96,9 +94,10 @@ class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: 
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name
         """Return the option ``maxEndpointsPerTrigger`` as Spark says it."""
-        limits = importlib.import_module("pyspark.sql.streaming.datasource")
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
         most = self._options.most
-        return limits.ReadAllAvailable() if most is None else limits.ReadMaxFiles(most)
+        return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """Let later endpoints be for another run."""

@@ -199,7 +199,7 @@ class DepotTask:
         order = self.order
         with contextlib.ExitStack() as ends:
             held = ends.enter_context(self._depot())
-            self._hold(held)
+            hold(held, order)
             _free(held, order.given_up)
             writing = ends.enter_context(
                 held.begin(
@@ -255,14 +255,14 @@ class DepotTask:
                 raise no_depot(error) from error
             raise
 
-    def _hold(self, held: Depot) -> None:
-        """Let the depot keep what belongs to the application until the driver holds it itself."""
-        order = self.order
-        if order.shared:
-            held.hold(order.application, max(order.lease_seconds, _JOB_SECONDS))
-        else:
-            # The executor lives as long as the application does on this host, a worker's process does not.
-            held.hold(order.application, order.lease_seconds, watch_pid=lasting_pid(order.application))
+
+def hold(held: Depot, order: Order) -> None:
+    """Let a depot keep what belongs to the application until the driver holds it itself."""
+    if order.shared:
+        held.hold(order.application, max(order.lease_seconds, _JOB_SECONDS))
+    else:
+        # The executor lives as long as the application does on this host, a worker's process does not.
+        held.hold(order.application, order.lease_seconds, watch_pid=lasting_pid(order.application))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,7 @@ from bowstring.spark.task import (
     Order,
     driver_identity,
     executor_pid,
-    lasting_pid,
+    hold,
 )
 from bowstring.spark.tickets import Ticket
 from bowstring.spark.types import differences
@@ -156,7 +156,7 @@ class _Target:
         with contextlib.ExitStack() as ends:
             depots = [ends.enter_context(self.connect(each)) for each in addresses_of(tickets)]
             catalog = ends.enter_context(self.connect())
-            self._hold(catalog)
+            hold(catalog, order)
             _, new = commit(
                 tickets, self.schema, order, self.keep, depots, catalog, append=append, batch=batch
             )
@@ -164,16 +164,12 @@ class _Target:
                 # The first commit of this batch stands, and what came now is freed.
                 settle(dataset, catalog.lookup(self.name), depots, ttl=self.keep.ttl)
 
-    def _hold(self, catalog: depot.Depot) -> None:
-        application = self.order.application
-        catalog.hold(application, self.order.lease_seconds, watch_pid=lasting_pid(application))
-
     def abort(self, messages: Iterable[Any], dataset: str) -> None:
         """Free what tasks wrote for a job that failed, and what they write yet."""
         # Messages know no task that goes on: what it writes on another host is freed by tasks of later jobs, for
         # which the depot of this host remembers what was given up.
         with contextlib.suppress(BowstringError), self.connect() as here:
-            self._hold(here)
+            hold(here, self.order)
             give_up(dataset, (here,))
         for addresses in addresses_of(_tickets(messages)):
             with contextlib.suppress(BowstringError), self.connect(addresses) as held:
