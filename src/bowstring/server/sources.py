@@ -228,9 +228,6 @@ class StreamingSource:
         """Return one that the pool has warm from now on, so that the first batch will mostly lie in it."""
         return [self._pool.allocator().allocate(1).region]
 
-    def prepare(self, *, pointers: bool) -> None:
-        """Do nothing: each reader has batches of its own."""
-
     def shard(self, index: int, count: int) -> StreamingSource:
         """Return every so many-th batch, of batches that are made anew."""
         if self._once:
