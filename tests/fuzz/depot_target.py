@@ -95,7 +95,7 @@ def _tidied(depot: Depot) -> None:
             client.ask(Verb.DROP, {"name": DatasetInfo.unpack(name.encode()).name}, _SECONDS)
         for name in depot.status().applications:
             client.ask(Verb.END, {"application": name}, _SECONDS)
-    _wait(lambda: not depot.slab_pool.stats.memory_data, "an application that ended keeps memory")
+    _wait(lambda: not depot.slab_pool.figures()["memory_data"], "an application that ended keeps memory")
 
 
 def _wait(done: Any, what: str) -> None:

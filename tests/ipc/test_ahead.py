@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring import Batch
 from bowstring.columnar.parts import batch_parts
-from bowstring.errors import BowstringError, ClosedError, InvalidBody, LimitExceeded
+from bowstring.errors import BowstringError, ClosedError, InvalidBody, LimitExceeded, ViewsAlive
 from bowstring.ipc import (
     IpcWriteOptions,
     RecordBatchFileReader,
@@ -447,3 +447,21 @@ def test_memory_that_asks_for_more_each_time() -> None:
         sys.setprofile(before)
     assert batch is None or batch.num_rows == 1999
     assert looks < 200
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_batches_are_released_one_by_one(looks: bool) -> None:
+    """A batch out of many can be released before anything of it was looked at; it still tells its lengths."""
+    taken = list(open_stream(STREAM))[:5]
+    lengths = [len(batch[0]) if looks else batch.num_rows for batch in taken]
+    others = [batch.to_arrow() for batch in taken[1:]]
+    column = taken[0][0]
+    taken[0].release()
+    for look in (lambda: taken[0].nbytes, taken[0].to_arrow, lambda: column.raw_values):
+        with pytest.raises(ClosedError):
+            look()
+    assert "released" in repr(taken[0])
+    assert len(column) == lengths[0]
+    assert [batch.num_rows for batch in others] == lengths[1:]
+    with pytest.raises(ViewsAlive):
+        taken[1].release()

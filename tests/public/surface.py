@@ -91,6 +91,8 @@ def _named(module: types.ModuleType, name: str) -> Any:
 def _thing(name: str, value: Any) -> list[str]:
     if isinstance(value, types.ModuleType):
         return [f"module {name}"]
+    if isinstance(value, type) and name != value.__name__ and value in _public_classes():
+        return [f"{name} = {value.__name__}"]
     if isinstance(value, type):
         return class_lines(name, value, _public_classes())
     if inspect.isroutine(value):

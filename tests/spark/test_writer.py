@@ -207,6 +207,35 @@ def test_what_was_aborted_is_over(writer: Any) -> None:
         write(to, [[2]])
 
 
+@pytest.mark.parametrize("stream", [None, ("q", "r", 0)], ids=["save", "stream"])
+def test_what_a_task_writes_after_the_abort_is_freed(
+    writer: Any, monkeypatch: pytest.MonkeyPatch, stream: tuple[str, str, int] | None
+) -> None:
+    """A task that no message speaks of is refused on the driver's host; elsewhere later tasks free its data."""
+    there = tempfile.mkdtemp(prefix="bow-")
+
+    def new() -> Any:
+        if stream is None:
+            return writer.DatasetWriter({"path": "ev"}, SCHEMA, overwrite=False)
+        return writer.DatasetStreamWriter({"name": "ev"}, SCHEMA)
+
+    to = new()
+    told, _ = write(to, [[1], [2]], stream)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("BOWSTRING_DEPOT", there)
+        write(to, [[3]], stream)
+    to.abort([None, told], *([] if stream is None else [0]))
+    with pytest.raises(bow.RefusedError, match="released"):
+        write(to, [[4]], stream)
+    to = new()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("BOWSTRING_DEPOT", there)
+        [said] = write(to, [[5]], stream and ("q", "again", 0))
+        with bow.depot.connect() as depot:
+            assert [each.name for each in depot.status().datasets] == [said.dataset]
+            depot.stop()
+
+
 def test_another_schema_is_not_appended(writer: Any) -> None:
     """What is appended must have the schema that is there; what has none, having no rows, has no say."""
     for values in ([[1]], []):

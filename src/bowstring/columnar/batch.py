@@ -18,12 +18,14 @@ from bowstring.columnar.interchange.source import one_batch, open_batches
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import column_index
 from bowstring.columnar.materialize import on_device
-from bowstring.columnar.parts import Parts, batch_parts, derived
+from bowstring.columnar.parts import Parts, batch_parts, derived, is_released, nodes_of
 from bowstring.columnar.slice import slice_parts
 from bowstring.errors import NotPicklable, UsageError
 from bowstring.memory import Buffer, Device, Lease
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bowstring.columnar.spans import Table
     from bowstring.columnar.validation import Validated
     from bowstring.memory import Pool
@@ -65,8 +67,10 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
 
     __slots__ = (
         "__weakref__",
+        "_later",
         "_nodes",
         "_parts",
+        "_row",
         "custom_metadata",
         "device",
         "dictionaries",
@@ -83,7 +87,9 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
     custom_metadata: dict[bytes, bytes] | None
     device: Device
     validated: Validated
-    _parts: Parts | None
+    _parts: Parts | None  # of a batch that was read, made by `_later` for its `_row` when they are asked for
+    _later: Callable[[int], Parts] | None
+    _row: int
     _nodes: Table  # of a batch that was released
 
     def __init__(self) -> None:
@@ -179,12 +185,12 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         return self.num_rows
 
     def __repr__(self) -> str:
-        size = "released" if self._parts is None else f"{self.nbytes} bytes on {self.device.name}"
+        size = "released" if is_released(self) else f"{self.nbytes} bytes on {self.device.name}"
         return f"<Batch {self.num_rows} rows × {self.num_columns} columns, {size}>"
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the columns with their types, and the first rows."""
-        if self._parts is None:
+        if is_released(self):
             return html.escape(repr(self))
         size = f"{self.nbytes:,} bytes on {self.device.name}"
         return self._html(f"Batch of {self.num_rows:,} rows × {self.num_columns} columns, {size}")
@@ -345,8 +351,9 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         bowstring.errors.ClosedError: the batch was released. Copy what you need before release().
         """
         self.lease.release()
-        if self._parts is not None:
-            self._nodes, self._parts = self._parts.nodes, None  # columns go on telling their lengths
+        if not is_released(self):
+            self._nodes = nodes_of(self)  # columns go on telling their lengths
+            self._later = self._parts = None
         self.dictionaries = {}
 
     def __arrow_c_schema__(self) -> Any:

@@ -18,7 +18,7 @@ from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
 from bowstring.columnar.marks import is_variant, with_mark
 from bowstring.columnar.nodes import Kind, Node
-from bowstring.columnar.parts import Parts, batch_parts, derived, nodes_of
+from bowstring.columnar.parts import Parts, batch_parts, derived, is_released, nodes_of
 from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.memory import Buffer
@@ -463,7 +463,7 @@ class Column(export.Exporting, Converting):
         )
 
     def __repr__(self) -> str:
-        if self.batch._parts is None:
+        if is_released(self.batch):
             return f"<Column {self.name!r} of {self.type}, released>"
         if is_variant(self.field):
             rows = shown_variants(self)
@@ -472,7 +472,7 @@ class Column(export.Exporting, Converting):
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the type, and the first rows."""
-        if self.batch._parts is None:
+        if is_released(self.batch):
             return html.escape(repr(self))
         name = shortened(repr(self.name))
         return self.as_batch()._html(f"Column {name} of {len(self):,} rows on {self.device.name}")

@@ -10,7 +10,7 @@ from bowstring.errors import ClosedError
 from bowstring.memory import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
@@ -33,14 +33,28 @@ def batch_parts(batch: Batch) -> Parts:
     """Return the parts of a batch; raise `ClosedError` if it was released."""
     parts = batch._parts
     if parts is None:
-        raise ClosedError("the batch was released", hint="Copy what you need before release().")
+        later = batch._later
+        if later is None:
+            raise ClosedError("the batch was released", hint="Copy what you need before release().")
+        parts = later(batch._row)
+        parts.spans.lease = batch.lease
+        batch._parts = parts
+        if batch._later is None:  # another thread has released it meanwhile
+            batch._parts = None
     return parts
 
 
 def nodes_of(batch: Batch) -> Table:
     """Return the nodes of a batch, of one that was released, too."""
-    parts = batch._parts
-    return batch._nodes if parts is None else parts.nodes
+    try:
+        return batch_parts(batch).nodes
+    except ClosedError:
+        return batch._nodes
+
+
+def is_released(batch: Batch) -> bool:
+    """Whether a batch was released."""
+    return batch._parts is None and batch._later is None
 
 
 def make_batch(
@@ -63,22 +77,42 @@ def make_batch(
     `buffers` are in the order of ``RecordBatch.buffers``, ``None`` for empty ones. Without them `spans`, of shape
     (buffers, 3), has index into `regions`, offset and length of each in bytes; Buffers are made when asked for.
     """
-    batch = cls.__new__(cls)
     if spans is None:
         table = Spans.of(buffers or ())
         lease = joint_lease(buffers or ()) if lease is None else lease
     else:
         table = Spans(spans, regions)
-    batch.layout = layout
-    batch.num_rows = num_rows
+    table.lease = lease = Lease(table.regions) if lease is None else lease
     if not isinstance(dictionaries, Dictionaries):
         dictionaries = Dictionaries(dictionaries or {})
-    batch.dictionaries = dictionaries
-    batch.lease = table.lease = Lease(table.regions) if lease is None else lease
+    batch = unread_batch(cls, layout, num_rows, dictionaries, lease, device or table.device)
     batch.custom_metadata = custom_metadata
-    batch.device = table.device if device is None else device
-    batch.validated = "structure"
     batch._parts = Parts(layout, nodes, table, tuple(variadic_counts))
+    return batch
+
+
+def unread_batch(
+    cls: type[_Batch],
+    layout: Layout,
+    num_rows: int,
+    dictionaries: Dictionaries,
+    lease: Lease,
+    device: Device,
+    later: Callable[[int], Parts] | None = None,
+    row: int = 0,
+) -> _Batch:
+    """Return a batch whose parts are made when they are first asked for, by ``later(row)``."""
+    batch = cls.__new__(cls)
+    batch.layout = layout
+    batch.num_rows = num_rows
+    batch.dictionaries = dictionaries
+    batch.lease = lease
+    batch.custom_metadata = None
+    batch.device = device
+    batch.validated = "structure"
+    batch._parts = None
+    batch._later = later
+    batch._row = row
     return batch
 
 

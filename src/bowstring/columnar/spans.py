@@ -100,7 +100,12 @@ class Spans(Sequence["Buffer | None"]):
             return []
         if device.is_host and len(rows) <= _FEW:
             return self._integers(rows, at, widths)
-        return fetch(device, self, rows, at, widths)
+        with device.use():
+            places, found = zip(*self._gathered(device, rows, at, widths), strict=True)
+            together = device.to_host(device.xp.concatenate(found))
+        values = np.empty(len(rows), np.int64)
+        values[np.concatenate(places)] = together
+        return values.tolist()
 
     def _integers(self, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]) -> list[int]:
         """Return single integers of buffers on the host."""
@@ -114,6 +119,23 @@ class Spans(Sequence["Buffer | None"]):
                 raise _too_short()
             values.append(_INTEGERS[width].from_address(address + offset + place).value)
         return values
+
+    def _gathered(
+        self, device: Device, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yield which of the integers lie in one region and have one width, and they themselves, on the device."""
+        chosen = self.table[rows]
+        byte_at = np.array(at, np.int64)
+        width_of = np.array(widths, np.int64)
+        if (byte_at < 0).any() or (byte_at + width_of > chosen[:, 2]).any():
+            raise _too_short()
+        groups = chosen[:, 0] * 16 + width_of
+        for group in set(groups.tolist()):
+            region, width = self.regions[group >> 4], group & 15
+            where = np.flatnonzero(groups == group)
+            starts = (chosen[:, 1] + byte_at)[where]
+            index = device.xp.asarray((starts[:, None] + np.arange(width)).reshape(-1))
+            yield where, region.array(0, region.nbytes)[index].view(f"<i{width}").astype(np.int64)
 
     def take(self, indices: Any) -> Spans:
         """Return some of the rows, over the same memory."""
@@ -143,38 +165,8 @@ def region_table(regions: Sequence[Region]) -> Table:
     return np.array([(each.address if each.device.is_host else 0, each.nbytes) for each in regions], np.int64)
 
 
-def fetch(
-    device: Device, spans: Spans, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]
-) -> list[int]:
-    """Do what :meth:`Spans.fetch` does, by gathering them where they are."""
-    with device.use():
-        places, found = zip(*_gathered(device, spans, rows, at, widths), strict=True)
-        together = device.to_host(device.xp.concatenate(found))
-    values = np.empty(len(rows), np.int64)
-    values[np.concatenate(places)] = together
-    return values.tolist()
-
-
 def _too_short() -> InvalidBody:
     return InvalidBody("a buffer of offsets or run ends is too short for its slots")
-
-
-def _gathered(
-    device: Device, spans: Spans, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]
-) -> Iterator[tuple[Any, Any]]:
-    """Yield which of the integers lie in one region and have one width, and they themselves, on the device."""
-    chosen = spans.table[rows]
-    byte_at = np.array(at, np.int64)
-    width_of = np.array(widths, np.int64)
-    if (byte_at < 0).any() or (byte_at + width_of > chosen[:, 2]).any():
-        raise _too_short()
-    groups = chosen[:, 0] * 16 + width_of
-    for group in set(groups.tolist()):
-        region, width = spans.regions[group >> 4], group & 15
-        where = np.flatnonzero(groups == group)
-        starts = (chosen[:, 1] + byte_at)[where]
-        index = device.xp.asarray((starts[:, None] + np.arange(width)).reshape(-1))
-        yield where, region.array(0, region.nbytes)[index].view(f"<i{width}").astype(np.int64)
 
 
 def joint_lease(buffers: Iterable[Buffer | None]) -> Lease:

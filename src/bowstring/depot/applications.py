@@ -1,71 +1,51 @@
-"""Applications of a depot: whose data sets they are, what is committed of each, and for whom all of it is kept."""
+"""Applications of a depot: their data sets, what is committed of each, and for whom all of it is kept."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import select
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bowstring.errors import UsageError
+from bowstring.memory.slab import opened
 
 if TYPE_CHECKING:
     from bowstring.depot.manifest import Attempt
-    from bowstring.dissociated.endpoint import Endpoint
     from bowstring.server.catalogue import Publication
 
 
 class Holder:
     """What keeps an application alive: a process of this host, or, with ``pid=None``, a connection."""
 
-    _fd = -1  # also where an interrupt comes first
-
     def __init__(self, pid: int | None = None) -> None:
         self.pid = pid
-        self._open = True
-        if pid is not None:
-            try:
-                self._fd = os.pidfd_open(pid)
-            except OSError as error:
-                raise UsageError(
-                    "a process to watch is not there", found=f"pid {pid}: {error.strerror}"
-                ) from error
+        self.gone = False
+        try:
+            self._process = None if pid is None else opened(os.pidfd_open, pid)
+        except OSError as error:
+            raise UsageError(
+                "a process to watch is not there", found=f"pid {pid}: {error.strerror}"
+            ) from error
 
+    @property
     def alive(self) -> bool:
         """Whether it is."""
-        if not self._open:
-            return False
-        if self._fd < 0:
-            return True
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        if poll.poll(0):
-            self.close()
-        return self._open
-
-    def close(self) -> None:
-        """Watch no longer: it counts as gone."""
-        self._open = False
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
+        if self._process is not None and not self.gone:
+            poll = select.poll()
+            poll.register(self._process, select.POLLIN)
+            self.gone = bool(poll.poll(0))
+        return not self.gone
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class Committed:
+class Stream:
     """One committed stream: an attempt that can be read."""
 
     publication: Publication
-    endpoint: Endpoint
-    partition: int
-    number: int
-    num_rows: int
-    num_batches: int
-    nbytes: int
+    described: dict[str, Any]  # as COMMIT is answered
     folder: str  # where its files go
     # The slab that it shares with others of a name; empty where it has no bytes, `None` where it lies by itself.
     slab: bytes | None = None
@@ -79,9 +59,9 @@ class DataSet:
 
     name: str
     application: str
-    streams: dict[bytes, Committed] = dataclasses.field(default_factory=dict)
+    streams: dict[bytes, Stream] = dataclasses.field(default_factory=dict)
     attempts: set[Attempt] = dataclasses.field(default_factory=set)
-    until: float | None = None
+    until: float = math.inf
 
 
 class Application:
@@ -102,7 +82,7 @@ class Application:
     @property
     def held(self) -> bool:
         """Whether somebody is known to be alive for whom it is kept."""
-        return any(holder.alive() for holder in self.holders)
+        return any(holder.alive for holder in self.holders)
 
     @property
     def expired(self) -> bool:

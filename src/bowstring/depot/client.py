@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.closing import Closing
-from bowstring.depot.options import DepotStatus, differing
+from bowstring.depot.options import DepotStatus
 from bowstring.depot.protocol import COMMITTED, REPLACED, STAY, Connection, Verb, texts
 from bowstring.depot.writing import Attempt, Committed, warm_mappings
 from bowstring.dissociated.endpoint import Dataset, Endpoint
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.depot.options import Options
     from bowstring.transport.certificates import TlsConfig
 
     Tls = TlsConfig | ssl.SSLContext
@@ -143,32 +141,23 @@ class Depot(Closing):
 
     def _begun(self, verb: Verb, fields: dict[str, Any], seconds: float) -> tuple[Connection, dict[str, Any]]:
         """Return a connection for one use, and its first answer: its loss is the end of an attempt."""
-        self._check()
-        with self._lock:
-            free, self._free = self._free, None
-        if free is not None:
-            try:
-                answer = free.ask(verb, fields, seconds)
-            except (BrokenError, ClosedError):
-                free.close()  # the depot ended since; there may be another one
-            except BaseException:
-                free.close()
-                raise
-            else:
-                return free, answer.fields
         while True:
-            main, fresh = self._main, self._find()
-            if fresh.token == self._main.token:
-                break
-            # Another depot has come: all requests of this client go to the same one.
-            fresh.close()
-            self._reconnected(main)
-        try:
-            answer = fresh.ask(verb, fields, seconds)
-        except BaseException:
-            fresh.close()
-            raise
-        return fresh, answer.fields
+            self._check()
+            with self._lock:
+                free, self._free = self._free, None
+            main, connection = self._main, free or self._find()
+            if free is None and connection.token != main.token:
+                # Another depot has come: all requests of this client go to the same one.
+                connection.close()
+                self._reconnected(main)
+                continue
+            try:
+                return connection, connection.ask(verb, fields, seconds).fields
+            except BaseException as error:
+                connection.close()
+                # A depot that had kept a connection may have ended since; there may be another one.
+                if free is None or not isinstance(error, (BrokenError, ClosedError)):
+                    raise
 
     def _take_back(self, connection: Connection) -> None:
         with self._lock:
@@ -364,15 +353,22 @@ class Depot(Closing):
         first: str | None = self._ask(Verb.ANNOUNCE, fields)["note"]
         return first
 
-    def check_name(self, name: str, *, application: str, new: bool = False) -> None:
+    def check_name(self, name: str, *, application: str, new: bool = False) -> tuple[str, ...]:
         """Refuse a name that an application cannot :meth:`announce`, before anything is computed for it.
+
+        Returns
+        -------
+        tuple of str
+            The data sets that were released here with ``final=True`` last: of jobs that failed, whose tasks on
+            other hosts may have left some of them there.
 
         Raises
         ------
         UsageError
             The name is another application's that goes on, or taken where it must be `new`.
         """
-        self._ask(Verb.CHECK_NAME, {"name": name, "application": application, "new": new})
+        answer = self._ask(Verb.CHECK_NAME, {"name": name, "application": application, "new": new})
+        return tuple(texts("given_up", answer["given_up"]))
 
     def drop(self, name: str) -> None:
         """Free what a name means, on all hosts. Readers keep what they have.
@@ -504,26 +500,23 @@ class Depot(Closing):
         answer = self._ask(Verb.STOP, fields)
         silent = self._ask_each(answer["elsewhere"], Verb.STOP, fields) if everywhere else []
         try:
-            return self._has_stopped(fields, answer)
+            if fields and not answer["stopped"]:
+                return False
+            ended = self._main.wait_exited(_STOP_SECONDS)
+            self.close()
+            if not ended:
+                raise DeadlineExceeded(
+                    f"the depot has not ended in {_STOP_SECONDS:g} s",
+                    where=self.address.partition("?")[0],
+                    hint="Look into its log, or end its process.",
+                )
+            return True
         finally:
             if silent:
                 text = (
                     f"no depot answers at {', '.join(silent)}: if one runs, it keeps its data for their lease"
                 )
                 warn_caller([text], RuntimeWarning)
-
-    def _has_stopped(self, fields: dict[str, Any], answer: dict[str, Any]) -> bool:
-        if fields and not answer["stopped"]:
-            return False
-        ended = self._main.wait_exited(_STOP_SECONDS)
-        self.close()
-        if not ended:
-            raise DeadlineExceeded(
-                f"the depot has not ended in {_STOP_SECONDS:g} s",
-                where=self.address.partition("?")[0],
-                hint="Look into its log, or end its process.",
-            )
-        return True
 
     def _listen(self, tcp: str, *, encrypted: bool | None) -> None:
         """Listen for other hosts where it does not yet, and so does each that takes its place."""
@@ -532,25 +525,6 @@ class Depot(Closing):
             main.listen(tcp, encrypted=encrypted)
         except (BrokenError, ClosedError):  # it ended just now
             self._reconnected(main)
-
-    def _differing(self, options: Options | None) -> dict[str, Any]:
-        """Return what it runs with that is not as asked, by name."""
-        return {} if options is None else differing(options, self._main.options)
-
-    def _limit(self) -> dict[str, Any]:
-        """Return the bound of address space that it runs with and this process does not."""
-        ours, _ = resource.getrlimit(resource.RLIMIT_AS)
-        bound = self._main.address_space
-        return {} if bound is None or ours != resource.RLIM_INFINITY else {"RLIMIT_AS": bound}
-
-    def _ended_if_empty(self) -> bool:
-        """End it, so that another one is started, if it holds nothing and a client started it."""
-        if self._main.kept:
-            return False
-        try:
-            return self._stop({"if_empty": True})
-        except (BrokenError, ClosedError):  # another client ended it
-            return True
 
     # Connections.
 
@@ -576,25 +550,22 @@ class Depot(Closing):
             if self._main is not lost:
                 return self._main
             lost.close()
-            return self._take_main(self._find())
+            fresh = self._find()
+            try:
+                if self._listens is not None:
+                    fresh.listen(self._listens[0], encrypted=self._listens[1])
+                for fields in [each for requests in list(self._held.values()) for each in requests]:
+                    fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
+                with self._lock:
+                    self._check()
+                    self._main = fresh
+            except BaseException:
+                fresh.close()
+                raise
+            return fresh
         finally:
             if True in held:
                 self._finding.release()
-
-    def _take_main(self, fresh: Connection) -> Connection:
-        try:
-            if self._listens is not None:
-                fresh.listen(self._listens[0], encrypted=self._listens[1])
-            for said in list(self._held.values()):
-                for fields in said:
-                    fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
-            with self._lock:
-                self._check()
-                self._main = fresh
-        except BaseException:
-            fresh.close()
-            raise
-        return fresh
 
     def _check(self) -> None:
         if self._pid != os.getpid():
@@ -622,4 +593,4 @@ class Depot(Closing):
 
     def __repr__(self) -> str:
         # What ends up in logs must not let anybody in.
-        return f"<Depot {self.address.partition('?')[0]}{' closed' if self._closed else ''}>"
+        return f"<Depot {self.address.partition('?')[0]}{' closed' * self._closed}>"

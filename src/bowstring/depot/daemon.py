@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import queue
@@ -15,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bowstring.depot.handlers import Client
-from bowstring.depot.launch import Paths, locked, try_lock
+from bowstring.depot.launch import READY, Paths, locked, try_lock
 from bowstring.depot.options import DataSetStatus, DepotStatus, Options, check_remote
 from bowstring.depot.protocol import DEPOT_LIMITS, VERSION, Verb
 from bowstring.depot.registry import Registry
@@ -27,9 +26,6 @@ from bowstring.transport import Message, dial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from bowstring.depot.launch import Paths
-    from bowstring.depot.options import Options
 
 _TICK: Final = 0.5
 _LEAST_TICK: Final = 0.02
@@ -80,9 +76,16 @@ class Depot:
                 self.registry.tidy()
                 self.slab_pool.trim()
                 if self._is_idle():
-                    self._end_if_idle()
+                    # A client that looks for the depot holds the lock: it connects before that, or starts another.
+                    with contextlib.suppress(BowstringError), locked(self.paths.start_lock, 0.0):
+                        if self._is_idle():
+                            self.stopping = True
+                            self.server.close()
         finally:
-            self._close()
+            self.stopping = True
+            self.slab_pool.close()
+            self.server.close()
+            os.close(self._life)
 
     def listen_too(self, address: str) -> str:
         """Serve readers and clients on other hosts at an address; return where those find it.
@@ -115,23 +118,7 @@ class Depot:
     def status(self) -> DepotStatus:
         """Say what it holds."""
         held, waiting = self.slab_pool.held(), self.slab_pool.waiting()
-        stock = dataclasses.asdict(self.slab_pool.stats)
-        for name in ("made", "reused", "retired"):
-            del stock[name]
-        datasets = tuple(
-            DataSetStatus(
-                name=dataset.name,
-                application=dataset.application,
-                streams=len(streams),
-                attempts=len(dataset.attempts),
-                num_rows=sum(each.num_rows for each in streams),
-                nbytes=sum(each.nbytes for each in streams),
-                readers=sum(each.publication.active for each in streams),
-                held=held.get(dataset.name, 0) + sum(each.shared_bytes for each in streams),
-                waiting=waiting.get(dataset.name, 0),
-            )
-            for dataset, streams in self.registry.overview(_MOST_DATASETS)
-        )
+        applications, datasets = self.registry.overview(_MOST_DATASETS)
         return DepotStatus(
             version=VERSION,
             pid=os.getpid(),
@@ -139,32 +126,28 @@ class Depot:
             draining=self.draining,
             clients=len(self.clients),
             readers=self.server.stats.connections - len(self.clients),
-            applications=self.registry.names(),
-            datasets=datasets,
-            **stock,
+            applications=applications,
+            datasets=tuple(
+                DataSetStatus(
+                    name=dataset.name,
+                    application=dataset.application,
+                    streams=len(streams),
+                    attempts=len(dataset.attempts),
+                    num_rows=sum(each.described["num_rows"] for each in streams),
+                    nbytes=sum(each.described["nbytes"] for each in streams),
+                    readers=sum(each.publication.active for each in streams),
+                    held=held.get(dataset.name, 0) + sum(each.shared_bytes for each in streams),
+                    waiting=waiting.get(dataset.name, 0),
+                )
+                for dataset, streams in datasets
+            ),
+            **self.slab_pool.figures(),
         )
-
-    # Its end.
 
     def _is_idle(self) -> bool:
         if not self.registry.empty or self.slab_pool.in_use:
             return False
-        if self.draining:
-            return True
-        return time.monotonic() - self.asked >= self.options.idle_seconds
-
-    def _end_if_idle(self) -> None:
-        # A client that looks for the depot holds the lock: it connects before the end, or starts another one.
-        with contextlib.suppress(BowstringError), locked(self.paths.start_lock, 0.0):
-            if self._is_idle():
-                self.stopping = True
-                self.server.close()
-
-    def _close(self) -> None:
-        self.stopping = True
-        self.slab_pool.close()
-        self.server.close()
-        os.close(self._life)
+        return self.draining or time.monotonic() - self.asked >= self.options.idle_seconds
 
     def _drain_older(self) -> None:
         for address in self.paths.older():
@@ -192,13 +175,10 @@ def _listens(address: str) -> bool:
     return True
 
 
-_READY: Final = b"ready"
-
-
 def run(folder: str, options: str, ready: int) -> int:
     """Run a depot; `ready` is a descriptor that gets ``ready``, or the error. Return the exit code."""
     try:
-        serve(Paths(folder), Options.from_json(options), ready=lambda _: _say(ready, _READY))
+        serve(Paths(folder), Options.from_json(options), ready=lambda _: _say(ready, READY))
     except (BowstringError, OSError) as error:
         _say(ready, str(error).encode())
         return 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import secrets
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bowstring.depot.applications import Committed, Holder
+from bowstring.depot.applications import Holder, Stream
 from bowstring.depot.manifest import Attempt, moved, pieces_of
 from bowstring.depot.names import Announcement
 from bowstring.depot.protocol import COMMITTED, MESSAGES, REPLACED, STAY, VERSION, Verb, texts
@@ -106,9 +105,9 @@ class Client:
 
     def _answer(self, tag: int, fields: dict[str, Any]) -> None:
         try:
-            found = HANDLERS[tag](self, **fields) or {}
-            fd = found.pop("fd", None)
-            body = MESSAGES[tag][1].pack(found)
+            answer = HANDLERS[tag](self, **fields) or {}
+            fd = answer.pop("fd", None)
+            body = MESSAGES[tag][1].pack(answer)
         except (ProtocolError, BrokenError, _Waits):
             raise
         except Exception as error:
@@ -147,24 +146,11 @@ class Client:
             raise _Waits
 
     def check_there(self) -> None:
-        """Raise when the client is gone; for answers that wait."""
+        """Raise when the client is gone, or the depot ends; for answers that wait."""
         if self.depot.stopping:
             raise ClosedError("the depot ends")
         if self._channel.receive(0.0) is not None:
             raise ProtocolError("a client asks again before it has its answer")
-
-    def wait(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Wait until something is so; return whether it is."""
-        end = time.monotonic() + seconds
-        pause = 0.001
-        while not done():
-            if time.monotonic() >= end:
-                return False
-            self.wait_here()
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
-            self.check_there()
-        return True
 
     def gone(self) -> None:
         """Let the next try of an attempt come while it is found out whether this one is gone."""
@@ -178,7 +164,7 @@ class Client:
             attempt.let_go(() if exited else None)
             self.depot.registry.over(attempt)
         if self.holder is not None:
-            self.holder.close()
+            self.holder.gone = True
             self.depot.registry.let_go(self.holder)
         self.depot.clients.discard(self)
 
@@ -285,7 +271,9 @@ def _commit(client: Client, kept: bytes, parts: bytes) -> Answer:
     publication = None
     try:
         attempt.hear(parts)
-        attempt.finish()
+        attempt.check()
+        if attempt.rebuilt.schema is None:
+            raise ProtocolError("an attempt commits without a schema")
         source = attempt.rebuilt.source()
         if not numbers:  # nobody writes there any more
             pieces = pieces_of(source)
@@ -293,17 +281,18 @@ def _commit(client: Client, kept: bytes, parts: bytes) -> Answer:
             source = source if copied is None else moved(source, pieces, *copied, attempt.limits)
         name = f"{attempt.dataset}/{attempt.partition}.{attempt.number}"
         publication, endpoint = offer(depot.server, name, source, attempt.readers)
-        stream = Committed(
-            publication,
-            dataclasses.replace(endpoint, host=this_host()),
-            attempt.partition,
-            attempt.number,
-            source.num_rows or 0,
-            source.num_batches or 0,
-            source.nbytes or 0,
-            attempt.folder,
-        )
-        depot.registry.commit(attempt, stream)
+        described = {
+            "uri": endpoint.uri,
+            "ticket": endpoint.ticket,
+            "elsewhere": endpoint.elsewhere,
+            "host": this_host(),
+            "partition": attempt.partition,
+            "attempt": attempt.number,
+            "num_rows": source.num_rows or 0,
+            "num_batches": source.num_batches or 0,
+            "nbytes": source.nbytes or 0,
+        }
+        depot.registry.commit(attempt, Stream(publication, described, attempt.folder))
     except BaseException:
         if publication is not None:
             publication.withdraw()
@@ -311,7 +300,7 @@ def _commit(client: Client, kept: bytes, parts: bytes) -> Answer:
         raise
     finally:
         attempt.let_go(numbers)
-    return _described(stream)
+    return described
 
 
 def _numbers(kept: bytes) -> list[int]:
@@ -325,7 +314,7 @@ def _numbers(kept: bytes) -> list[int]:
 def _gather(depot: Depot, part: str, name: str) -> None:
     """Copy the small streams of a data set that is appended to a name into slabs that only such share."""
     dataset = depot.registry.datasets.get(part)
-    for stream in sorted(depot.registry.offered(part), key=lambda each: each.partition):
+    for stream in sorted(depot.registry.offered(part), key=lambda each: each.described["partition"]):
         source = stream.publication.source
         if dataset is None or stream.slab is not None or stream.publication.readers is not None:
             continue  # what ends with its readers does not end with the name
@@ -343,21 +332,6 @@ def _gather(depot: Depot, part: str, name: str) -> None:
                 stream.shared_bytes = sum(each.end - each.first for each in pieces)
 
 
-def _described(stream: Committed) -> Answer:
-    endpoint = stream.endpoint
-    return {
-        "uri": endpoint.uri,
-        "ticket": endpoint.ticket,
-        "elsewhere": endpoint.elsewhere,
-        "host": endpoint.host,
-        "partition": stream.partition,
-        "attempt": stream.number,
-        "num_rows": stream.num_rows,
-        "num_batches": stream.num_batches,
-        "nbytes": stream.nbytes,
-    }
-
-
 def _abort(client: Client, kept: bytes) -> None:
     attempt = client.current()
     client.attempt = None
@@ -373,15 +347,14 @@ def _hold(
     pid_namespace: int | None,
     unattended: bool | None,
 ) -> Answer:
-    if watch_pid is not None and not client.local:
-        raise UsageError("a process on another host cannot be watched", found=f"watch_pid={watch_pid}")
-    if watch_pid is not None and pid_namespace not in (None, this_process().namespace):
-        return {"watched": False}  # here that number is somebody else's, or nobody's
+    holder: Holder | None = None
     if watch_pid is not None:
-        holder: Holder | None = Holder(watch_pid)
-    elif unattended:
-        holder = None
-    else:
+        if not client.local:
+            raise UsageError("a process on another host cannot be watched", found=f"watch_pid={watch_pid}")
+        if pid_namespace not in (None, this_process().namespace):
+            return {"watched": False}  # here that number is somebody else's, or nobody's
+        holder = Holder(watch_pid)
+    elif not unattended:
         holder = client.holder = client.holder or Holder()
     client.depot.registry.hold(application, lease_seconds or None, holder)
     return {"watched": watch_pid is not None}
@@ -397,45 +370,44 @@ def _settle(
 
 
 def _end(client: Client, application: str, stays: list[bytes] | None) -> Answer:
-    each = [STAY.unpack(stay) for stay in stays or ()]
-    stay = {said["name"]: said["seconds"] for said in each}
-    return {"known": client.depot.registry.end(application, stay)}
+    seconds = {stay["name"]: stay["seconds"] for stay in map(STAY.unpack, stays or ())}
+    return {"known": client.depot.registry.end(application, seconds)}
 
 
 def _wait_released(client: Client, dataset: str, timeout: float) -> None:
     registry = client.depot.registry
-    if not client.wait(lambda: registry.is_released(dataset), timeout):
-        raise DeadlineExceeded(
-            "the data set is still read, or waits for a reader",
-            found=f"{len(registry.offered(dataset))} streams after {timeout:g} s",
-            hint="Data sets written without readers= are released when somebody releases them.",
-        )
+    end, pause = time.monotonic() + timeout, 0.001
+    while not registry.is_released(dataset):
+        if time.monotonic() >= end:
+            raise DeadlineExceeded(
+                "the data set is still read, or waits for a reader",
+                found=f"{len(registry.offered(dataset))} streams after {timeout:g} s",
+                hint="Data sets written without readers= are released when somebody releases them.",
+            )
+        client.wait_here()
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+        client.check_there()
 
 
 def _announce(
     client: Client,
-    name: str,
     dataset: str,
+    version: str,
     batch: int | None,
     once: str | None,
     depots: list[bytes] | None,
-    append: bool | None,
-    new: bool | None,
-    version: str,
     **given: Any,
 ) -> Answer:
     wanted = Announcement(
-        name,
-        Dataset.from_json(dataset),
+        dataset=Dataset.from_json(dataset),
         version=version_made_of(version),
-        append=bool(append),
-        new=bool(new),
         batch=once or batch,
         depots=tuple(texts("depots", depots or [])),
         **given,
     )
     if wanted.state is None and wanted.append and wanted.part is not None and wanted.ttl is None:
-        _gather(client.depot, wanted.part, name)
+        _gather(client.depot, wanted.part, wanted.name)
     changed, replaced, note = client.depot.registry.announce(wanted)
     return {"changed": changed, "note": note} | _replaced(replaced)
 
@@ -473,16 +445,16 @@ HANDLERS: Final[dict[int | None, Callable[..., Answer | None]]] = {
     },
     Verb.END: _end,
     Verb.OFFERED: lambda client, dataset: {
-        "streams": [COMMITTED.pack(_described(each)) for each in client.depot.registry.offered(dataset)]
+        "streams": [COMMITTED.pack(each.described) for each in client.depot.registry.offered(dataset)]
     },
     Verb.WAIT_RELEASED: _wait_released,
     Verb.ANNOUNCE: _announce,
     Verb.LOOKUP: _lookup,
     Verb.DROP: lambda client, name: _replaced(client.depot.registry.drop(name)),
     Verb.LIST: lambda client: {"names": [each.pack() for each in client.depot.registry.named()]},
-    Verb.CHECK_NAME: lambda client, name, application, new: client.depot.registry.check_name(
-        name, application, new=new
-    ),
+    Verb.CHECK_NAME: lambda client, name, application, new: {
+        "given_up": client.depot.registry.check_name(name, application, new=new)
+    },
     Verb.STATUS: lambda client: {"status": json.dumps(client.depot.status().to_json())},
     Verb.LISTEN: lambda client, address: {"remote": client.depot.listen_too(address)},
     Verb.STOP: _stop,

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
+import resource
 import secrets
 import select
 import subprocess
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import bowstring
 from bowstring.depot.client import Depot
-from bowstring.depot.options import Options, check_remote
+from bowstring.depot.options import Options, check_remote, differing
 from bowstring.depot.protocol import VERSION, Connection
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
     BrokenError,
+    ClosedError,
     DeadlineExceeded,
     RefusedError,
     UsageError,
@@ -50,14 +52,11 @@ class Paths:
         else:
             hint = "Name another folder, or remove it."
             self.folder = private_folder(os.path.abspath(named), "the folder of a depot", hint)
-
-    def _file(self, suffix: str) -> str:
-        return os.path.join(self.folder, f"depot-{VERSION}{suffix}")
-
-    @property
-    def control(self) -> str:
-        """The address at which clients find the depot."""
-        return address_of(self._file(".sock"))
+        path = os.path.join(self.folder, f"depot-{VERSION}")
+        self.control = address_of(f"{path}.sock")  # where clients find the depot
+        self.start_lock = f"{path}.start"  # who starts a depot, or ends one, holds this
+        self.life_lock = f"{path}.life"  # a depot holds this as long as it lives
+        self.log = f"{path}.log"  # what a depot has to say when nobody listens
 
     def new_data(self) -> str:
         """Return an address for readers that no depot had before: who looks for an earlier one finds nobody.
@@ -67,31 +66,12 @@ class Paths:
         for name in os.listdir(self.folder):
             if _DATA.fullmatch(name):
                 os.unlink(os.path.join(self.folder, name))
-        return address_of(self._file(f"-{secrets.token_hex(6)}.sock"))
-
-    @property
-    def start_lock(self) -> str:
-        """Who starts a depot, or ends one, holds this."""
-        return self._file(".start")
-
-    @property
-    def life_lock(self) -> str:
-        """A depot holds this as long as it lives."""
-        return self._file(".life")
-
-    @property
-    def log(self) -> str:
-        """What a depot has to say when nobody listens."""
-        return self._file(".log")
+        return address_of(os.path.join(self.folder, f"depot-{VERSION}-{secrets.token_hex(6)}.sock"))
 
     def older(self) -> list[str]:
         """Return the addresses of depots of older versions, whether they live or not."""
-        found = []
-        for name in sorted(os.listdir(self.folder)):
-            match = _CONTROL.fullmatch(name)
-            if match is not None and int(match[1]) < VERSION:
-                found.append(address_of(os.path.join(self.folder, name)))
-        return found
+        found = filter(None, map(_CONTROL.fullmatch, sorted(os.listdir(self.folder))))
+        return [address_of(os.path.join(self.folder, each[0])) for each in found if int(each[1]) < VERSION]
 
 
 def try_lock(path: str, seconds: float = 0.0) -> int | None:
@@ -124,7 +104,7 @@ def locked(path: str, seconds: float) -> Iterator[None]:
         os.close(fd)
 
 
-_READY: Final = b"ready"
+READY: Final = b"ready"
 _MOST_SAID: Final = 4096
 _END_SECONDS: Final = 1.0
 # All that a depot needs of its starter's environment, which may hold secrets.
@@ -189,14 +169,16 @@ def found_or_started(
 def _start(paths: Paths, options: Options, end: float) -> None:
     heard, told = os.pipe2(os.O_CLOEXEC)
     try:
-        log = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        output = os.open(
+            paths.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
         try:
             command = [sys.executable, "-P", "-m", "bowstring.depot", "--folder", paths.folder]
             starter = subprocess.Popen(  # noqa: S603  our own interpreter, and a module of ours
                 [*command, "--options", options.to_json(), "--ready", str(told)],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 cwd="/",
                 env=_environment(),
                 pass_fds=(told,),
@@ -205,43 +187,36 @@ def _start(paths: Paths, options: Options, end: float) -> None:
         except OSError as error:
             raise RefusedError("a depot cannot be started", found=f"{sys.executable}: {error}") from error
         finally:
-            os.close(log)
+            os.close(output)
             os.close(told)
+        poll, said = select.poll(), b""
+        poll.register(heard, select.POLLIN)
         try:
-            said = _all_said(heard, end)
+            while len(said) < _MOST_SAID:
+                if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
+                    raise DeadlineExceeded("a depot was started, and was not ready in time")
+                more = os.read(heard, _MOST_SAID)
+                if not more:
+                    break
+                said += more
         finally:
-            _end_of(starter, max(0.1, end - time.monotonic()))
+            try:
+                starter.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                starter.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    starter.wait(_END_SECONDS)
     finally:
         os.close(heard)
-    if said != _READY:
+    if said != READY:
+        last_words = ""
+        with contextlib.suppress(OSError), open(paths.log, errors="replace") as log:
+            last_words = " ".join(log.read().split()[-60:])
         raise RefusedError(
             "a depot could not be started",
-            found=said.decode(errors="replace") or _last_lines(paths.log) or "it ended without a word",
+            found=said.decode(errors="replace") or last_words or "it ended without a word",
             where=paths.log,
         )
-
-
-def _end_of(starter: subprocess.Popen[bytes], seconds: float) -> None:
-    try:
-        starter.wait(seconds)
-    except subprocess.TimeoutExpired:
-        starter.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            starter.wait(_END_SECONDS)
-
-
-def _all_said(heard: int, end: float) -> bytes:
-    poll = select.poll()
-    poll.register(heard, select.POLLIN)
-    said = b""
-    while len(said) < _MOST_SAID:
-        if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
-            raise DeadlineExceeded("a depot was started, and was not ready in time")
-        more = os.read(heard, _MOST_SAID)
-        if not more:
-            break
-        said += more
-    return said
 
 
 def _environment() -> dict[str, str]:
@@ -255,14 +230,6 @@ def _environment() -> dict[str, str]:
     path = [os.path.abspath(each) for each in (ours, *sys.path) if each or each == ours]
     kept["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path))
     return kept
-
-
-def _last_lines(path: str) -> str:
-    try:
-        with open(path, errors="replace") as log:
-            return " ".join(log.read().split()[-60:])
-    except OSError:
-        return ""
 
 
 TOO_LATE: Final = "depot options come too late"
@@ -385,11 +352,18 @@ def _suits(depot: Depot, options: Options | None, tcp: str | None, *, replaces: 
         if not asks:
             raise
         refused = error
-    other = depot._differing(options) | (depot._limit() if replaces else {})
+    other = {} if options is None else differing(options, depot._main.options)
+    limit = depot._main.address_space
+    if replaces and limit is not None and resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        other["RLIMIT_AS"] = limit  # which this process does not have
     if not (other or refused):
         return True
-    if replaces and depot._ended_if_empty():
-        return False
+    if replaces and not depot._main.kept:
+        try:
+            if depot._stop({"if_empty": True}):
+                return False
+        except (BrokenError, ClosedError):  # another client ended it
+            return False
     if refused is not None:
         raise UsageError(
             f"the depot of this host runs with other options, and {_STAYS}",

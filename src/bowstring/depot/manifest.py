@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import struct
-import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -274,7 +273,6 @@ class Attempt:
     limits: Limits
     regions: list[Region] = dataclasses.field(default_factory=list)
     rebuilt: Rebuilder = dataclasses.field(init=False)
-    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     _error: BowstringError | None = None
 
     def __post_init__(self) -> None:
@@ -302,20 +300,12 @@ class Attempt:
 
     def fail(self, error: BowstringError) -> None:
         """Let the attempt fail with its next request."""
-        with self._lock:
-            if self._error is None:
-                self._error = without_frames(error)
+        self._error = self._error or without_frames(error)
 
     def check(self) -> None:
         """Raise what went wrong before."""
         if self._error is not None:
             raise copy.copy(self._error) from self._error.__cause__
-
-    def finish(self) -> None:
-        """Check that all is there."""
-        self.check()
-        if self.rebuilt.schema is None:
-            raise ProtocolError("an attempt commits without a schema")
 
     def let_go(self, kept: Iterable[int] | None) -> None:
         """Let go of what was lent, but for the slabs in `kept`, all by default, that the writer may still write."""

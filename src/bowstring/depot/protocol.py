@@ -161,7 +161,14 @@ def _value_of(name: str, kind: str, data: bytes) -> Any:
     if kind == "bytes":
         return data
     if kind == "list":
-        return _listed(name, data)
+        pieces, at = [], 0
+        while at < len(data):
+            start = at + _LENGTH.size
+            at = start + (_LENGTH.unpack_from(data, at)[0] if start <= len(data) else 0)
+            if at > len(data):
+                raise _wrong(name, kind, data)
+            pieces.append(data[start:at])
+        return pieces
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -169,17 +176,6 @@ def _value_of(name: str, kind: str, data: bytes) -> Any:
     if not 0 < len(text) <= _MOST_CHARACTERS[kind]:
         raise _wrong(name, kind, text)
     return text
-
-
-def _listed(name: str, data: bytes) -> list[bytes]:
-    found, at = [], 0
-    while at < len(data):
-        start = at + _LENGTH.size
-        at = start + (_LENGTH.unpack_from(data, at)[0] if start <= len(data) else 0)
-        if at > len(data):
-            raise _wrong(name, "list", data)
-        found.append(data[start:at])
-    return found
 
 
 def texts(name: str, pieces: list[bytes]) -> list[str]:
@@ -246,7 +242,7 @@ MESSAGES: Final[dict[int, tuple[Record, Record]]] = {
     ),
     Verb.DROP: (Record("name:text"), Record("replaced:list")),
     Verb.LIST: (_NOTHING, Record("names:list")),
-    Verb.CHECK_NAME: (Record("name:text application:text new:flag"), _NOTHING),
+    Verb.CHECK_NAME: (Record("name:text application:text new:flag"), Record("given_up:list")),
     Verb.STATUS: (_NOTHING, Record("status:long")),
     Verb.LISTEN: (Record("address:text"), Record("remote:text")),
     Verb.STOP: (Record("application:text? if_empty:flag?"), Record("stopped:flag elsewhere:list")),

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
+import re
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Final
 
-from bowstring.depot.applications import Application, Committed, DataSet, Holder
-from bowstring.depot.names import Names
+from bowstring.depot.applications import Application, DataSet, Holder, Stream
+from bowstring.depot.names import Entry, Run
 from bowstring.depot.protocol import LOST, RUNNING
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.position import position_at
-from bowstring.errors import RefusedError, UnknownTicket, UsageError
+from bowstring.errors import RefusedError, UnknownName, UnknownTicket, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from bowstring.depot.manifest import Attempt
-    from bowstring.depot.names import Announcement, Entry
+    from bowstring.depot.names import Announcement
     from bowstring.depot.slab_pool import SlabPool
     from bowstring.dissociated.endpoint import Dataset
     from bowstring.dissociated.position import Position
@@ -26,10 +30,12 @@ if TYPE_CHECKING:
 
 _REMEMBERED: Final = 4096
 _MOST_LISTED: Final = 8
+_MOST_GIVEN_UP: Final = 16
+_JOINED: Final = re.compile(rb"([0-9a-f]{32})@([0-9]{1,9})-([0-9]{1,9})")
 
 
 class Registry:
-    """All applications and data sets of a depot; every method may be called from any thread."""
+    """All applications, data sets and names of a depot; every method may be called from any thread."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
@@ -38,7 +44,8 @@ class Registry:
         self.datasets: dict[str, DataSet] = {}
         # Those that some readers end: only they end by themselves.
         self._counted: dict[str, DataSet] = {}
-        self._names = Names(self._is_over)
+        self._names: dict[str, Entry] = {}
+        self._runs: weakref.WeakValueDictionary[str, Run] = weakref.WeakValueDictionary()
         self._finished: dict[str, None] = {}
         self._released: dict[str, None] = {}
         self._ends = False
@@ -60,12 +67,12 @@ class Registry:
                 application.lease_seconds = lease_seconds
             if holder is None:
                 return
-            gone = {each for each in application.holders if not each.alive()}
             # Somebody who says it again is the same one.
-            again = {
-                each for each in application.holders if holder.pid is not None and each.pid == holder.pid
+            application.holders = {
+                each
+                for each in application.holders
+                if each.alive and (holder.pid is None or each.pid != holder.pid)
             }
-            application.holders -= gone | again
             application.holders.add(holder)
             application.was_held = True
             application.renew()
@@ -77,6 +84,41 @@ class Registry:
                 if holder in application.holders:
                     application.holders.discard(holder)
                     application.renew()
+
+    def _is_over(self, name: str) -> bool:
+        """Whether all are gone for whom an application was kept: only its lease still runs."""
+        found = self.applications.get(name)
+        return found is None or (found.was_held and not found.held)
+
+    def end(self, name: str, stays: Mapping[str, float]) -> bool:
+        """Free what belongs to an application; return whether there was anything."""
+        with self._lock:
+            application = self.applications.get(name)
+            if application is None:
+                return False
+            now = time.monotonic()
+            for dataset in list(application.datasets.values()):
+                if dataset.name in stays:
+                    self._cancel(dataset, "the application has ended")
+                    dataset.until = min(dataset.until, now + stays[dataset.name])
+                else:
+                    self.release(dataset.name)
+            # Of data sets that lie on other hosts only their names are here.
+            kept = set(application.datasets)
+            for entry in self._names_of(name):
+                kept |= entry.parts.keys()
+                stay = max((stays.get(part, 0.0) for part in entry.parts), default=0.0)
+                entry.until = min(entry.until, now + stay)
+            self._forget_passed()
+            # A process that lives on, such as the driver's of local sessions, keeps nothing longer.
+            application.holders.clear()
+            application.lease_seconds = max((stays.get(each, 0.0) for each in kept), default=0.0)
+            application.renew()
+            if not (application.datasets or self._names_of(name)):
+                del self.applications[name]
+            return True
+
+    # Data sets.
 
     def begin(self, attempt: Attempt) -> None:
         """Enter an attempt."""
@@ -107,7 +149,7 @@ class Registry:
                 dataset.attempts.discard(attempt)
                 self._forget_empty(dataset)
 
-    def commit(self, attempt: Attempt, stream: Committed) -> None:
+    def commit(self, attempt: Attempt, stream: Stream) -> None:
         """Enter what an attempt wrote."""
         with self._lock:
             dataset = self.datasets.get(attempt.dataset)
@@ -127,7 +169,7 @@ class Registry:
         kept = frozenset(tickets)
         with self._lock:
             dataset = self._known(name)
-            kept |= {each.publication.ticket for ticket in kept for each in self._names.joined(ticket)}
+            kept |= {each.ticket for ticket in kept for each in self.joined(ticket)}
             self.applications[dataset.application].renew()
             self._cancel(dataset, "the data set was settled without this attempt")
             for ticket in [ticket for ticket in dataset.streams if ticket not in kept]:
@@ -144,7 +186,10 @@ class Registry:
         with self._lock:
             if final:
                 _remember(self._released, name)
-            self._names.released(name)
+            # With the last of its data sets a name is forgotten.
+            for named, entry in list(self._names.items()):
+                if entry.parts.pop(name, None) is not None and not entry.parts:
+                    del self._names[named]
             self._counted.pop(name, None)
             dataset = self.datasets.pop(name, None)
             if dataset is None:
@@ -159,31 +204,7 @@ class Registry:
             _remember(self._finished, name)
             return True
 
-    def end(self, name: str, stays: Mapping[str, float]) -> bool:
-        """Free what belongs to an application; return whether there was anything."""
-        with self._lock:
-            application = self.applications.get(name)
-            if application is None:
-                return False
-            for dataset in list(application.datasets.values()):
-                if dataset.name in stays:
-                    self._cancel(dataset, "the application has ended")
-                    until = time.monotonic() + stays[dataset.name]
-                    dataset.until = until if dataset.until is None else min(until, dataset.until)
-                else:
-                    self.release(dataset.name)
-            # Of data sets that lie on other hosts only their names are here.
-            named = self._names.end(name, stays)
-            stay = max((stays.get(each, 0.0) for each in (*application.datasets, *named)), default=0.0)
-            # A process that lives on, such as the driver's of local sessions, keeps nothing longer.
-            application.holders.clear()
-            application.lease_seconds = stay
-            application.renew()
-            if not (application.datasets or self._names.any_of(name)):
-                del self.applications[name]
-            return True
-
-    def offered(self, name: str) -> list[Committed]:
+    def offered(self, name: str) -> list[Stream]:
         """Return the streams of a data set that are offered now."""
         with self._lock:
             self._sweep()
@@ -199,93 +220,6 @@ class Registry:
                 return True
             dataset = self._known(name)
             return not (dataset.streams or dataset.attempts)
-
-    def names(self) -> tuple[str, ...]:
-        """Return the applications."""
-        with self._lock:
-            return tuple(self.applications)
-
-    def overview(self, most: int) -> list[tuple[DataSet, list[Committed]]]:
-        """Return the first data sets, each with its streams."""
-        with self._lock:
-            self._sweep()
-            first = list(self.datasets.values())[:most]
-            return [(dataset, list(dataset.streams.values())) for dataset in first]
-
-    def announce(self, wanted: Announcement) -> tuple[bool, dict[str, tuple[str, ...]], str | None]:
-        """Let a name mean a data set; what it meant before is freed here at the same moment.
-
-        Return whether that changed anything, the former data sets, with the depots that hold them elsewhere, and
-        the note of what was appended first as this part.
-        """
-        with self._lock:
-            self._check_goes_on()
-            self.application(wanted.application)
-            here = self.datasets.get(wanted.part or "")
-            changed, replaced = self._names.announce(wanted, {} if here is None else here.streams)
-            for part in replaced:
-                self.release(part)
-            return changed, replaced, self._names.note(wanted.name, wanted.batch)
-
-    def check_name(self, name: str, application: str, *, new: bool) -> None:
-        """Refuse a name that an application may give no other meaning."""
-        with self._lock:
-            self._names.check(name, application, new=new)
-
-    def drop(self, name: str) -> dict[str, tuple[str, ...]]:
-        """Free what a name means, here; return its data sets, and where other depots hold them."""
-        with self._lock:
-            parts = self._names.drop(name)
-            for part in parts:
-                self.release(part)
-            return parts
-
-    def _is_over(self, name: str) -> bool:
-        """Whether all are gone for whom an application was kept: only its lease still runs."""
-        found = self.applications.get(name)
-        return found is None or (found.was_held and not found.held)
-
-    def lookup(
-        self, name: str, first: int = 0, last: int | None = None, *, joined: bool
-    ) -> tuple[Position, str | None, Dataset]:
-        """Return what a name means: the position behind its endpoints, state, and those between two of them.
-
-        With `joined` one endpoint stands for many small streams.
-        """
-        with self._lock:
-            self._sweep()
-            found = self._names.lookup(name)
-            if found.state == RUNNING and self._is_over(found.application):
-                found.state = LOST
-            dataset = found.found(first, last, joined=joined)
-            return position_at(found.version, found.count), found.state, dataset
-
-    def joined(self, ticket: bytes) -> list[Publication]:
-        """Return what such an endpoint stands for; nothing where the ticket is of one stream."""
-        with self._lock:
-            return [each.publication for each in self._names.joined(ticket)]
-
-    def named(self) -> list[DatasetInfo]:
-        """Return what all names mean."""
-        with self._lock:
-            self._sweep()
-            return [
-                DatasetInfo(
-                    name,
-                    entry.dataset.schema,
-                    entry.dataset.num_rows,
-                    entry.dataset.nbytes,
-                    sum(self._readers(part) for part in entry.parts),
-                    entry.since,
-                    _identity(entry),
-                )
-                for name, entry in self._names
-                if entry.state is None
-            ]
-
-    def _readers(self, part: str) -> int:
-        dataset = self.datasets.get(part)
-        return 0 if dataset is None else sum(each.publication.active for each in dataset.streams.values())
 
     def _known(self, name: str) -> DataSet:
         dataset = self.datasets.get(name)
@@ -311,6 +245,7 @@ class Registry:
                 application.datasets.pop(dataset.name, None)
 
     def _sweep(self) -> None:
+        """Forget what was read to its end, and its name, unless that grows, or other hosts hold parts of it."""
         for dataset in list(self._counted.values()):
             done = [ticket for ticket, each in dataset.streams.items() if each.publication.released]
             for ticket in done:
@@ -319,7 +254,159 @@ class Registry:
                 _remember(self._finished, dataset.name)
                 self._forget_empty(dataset)
                 if not dataset.streams:
-                    self._names.was_read(dataset.name)
+                    for name, entry in list(self._names.items()):
+                        if entry.parts == {dataset.name: ()} and not entry.grows:
+                            del self._names[name]
+
+    # Names.
+
+    def announce(self, wanted: Announcement) -> tuple[bool, dict[str, tuple[str, ...]], str | None]:
+        """Let a name mean a data set; what it meant before is freed here at the same moment.
+
+        Return whether that changed anything, the former data sets, with the depots that hold them elsewhere, and
+        the note of what was appended first as this part.
+        """
+        with self._lock:
+            self._check_goes_on()
+            self.application(wanted.application)
+            self.check_name(wanted.name, wanted.application, new=bool(wanted.new))
+            known = entry = self._named(wanted.name)
+            if entry is not None and entry.application == wanted.application and wanted.append:
+                if wanted.batch is not None and wanted.batch in entry.batches:
+                    return False, {}, entry.batches[wanted.batch]
+                if wanted.state == RUNNING and entry.state not in (None, RUNNING):
+                    raise RefusedError("the job that makes the data set has ended", found=repr(wanted.name))
+                entry.extend(wanted.dataset)
+                entry.grows = True
+            else:
+                bare = dataclasses.replace(wanted.dataset, endpoints=())
+                entry = Entry(wanted.application, bare, wanted.version, grows=bool(wanted.append))
+            here = self.datasets.get(wanted.part or "")
+            for run in entry.add(wanted.dataset.endpoints, {} if here is None else here.streams):
+                self._runs[run.key] = run
+            # In place: a name may grow by hundreds of thousands.
+            if wanted.batch is not None:
+                entry.batches[wanted.batch] = wanted.note
+            if wanted.part is not None:
+                entry.parts[wanted.part] = wanted.depots
+            entry.since, entry.state = time.time(), wanted.state
+            entry.until = math.inf if wanted.ttl is None else time.monotonic() + wanted.ttl
+            self._names[wanted.name] = entry
+            former = {} if known is None or known is entry else known.parts
+            replaced = {part: depots for part, depots in former.items() if part not in entry.parts}
+            for part in replaced:
+                self.release(part)
+            return True, replaced, wanted.note
+
+    def check_name(self, name: str, application: str, *, new: bool) -> list[bytes]:
+        """Refuse a name that an application may give no other meaning; return what was last released for good.
+
+        An application that is over gives up its names.
+        """
+        with self._lock:
+            known = self._named(name)
+            if known is not None and known.application != application:
+                if not self._is_over(known.application):
+                    raise UsageError(
+                        "the name is taken by another application",
+                        expected=known.application,
+                        found=application,
+                        where=f"the data set {name!r}",
+                        hint="Take another name, or drop that data set (bow.spark.drop, Depot.drop).",
+                    )
+            elif known is not None and new:
+                raise UsageError(
+                    "a data set of that name is there already",
+                    found=repr(name),
+                    hint="Drop it, or replace it (replace=True).",
+                )
+            return [each.encode() for each in list(self._released)[-_MOST_GIVEN_UP:]]
+
+    def lookup(
+        self, name: str, first: int = 0, last: int | None = None, *, joined: bool
+    ) -> tuple[Position, str | None, Dataset]:
+        """Return what a name means: the position behind its endpoints, state, and those between two of them.
+
+        With `joined` one endpoint stands for many small streams.
+        """
+        with self._lock:
+            self._sweep()
+            entry = self._meant(name)
+            if entry.state == RUNNING and self._is_over(entry.application):
+                entry.state = LOST
+            dataset = entry.found(first, last, joined=joined)
+            return position_at(entry.version, entry.count), entry.state, dataset
+
+    def joined(self, ticket: bytes) -> list[Publication]:
+        """Return what an endpoint of many small streams stands for; nothing where the ticket is of one stream."""
+        match = _JOINED.fullmatch(ticket)
+        if match is None:
+            return []
+        with self._lock:
+            run = self._runs.get(match[1].decode())
+            streams = [] if run is None else run.streams[int(match[2]) : int(match[3])]
+            return [each.publication for each in streams]
+
+    def drop(self, name: str) -> dict[str, tuple[str, ...]]:
+        """Free what a name means, here; return its data sets, and where other depots hold them."""
+        with self._lock:
+            parts = self._meant(name).parts
+            del self._names[name]
+            for part in parts:
+                self.release(part)
+            return parts
+
+    def _named(self, name: str) -> Entry | None:
+        found = self._names.get(name)
+        return None if found is None or found.has_passed else found
+
+    def _meant(self, name: str) -> Entry:
+        found = self._named(name)
+        if found is None:
+            others = ", ".join(map(repr, sorted(self._names)[:8]))
+            raise UnknownName(
+                "the depot knows no data set of that name", expected=others or None, found=repr(name[:80])
+            )
+        return found
+
+    def _names_of(self, application: str) -> list[Entry]:
+        return [each for each in self._names.values() if each.application == application]
+
+    def _forget_passed(self) -> None:
+        self._names = {name: each for name, each in self._names.items() if not each.has_passed}
+
+    # All of it.
+
+    def overview(self, most: int) -> tuple[tuple[str, ...], list[tuple[DataSet, list[Stream]]]]:
+        """Return the applications, and the first data sets, each with its streams."""
+        with self._lock:
+            self._sweep()
+            first = list(self.datasets.values())[:most]
+            return tuple(self.applications), [(each, list(each.streams.values())) for each in first]
+
+    def named(self) -> list[DatasetInfo]:
+        """Return what all names mean."""
+        with self._lock:
+            self._sweep()
+            self._forget_passed()
+            return [
+                DatasetInfo(
+                    name,
+                    entry.dataset.schema,
+                    entry.dataset.num_rows,
+                    entry.dataset.nbytes,
+                    sum(
+                        stream.publication.active
+                        for part in entry.parts
+                        if part in self.datasets
+                        for stream in self.datasets[part].streams.values()
+                    ),
+                    entry.since,
+                    _identity(entry),
+                )
+                for name, entry in sorted(self._names.items())
+                if entry.state is None
+            ]
 
     def tidy(self) -> None:
         """Forget what was read to its end, and end the applications whose lease ran out."""
@@ -327,29 +414,30 @@ class Registry:
             self._sweep()
             now = time.monotonic()
             for dataset in list(self.datasets.values()):
-                if dataset.until is not None and now >= dataset.until:
+                if now >= dataset.until:
                     self.release(dataset.name)
-            self._names.tidy()
+            self._forget_passed()
             for application in list(self.applications.values()):
                 if application.expired:
                     self.end(application.name, {})
-                elif not (application.datasets or application.held or self._names.any_of(application.name)):
+                elif not (application.datasets or application.held or self._names_of(application.name)):
                     # It comes back by itself when one of its tasks begins.
                     del self.applications[application.name]
 
     def elsewhere(self, application: str | None) -> list[str]:
         """Return the addresses of other depots that hold data of the names of an application, or of all names."""
         with self._lock:
-            entries = [each for _, each in self._names if application in (None, each.application)]
-            return [address for each in entries for held in each.parts.values() for address in held]
+            self._forget_passed()
+            entries = self._names.values() if application is None else self._names_of(application)
+            return [address for each in entries for depots in each.parts.values() for address in depots]
 
     def ends_if_empty(self, slab_pool: SlabPool) -> bool:
         """Take nothing more and return true, unless there are data sets, attempts, names, or readers of such."""
         with self._lock:
-            stock = slab_pool.stats
-            self._ends = self._ends or not (
-                self.datasets or any(True for _ in self._names) or stock.memory_data or stock.disk_data
-            )
+            self._forget_passed()
+            found = slab_pool.figures()
+            holds = self.datasets or self._names or found["memory_data"] or found["disk_data"]
+            self._ends = self._ends or not holds
             return self._ends
 
     def _check_goes_on(self) -> None:

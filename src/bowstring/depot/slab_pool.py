@@ -5,26 +5,19 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import os
 import resource
 import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from bowstring.depot.slabs import (
-    KINDS,
-    Kind,
-    Lent,
-    Lost,
-    Piece,
-    SlabStatistics,
-    check_spare,
-    whole_pages,
-)
+from bowstring.depot.slabs import KINDS, Kind, Lent, Lost, Piece, check_spare, whole_pages
 from bowstring.errors import BowstringError, ClosedError, LimitExceeded, OutOfBudget, Unsupported
 from bowstring.locks import Condition
 from bowstring.memory import Region, cpu
 from bowstring.memory.pool import size_class
+from bowstring.memory.slab import Descriptor, reopen
 from bowstring.memory.writable_memfd import (
     free_pages,
     make_writable_file,
@@ -41,7 +34,6 @@ if TYPE_CHECKING:
 _LOOK: Final = 0.05
 _FULL_SECONDS: Final = 0.5
 _NAMED: Final = 8
-# A data set may have thousands of partitions of a few rows.
 # Before what the system says, which the driver shows, too.
 REFUSED: Final = "; the system gives no more: "
 LIMITED: Final = (
@@ -49,6 +41,7 @@ LIMITED: Final = (
     "that of tasks), and so has the depot. End it (`bowstring depot stop`), and start it outside of tasks "
     "(`bowstring depot run`), or leave that limit out."
 )
+# A data set may have thousands of partitions of a few rows.
 _SMALLEST: Final = 64 << 10
 # What is less is copied into a slab that the partitions of a data set share, or the data sets of a name that grows.
 _SMALL: Final = 256 << 10
@@ -84,7 +77,6 @@ class SlabPool:
         self._shared: weakref.WeakValueDictionary[str, Region] = weakref.WeakValueDictionary()
         self._sharing = threading.Lock()
         self._waiting: collections.deque[_Turn] = collections.deque()
-        self._made = self._reused = self._retired = 0
         # Until when the system is not asked again for what it refused, and why it did.
         self._full_until: dict[Kind, float] = {"memory": 0.0, "disk": 0.0}
         self._refusal = ""
@@ -94,11 +86,11 @@ class SlabPool:
         """Return which of some slabs may be lent again."""
         with self._changed:
             self._collect()
-            found = set()
-            for lent in (*self._used.values(), *self._idle["memory"], *self._idle["disk"]):
-                if lent.slab.uuid in uuids and not lent.slab.retired:
-                    found.add(lent.slab.uuid)
-            return found
+            return {
+                lent.slab.uuid
+                for lent in itertools.chain(self._used.values(), *self._idle.values())
+                if lent.slab.uuid in uuids and not lent.slab.retired
+            }
 
     def borrow(
         self,
@@ -148,7 +140,9 @@ class SlabPool:
                 if self._closed:
                     raise ClosedError("the depot ends")
                 self._collect()
-                if not self._may_go(turn, owner):
+                # New data sets go in order. One that holds room goes before them: it gives that back when done,
+                # and the first of them may wait for just that.
+                if self._waiting[0] is not turn and not any(self._held[each, owner] for each in KINDS):
                     return None
                 lent = self._warm(kind, size, owner, mapped)
                 if lent is not None:
@@ -164,7 +158,6 @@ class SlabPool:
                         self._give_up_warm(kind)
                 continue
             with self._changed:
-                self._made += 1
                 self._refusal = ""
                 self._used[lent.slab.uuid] = lent
                 return lent
@@ -180,18 +173,13 @@ class SlabPool:
                 if kind == "memory"
                 else make_writable_file(cpu(), nbytes, folder)
             )
-            lent = Lent(slab, fd, kind, owner, held=held, shared=shared)
+            lent = Lent(slab, Descriptor(fd), kind, owner, held=held, shared=shared)
             check_spare(max(slab.fd, fd))
         except BaseException:
             with self._changed:
                 self._count(kind, owner, -held)
             raise
         return lent
-
-    def _may_go(self, turn: _Turn, owner: str) -> bool:
-        # New data sets go in order. One that holds room goes before them: it gives that back when it is done, and
-        # the first of them may wait for just that.
-        return self._waiting[0] is turn or any(self._held[kind, owner] for kind in KINDS)
 
     def _warm(self, kind: Kind, size: int, owner: str, mapped: Container[bytes]) -> Lent | None:
         most = min(2 * size, self._free(kind))
@@ -204,7 +192,6 @@ class SlabPool:
         self._used[lent.slab.uuid] = lent
         # It may have lost its tail, and the new owner may fill it.
         self._take(kind, owner, lent.held)
-        self._reused += 1
         return lent
 
     def keep(self, owner: str, pieces: Sequence[Piece]) -> tuple[Region, list[int]] | None:
@@ -212,22 +199,18 @@ class SlabPool:
 
         A little is copied into a slab that partitions share: return that copy, and where each piece begins.
         """
-        in_memory = True
         with self._changed:
-            for region, _, _ in pieces:
-                in_memory = in_memory and self._used[region.uuid].kind == "memory"
+            used = [self._used[region.uuid] for region, _, _ in pieces]
+        in_memory = all(lent.kind == "memory" for lent in used)
         shared = self.share(owner, pieces) if in_memory else None
-        if shared is not None:
-            return shared
-        for region, _, end in pieces:
+        if shared is None:
             with self._changed:
-                lent = self._used[region.uuid]
-                before = lent.held
-                lent.cut(end)
-                lent.data = end
-                self._count(lent.kind, lent.owner, lent.held - before)
+                for lent, piece in zip(used, pieces, strict=True):
+                    before = lent.held
+                    lent.cut(piece.end)
+                    self._count(lent.kind, lent.owner, lent.held - before)
                 self._changed.notify_all()
-        return None
+        return shared
 
     def share(
         self, owner: str, pieces: Sequence[Piece], folder: str | None = None
@@ -346,15 +329,13 @@ class SlabPool:
         """Take back what came home."""
         now = time.monotonic()
         while self._home:
-            slab = self._home.popleft()
-            lent = self._used.pop(slab.uuid)
+            lent = self._used.pop(self._home.popleft().uuid)
             self._count(lent.kind, lent.owner, -lent.held)
             lent.owner, lent.since, lent.data = "", now, 0
-            if slab.retired:
-                self._retired += 1
+            if lent.slab.retired:
                 # Without a descriptor to watch it by, or /proc to have one from, it counts no more.
                 with contextlib.suppress(OSError, LimitExceeded, Unsupported):
-                    self._lost.append(Lost(lent))
+                    self._lost.append(Lost(lent.kind, lent.held, reopen(lent.fd, os.O_RDWR)))
             elif self._closed or lent.shared:
                 _drop(lent)
             else:
@@ -379,7 +360,7 @@ class SlabPool:
             )
 
     def _too_late(self, size: int, wait: float) -> OutOfBudget:
-        found = self.stats
+        found = self.figures()
         held = sorted(self.held().items(), key=lambda each: -each[1])
         owners = ", ".join(
             f"{owner or 'attempts that were lost'}: {nbytes}" for owner, nbytes in held[:_NAMED]
@@ -387,10 +368,11 @@ class SlabPool:
         return OutOfBudget(
             "the depot had no room in time",
             expected=f"{size} bytes within {wait:g} s",
-            found=f"{found.memory_in_use} of {found.memory_budget} bytes of memory in use, "
-            f"{found.disk_in_use} of {found.disk_budget} of disk, {found.memory_lost + found.disk_lost} held by "
-            f"processes that the depot lost sight of, {found.waiting} waiting; data sets hold {owners or 'nothing'}"
-            f"{', …' * (len(held) > _NAMED)}{self._refusal}",
+            found=f"{found['memory_in_use']} of {found['memory_budget']} bytes of memory in use, "
+            f"{found['disk_in_use']} of {found['disk_budget']} of disk, "
+            f"{found['memory_lost'] + found['disk_lost']} held by processes that the depot lost sight of, "
+            f"{found['waiting']} waiting; data sets hold {owners or 'nothing'}{', …' * (len(held) > _NAMED)}"
+            f"{self._refusal}",
             hint=self._hint("Let readers read, release data sets, or give the depot a larger budget."),
         )
 
@@ -439,33 +421,23 @@ class SlabPool:
             self._collect()
             return len(self._used)
 
-    @property
-    def stats(self) -> SlabStatistics:
-        """What the stock holds now, and what it has done."""
+    def figures(self) -> dict[str, int]:
+        """Return what the pool holds now, by the names that the status of a depot has for it."""
         with self._changed:
             self._collect()
-            warm = {kind: sum(lent.held for lent in self._idle[kind]) for kind in KINDS}
-            data: collections.Counter[Kind] = collections.Counter()
-            for lent in self._used.values():
-                data[lent.kind] += lent.data
-            return SlabStatistics(
-                memory_budget=self._budget["memory"],
-                memory_data=data["memory"],
-                memory_in_use=self._total["memory"],
-                memory_warm=warm["memory"],
-                memory_lost=self._lost_bytes("memory"),
-                disk_budget=self._budget["disk"],
-                disk_data=data["disk"],
-                disk_in_use=self._total["disk"],
-                disk_warm=warm["disk"],
-                disk_lost=self._lost_bytes("disk"),
-                warm_slabs=sum(map(len, self._idle.values())),
-                lost_slabs=len(self._lost),
-                waiting=sum(turn.waits for turn in self._waiting),
-                made=self._made,
-                reused=self._reused,
-                retired=self._retired,
-            )
+            found = {
+                "warm_slabs": sum(map(len, self._idle.values())),
+                "waiting": sum(turn.waits for turn in self._waiting),
+            }
+            for kind in KINDS:
+                found |= {
+                    f"{kind}_budget": self._budget[kind],
+                    f"{kind}_data": sum(lent.data for lent in self._used.values() if lent.kind == kind),
+                    f"{kind}_in_use": self._total[kind],
+                    f"{kind}_warm": sum(lent.held for lent in self._idle[kind]),
+                    f"{kind}_lost": self._lost_bytes(kind),
+                }
+            return found | {"lost_slabs": len(self._lost)}
 
 
 def _drop(lent: Lent) -> None:

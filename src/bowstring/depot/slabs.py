@@ -1,4 +1,4 @@
-"""A slab of the depot: what it counts for, those that are lost, and what the depot says of all of them."""
+"""A slab of the depot: what it counts for, those that are lost, and the descriptors that are left to readers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from bowstring.errors import LimitExceeded
 from bowstring.memory import cpu
-from bowstring.memory.slab import reopen
 from bowstring.memory.writable_memfd import free_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bowstring.memory import Region, Slab
+    from bowstring.memory.slab import Descriptor
 
 Kind = Literal["memory", "disk"]
 KINDS: Final[tuple[Kind, Kind]] = ("memory", "disk")
@@ -37,10 +37,10 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Lent:
-    """A slab of the stock."""
+    """A slab of the pool."""
 
     slab: Slab  # mapped for reading
-    fd: int  # a borrower maps it for writing by this
+    fd: Descriptor  # a borrower maps it for writing by this
     kind: Kind
     owner: str = ""  # data set, empty when it is warm or comes back
     since: float = 0.0  # when it became warm, in seconds of the monotonic clock
@@ -62,6 +62,7 @@ class Lent:
             and free_pages(self.fd, self.slab.nbytes - end, end)
         ):
             self.held = end
+        self.data = nbytes
 
     def append(self, pieces: Iterable[Piece]) -> list[int]:
         """Copy pieces behind the data that are there; return where each begins now."""
@@ -76,50 +77,13 @@ class Lent:
             self.data += -(-nbytes // cpu().alignment) * cpu().alignment
         return offsets
 
-    def __del__(self) -> None:
-        fd, self.fd = getattr(self, "fd", -1), -1
-        if fd >= 0:
-            os.close(fd)
 
+class Lost(NamedTuple):
+    """A slab that the depot lost sight of."""
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SlabStatistics:
-    """Bytes of a slab pool: committed, in use, warm and lost, and the budgets of memory and of disk.
-
-    In use: committed or lent to attempts. Lost: not lent again, as a process that vanished may still read it.
-    """
-
-    memory_budget: int
-    memory_data: int
-    memory_in_use: int
-    memory_warm: int
-    memory_lost: int
-    disk_budget: int
-    disk_data: int
-    disk_in_use: int
-    disk_warm: int
-    disk_lost: int
-    warm_slabs: int
-    lost_slabs: int
-    waiting: int
-    made: int
-    reused: int
-    retired: int
-
-
-class Lost:
-    """A slab that the depot lost sight of, by a descriptor that nobody else was sent."""
-
-    fd = -1  # also where an interrupt comes first
-
-    def __init__(self, lent: Lent) -> None:
-        self.kind = lent.kind
-        self.nbytes = lent.held
-        self.fd = reopen(lent.fd, os.O_RDWR).detach()
-
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
+    kind: Kind
+    nbytes: int
+    fd: Descriptor  # nobody else was sent this one
 
 
 _SPARE: Final = 256

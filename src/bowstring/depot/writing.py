@@ -111,10 +111,6 @@ class WarmMappings:
         with self._lock:
             self._idle.clear()
 
-    def __contains__(self, uuid: bytes) -> bool:
-        with self._lock:
-            return uuid in self._idle
-
 
 _warm = WarmMappings()
 _mapped: weakref.WeakSet[Slab] = weakref.WeakSet()

@@ -47,18 +47,16 @@ _LENGTH = struct.Struct("<i")
 _MOST_SHOWN = 500
 
 
-def open_file(
-    source: Any,
-    footer_offset: int | None = None,
-    *,
-    options: Any = None,
-    memory_pool: pa.MemoryPool | None = None,
-    limits: Limits | None = None,
-    device: Device | str | None = None,
-    trusted: bool = False,
-    validate: Validated = "structure",
-) -> RecordBatchFileReader:
-    """Open an Arrow IPC file and read its footer.
+class RecordBatchFileReader(RecordBatchReader):
+    """Reads the batches of an Arrow IPC file in any order, also named `open_file`; it reads the footer at once.
+
+    Batches keep the memory that they lie in alive, also after the reader is closed. Several threads may read at
+    once. Iterating over a reader reads all batches, each time.
+
+    Attributes
+    ----------
+    metadata : dict of bytes to bytes, or None
+        Key-value pairs of the footer.
 
     Parameters
     ----------
@@ -104,78 +102,6 @@ def open_file(
     >>> with open_file(sink.getvalue()) as reader:
     ...     reader.num_record_batches, reader.get_batch(1).num_rows
     (2, 1)
-    """
-    limits = limits_or_default(limits)
-    return RecordBatchFileReader(
-        source,
-        footer_offset,
-        options=options,
-        memory_pool=memory_pool,
-        limits=limits,
-        device=device,
-        trusted=trusted,
-        validate=validate,
-    )
-
-
-def new_file(
-    sink: Any,
-    schema: pa.Schema,
-    *,
-    options: Any = None,
-    metadata: Mapping[Any, Any] | None = None,
-) -> RecordBatchFileWriter:
-    """Begin an Arrow IPC file. It is one only once the writer was closed.
-
-    Parameters
-    ----------
-    sink
-        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``. What a path names is replaced when
-        the writer is closed, and stays if an error leaves the ``with`` block; readers of it go on.
-    schema
-        Of all batches to come.
-    options
-        `IpcWriteOptions`, ours or pyarrow's.
-    metadata
-        Key-value pairs for the footer, text or bytes.
-
-    Raises
-    ------
-    Unsupported
-        pyarrow cannot write a type of the schema.
-
-    Examples
-    --------
-    >>> import io
-    >>> import pyarrow as pa
-    >>> sink = io.BytesIO()
-    >>> new_file(sink, pa.schema([]), metadata={"made": "by hand"}).close()
-    >>> pa.ipc.open_file(sink.getvalue()).num_record_batches, open_file(sink.getvalue()).metadata
-    (0, {b'made': b'by hand'})
-    """
-    return RecordBatchFileWriter(sink, schema, options=options, metadata=metadata)
-
-
-class RecordBatchFileReader(RecordBatchReader):
-    """Reads the batches of a file in any order; parameters are those of :func:`open_file`.
-
-    Batches keep the memory that they lie in alive, also after the reader is closed. Several threads may read at
-    once. Iterating over a reader reads all batches, each time.
-
-    Attributes
-    ----------
-    metadata : dict of bytes to bytes, or None
-        Key-value pairs of the footer.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> table = pa.table({"a": [1, 2, 3]})
-    >>> sink = pa.BufferOutputStream()
-    >>> with RecordBatchFileWriter(sink, table.schema) as writer:
-    ...     writer.write_table(table, max_chunksize=2)
-    >>> [batch.num_rows for batch in RecordBatchFileReader(sink.getvalue())]
-    [2, 1]
     """
 
     def __init__(
@@ -393,6 +319,9 @@ class RecordBatchFileReader(RecordBatchReader):
         return message
 
 
+open_file = RecordBatchFileReader
+
+
 def _lies_over_another(block: Block, where: str) -> InvalidMetadata:
     return InvalidMetadata("a block of the footer lies over another one", found=block, where=where)
 
@@ -436,8 +365,36 @@ def _compare(footer: DecodedSchema, stream: DecodedSchema | None) -> None:
 
 
 class RecordBatchFileWriter(RecordBatchWriter):
-    """Writes batches to a file; parameters are those of :func:`new_file`."""
+    """Writes batches to an Arrow IPC file, which is one only once the writer was closed; also named `new_file`.
 
+    Parameters
+    ----------
+    sink
+        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``. What a path names is replaced when
+        the writer is closed, and stays if an error leaves the ``with`` block; readers of it go on.
+    schema
+        Of all batches to come.
+    options
+        `IpcWriteOptions`, ours or pyarrow's.
+    metadata
+        Key-value pairs for the footer, text or bytes.
+
+    Raises
+    ------
+    Unsupported
+        pyarrow cannot write a type of the schema.
+
+    Examples
+    --------
+    >>> import io
+    >>> import pyarrow as pa
+    >>> sink = io.BytesIO()
+    >>> new_file(sink, pa.schema([]), metadata={"made": "by hand"}).close()
+    >>> pa.ipc.open_file(sink.getvalue()).num_record_batches, open_file(sink.getvalue()).metadata
+    (0, {b'made': b'by hand'})
+    """
+
+    _start = FILE_START
     _may_replace = False
 
     def __init__(
@@ -453,7 +410,7 @@ class RecordBatchFileWriter(RecordBatchWriter):
             MessageKind.DICTIONARY_BATCH: [],
             MessageKind.RECORD_BATCH: [],
         }
-        super().__init__(sink, schema, options, FILE_START)
+        super().__init__(sink, schema, options=options)
 
     def write_table(self, table: pa.Table, max_chunksize: int | None = None) -> None:
         """Write a pyarrow table, one batch per chunk.
@@ -487,3 +444,6 @@ class RecordBatchFileWriter(RecordBatchWriter):
     def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:
         offset = self._position - body_length - metadata_length
         self._blocks[kind].append(Block(offset, metadata_length, body_length))
+
+
+new_file = RecordBatchFileWriter

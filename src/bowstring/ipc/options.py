@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow.ipc import Alignment
 
 from bowstring.errors import Unsupported, UsageError
-from bowstring.ipc.flatbuf.message import MetadataVersion
+from bowstring.ipc.flatbuf.message import CODECS, MetadataVersion
 from bowstring.limits import Limits
 
 if TYPE_CHECKING:
     from typing import Self
 
-_CODECS = ("lz4", "zstd")
 _OTHER_NAMES = {"lz4_frame": "lz4"}  # pyarrow has two names for one codec
 
 
@@ -92,7 +91,13 @@ class IpcReadOptions(_Options):
         if any(type(each) is not int or each < 0 for each in chosen):
             raise UsageError("included_fields are positions of columns", found=repr(self.included_fields))
         object.__setattr__(self, "included_fields", chosen)
-        object.__setattr__(self, "ensure_alignment", _alignment(self.ensure_alignment))
+        alignment = _same(
+            self.ensure_alignment, (Alignment.Any, Alignment.DataTypeSpecific, Alignment.At64Byte)
+        )
+        if alignment is None:
+            expected = "Any, DataTypeSpecific or At64Byte of Alignment"
+            raise UsageError("no such alignment", expected=expected, found=repr(self.ensure_alignment))
+        object.__setattr__(self, "ensure_alignment", alignment)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,12 +145,15 @@ class IpcWriteOptions(_Options):
     unify_dictionaries: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "metadata_version", _version(self.metadata_version))
+        version = _same(self.metadata_version, (MetadataVersion.V4, MetadataVersion.V5))
+        if version is None:
+            raise Unsupported(f"writing metadata version {self.metadata_version!r}", expected="V4 or V5")
+        object.__setattr__(self, "metadata_version", version)
         if isinstance(self.compression, str):
             given = self.compression.lower()
             object.__setattr__(self, "compression", _OTHER_NAMES.get(given, given))
         name = self.codec_name
-        if name is not None and name not in _CODECS:
+        if name is not None and name not in CODECS.values():
             raise UsageError(
                 "no such compression of bodies", expected="'lz4', 'zstd' or None", found=repr(name)
             )
@@ -171,22 +179,9 @@ class IpcWriteOptions(_Options):
         )
 
 
-def _alignment(value: object) -> Alignment:
-    # pyarrow's enumeration makes members of any number that it is called with.
-    for each in (Alignment.Any, Alignment.DataTypeSpecific, Alignment.At64Byte):
-        if each == value:
-            return each
-    raise UsageError(
-        "no such alignment", expected="Any, DataTypeSpecific or At64Byte of Alignment", found=repr(value)
-    )
-
-
-def _version(value: object) -> MetadataVersion:
-    # pyarrow's members are integers too.
-    for each in (MetadataVersion.V4, MetadataVersion.V5):
-        if each == value:
-            return each
-    raise Unsupported(f"writing metadata version {value!r}", expected="V4 or V5")
+def _same(value: object, members: Iterable[Any]) -> Any:
+    """Return the member that equals a value; None if there is none. pyarrow's members are other objects."""
+    return next((each for each in members if each == value), None)
 
 
 def check_reading(limits: Any, memory_pool: Any = None) -> None:

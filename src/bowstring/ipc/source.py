@@ -296,7 +296,7 @@ class _FileSource(Source):
     def close(self) -> None:
         if self._owned:
             self._file.close()
-        self._file = _Nothing()
+        self._file = io.BytesIO()
 
 
 class _NativeSource(_FileSource):
@@ -309,7 +309,11 @@ class _NativeSource(_FileSource):
             raise _cannot_seek(self._file) from error
 
     def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:
-        self._refuse_longer_than_the_file(nbytes)
+        there = nbytes
+        with contextlib.suppress(OSError, pa.ArrowException):
+            there = self._file.size() - self._file.tell()
+        if nbytes > there:
+            raise cut_off("body", nbytes, there, f"byte {self.position}")
         is_in_memory = isinstance(self._file, pa.MemoryMappedFile | pa.BufferReader)
         if not is_in_memory and (parts is not None or self._pool is not None):
             return super().body(nbytes, parts)
@@ -322,13 +326,6 @@ class _NativeSource(_FileSource):
         self.position += nbytes
         return body
 
-    def _refuse_longer_than_the_file(self, nbytes: int) -> None:
-        there = nbytes
-        with contextlib.suppress(OSError, pa.ArrowException):
-            there = self._file.size() - self._file.tell()
-        if nbytes > there:
-            raise cut_off("body", nbytes, there, f"byte {self.position}")
-
 
 def _bytes_of(part: Any, file: Any) -> bytes:
     if type(part) is bytes:
@@ -339,13 +336,6 @@ def _bytes_of(part: Any, file: Any) -> bytes:
         raise UsageError(
             "the file gives something else than bytes", found=type(part).__name__, where=repr(file)[:120]
         ) from error
-
-
-class _Nothing:
-    """A file that was let go of."""
-
-    def read(self, _nbytes: int) -> bytes:
-        return b""
 
 
 class _GivenUp:

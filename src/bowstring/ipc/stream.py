@@ -28,17 +28,11 @@ if TYPE_CHECKING:
     from bowstring.memory import Buffer, Device
 
 
-def open_stream(
-    source: Any,
-    *,
-    options: Any = None,
-    memory_pool: pa.MemoryPool | None = None,
-    limits: Limits | None = None,
-    device: Device | str | None = None,
-    trusted: bool = False,
-    validate: Validated = "structure",
-) -> RecordBatchStreamReader:
-    """Open an Arrow IPC stream and read its schema.
+class RecordBatchStreamReader(SequentialReader):
+    """Reads the batches of an Arrow IPC stream, also named `open_stream`; it reads the schema at once.
+
+    Batches keep the memory that they lie in alive, also after the reader is closed. At the end,
+    :meth:`read_next_batch` raises `EndOfStream`, which is a ``StopIteration`` as in pyarrow.
 
     Parameters
     ----------
@@ -79,64 +73,6 @@ def open_stream(
     >>> with open_stream(sink.getvalue()) as reader:
     ...     reader.read_all().to_pydict()
     {'a': [1, 2]}
-    """
-    limits = limits_or_default(limits)
-    return RecordBatchStreamReader(
-        source,
-        options=options,
-        memory_pool=memory_pool,
-        limits=limits,
-        device=device,
-        trusted=trusted,
-        validate=validate,
-    )
-
-
-def new_stream(sink: Any, schema: pa.Schema, *, options: Any = None) -> RecordBatchStreamWriter:
-    """Begin an Arrow IPC stream.
-
-    Parameters
-    ----------
-    sink
-        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``. What a path names is replaced when
-        the writer is closed, and stays if an error leaves the ``with`` block; readers of it go on.
-    schema
-        Of all batches to come.
-    options
-        `IpcWriteOptions`, ours or pyarrow's.
-
-    Raises
-    ------
-    Unsupported
-        pyarrow cannot write a type of the schema.
-
-    Examples
-    --------
-    >>> import io
-    >>> import pyarrow as pa
-    >>> sink = io.BytesIO()
-    >>> new_stream(sink, pa.schema([])).close()
-    >>> pa.ipc.open_stream(sink.getvalue()).schema.names
-    []
-    """
-    return RecordBatchStreamWriter(sink, schema, options=options)
-
-
-class RecordBatchStreamReader(SequentialReader):
-    """Reads the batches of a stream; parameters are those of :func:`open_stream`.
-
-    Batches keep the memory that they lie in alive, also after the reader is closed. At the end,
-    :meth:`read_next_batch` raises `EndOfStream`, which is a ``StopIteration`` as in pyarrow.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> table = pa.table({"a": [1, 2, 3]})
-    >>> sink = pa.BufferOutputStream()
-    >>> with RecordBatchStreamWriter(sink, table.schema) as writer:
-    ...     writer.write_table(table, max_chunksize=2)
-    >>> [batch.num_rows for batch in RecordBatchStreamReader(sink.getvalue())]
-    [2, 1]
     """
 
     def __init__(
@@ -296,28 +232,39 @@ class RecordBatchStreamReader(SequentialReader):
         return ahead
 
 
+open_stream = RecordBatchStreamReader
+
+
 class RecordBatchStreamWriter(RecordBatchWriter):
-    """Writes batches to a stream; parameters are those of :func:`new_stream`.
+    """Writes batches to an Arrow IPC stream; also named `new_stream`.
+
+    Parameters
+    ----------
+    sink
+        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``. What a path names is replaced when
+        the writer is closed, and stays if an error leaves the ``with`` block; readers of it go on.
+    schema
+        Of all batches to come.
+    options
+        `IpcWriteOptions`, ours or pyarrow's.
+
+    Raises
+    ------
+    Unsupported
+        pyarrow cannot write a type of the schema.
 
     Examples
     --------
     >>> import io
     >>> import pyarrow as pa
     >>> sink = io.BytesIO()
-    >>> with RecordBatchStreamWriter(sink, pa.schema({"a": pa.int64()})) as writer:
-    ...     writer.write_batch(pa.record_batch({"a": [1, 2]}))
-    >>> writer.stats.num_record_batches, len(sink.getvalue()) % 8
-    (1, 0)
+    >>> new_stream(sink, pa.schema([])).close()
+    >>> pa.ipc.open_stream(sink.getvalue()).schema.names
+    []
     """
 
-    def __init__(self, sink: Any, schema: pa.Schema, *, options: Any = None) -> None:
-        super().__init__(sink, schema, options)
 
-    def _put_end(self) -> None:
-        """The marker is the end of a stream."""
-
-    def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:
-        """Nobody asks a stream where its messages are."""
+new_stream = RecordBatchStreamWriter
 
 
 def serialize_pandas(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -16,7 +15,6 @@ from bowstring.errors import ClosedError, UsageError
 from bowstring.files import FileWriter, Target
 from bowstring.ipc.body.encode import SMALL_BODY, BatchEncoder, Encoded
 from bowstring.ipc.body.pack import Packed, pack
-from bowstring.ipc.compression.codec import codec_of
 from bowstring.ipc.dictionary.reader import Arrival
 from bowstring.ipc.dictionary.writer import Change, WrittenDictionaries
 from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion, with_bitmaps_of_4
@@ -45,18 +43,17 @@ class RecordBatchWriter(FileWriter):
         Of all batches.
     options
         How to write.
-    start
-        What comes before the first message.
     """
 
-    _may_replace: ClassVar[bool] = True
-    """Whether a later dictionary may take the place of an earlier one."""
+    _start: ClassVar[bytes] = b""  # what comes before the first message
+    _may_replace: ClassVar[bool] = True  # whether a later dictionary may take the place of an earlier one
 
-    def __init__(self, sink: Any, schema: pa.Schema, options: Any, start: bytes = b"") -> None:
+    def __init__(self, sink: Any, schema: pa.Schema, *, options: Any = None) -> None:
         if not isinstance(schema, pa.Schema):
             raise UsageError("not a schema", expected="pyarrow.Schema", found=type(schema).__name__)
         self._options = IpcWriteOptions.of(options)
-        self._codec = codec_of(self._options.compression)
+        codec = self._options.compression
+        self._codec = pa.Codec(codec) if isinstance(codec, str) else codec
         version = self._options.metadata_version
         self.schema = schema
         self.layout = Layout.of(schema)
@@ -80,7 +77,7 @@ class RecordBatchWriter(FileWriter):
         self._target = Target(sink)
         self._sink = self._target.file
         self._closed = False
-        self._put(start)
+        self._put(self._start)
         self._put(self._framed(self._schema_message))
 
     @property
@@ -178,11 +175,9 @@ class RecordBatchWriter(FileWriter):
         self._closed = True
         self._target.discard()
 
-    @abstractmethod
     def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:
         """Take note of the message that was written last: bytes before its body, and of its body."""
 
-    @abstractmethod
     def _put_end(self) -> None:
         """Write what comes behind the end marker."""
 

@@ -152,17 +152,20 @@ def publish(
     report = reporter(False if progress is None and not wait else progress, driver)
     application = application_of(driver)
     application.trust(depot_options)
-    if name is not None:
-        _check_name(name, application.name, new=not replace)
+    dataset_id = data_set_id(name or "", secrets.token_hex(8))
+    given_up = set(application.given_up)
+    nowhere = BowstringError if name is None else BrokenError  # without a depot every name is free
+    with contextlib.suppress(nowhere), depot.connect(start=False) as here:
+        given_up.update(here.check_name(name or dataset_id, application=application.name, new=not replace))
     order = Order(
         application.name,
-        data_set_id(name or "", secrets.token_hex(8)),
+        dataset_id,
         readers,
         lease_seconds,
         None,
         depot_options,
         driver.host(),
-        tuple(application.given_up),
+        tuple(given_up),
         wait_for_room,
         driver.shared,
     )
@@ -210,12 +213,6 @@ def _job(df: Any, scan: str, coalesce: Literal["auto"] | int | None, *, again: b
     pieces = pieces_of(read.files, spark.sparkContext.defaultParallelism)
     numbers = spark.range(0, len(pieces), 1, max(1, len(pieces)))
     return Job(numbers, lambda order: ScanTask(order, pieces, read.columns, schema), schema, again)
-
-
-def _check_name(name: str, application: str, *, new: bool) -> None:
-    # Without a depot every name is free.
-    with contextlib.suppress(BrokenError), depot.connect(start=False) as catalog:
-        catalog.check_name(name, application=application, new=new)
 
 
 def _check(df: Any, name: str | None, scan: str, readers: int | None) -> None:

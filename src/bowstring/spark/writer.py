@@ -104,22 +104,24 @@ class _Target:
         )
         return cls(Keep(name, ttl=_number(given, "ttl", None)), schema, order)
 
-    def check(self, *, append: bool) -> None:
-        """Refuse another application's name, and to append another schema; in the driver, before any task."""
+    def checked(self, *, append: bool) -> _Target:
+        """Refuse another application's name, and to append another schema; in the driver, before any task.
+
+        Return where the tasks write, who free what jobs that failed have left where they run.
+        """
+        target = self
         with (
             # Nothing is there yet, or no depot can be started in time: the tasks say so where it matters.
             contextlib.suppress(BrokenError, DeadlineExceeded, UnknownTicket, RefusedError),
             # Started by a task, it would have the limits of that (spark.executor.pyspark.memory).
             self.connect() as catalog,
         ):
-            catalog.check_name(self.name, application=self.order.application)
-            if not append:
-                return
-            known = catalog.lookup(self.name)
+            given_up = catalog.check_name(self.name, application=self.order.application)
+            target = dataclasses.replace(self, order=dataclasses.replace(self.order, given_up=given_up))
+            known = catalog.lookup(self.name) if append else None
             # One without rows was made of a guess, as this schema is one: its first rows say what it is.
-            if not known.endpoints or known.metadata.get("application") != self.order.application:
-                return
-            columns = differences(known.schema, self.schema)
+            ours = known and known.endpoints and known.metadata.get("application") == self.order.application
+            columns = differences(known.schema, self.schema) if known and ours else None
             if columns is not None:
                 raise UsageError(
                     "what is appended has another schema",
@@ -128,6 +130,7 @@ class _Target:
                     where=f"the data set {self.name!r}",
                     hint="Give the data frame those columns, or write it under another name or with overwrite.",
                 )
+        return target
 
     @property
     def name(self) -> str:
@@ -153,8 +156,7 @@ class _Target:
         with contextlib.ExitStack() as ends:
             depots = [ends.enter_context(self.connect(each)) for each in addresses_of(tickets)]
             catalog = ends.enter_context(self.connect())
-            lasting = lasting_pid(order.application)
-            catalog.hold(order.application, order.lease_seconds, watch_pid=lasting)
+            self._hold(catalog)
             _, new = commit(
                 tickets, self.schema, order, self.keep, depots, catalog, append=append, batch=batch
             )
@@ -162,8 +164,17 @@ class _Target:
                 # The first commit of this batch stands, and what came now is freed.
                 settle(dataset, catalog.lookup(self.name), depots, ttl=self.keep.ttl)
 
+    def _hold(self, catalog: depot.Depot) -> None:
+        application = self.order.application
+        catalog.hold(application, self.order.lease_seconds, watch_pid=lasting_pid(application))
+
     def abort(self, messages: Iterable[Any], dataset: str) -> None:
         """Free what tasks wrote for a job that failed, and what they write yet."""
+        # Messages know no task that goes on: what it writes on another host is freed by tasks of later jobs, for
+        # which the depot of this host remembers what was given up.
+        with contextlib.suppress(BowstringError), self.connect() as here:
+            self._hold(here)
+            give_up(dataset, (here,))
         for addresses in addresses_of(_tickets(messages)):
             with contextlib.suppress(BowstringError), self.connect(addresses) as held:
                 give_up(dataset, (held,))
@@ -197,9 +208,8 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has
     """Writes a data frame to the depot under a name (``df.write.format("bowstring")``)."""
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool) -> None:
-        self._target = _Target.of(options, schema)
+        self._target = _Target.of(options, schema).checked(append=not overwrite)
         self._overwrite = overwrite
-        self._target.check(append=not overwrite)
         self._dataset = data_set_id(self._target.name, secrets.token_hex(8))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -219,9 +229,8 @@ class DatasetStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  #
     """Adds each micro-batch of a streaming query to a data set in the depot, once (``writeStream``)."""
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool = False) -> None:
-        self._target = _Target.of(options, schema, stream=True)
+        self._target = _Target.of(options, schema, stream=True).checked(append=False)
         self._overwrite = overwrite
-        self._target.check(append=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of a micro-batch; in a task."""

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 import struct
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -43,33 +43,17 @@ _STRUCT: Final = struct.Struct(f"={STRUCT_WORDS}q")
 _DICTIONARY: Final = 7  # which word of the struct
 _ROOM, _STATE, _DONE, _GROW = map(int, (kernel.ROOM, kernel.STATE, kernel.DONE, kernel.GROW))
 _STRUCT_AT: Final = int(kernel.STRUCT_AT)
-_NUMBERS: Final = {4: ctypes.c_int32, 8: ctypes.c_int64}
 
 
-class _Memory(Protocol):
-    """Where buffers lie; structs are on the host always."""
-
-    device: Device
-
-    def read(self, places: Sequence[tuple[int, int]]) -> list[int]:
-        """Return signed integers, given (address, bytes) of each."""
-
-
-class _HostMemory:
-    device: Device = cpu()
-
-    def read(self, places: Sequence[tuple[int, int]]) -> list[int]:
-        return [_NUMBERS[width].from_address(address).value for address, width in places]
-
-
-class _DeviceMemory:
-    """Memory of a device, of which the host copies single numbers, all that are wanted at once."""
+class _Memory:
+    """Where buffers lie, kept alive by `owner`; structs are on the host always."""
 
     def __init__(self, device: Device, owner: object) -> None:
         self.device = device
         self._owner = owner
 
     def read(self, places: Sequence[tuple[int, int]]) -> list[int]:
+        """Return signed integers, given (address, bytes) of each: of a device one copy for all."""
         if not places:
             return []
         begin = min(address for address, _ in places)
@@ -233,7 +217,7 @@ class Importer:
         address = address_in(capsule, b"arrow_array")
         batch = self._by_plan(layout, address, source)
         if batch is None:
-            walk = _Walk(layout, _HostMemory())
+            walk = _Walk(layout, _Memory(cpu(), source))
             walk.batch(address)
             batch = self._batch_of(walk, source.num_rows, source)
         return batch
@@ -267,7 +251,9 @@ class Importer:
         for node, (*_, id_, _) in enumerate(layout.nodes) if layout.dictionaries else ():
             if id_ is not None:
                 (there,) = _words(int(table[room_at + _ROOM * node + _STRUCT_AT]) + 8 * _DICTIONARY, 1)
-                dictionary = self._dictionary(layout.dictionaries[id_], id_, there, source, _HostMemory())
+                dictionary = self._dictionary(
+                    layout.dictionaries[id_], id_, there, source, _Memory(cpu(), source)
+                )
                 dictionaries |= dictionary.values.dictionaries | {id_: dictionary}
         return make_batch(
             self.batch_type,
@@ -299,7 +285,7 @@ class Importer:
         event = event_in(address)
         if event is not None:
             device.wait_event(event)
-        walk = _Walk(Layout.of(with_names_of_cudf(schema, dtypes)), _DeviceMemory(device, capsule))
+        walk = _Walk(Layout.of(with_names_of_cudf(schema, dtypes)), _Memory(device, capsule))
         walk.batch(address)
         return self._batch_of(walk, walk.num_rows, capsule)
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.parts import make_batch
-from bowstring.columnar.spans import region_table
+from bowstring.columnar.parts import Parts, unread_batch
+from bowstring.columnar.spans import Spans, region_table
 from bowstring.ipc.flatbuf.message import CODECS
 from bowstring.kernels.host import ALL_MEMORY, bound
 from bowstring.kernels.ipc import batch
 from bowstring.kernels.ipc import read as kernel
 from bowstring.kernels.library import address_of
+from bowstring.memory import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionaries
     from bowstring.columnar.layout import Layout
     from bowstring.limits import Limits
-    from bowstring.memory import Buffer, Lease, Region
+    from bowstring.memory import Buffer, Region
 
     Table = npt.NDArray[np.int64]
 
@@ -68,21 +69,13 @@ class Decoded(NamedTuple):
         _, heads, nodes, counts, spans = self
         device = regions[0].device
 
+        def parts(index: int) -> Parts:
+            _, first, count, *_ = heads[index]
+            return Parts(layout, nodes[index], Spans(spans[first : first + count], regions), counts[index])
+
         def batch(index: int) -> Batch:
-            rows, first, count, _, _, _ = heads[index]
-            return make_batch(
-                Batch,
-                layout,
-                rows,
-                nodes[index],
-                None,
-                counts[index],
-                dictionaries,
-                lease,
-                spans=spans[first : first + count],
-                regions=regions,
-                device=device,
-            )
+            own = Lease(regions) if lease is None else lease
+            return unread_batch(Batch, layout, heads[index][0], dictionaries, own, device, parts, index)
 
         return batch
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.layout import Layout
-from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
-from bowstring.ipc.flatbuf.message import MetadataVersion
+from bowstring.errors import InvalidBody, LimitExceeded, Unsupported
+from bowstring.ipc.flatbuf.message import CODECS, MetadataVersion
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
 from bowstring.kernels.threads import in_threads, thread_count
@@ -32,7 +32,6 @@ PREFIX_BYTES = 8
 STORED = -1
 """The length that says that a buffer is not compressed."""
 
-_CODECS = ("lz4", "zstd")
 _OLDER_KEY = b"ARROW:experimental_compression"
 _NATURAL = 8
 _VIEWS = pa.schema([pa.field("buffers", pa.binary_view())])
@@ -93,18 +92,13 @@ def _message_around(count: int, codec: str) -> tuple[bytes, bytes, bytes]:
 
 
 def _read(message: bytes, body: pa.Buffer, decompression: DecompressOptions) -> pa.RecordBatch:
-    if decompression == DEFAULT_DECOMPRESSION:
+    is_alone = decompression == DEFAULT_DECOMPRESSION
+    file = pa.PythonFile(_Pieces(message if is_alone else _VIEWS_MESSAGE + message, body), mode="r")
+    if is_alone:
         # Quicker than a stream, whose schema must be decoded, but it asks nobody about threads and memory.
-        return pa.ipc.read_record_batch(pa.ipc.read_message(_file(message, body)), _VIEWS)
-    stream = _file(_VIEWS_MESSAGE + message, body)
+        return pa.ipc.read_record_batch(pa.ipc.read_message(file), _VIEWS)
     options = pa.ipc.IpcReadOptions(use_threads=decompression.use_threads)
-    return pa.ipc.open_stream(
-        stream, options=options, memory_pool=decompression.memory_pool
-    ).read_next_batch()
-
-
-def _file(head: bytes, body: pa.Buffer) -> pa.PythonFile:
-    return pa.PythonFile(_Pieces(head, body), mode="r")
+    return pa.ipc.open_stream(file, options=options, memory_pool=decompression.memory_pool).read_next_batch()
 
 
 def decompressed(
@@ -140,19 +134,9 @@ def with_older_compression(header: RecordBatchHeader, message: Message) -> Recor
     if name is None or header.compression is not None:
         return header
     codec = name.decode(errors="replace").lower()
-    if codec not in _CODECS:
-        raise Unsupported(f"bodies compressed with {codec}", expected=" or ".join(_CODECS))
+    if codec not in CODECS.values():
+        raise Unsupported(f"bodies compressed with {codec}", expected=" or ".join(CODECS.values()))
     return header._replace(compression=codec)
-
-
-def codec_of(compression: str | pa.Codec | None) -> pa.Codec | None:
-    """Return the codec that compresses bodies, of a name or a ``pyarrow.Codec``."""
-    if compression is None:
-        return None
-    name = compression if isinstance(compression, str) else compression.name
-    if name not in _CODECS:
-        raise UsageError("no such compression of bodies", expected="'lz4' or 'zstd'", found=repr(name))
-    return pa.Codec(name) if isinstance(compression, str) else compression
 
 
 def compressed(buffer: Any, codec: pa.Codec) -> tuple[bytes, Any]:

@@ -59,7 +59,6 @@ class Message(NamedTuple):
     custom_metadata: KeyValueMetadata | None  # keeps repeated keys
     data: bytes  # the whole flatbuffer
     header: int  # position of the header's table in `data`
-    record_batch: RecordBatchHeader | None = None  # if it was decoded with the envelope
 
 
 class RecordBatchHeader(NamedTuple):
@@ -125,24 +124,27 @@ def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Mes
     )
 
 
+def expect_kind(message: Message, kind: MessageKind) -> None:
+    """Raise InvalidMetadata if a message is of another kind."""
+    if message.kind is not kind:
+        raise InvalidMetadata(
+            "another kind of message was expected", expected=kind.name, found=message.kind.name
+        )
+
+
 def decode_record_batch(message: Message) -> RecordBatchHeader:
     """Decode the header of a record batch message.
 
     The tables are read-only views of the message's bytes. An absent vector is empty.
     """
-    if message.record_batch is not None:
-        return message.record_batch
-    if message.kind is not MessageKind.RECORD_BATCH:
-        raise _unexpected(MessageKind.RECORD_BATCH, message.kind)
+    expect_kind(message, MessageKind.RECORD_BATCH)
     return _record_batch(message.data, message.header)
 
 
 def decode_dictionary(message: Message) -> DictionaryHeader:
     """Decode the header of a dictionary message."""
-    if message.kind is not MessageKind.DICTIONARY_BATCH:
-        raise _unexpected(MessageKind.DICTIONARY_BATCH, message.kind)
-    data, size = message.data, len(message.data)
-    table = message.header
+    expect_kind(message, MessageKind.DICTIONARY_BATCH)
+    data, size, table = message.data, len(message.data), message.header
     id_, batch, delta, *_ = slots_of(data, size, table, "DictionaryBatch")
     if not batch:
         raise InvalidMetadata("the dictionary has no values", where="DictionaryBatch.data")
@@ -212,10 +214,6 @@ def _wrong_kind(number: int) -> Exception:
             f"messages of kind {number}", expected=", ".join(kind.name for kind in MessageKind)
         )
     return InvalidMetadata("the message says of no kind that it is", where="Message.header_type")
-
-
-def _unexpected(expected: MessageKind, found: MessageKind) -> Exception:
-    return InvalidMetadata("another kind of message was expected", expected=expected.name, found=found.name)
 
 
 def _wrong_body_length(length: int, limits: Limits) -> Exception:

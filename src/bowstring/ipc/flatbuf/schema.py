@@ -16,7 +16,7 @@ import pyarrow as pa
 from bowstring.columnar.layout import TOO_HEAVY, Layout, Recent
 from bowstring.errors import BowstringError, InvalidMetadata, LimitExceeded, Unsupported, UsageError
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
-from bowstring.ipc.flatbuf.message import Message, MessageKind, MetadataVersion, decode_message
+from bowstring.ipc.flatbuf.message import Message, MessageKind, MetadataVersion, decode_message, expect_kind
 from bowstring.ipc.flatbuf.reader import Tables, follow
 from bowstring.kernels.host import bound
 from bowstring.kernels.ipc import schema as kernel
@@ -51,10 +51,7 @@ class DecodedSchema(NamedTuple):
 
 def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedSchema:
     """Decode a schema message."""
-    if message.kind is not MessageKind.SCHEMA:
-        raise InvalidMetadata(
-            "another kind of message was expected", expected="SCHEMA", found=message.kind.name
-        )
+    expect_kind(message, MessageKind.SCHEMA)
     if message.body_length:
         raise InvalidMetadata("a schema message has a body", found=f"{message.body_length} bytes")
     # Many streams have one schema. What an extension is called is another matter: its type may get registered.

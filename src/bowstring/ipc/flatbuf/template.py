@@ -62,7 +62,10 @@ class Template:
 
     def form(self, compression: str | None = None) -> tuple[bytes, list[int]]:
         """Return the metadata of a batch, and where body length, rows, buffers and nodes stand; there are nodes."""
-        pieces = self._simple(compression)
+        before, between, _, to_buffers, to_nodes, _, after = self._pieces(
+            self._num_buffers, False, None, compression
+        )
+        pieces = before, between, to_buffers, to_nodes + after
         sizes = _INT64.size, _INT64.size, self._buffers_nbytes
         places = [len(pieces[0])]
         for size, piece in zip(sizes, pieces[1:], strict=True):
@@ -81,29 +84,8 @@ class Template:
         compression: str | None = None,  # "lz4" or "zstd"
     ) -> bytes:
         """Encode a record batch message, without length prefix."""
-        if (
-            variadic_counts
-            or custom_metadata
-            or compression
-            or self._num_views
-            or buffers.nbytes != self._buffers_nbytes
-            or nodes.nbytes != self._nodes_nbytes
-        ):
-            numbers = body_length, length
-            return self._encode(numbers, nodes, buffers, variadic_counts, custom_metadata, compression)
-        before, between, to_buffers, to_nodes = self._simplest
-        return b"".join(
-            (
-                before,
-                _INT64.pack(body_length),
-                between,
-                _INT64.pack(length),
-                to_buffers,
-                buffers.tobytes(),
-                to_nodes,
-                nodes.tobytes(),
-            )
-        )
+        numbers = body_length, length
+        return self._encode(numbers, nodes, buffers, variadic_counts, custom_metadata, compression)
 
     def encode_dictionary(
         self,
@@ -149,15 +131,6 @@ class Template:
         )
         *before, last = pieces
         return b"".join((*itertools.chain.from_iterable(zip(before, values, strict=True)), last))
-
-    @functools.cached_property
-    def _simplest(self) -> tuple[bytes, bytes, bytes, bytes]:
-        return self._simple(None)
-
-    def _simple(self, compression: str | None) -> tuple[bytes, bytes, bytes, bytes]:
-        pieces = self._pieces(self._num_buffers, False, None, compression)
-        before, between, _, to_buffers, to_nodes, _, after = pieces
-        return before, between, to_buffers, to_nodes + after  # nothing is behind nodes, where there are any
 
     def _pieces(self, num_buffers: int, *rest: Any) -> list[bytes]:
         return _pieces_of(_Shape(self.layout.num_nodes, num_buffers, self._num_views, self._version, *rest))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,27 +84,18 @@ def body_of(arrays: Sequence[Any]) -> tuple[list[int], int, list[Any]]:
     """
     device = device_of(arrays[0])
     with device.use():
-        pad = _host_padding if device.is_host else functools.partial(device.xp.zeros, dtype=np.uint8)
         starts, length = [], 0
         pieces: list[Any] = []
         for array in arrays:
             starts.append(length)
-            pieces.append(_bytes(on_host(array) if device.is_host else array))
+            pieces.append((on_host(array) if device.is_host else array).reshape(-1).view(np.uint8))
             padding = -array.nbytes % _ALIGNMENT
             if padding:
-                pieces.append(pad(padding))
+                pieces.append(device.xp.zeros(padding, np.uint8))
             length += array.nbytes + padding
         if not device.is_host:
             pieces = [device.to_host(device.xp.concatenate(pieces))]
         return starts, length, pieces
-
-
-def _bytes(array: Any) -> Any:
-    return array.reshape(-1).view(np.uint8)
-
-
-def _host_padding(nbytes: int) -> bytes:
-    return bytes(nbytes)
 
 
 def _on_device(values: Any) -> tuple[Device, Any] | None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bowstring.errors import DeviceError
 from bowstring.ipc.compression.codec import PREFIX_BYTES
 from bowstring.ipc.compression.device.frames import Chunk, chunks_of
-from bowstring.ipc.compression.device.nvcomp import Decompressor, Work, decompressor_of
+from bowstring.ipc.compression.device.nvcomp import NvComp, Work, decompressor_of
 from bowstring.memory import Pool
 from bowstring.memory.arrays import distinct
 
@@ -102,7 +102,7 @@ class DeviceBodies:
         self,
         target: Buffer,
         middle: int,
-        decompressor: Decompressor | str,
+        decompressor: NvComp | str,
         frames: Frames,
         staged: _Staged,
         spans: Table,
@@ -119,7 +119,7 @@ class DeviceBodies:
             if failed or not staged.work:
                 self.device.to_host(array[:1])
 
-    def _decompressor(self, codec: str) -> Decompressor | str:
+    def _decompressor(self, codec: str) -> NvComp | str:
         decompressor = decompressor_of(self.device)
         if not isinstance(decompressor, str) and not self._trusted and not decompressor.is_careful(codec):
             decompressor = f"{decompressor.name} could, but {_UNTRUSTED}"
@@ -127,7 +127,7 @@ class DeviceBodies:
             self.counts.why = decompressor
         return decompressor
 
-    def _plans(self, frames: Frames, decompressor: Decompressor) -> dict[int, list[Chunk]]:
+    def _plans(self, frames: Frames, decompressor: NvComp) -> dict[int, list[Chunk]]:
         """Take apart the frames that the device shall decompress."""
         codec, view = frames.header.compression or "", frames.body.data
         plans = {}
@@ -167,7 +167,7 @@ class DeviceBodies:
 
     def _run(
         self,
-        decompressor: Decompressor | str,
+        decompressor: NvComp | str,
         frames: Frames,
         staged: _Staged,
         uploaded: Any,

@@ -59,28 +59,7 @@ class Work(NamedTuple):
     places: _Table  # int64, shape (chunks, 4): offset and bytes in the source, then in the target
 
 
-class Decompressor:
-    """Decompresses on devices of one kind."""
-
-    name: str  # for messages, with the version
-
-    def is_careful(self, codec: str) -> bool:
-        """Whether damaged and hostile chunks are found out, whatever they hold."""
-        raise NotImplementedError
-
-    def takes(self, codec: str, largest: int, place: int) -> bool:
-        """Whether chunks may be as large as this, and lie at multiples of so many bytes."""
-        raise NotImplementedError
-
-    def run(self, device: Device, work: Work) -> npt.NDArray[np.bool_]:
-        """Decompress, wait, and return which chunks became exactly as many bytes as they should.
-
-        After an error (`DeviceError`, or `MemoryError` without room to work in) the target has no meaning.
-        """
-        raise NotImplementedError
-
-
-class NvComp(Decompressor):
+class NvComp:
     """nvCOMP on CUDA cores; `stream` returns the handle of the stream that work is queued on, in its context."""
 
     def __init__(self, library: Any, stream: Callable[[], int]) -> None:
@@ -107,7 +86,10 @@ class NvComp(Decompressor):
         return largest <= _LARGEST[codec] and not (place % found.input or place % found.output)
 
     def run(self, device: Device, work: Work) -> npt.NDArray[np.bool_]:
-        """Decompress, wait, and return which chunks became exactly as many bytes as they should."""
+        """Decompress, wait, and return which chunks became exactly as many bytes as they should.
+
+        After an error (`DeviceError`, or `MemoryError` without room to work in) the target has no meaning.
+        """
         xp, count, stream = device.xp, len(work.places), self._stream()
         # The function takes tables of addresses and of sizes, which lie on the device, too.
         numbers = np.empty((4, count), np.int64)
@@ -179,7 +161,7 @@ def _library() -> Any:
 
 
 @functools.cache
-def _of_cuda() -> Decompressor | str:
+def _of_cuda() -> NvComp | str:
     from bowstring.memory.cuda.device import load_cupy
 
     try:
@@ -189,10 +171,10 @@ def _of_cuda() -> Decompressor | str:
 
 
 _CUDA: Final = 2  # ARROW_DEVICE_CUDA of the C Device interface
-_KINDS: dict[int, Callable[[], Decompressor | str]] = {_CUDA: _of_cuda}
+_KINDS: dict[int, Callable[[], NvComp | str]] = {_CUDA: _of_cuda}
 
 
-def register_decompressor(arrow_device_type: int, find: Callable[[], Decompressor | str] | None) -> None:
+def register_decompressor(arrow_device_type: int, find: Callable[[], NvComp | str] | None) -> None:
     """Tell what decompresses on devices of an Arrow device type, or why nothing does; or take it back."""
     if find is None:
         _KINDS.pop(arrow_device_type, None)
@@ -200,7 +182,7 @@ def register_decompressor(arrow_device_type: int, find: Callable[[], Decompresso
         _KINDS[arrow_device_type] = find
 
 
-def decompressor_of(device: Device) -> Decompressor | str:
+def decompressor_of(device: Device) -> NvComp | str:
     """Return what decompresses on a device, or why nothing does."""
     find = _KINDS.get(device.arrow_device_type)
     return f"nothing decompresses on {device.name}" if find is None else find()
