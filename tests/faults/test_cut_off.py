@@ -41,8 +41,6 @@ def test_what_the_producer_says_is_cut_off(
     """Wherever the road from the producer ends before the stream does, the reader gets BrokenError, and what it
     has stays true.
     """
-    if half and address == "inproc:":
-        pytest.skip("messages within a process have no halves")
     server = serve(address, limits=QUIET)
     for step in range(DOWN[address]):
         name = f"t{step}"
@@ -67,8 +65,6 @@ def test_what_the_reader_says_is_cut_off(
     """Wherever the road to the producer ends, the reader has an error or all of it, and the producer serves the
     next reader.
     """
-    if half and address == "inproc:":
-        pytest.skip("messages within a process have no halves")
     server = serve(address, limits=QUIET)
     for step in range(4):  # hello, ticket, what is freed, done
         endpoint = server.publish(f"t{step}", table_of())

@@ -510,7 +510,7 @@ class Publication:
         with self._changed:
             self.withdrawn = True
             self.settle()
-            if not closing:  # else the sessions tell their readers that it closes
+            if not closing and self.growth is not None:  # else the sessions tell their readers that it closes
                 self.tell()
 
     def replace(self) -> None:
@@ -518,7 +518,8 @@ class Publication:
         with self._changed:
             self.replaced = True
             self.settle()
-            self.tell()
+            if self.growth is not None:
+                self.tell()
 
     def tell(self) -> None:
         """Tell those who follow it, once they have read what is there, that it was replaced or withdrawn."""

@@ -261,7 +261,8 @@ class Server(Closing):
                 hint="Publish a table, or separate=False.",
             )
         # Now, so that the first reader waits no longer than the others.
-        source.prepare(pointers=self._passes_memory)
+        if isinstance(source, MaterializedSource):
+            source.prepare(pointers=self._passes_memory)
         publication = Publication(name, source, readers, self._changed)
         publication.separate = separate
         if retain is not None:

@@ -46,54 +46,48 @@ def source_of(
     schema: pa.Schema | None,
     pool: Pool,
     readers: int | None,
-    seconds: float = DEFAULT_LIMITS.device_timeout,
+    seconds: float,
     *,
-    in_place: bool = False,
-    streams: Sequence[NamedStream] = (),
-    waits: bool = True,
+    in_place: bool,
+    streams: Sequence[NamedStream],
+    waits: bool,
 ) -> tuple[Source, int | None]:
     """Return (source, readers) for whatever a user publishes.
 
     Tables, batches and arrays are materialized; readers, generators and callables are produced lazily.
     """
-    again = gives_batches(data) and not _reads_once(data)
-    if in_place and (again or _reads_once(data) or (callable(data) and not _is_arrow(data))):
+    makes = callable(data) and not _is_arrow(data)
+    once = not makes and _reads_once(data)
+    again = not (makes or once) and gives_batches(data)  # a file, which can be read any number of times
+    if in_place and (makes or once or again):
         raise UsageError(
             "what is produced lazily cannot be lent in place",
             found=type(data).__name__,
             hint="Its memory would be freed while the reader has it open: publish a table or a list of batches.",
         )
-    if callable(data) and not _is_arrow(data):
-        first_schema, first = _batches(data(), schema)
-        pending = [(first_schema, first)]
+    if once and readers not in (None, 1):
+        raise UsageError(
+            "a reader or generator can be read only once",
+            expected="readers=1",
+            found=f"readers={readers}",
+            hint="Publish a callable that makes a new one for each reader, or a table.",
+        )
+    found = _batches(data() if makes else data, schema)
+    if not (makes or once or again):
+        return MaterializedSource(*found, pool, seconds, in_place=in_place, waits=waits), readers
+    begun = [] if again else [found]
+    if once:
+        data = None  # which goes when its reader is done
 
-        def produce() -> tuple[pa.Schema, Iterable[Batch]]:
-            return pending.pop() if pending else open_batches(data(), schema, Importer(Batch))
+    def produce() -> tuple[pa.Schema, Iterable[Batch]]:
+        if begun:
+            return begun.pop()
+        if once:
+            raise UnknownTicket("the data set could be read once, and a reader broke off")
+        return open_batches(data() if makes else data, schema, Importer(Batch))
 
-        on = _on(pool, streams, seconds)
-        return StreamingSource(first_schema, produce, pool, seconds, on=on), readers
-    found = _batches(data, schema)
-    if again:  # a file, which can be read any number of times
-        on = _on(pool, streams, seconds)
-        return StreamingSource(found[0], lambda: _batches(data, schema), pool, seconds, on=on), readers
-    if _reads_once(data):
-        if readers not in (None, 1):
-            raise UsageError(
-                "a reader or generator can be read only once",
-                expected="readers=1",
-                found=f"readers={readers}",
-                hint="Publish a callable that makes a new one for each reader, or a table.",
-            )
-        once = [found]
-
-        def produce_once() -> tuple[pa.Schema, Iterable[Batch]]:
-            if not once:
-                raise UnknownTicket("the data set could be read once, and a reader broke off")
-            return once.pop()
-
-        on = _on(pool, streams, seconds)
-        return StreamingSource(found[0], produce_once, pool, seconds, once=True, on=on), 1
-    return MaterializedSource(*found, pool, seconds, in_place=in_place, waits=waits), readers
+    on = _on(pool, streams, seconds)
+    return StreamingSource(found[0], produce, pool, seconds, once=once, on=on), 1 if once else readers
 
 
 def _on(pool: Pool, streams: Sequence[NamedStream], seconds: float) -> On:
@@ -227,9 +221,6 @@ class StreamingSource:
     ) -> list[Region]:
         """Return one that the pool has warm from now on, so that the first batch will mostly lie in it."""
         return [self._pool.allocator().allocate(1).region]
-
-    def prepare(self, *, pointers: bool) -> None:
-        """Do nothing: each reader has batches of its own."""
 
     def shard(self, index: int, count: int) -> StreamingSource:
         """Return every so many-th batch, of batches that are made anew."""

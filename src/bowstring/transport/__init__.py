@@ -21,23 +21,23 @@ import functools
 import importlib
 import os
 import urllib.parse
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from bowstring.errors import AccessDenied, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory.slab import NO_DESCRIPTOR, needing_descriptor, no_descriptor
-from bowstring.transport.channel import Channel, Land, Landing, Listener, Message, Passes, Received
+from bowstring.transport.channel import Channel, Land, Listener, Message, Passes, Received
 from bowstring.transport.peer import Peer, check_seconds
 
 if TYPE_CHECKING:
     import ssl
+    from types import ModuleType
 
     from bowstring.transport.certificates import TlsConfig
 
 __all__ = [
     "Channel",
     "Land",
-    "Landing",
     "Listener",
     "Message",
     "Peer",
@@ -57,23 +57,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-class Transport(Protocol):
-    """What a module must offer to be registered as a transport.
-
-    One whose connections are encrypted says ``encrypts = True``; its `listen` and `dial` take ``tls=`` besides. One
-    that hands memory over to other processes says ``passes_memory``, as its channels do.
-    """
-
-    def listen(self, address: str, limits: Limits) -> Listener:
-        """Listen on an address of the transport's scheme."""
-
-    def dial(self, address: str, limits: Limits, deadline: float) -> Channel:
-        """Connect to an address of the transport's scheme within ``deadline`` seconds."""
-
-    def is_loopback(self, address: str) -> bool:
-        """Whether nobody off this machine can reach the address."""
-
-
 _MOST_SHOWN: Final = 200
 
 _modules = {
@@ -86,7 +69,12 @@ _modules = {
 
 
 def register(scheme: str, module: str) -> None:
-    """Name the module that carries a scheme; it is imported on first use (:class:`Transport`).
+    """Name the module that carries a scheme; it is imported on first use.
+
+    It offers ``listen(address, limits)``, which returns a `Listener`, ``dial(address, limits, deadline)``, which
+    returns a `Channel`, and ``is_loopback(address)``: whether nobody off this machine can reach the address. One
+    whose connections are encrypted says ``encrypts = True``, and takes ``tls=`` besides; one that hands memory over
+    to other processes says ``passes_memory``, as its channels do.
 
     Raises
     ------
@@ -135,8 +123,8 @@ def listen(
     True
     """
     with needing_descriptor(f"a listener at {address}"):
-        transport: Any = _transport(address)
-        if _encrypts(transport):
+        transport = _transport(address)
+        if encrypts(address):
             return cast("Listener", transport.listen(address, limits, tls=tls))
         if tls is not None:
             raise UsageError("certificates are for tls:", found=f"tls=… for {address}")
@@ -189,10 +177,10 @@ def dial(
     else:
         check_seconds(deadline, "deadline")
     try:
-        transport: Any = _transport(address)
+        transport = _transport(address)
         if tls is None:
             return cast("Channel", transport.dial(address, limits, deadline))
-        if _encrypts(transport):
+        if encrypts(address):
             return cast("Channel", transport.dial(address, limits, deadline, tls=tls))
         if not transport.is_loopback(address):
             raise AccessDenied("the connection would not be encrypted", found=f"tls=… for {address}")
@@ -215,7 +203,7 @@ def is_loopback(address: str) -> bool:
     ... )
     (True, False, True)
     """
-    return _transport(address).is_loopback(address)
+    return bool(_transport(address).is_loopback(address))
 
 
 def encrypts(address: str) -> bool:
@@ -226,7 +214,7 @@ def encrypts(address: str) -> bool:
     >>> encrypts("tcp://127.0.0.1:4711"), encrypts("tls://127.0.0.1:4711")
     (False, True)
     """
-    return _encrypts(_transport(address))
+    return bool(getattr(_transport(address), "encrypts", False))
 
 
 def is_known(address: str) -> bool:
@@ -303,15 +291,11 @@ def unix_address(path: str | os.PathLike[str]) -> str:
     return f"unix:{urllib.parse.quote(os.fsencode(path))}"
 
 
-def _encrypts(transport: Transport) -> bool:
-    return bool(getattr(transport, "encrypts", False))
-
-
-def _transport(address: Any) -> Transport:
+def _transport(address: Any) -> Any:
     scheme, colon, _ = address.partition(":") if isinstance(address, str) else ("", "", "")
     return _loaded(_modules[scheme if colon and scheme in _modules else check_scheme(address)])
 
 
 @functools.cache
-def _loaded(module: str) -> Transport:
-    return cast("Transport", importlib.import_module(module))
+def _loaded(module: str) -> ModuleType:
+    return importlib.import_module(module)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import os
 import ssl
@@ -12,13 +11,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from bowstring.errors import BowstringError, MissingFile, UsageError
+from bowstring.memory.slab import NO_DESCRIPTOR
 
 WHOM_TO_TRUST: Final = (
     "connect(tls=bow.TlsConfig(ca=…)) says whom to trust; the certificate must name the host that is dialled."
 )
 """What a client can do where the certificate of a server is not accepted."""
-
-_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +102,7 @@ def _reading(what: str, *paths: str | os.PathLike[str] | None) -> Iterator[None]
     try:
         yield
     except (OSError, ValueError) as error:
-        if isinstance(error, BowstringError) or getattr(error, "errno", None) in _OUT_OF_DESCRIPTORS:
+        if isinstance(error, BowstringError) or getattr(error, "errno", None) in NO_DESCRIPTOR:
             raise  # which the registry of transports names
         why = error.reason if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None)
         wrong = MissingFile if isinstance(error, FileNotFoundError) else UsageError

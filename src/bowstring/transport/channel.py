@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     # NumPy tells type checkers of its buffers from Python 3.12 on only.
     BytesLike = Buffer | np.ndarray[Any, Any]
-    Land = Callable[[int, int], "BytesLike | Landing"]
+    Land = Callable[[int, int], BytesLike]
 else:
     BytesLike = object
     Land = Callable[[int, int], object]
@@ -170,23 +170,6 @@ class Received:
     tag: int | None
     body: Any
     attachments: tuple[object, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Landing:
-    """Where a body lands whose memory is taken as its bytes arrive.
-
-    Parameters
-    ----------
-    place
-        Writable memory, as long as the body.
-    prepare
-        ``prepare(nbytes)`` is called before more of the first bytes are written than those for which it was; it
-        returns for how many of them all is ready.
-    """
-
-    place: BytesLike
-    prepare: Callable[[int], int]
 
 
 class _End(Closing):
@@ -353,7 +336,7 @@ class Channel(_End):
         land
             ``land(tag, nbytes)`` gives writable memory of exactly ``nbytes`` where the body of a tagged
             message lands (also of an empty one): a :class:`~bowstring.memory.Buffer`, whose pages are taken as its
-            bytes arrive, other memory, or a :class:`Landing`. It is called after the length was held
+            bytes arrive, or other memory. It is called after the length was held
             against ``limits``, and may raise to refuse the message, which breaks the connection: a length is only a
             claim until the bytes have come. Without it a body lands in memory of its own.
 

@@ -20,7 +20,7 @@ from bowstring.dissociated.wire import Outgoing
 from bowstring.errors import LimitExceeded, ProtocolError, UsageError
 from bowstring.limits import Limits
 from bowstring.memory import Buffer
-from bowstring.transport.channel import Channel, Land, Landing, Message
+from bowstring.transport.channel import Channel, Land, Message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,8 +214,6 @@ def landing(tag: int | None, length: int, land: Land | None) -> Place:
     place, prepare = body, None
     if isinstance(body, Buffer):
         place, prepare = _writable(body)
-    elif isinstance(body, Landing):
-        place, prepare = body.place, body.prepare
     given = memoryview(place)
     if given.readonly or not given.c_contiguous or given.nbytes != length:
         raise UsageError(

@@ -161,13 +161,7 @@ def runtime_folder() -> str:
 
 @contextlib.contextmanager
 def connectable(path: str) -> Iterator[str]:
-    """Give a path of at most 107 bytes that leads to a socket, for the time of a ``with`` block.
-
-    A longer one leads through the descriptor of its folder.
-    """
-    if _fits(path):
-        yield path
-        return
+    """Give a short path to a socket whose own is too long, through its folder, for the time of a ``with`` block."""
     folder = opened(os.open, os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield _through(folder, path)
