@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from bowstring.benchmarks.processes.child import Child
-from bowstring.memory.cuda.driver import Driver
+from bowstring.memory.cuda.bindings import CudaDriver
 from tests.gpu.lending import Borrower, Lender
 from tests.zygote import Zygote, forked_pythons
 
-CALLS = sorted(name for name in vars(Driver) if not name.startswith("_"))
+CALLS = sorted(name for name in vars(CudaDriver) if not name.startswith("_"))
 # Those whose failure shows in what comes; the others are not made here, or whoever makes them goes on without.
 LENDING = {"pointer_attributes", "address_range", "get_ipc_handle", "event_record", "event_done"}
 COPYING = {"create", "reserve", "map", "set_access", "export", "release", "event_record", "event_done"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from bowstring.memory import copying
-from bowstring.memory.cuda.driver import Driver
+from bowstring.memory.cuda.bindings import CudaDriver
 
 
 def forget_paths() -> None:
@@ -13,7 +13,7 @@ def forget_paths() -> None:
     copying._paths.clear()
 
 
-def unpin(driver: Driver) -> None:
+def unpin(driver: CudaDriver) -> None:
     """Give a driver's pinned buffers back; the next copy pins anew."""
     stage = copying._stages.get(driver)
     if stage is not None and stage.pid == os.getpid():

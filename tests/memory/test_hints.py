@@ -19,7 +19,8 @@ from bowstring.errors import (
 )
 from bowstring.memory import device_by_id, device_by_name, find_device
 from bowstring.memory.cuda import device as cuda
-from bowstring.memory.cuda.driver import Driver, hidden_gpu, no_gpu, uuid_text, why_no_start
+from bowstring.memory.cuda.bindings import CudaDriver
+from bowstring.memory.cuda.driver import hidden_gpu, no_gpu, uuid_text, why_no_start
 from bowstring.testing import fake_device
 from bowstring.testing.fake_driver import FakeDriver
 from bowstring.transport import dial
@@ -43,7 +44,7 @@ class Described(FakeDriver):
         return self.names[ordinal]
 
 
-Machine = Callable[[Callable[[], Driver]], None]
+Machine = Callable[[Callable[[], CudaDriver]], None]
 
 
 @pytest.fixture
@@ -57,16 +58,16 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     cuda._first_process.cache_clear()
 
 
-def gpus(*names: str) -> Callable[[], Driver]:
+def gpus(*names: str) -> Callable[[], CudaDriver]:
     """Return what makes a driver that sees some GPUs."""
     driver = Described(*names)
     return lambda: driver
 
 
-def refuses(found: str) -> Callable[[], Driver]:
+def refuses(found: str) -> Callable[[], CudaDriver]:
     """Return what finds a driver that does not start."""
 
-    def fail() -> Driver:
+    def fail() -> CudaDriver:
         raise DeviceError("cuInit failed", found=found)
 
     return fail
@@ -121,7 +122,7 @@ def test_another_mig_instance(machine: Machine) -> None:
 def test_no_bindings(machine: Machine) -> None:
     """A reader of a GPU's memory without cuda.bindings is told the line that installs them."""
 
-    def missing() -> Driver:
+    def missing() -> CudaDriver:
         raise MissingDependency("CUDA devices need cuda.bindings", hint="pip install 'bowstring[cuda13]'")
 
     machine(missing)

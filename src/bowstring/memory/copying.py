@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import os
 import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError, NotOnDevice, OutOfBudget
 from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory.buffer import Buffer
 from bowstring.memory.cuda.driver_device import DriverDevice
+from bowstring.memory.region import foreign_region, private_region
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from bowstring.memory.buffer import Buffer
-    from bowstring.memory.cuda.driver import Driver
+    from bowstring.memory.cuda.bindings import CudaDriver
     from bowstring.memory.device import Device
     from bowstring.memory.region import Region
 
@@ -157,6 +161,31 @@ def _load(stretch: Stretch, source: Device, first: int, end: int, buffer: int) -
         source.copy_out(buffer, stretch.address + first, end - first)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class DeviceBody:
+    """Bytes that lie in pieces on a device, and are put together where they are sent from."""
+
+    device: Device
+    nbytes: int
+    fill: Callable[[Buffer], object]  # copies them into a buffer of the host, or of the device
+
+    def on_host(self) -> memoryview:
+        """Copy them to the host, through two pinned buffers in turn."""
+        buffer = Buffer(private_region(self.nbytes), 0, self.nbytes)
+        with self.device.aside():
+            self.fill(buffer)
+        return memoryview(buffer.array())
+
+    def on_device(self) -> Buffer:
+        """Copy them to one place of the device, and wait until they are there."""
+        with self.device.aside():
+            array = self.device.xp.empty(self.nbytes, np.uint8)
+            buffer = Buffer(foreign_region(array.data.ptr, self.nbytes, array, self.device), 0, self.nbytes)
+            self.fill(buffer)
+            self.device.wait_stream(_SECONDS)
+        return buffer
+
+
 CHUNK: Final = 16 << 20
 """Bytes of a pinned buffer: large enough that copies run at their full rate, small enough to be kept for good."""
 
@@ -174,7 +203,7 @@ class Chunk(NamedTuple):
 class _Stage:
     """Two pinned buffers of one driver. They are pinned when first used, which takes milliseconds, and kept."""
 
-    def __init__(self, driver: Driver, ordinal: int) -> None:
+    def __init__(self, driver: CudaDriver, ordinal: int) -> None:
         self._driver = driver
         self._ordinal = ordinal
         self.lock = threading.Lock()
@@ -194,7 +223,7 @@ class _Stage:
                 self._driver.unpin(self._ordinal, buffer)
 
 
-_stages: dict[Driver, _Stage] = {}
+_stages: dict[CudaDriver, _Stage] = {}
 
 
 def stage(

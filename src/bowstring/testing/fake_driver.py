@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bowstring.errors import BowstringError, DeviceError, OutOfBudget
+from bowstring.memory.cuda.bindings import CudaDriver
 from bowstring.memory.cuda.driver import PointerAttributes
 from bowstring.memory.slab import SEALS, fresh_memfd
 from bowstring.testing.fake_array import ADDRESS_SHIFT
@@ -31,8 +32,8 @@ from bowstring.testing.fake_objects import (
 _GRANULARITY: Final = 1 << 21
 
 
-class FakeDriver(FakeEvents):
-    """A :class:`~bowstring.memory.cuda.driver.Driver` whose memory is on the host.
+class FakeDriver(FakeEvents, CudaDriver):
+    """Answers all calls of :class:`~bowstring.memory.cuda.bindings.CudaDriver`; its memory is on the host.
 
     Memory is counted as CUDA counts it: it lives as long as a mapping, a handle or a descriptor of it does. Wrong
     calls (what is not mapped, released twice, smaller than asked for) raise, as a driver's do at best.

@@ -13,6 +13,7 @@ import os
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Final, Literal, NoReturn
 
 from bowstring.errors import DeviceError, OutOfBudget
@@ -333,8 +334,9 @@ class FakeEvents:
         self._capturing.clear()
         raise Capturing(f"{call} failed", found=found)
 
-    def beside_captures(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()  # this driver has no modes of threads
+    @contextlib.contextmanager
+    def beside_captures(self) -> Iterator[None]:
+        yield  # this driver has no modes of threads
 
     def stream_device(self, ordinal: int, stream: int) -> int:
         self._call("stream_device")

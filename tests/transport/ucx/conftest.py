@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -38,6 +40,13 @@ def ucx_over(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]
 
     yield use
     gc.collect()
+    # Threads that receive let go of their connections themselves, and a context must outlive its workers.
+    until = time.monotonic() + 10.0
+    while any(
+        each.name.startswith(("bowstring-client", "bowstring-server")) for each in threading.enumerate()
+    ):
+        assert time.monotonic() < until
+        time.sleep(0.001)
     assert all_ended(10.0)
     for context in shared._contexts.values():
         context.close()

@@ -37,7 +37,11 @@ def _lenient(call: Callable[..., _T]) -> Callable[..., _T]:
 
 
 class CudaDriver:
-    """The driver of this machine. See :func:`cuda_driver`."""
+    """The driver of this machine, from :func:`cuda_driver`. Every call ends no capture of another thread.
+
+    A handle may be released as soon as it is mapped or exported: mappings, handles and descriptors each keep the
+    memory. Calls raise `DeviceError`; `create`, `allocate_private` and `pin` also `OutOfBudget`.
+    """
 
     def __init__(self, api: Any) -> None:
         self._api = api
@@ -76,6 +80,7 @@ class CudaDriver:
         return name.split(b"\0")[0].decode(errors="replace")
 
     def can_export(self, ordinal: int) -> bool:
+        """Whether memory can be exported as file descriptors."""
         attributes = self._api.CUdevice_attribute
         wanted = (
             attributes.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
@@ -88,6 +93,7 @@ class CudaDriver:
         )
 
     def has_shared_events(self, ordinal: int) -> bool:
+        """Whether other processes can open events of a device."""
         attribute = getattr(self._api.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED", None)
         if attribute is None:
             return True
@@ -98,6 +104,7 @@ class CudaDriver:
             return True
 
     def allocate_private(self, ordinal: int, nbytes: int) -> int:
+        """Return the address of memory that no other process can open."""
         with self._current(ordinal):
             found = self._api.cuMemAlloc(nbytes)
             return int(self._done("cuMemAlloc", found, where=f"cuda:{ordinal}, {nbytes} bytes"))
@@ -155,6 +162,7 @@ class CudaDriver:
             return int(self._done("cuMemGetAllocationGranularity", found))
 
     def create(self, ordinal: int, nbytes: int) -> int:
+        """Make memory that can be exported; return its handle."""
         with self._current(ordinal):
             found = self._api.cuMemCreate(nbytes, self._properties(ordinal), 0)
             handle = int(self._done("cuMemCreate", found, where=f"cuda:{ordinal}, {nbytes} bytes"))
@@ -163,6 +171,7 @@ class CudaDriver:
 
     @_lenient
     def export(self, handle: int) -> int:
+        """Return a file descriptor of some memory, owned by the caller."""
         found = self._api.cuMemExportToShareableHandle(handle, self._fd_type, 0)
         fd = int(self._done("cuMemExportToShareableHandle", found))
         os.set_inheritable(fd, False)  # programs that this process starts must not keep the memory
@@ -170,6 +179,7 @@ class CudaDriver:
 
     @_lenient
     def import_(self, fd: int) -> int:
+        """Return a handle of a descriptor's memory; the descriptor stays open."""
         found = self._api.cuMemImportFromShareableHandle(fd, self._fd_type)
         return int(self._done("cuMemImportFromShareableHandle", found))
 
@@ -182,6 +192,7 @@ class CudaDriver:
         self._done("cuMemMap", self._api.cuMemMap(address, nbytes, 0, handle, 0))
 
     def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
+        """Let a device read what is mapped, or write it too; others may do what they could."""
         flags = self._api.CUmemAccess_flags
         access = self._api.CUmemAccessDesc()
         access.location = self._location(ordinal)
@@ -204,6 +215,7 @@ class CudaDriver:
         self._done("cuMemRelease", self._api.cuMemRelease(handle))
 
     def pointer_attributes(self, ordinal: int, address: int) -> PointerAttributes:
+        """Return what an address is, in the context of a device."""
         kinds = self._api.CUpointer_attribute
         wanted = [
             kinds.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -231,6 +243,7 @@ class CudaDriver:
         return _bytes_of(found)
 
     def open_ipc_handle(self, ordinal: int, token: bytes) -> int:
+        """Return the address of another process's allocation: the same each time."""
         handle = _filled("cuIpcOpenMemHandle", self._api.CUipcMemHandle(), token)
         flags = self._api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
         with self._current(ordinal):
@@ -238,6 +251,7 @@ class CudaDriver:
             return int(self._done("cuIpcOpenMemHandle", found, where=f"cuda:{ordinal}"))
 
     def close_ipc_handle(self, ordinal: int, address: int) -> None:
+        """Close what was opened, once for each time."""
         with self._current(ordinal):
             self._done("cuIpcCloseMemHandle", self._api.cuIpcCloseMemHandle(address))
 
@@ -272,6 +286,7 @@ class CudaDriver:
         return bool(self._done("cuDeviceCanAccessPeer", found))
 
     def pin(self, ordinal: int, nbytes: int) -> int:
+        """Return the address of host memory that every device copies from and to quickly."""
         with self._current(ordinal):
             found = self._api.cuMemHostAlloc(nbytes, _PORTABLE)
             return int(self._done("cuMemHostAlloc", found, where=f"{nbytes} bytes of the host"))
@@ -296,6 +311,7 @@ class CudaDriver:
             self._done("cuMemcpyPeerAsync", self._api.cuMemcpyPeerAsync(*ends, nbytes, stream))
 
     def stream_capturing(self, ordinal: int, stream: int) -> bool:
+        """Whether a graph is captured on a stream, or on one that it would wait for: recording would end that."""
         with self._current(ordinal):
             answer = self._api.cuStreamIsCapturing(stream)
         if int(answer[0]) == _IMPLICIT:  # the legacy stream, while a stream that it waits for is captured
@@ -303,6 +319,7 @@ class CudaDriver:
         return bool(int(self._done("cuStreamIsCapturing", answer)))
 
     def stream_device(self, ordinal: int, stream: int) -> int:
+        """Return the device of a stream that was made, asked in the context of any."""
         with self._current(ordinal):
             # Version 2 of the call returns a green context beside it.
             found = self._done("cuStreamGetCtx", self._api.cuStreamGetCtx(stream))
@@ -314,6 +331,7 @@ class CudaDriver:
 
     @contextlib.contextmanager
     def beside_captures(self) -> Iterator[None]:
+        """Return a block in which calls of this thread end no capture of another; its own stay protected."""
         exchange = self._api.cuThreadExchangeStreamCaptureMode
         mode = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         before = self._done("cuThreadExchangeStreamCaptureMode", exchange(mode))
@@ -345,6 +363,7 @@ class CudaDriver:
             self._done("cuEventRecord", self._api.cuEventRecord(event, stream))
 
     def event_done(self, ordinal: int, event: int) -> bool:
+        """Whether all work that an event stands for is done."""
         with self._current(ordinal):
             return self._is_ready("cuEventQuery", self._api.cuEventQuery(event))
 

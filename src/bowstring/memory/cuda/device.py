@@ -20,7 +20,7 @@ from bowstring.memory.device import register_devices
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bowstring.memory.cuda.driver import Driver
+    from bowstring.memory.cuda.bindings import CudaDriver
     from bowstring.memory.device import Device
 
 CUDA_DEVICE_TYPE: Final = 2  # ARROW_DEVICE_CUDA of the C Device interface
@@ -33,7 +33,7 @@ class CudaDevice(DriverDevice):
     # Not shown on a GPU yet: that mapped memory outlives its producer, and is never reused: tests/gpu/probe.
     maps_by_default = False
 
-    def __init__(self, driver: Driver, ordinal: int) -> None:
+    def __init__(self, driver: CudaDriver, ordinal: int) -> None:
         super().__init__(driver, ordinal)
         self.name = f"cuda:{ordinal}"
 
@@ -178,7 +178,7 @@ def find_cuda_device(uuid: bytes) -> Device:
     )
 
 
-def _driver() -> Driver:
+def _driver() -> CudaDriver:
     driver = cuda_driver()
     if _first_process() != os.getpid():
         raise ForkedError(
@@ -194,7 +194,7 @@ def _first_process() -> int:
     return os.getpid()
 
 
-def _names(driver: Driver) -> list[str]:
+def _names(driver: CudaDriver) -> list[str]:
     return [
         f"{driver.device_name(ordinal)} (UUID {uuid_text(driver.device_uuid(ordinal))})"
         for ordinal in range(driver.device_count())

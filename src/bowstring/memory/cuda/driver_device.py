@@ -31,7 +31,7 @@ from bowstring.memory.slab import Slab, close_descriptor, identity_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bowstring.memory.cuda.driver import Driver
+    from bowstring.memory.cuda.bindings import CudaDriver
     from bowstring.memory.lease import Finalizer
 
 # A copy of 16 MiB takes from 10 µs, on one GPU, to 2 ms, over a slow bus.
@@ -47,14 +47,14 @@ _PER_THREAD: Final = 2
 
 
 class DriverDevice(Device):
-    """A device with a :class:`~bowstring.memory.cuda.driver.Driver`; memory is mapped once in each process.
+    """A device with a :class:`~bowstring.memory.cuda.bindings.CudaDriver`; memory is mapped once in each process.
 
     :meth:`sweep` unmaps unreferenced memory after the streams that used it: queued work may still read it.
     """
 
     alignment = 256
 
-    def __init__(self, driver: Driver, ordinal: int) -> None:
+    def __init__(self, driver: CudaDriver, ordinal: int) -> None:
         self.driver = driver
         self.ordinal = ordinal
         self.arrow_device_id = ordinal
@@ -64,7 +64,8 @@ class DriverDevice(Device):
         self.lets_read_only: bool | None = None
         self._granularity = driver.granularity(ordinal) if self.exports else self.alignment
         self.smallest_region = max(self.smallest_region, self._granularity)
-        self._deferred = DeferredCalls(self._come_to_rest, f"bowstring-device-{ordinal}")
+        # `rest` is looked up late: tests replace it.
+        self._deferred = DeferredCalls(lambda: self.rest(math.inf), f"bowstring-device-{ordinal}")
         self.openings = OpenHandles(driver, ordinal)
         self._let_in: weakref.WeakKeyDictionary[Slab, set[int]] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
@@ -86,7 +87,7 @@ class DriverDevice(Device):
         with contextlib.ExitStack() as undo:
             handle = self.driver.create(self.ordinal, size)
             try:
-                mapped = self._mapped(handle, size, self._let_us_write)
+                mapped = self._mapped(handle, size, writable=True)
                 fd = self.driver.export(handle)
                 undo.callback(os.close, fd)
             finally:
@@ -108,7 +109,7 @@ class DriverDevice(Device):
             identity = identity_of(fd)
             handle = self.driver.import_(fd)
             try:
-                mapped = self._mapped(handle, self._whole(nbytes), self._let_us_read)
+                mapped = self._mapped(handle, self._whole(nbytes), writable=False)
             finally:
                 self.driver.release(handle)
         except DeviceError as error:
@@ -181,13 +182,6 @@ class DriverDevice(Device):
         """
         self._check_process()
         self._deferred.wait(seconds)
-
-    def _come_to_rest(self) -> None:
-        self.rest(math.inf)  # looked up late: tests replace it
-
-    def _unmap(self, address: int, nbytes: int) -> None:
-        self.driver.unmap(address, nbytes)
-        self.driver.free_address(address, nbytes)
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -329,9 +323,6 @@ class DriverDevice(Device):
     def _whole(self, nbytes: int) -> int:
         return max(1, -(-nbytes // self._granularity)) * self._granularity
 
-    def _let_us_read(self, address: int, nbytes: int) -> None:
-        self.maps_read_only = self._let_read(address, nbytes, self.ordinal, self.maps_read_only)
-
     def _let_read(self, address: int, nbytes: int, ordinal: int, known: bool | None) -> bool:
         """Give a device read access, and write access too where the driver refuses less; return which it was."""
         if known is not False:
@@ -345,10 +336,7 @@ class DriverDevice(Device):
         self.driver.set_access(address, nbytes, ordinal, writable=True)
         return False
 
-    def _let_us_write(self, address: int, nbytes: int) -> None:
-        self.driver.set_access(address, nbytes, self.ordinal, writable=True)
-
-    def _mapped(self, handle: int, nbytes: int, let_in: Callable[[int, int], None]) -> Mapped:
+    def _mapped(self, handle: int, nbytes: int, *, writable: bool) -> Mapped:
         """Map all of a handle; on failure nothing stays mapped or reserved."""
         driver = self.driver
         with contextlib.ExitStack() as undo:
@@ -356,9 +344,17 @@ class DriverDevice(Device):
             undo.callback(driver.free_address, address, nbytes)
             driver.map(address, nbytes, handle)
             undo.callback(driver.unmap, address, nbytes)
-            let_in(address, nbytes)
+            if writable:
+                driver.set_access(address, nbytes, self.ordinal, writable=True)
+            else:
+                self.maps_read_only = self._let_read(address, nbytes, self.ordinal, self.maps_read_only)
             undo.pop_all()
-        return Mapped(address, functools.partial(self._unmap, address, nbytes), self._deferred)
+
+        def unmap() -> None:
+            driver.unmap(address, nbytes)
+            driver.free_address(address, nbytes)
+
+        return Mapped(address, unmap, self._deferred)
 
     # The order of work
 

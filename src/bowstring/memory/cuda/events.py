@@ -19,8 +19,8 @@ from bowstring.memory.handle import PROCESS_BYTES, Process, check_token, this_pr
 from bowstring.memory.lease import Finalizer
 
 if TYPE_CHECKING:
+    from bowstring.memory.cuda.bindings import CudaDriver
     from bowstring.memory.cuda.deferred import Mapped
-    from bowstring.memory.cuda.driver import Driver
     from bowstring.memory.cuda.driver_device import DriverDevice
     from bowstring.memory.device import Device
 
@@ -55,7 +55,7 @@ class Events:
     A `shared` event may be opened by other processes, which must have destroyed theirs before ours is let go.
     """
 
-    def __init__(self, driver: Driver, ordinal: int, *, shared: bool = False) -> None:
+    def __init__(self, driver: CudaDriver, ordinal: int, *, shared: bool = False) -> None:
         self._driver = driver
         self._ordinal = ordinal
         self._shared = shared

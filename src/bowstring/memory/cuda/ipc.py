@@ -13,7 +13,7 @@ from bowstring.memory.region import Region
 from bowstring.memory.slab import Slab
 
 if TYPE_CHECKING:
-    from bowstring.memory.cuda.driver import Driver
+    from bowstring.memory.cuda.bindings import CudaDriver
     from bowstring.memory.cuda.driver_device import DriverDevice
     from bowstring.memory.device import Device
 
@@ -83,7 +83,7 @@ def used_here(slab: Slab) -> Slab:
 class OpenHandles:
     """Allocations of other processes that are open on one device; they are counted, as the driver does."""
 
-    def __init__(self, driver: Driver, ordinal: int) -> None:
+    def __init__(self, driver: CudaDriver, ordinal: int) -> None:
         self._driver = driver
         self._ordinal = ordinal
         self._open: dict[int, tuple[int, int]] = {}
