@@ -78,7 +78,7 @@ def test_strangers_are_sent_away(well: bow.depot.Depot, folder: str, said: bytes
     """What is no hello ends the connection."""
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.settimeout(WAIT)
-        stranger.connect(f"{folder}/depot-4.sock")
+        stranger.connect(f"{folder}/depot-5.sock")
         stranger.sendall(said)
         stranger.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionResetError):
@@ -95,7 +95,7 @@ def test_strangers_have_a_deadline(monkeypatch: pytest.MonkeyPatch, said: bytes)
         try:
             with socket.socket(socket.AF_UNIX) as stranger:
                 stranger.settimeout(WAIT)
-                stranger.connect(f"{made}/depot-4.sock")
+                stranger.connect(f"{made}/depot-5.sock")
                 stranger.sendall(said)
                 assert stranger.recv(1) == b""
         finally:
@@ -113,7 +113,7 @@ def test_an_answer_that_waits_in_the_first_turn() -> None:
     with tempfile.TemporaryDirectory(prefix="bow-") as made:
         served = daemon.Depot(launch.Paths(made), OPTIONS)
         try:
-            with dial(f"unix:{made}/depot-4.sock") as channel:
+            with dial(f"unix:{made}/depot-5.sock") as channel:
                 channel.send([Message(verb, [MESSAGES[verb][0].pack(said)]) for verb, said in asked], WAIT)
                 tags = [getattr(channel.receive(WAIT), "tag", None) for _ in asked]
                 assert tags == [Verb.DONE, Verb.DONE, Control.ERROR]
@@ -284,7 +284,7 @@ def test_an_attempt_is_lent_so_many_slabs() -> None:
 
 def raw(folder: str) -> Channel:
     """Return a channel after the hello."""
-    channel = dial(f"unix:{folder}/depot-4.sock")
+    channel = dial(f"unix:{folder}/depot-5.sock")
     channel.send([Message(Verb.HELLO, [HELLO])], WAIT)
     assert channel.receive(WAIT) is not None
     return channel

@@ -191,7 +191,7 @@ def test_nothing_is_started_that_may_not_listen(connect: Connect, folder: str) -
     address = f"tcp://{_own_address()}:0"
     with pytest.raises(bow.UsageError, match="plaintext=True"):
         connect(tcp=address)
-    assert os.listdir(folder) == ["depot-4.start"]
+    assert os.listdir(folder) == ["depot-5.start"]
     assert connect(options={"plaintext": True}, tcp=address).remote_address is not None
 
 

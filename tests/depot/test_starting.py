@@ -269,8 +269,8 @@ def test_it_ends_when_nobody_needs_it(connect: Connect, folder: str) -> None:
         assert batch["n"].values.tolist() == [1]
         del batch
     until(lambda: not runs(pid), "it ends")
-    assert sorted(os.listdir(folder)) == ["depot-4.life", "depot-4.log", "depot-4.start"]
-    assert Path(folder, "depot-4.log").read_text() == ""
+    assert sorted(os.listdir(folder)) == ["depot-5.life", "depot-5.log", "depot-5.start"]
+    assert Path(folder, "depot-5.log").read_text() == ""
     assert depot.status().pid != pid, "the client does not find the next one"
 
 
@@ -306,10 +306,10 @@ def test_a_folder_that_others_may_enter_is_refused(folder: str) -> None:
 
 def test_why_it_cannot_be_started_is_said(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the depot stumbles over reaches whoever wanted it."""
-    Path(folder, "depot-4.sock").write_text("in the way")
+    Path(folder, "depot-5.sock").write_text("in the way")
     with pytest.raises(bow.RefusedError, match="in the way of the socket"):
         bow.depot.connect(folder=folder)
-    os.unlink(Path(folder, "depot-4.sock"))
+    os.unlink(Path(folder, "depot-5.sock"))
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(bow.RefusedError, match="/nowhere/python"):
         bow.depot.connect(folder=folder)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.transport.certificates import TlsConfig
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 # Of a depot's one server: as many clients as readers, and data sets of many endpoints in one request.
 DEPOT_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(
