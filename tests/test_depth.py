@@ -14,8 +14,8 @@ DEPTH = runpy.run_path(f"{Path(__file__).parents[1]}/scripts/depth.py")
 # the loop, which wakes a worker and keeps its jobs.
 FUNCTIONS = {
     "publish": 60,
-    "connect and read_next_batch": 131,
-    "connect, read_next_batch and close": 152,
+    "connect and read_next_batch": 127,
+    "connect, read_next_batch and close": 147,
     "a server, while one connects and reads": 75,
     "to_arrow of 8 columns": 20,
     "open a schema of 8 columns": 74,

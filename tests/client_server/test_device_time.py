@@ -502,10 +502,10 @@ def test_a_body_lies_on_one_device(device: FakeDevice) -> None:
     assembler = Assembler(Limits(), ReaderProtocol(Limits()), queue.SimpleQueue())
     for number, pool in enumerate(pools):
         assembler.announced.add((number + 1) * 8 * MIB, pool.region(MIB), MIB)
-    spans = np.array([(0, 0, 8), (1, 0, 8)])
+    pairs = np.array([(8 * MIB, 8), (16 * MIB, 8)], np.uint64)
     with pytest.raises(ProtocolError, match="cpu, fake:0"):
-        assembler._regions_of(spans)
-    assert len(assembler._regions_of(spans[:1])) == 1
+        assembler.resolve(pairs)
+    assert len(assembler.resolve(pairs[:1])[1]) == 1
     assembler.announced.regions.clear()
     for pool in pools:
         pool.close()

@@ -221,7 +221,7 @@ class Conversation:
         said, reader = line.to_reader.popleft(), self.reader
         if is_packed(said.tag) and reader.phase in (Phase.OPEN, Phase.STOPPED):
             assert said.tag is not None
-            reader.expect(said.tag, len(said.body))
+            reader.sequence.expect(said.tag, len(said.body))
         body = memoryview(said.body) if is_packed(said.tag) else said.body
         for event in reader.receive(said.tag, body, said.attachments):
             match event:

@@ -85,7 +85,7 @@ def producer_of(messages: Sequence[Framed]) -> tuple[ProducerProtocol, list[Any]
 def facts_of(producer: ProducerProtocol) -> dict[str, Any]:
     """Return what can be seen of a producer's half."""
     said = ("sequence", "hello", "takes_errors", "role", "request", "pointers", "copied", "asked", "ended")
-    done = ("end_sent", "done", "frees", "unused", "looks", "returned", "stopped", "read_all", "settled")
+    done = ("end_sent", "done", "frees", "unused", "looks", "returned", "stopped", "read_all")
     found: dict[str, Any] = {name: getattr(producer, name) for name in (*said, *done, "pinged")}
     found |= {"allows": [producer.window.allows(1 << bits) for bits in range(64)]}
     ledger = producer.ledger

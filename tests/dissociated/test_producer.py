@@ -219,19 +219,21 @@ def test_bodies_alone_have_no_end(material: Material) -> None:
     producer.send(material.schema)
     assert isinstance(producer.receive(Control.DONE, b""), Done)
     assert producer.end() == []
-    assert producer.settled
+    assert producer.done
+    assert producer.returned
 
 
-def test_settled_is_done_and_nothing_held(material: Material) -> None:
-    """A reader has settled when it read everything and freed everything, in either order."""
+def test_a_stream_that_was_read_and_freed(material: Material) -> None:
+    """A reader is done when it read everything, and has returned all when it freed everything, in either order."""
     producer = material.producer(pointers=True)
     body = b"".join(producer.send(material.item(1, material.region()))[-1].pieces)
     producer.end()
     producer.receive(Control.DONE, b"")
-    assert not producer.settled
+    assert not (producer.done and producer.returned)
     pairs = unpack_pairs(body)[1]
     producer.receive(Want.FREE, pack_addresses(pairs[pairs[:, 0] != 0, 0]))
-    assert producer.settled
+    assert producer.done
+    assert producer.returned
 
 
 ITEMS = st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.booleans(), st.integers(0, 2)), max_size=8)

@@ -151,21 +151,26 @@ def test_what_a_client_says_first() -> None:
 
 
 def test_what_a_server_says_beside_the_stream(material: Material) -> None:
-    """Each of our messages is an event of its own, and changes nothing about the stream."""
+    """Our messages change nothing about the stream; those that its user need not hear of are no events."""
     region = material.region()
     messages = material.batches(1)
     listener = material.listener(welcome=False)
     listener.hear(material.say(Control.WELCOME, Welcome(charged=True, path="p", why="w", num_rows=3).pack()))
     listener.hear(*messages[:2])
-    for tag, body, kind in (
-        (Control.PING, b"", consumer_events.Ping),
-        (Control.PONG, b"", consumer_events.Pong),
-        (Control.STOPPED, b"", consumer_events.Stopped),
-        (Control.BLOCKED, pack_u64(7), consumer_events.Blocked),
-        (Control.NO_ROOM, pack_u64(7), consumer_events.NoRoom),
+    heard = len(listener.events)
+    for tag, body in (
+        (Control.PONG, b""),
+        (Control.BLOCKED, pack_u64(7)),
+        (Control.NO_ROOM, pack_u64(8)),
+        (Control.PING, b""),
     ):
+        assert not listener.protocol.has_news
         listener.hear(material.say(tag, body))
-        assert isinstance(listener.events[-1], kind)
+    assert listener.events[heard:] == []
+    assert (listener.protocol.account.blocked, listener.protocol.account.no_room) == (7, 8)
+    assert [each.tag for each in listener.protocol.to_send()[0]] == [Control.PONG]
+    listener.hear(material.say(Control.STOPPED, b""))
+    assert listener.events[heard:] == [consumer_events.Stopped()]
     announcement = (4096).to_bytes(8, "little") + Handle.of(region).pack()
     listener.hear(material.say(Control.REGION, announcement, region))
     assert listener.events[-1] == Announced(4096, Handle.of(region), region)
@@ -183,7 +188,8 @@ def test_an_error_of_the_producer_is_the_last_word(material: Material) -> None:
     assert isinstance(failed.error, ProducerFailed)
     heard = len(listener.events)
     listener.hear(*messages[2:], material.say(Control.PING, b""))
-    assert [type(event) for event in listener.events[heard:]] == [consumer_events.Ping]
+    assert listener.events[heard:] == []
+    assert [each.tag for each in listener.protocol.to_send()[0]] == [Control.PONG]
     assert listener.ends == 0
 
 
@@ -341,7 +347,8 @@ class Conversation(RuleBasedStateMachine):
         self.parts_are_a_prefix()
         self.producer.receive(Control.DONE, b"")
         assert self.listener.ends == 1
-        assert self.producer.settled
+        assert self.producer.done
+        assert self.producer.ledger.outstanding == 0
 
 
 TestConversation = Conversation.TestCase

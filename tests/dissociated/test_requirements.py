@@ -188,7 +188,7 @@ def test_numbers_come_round(material: Material) -> None:
     listener = material.listener()
     listener.hear(material.batches(0)[0])
     far = 2**32 - 2
-    listener.protocol.sequence._next = far
+    listener.protocol.sequence.next = far
     listener.hear(*material.batches(5, first=far - 1)[1:])
     assert [part.sequence for part in listener.parts[1:]] == [far, far + 1, 0, 1, 2]
     assert listener.ends == 1

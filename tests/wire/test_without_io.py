@@ -55,5 +55,6 @@ def test_the_producer_without_io_says_it(name: str) -> None:
         assert sorted(found, key=repr) == sorted(((each.tag, each.body) for each in recorded), key=repr)
         for frame in others:
             protocol.receive(frame.tag, frame.body)
-        assert protocol.settled
+        assert protocol.done
+        assert protocol.returned
         assert protocol.role is not Role.BODIES or len(conversation.connections) == 2

@@ -249,9 +249,6 @@ class AsyncStream(AsyncIterator["Batch"]):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _peek(self) -> Batch | None:
-        return self._stream._peek()
-
     async def read_all(self) -> pa.Table:
         """Return all batches that are left as one pyarrow table, as :meth:`Stream.read_all` does.
 
@@ -355,7 +352,7 @@ class AsyncStream(AsyncIterator["Batch"]):
         return f"<Async{repr(self._stream)[1:]}"
 
     def _repr_html_(self) -> str:
-        return stream_html(self)
+        return stream_html(self._stream, "AsyncStream")
 
 
 class AsyncOpening(Awaitable[AsyncStream]):
@@ -412,7 +409,6 @@ class _Beginning:
                 self._channels.append(channel)
 
     def give_up(self) -> None:
-        """Close what was dialled, and what will be."""
         with self._lock:
             self._given_up = True
             channels, self._channels = self._channels or [], None
@@ -420,7 +416,6 @@ class _Beginning:
             channel.close()
 
     def end(self) -> None:
-        """The stream is open, and closes its channels itself."""
         with self._lock:
             self._channels = None
 

@@ -9,7 +9,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bowstring.client.endpoint_stream import EndpointStream, PartitionsStream
+from bowstring.client.endpoint_stream import EndpointStream
 from bowstring.client.grouping import Unit, apart, grouped, in_turn
 from bowstring.client.stream import Readiness, Stream, StreamStatistics, chosen_columns
 from bowstring.errors import (
@@ -29,8 +29,6 @@ from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Dataset
@@ -57,7 +55,7 @@ class DatasetStream(Stream):
         connections: int,
     ) -> None:
         super().__init__()
-        self._dataset = dataset
+        self._dataset = self._facts = dataset
         self._open_unit = open_unit
         self._ordered = ordered
         self._ahead = max(_AHEAD, connections)
@@ -88,23 +86,7 @@ class DatasetStream(Stream):
             raise
 
     @property
-    def schema(self) -> pa.Schema:
-        """The schema of the batches."""
-        return self._schema
-
-    @property
-    def num_rows(self) -> int | None:
-        """How many rows the data set has, where its maker knew it."""
-        return self._dataset.num_rows
-
-    @property
-    def nbytes(self) -> int | None:
-        """How many bytes the data set has, where its maker knew it."""
-        return self._dataset.nbytes
-
-    @property
     def stats(self) -> StreamStatistics:
-        """The sum over all endpoints so far."""
         with self._lock:
             return sum_of([*self._done, *(stream.stats for stream in self._begun)])
 
@@ -151,7 +133,9 @@ class DatasetStream(Stream):
             others = (Unsupported, *(_UNREACHED if unit.by_flight else ()))
             if unit.tickets and isinstance(error, others):
                 without_frames(error)  # they would keep the connection that failed
-                self._take_apart(unit)
+                units = apart(unit, self._dataset)
+                self._unit_of |= {each.numbers[0]: each for each in units}
+                self._pending = collections.deque(in_turn((*self._pending, *units), ordered=self._ordered))
                 return None
             self._locate(error, unit, None)
             raise
@@ -166,23 +150,17 @@ class DatasetStream(Stream):
         self._open[unit] = stream
         return stream
 
-    def _take_apart(self, unit: Unit) -> None:
-        units = apart(unit, self._dataset)
-        self._unit_of |= {each.numbers[0]: each for each in units}
-        self._pending = collections.deque(in_turn((*self._pending, *units), ordered=self._ordered))
-
     def _locate(self, error: BowstringError, unit: Unit, stream: EndpointStream | None) -> None:
         """Let an error say in which endpoint it happened, where that is known."""
         number: int | None = unit.numbers[0]
         if unit.tickets:
-            number = stream.partition if isinstance(stream, PartitionsStream) else None
+            number = None if stream is None else stream._partition
         if len(self._dataset) > 1 and number is not None and not isinstance(error, ClosedError | ForkedError):
             where = f"partition {number}"
             if not (error.where or "").startswith(where):
                 error.where = where if error.where is None else f"{where}, {error.where}"
 
     def read_next_batch(self) -> Batch:
-        """Return the next batch of any endpoint, or of the first that is not at its end."""
         self._check_open()
         try:
             with self._turn:
@@ -201,8 +179,13 @@ class DatasetStream(Stream):
     def _next_in_order(self) -> Batch:
         while self._at < len(self._dataset):
             unit = self._unit_of[self._at]
-            stream = self._open.get(unit) or self._when_open(unit)
+            stream = self._open.get(unit)
             if stream is None:
+                self._open_more()
+                opening = self._opening_of(unit)
+                self._first_of(opening)
+                stream = self._take_opened(opening)
+            if stream is None:  # taken apart
                 continue
             batch = self._read(stream, unit, self._at)
             if batch is not None:
@@ -215,13 +198,6 @@ class DatasetStream(Stream):
         self._check_open()
         raise EndOfStream("there are no more batches")
 
-    def _when_open(self, unit: Unit) -> EndpointStream | None:
-        """Return the stream of a unit when it is open; ``None`` where it is taken apart."""
-        self._open_more()
-        future = self._opening_of(unit)
-        self._first_of(future)
-        return self._take_opened(future)
-
     def _opening_of(self, unit: Unit) -> concurrent.futures.Future[EndpointStream]:
         for future, opening in self._opening.items():
             if opening is unit:
@@ -231,9 +207,7 @@ class DatasetStream(Stream):
     def _read(self, stream: EndpointStream, unit: Unit, number: int | None = None) -> Batch | None:
         """Return the next batch of a unit, or of one endpoint of it; ``None`` where there is none."""
         try:
-            if number is not None and isinstance(stream, PartitionsStream):
-                return stream.read_of(number)
-            return stream.read_next_batch()
+            return stream._read_of(number if unit.tickets else None)
         except EndOfStream:
             return None
         except BowstringError as error:
@@ -347,9 +321,7 @@ class DatasetStream(Stream):
     ) -> Readiness:
         """Return what `_read` would do."""
         try:
-            if number is not None and isinstance(stream, PartitionsStream):
-                return stream.readiness_of(number, wake, began)
-            return stream._readiness(wake, began)
+            return stream._readiness(wake, began, number if unit.tickets else None)
         except BowstringError as error:
             self._locate(error, unit, stream)
             raise
@@ -371,7 +343,7 @@ class DatasetStream(Stream):
         """Read a batch that is complete, whatever stream its taker works on: that of this thread is another one."""
         batch = self._read(stream, unit)
         if batch is not None:
-            settle_devices((batch.device,), stream._seconds)
+            settle_devices((batch.device,), stream._reading.limits.device_timeout)
         return batch
 
     def _finish(self, unit: Unit) -> None:
@@ -387,7 +359,6 @@ class DatasetStream(Stream):
         stream.close()
 
     def close(self) -> None:
-        """Close all streams. Batches stay true."""
         if os.getpid() != self._pid:
             return
         with self._lock:

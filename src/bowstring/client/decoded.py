@@ -36,27 +36,18 @@ class DecodedStream(Stream):
         self._schema = pa.schema([self._field(name) for name in chosen])
 
     @property
-    def schema(self) -> pa.Schema:
-        """The schema of the decoded batches."""
-        return self._schema
-
-    @property
     def stats(self) -> StreamStatistics:
-        """What came over the stream, encoded."""
         return self._stream.stats
 
     @property
     def num_batches(self) -> int | None:
-        """How many batches the whole stream has, where the producer knows it."""
         return self._stream.num_batches
 
     @property
     def nbytes(self) -> int | None:
-        """How many bytes all columns of the data set have as they are encoded, where the producer knows it."""
         return self._stream.nbytes
 
     def read_next_batch(self) -> Batch:
-        """Return the next batch, decoded."""
         came = False
         try:
             while not self._waiting:

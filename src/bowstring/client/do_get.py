@@ -5,12 +5,12 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
-import ssl
 import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bowstring.client.connection import Connection
 from bowstring.client.connection.wire import first_that_opens
 from bowstring.client.flight import FlightClient
 from bowstring.client.stream import Counters, Readiness
@@ -34,24 +34,16 @@ from bowstring.locks import Condition
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from bowstring.client.connection import Connection
+    from bowstring.client.reading import Reading
     from bowstring.dissociated.endpoint import Endpoint, Offer
-    from bowstring.dissociated.wire import Hello
-    from bowstring.limits import Limits
-    from bowstring.transport.certificates import TlsConfig
+    from bowstring.dissociated.partitions import PartitionTicket
 
 _AHEAD = 2
 
 
-def opened(
-    endpoint: Endpoint,
-    hello: Hello,
-    limits: Limits,
-    tls: TlsConfig | ssl.SSLContext | None,
-    connect: Callable[[Endpoint], Connection],
-) -> Connection | DoGet:
+def opened(endpoint: Endpoint, reading: Reading, partitions: Sequence[PartitionTicket]) -> Connection | DoGet:
     """Return what receives a stream: a connection to the best offer that works, else ``DoGet``."""
     ours = [each for each in endpoint.offers if not each.by_flight]
     flights = [each for each in endpoint.offers if each.by_flight]
@@ -59,51 +51,16 @@ def opened(
     if ours:
         rest = of_offers(endpoint.ticket, ours)
         try:
-            return connect(rest)
+            return Connection(rest, reading, partitions)
         except (AccessDenied, BrokenError, DeadlineExceeded, UsageError) as error:
-            passed_over += _reasons(without_frames(error), rest)
-    if hello.shard is not None:
+            # It is that of the last offer, and its hint names the others.
+            passed_over.append(f"{ours[-1].address}: {without_frames(error).what}")
+            passed_over += [error.hint] if error.hint else []
+    if reading.hello.shard is not None:
         raise Unsupported("Flight has no shards", hint="; ".join(passed_over))
-    if hello.looks:
+    if reading.hello.looks:
         raise Unsupported("a Flight server may count whoever asks for rows as a reader")
-    return first_that_opens(
-        flights, lambda offer: DoGet(endpoint, offer, limits, tls, passed_over), passed_over
-    )
-
-
-def _reasons(error: BowstringError, endpoint: Endpoint) -> list[str]:
-    """Return why none of some offers was taken: the error is the last one's, and its hint names the others."""
-    return [f"{endpoint.offers[-1].address}: {error.what}", *([error.hint] if error.hint else [])]
-
-
-def _right(batch: pa.RecordBatch | None) -> pa.RecordBatch | None:
-    """Return a batch whose buffers fit its nodes: pyarrow has not looked at them."""
-    if batch is not None:
-        try:
-            batch.validate()
-        except pa.ArrowException as error:
-            raise InvalidBody("a batch of the Flight server is malformed", found=str(error)) from error
-    return batch
-
-
-class _WakingCondition(Condition):
-    """A condition that calls functions, once, when its waiters are notified."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._calls: list[Callable[[], object]] = []
-
-    def call_once(self, call: Callable[[], object]) -> None:
-        """Have `call` called at the next `notify_all`; the lock is held, here and there."""
-        if call not in self._calls:
-            self._calls.append(call)
-
-    def notify_all(self) -> None:
-        super().notify_all()
-        if self._calls:
-            calls, self._calls = self._calls, []
-            for call in calls:
-                call()
+    return first_that_opens(flights, lambda offer: DoGet(endpoint, offer, reading, passed_over), passed_over)
 
 
 class DoGet:
@@ -114,20 +71,11 @@ class DoGet:
 
     extended = False
     trusted = False
-    welcome = None
-    bodies = None
+    welcome = bodies = begins = partition = None
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        offer: Offer,
-        limits: Limits,
-        tls: TlsConfig | ssl.SSLContext | None,
-        passed_over: list[str],
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, offer: Offer, reading: Reading, passed_over: list[str]) -> None:
         self.endpoint = endpoint
         self.counters = Counters()
-        self.begins: tuple[str, int] | None = None
         self.peer = offer.address
         self.path = (
             "flight: packed",
@@ -135,9 +83,10 @@ class DoGet:
                 ["Flight sends the bytes", *([f"not taken: {'; '.join(passed_over)}"] if passed_over else [])]
             ),
         )
-        self._limits = limits
+        self._limits = limits = reading.limits
         self._pid = os.getpid()
-        self._changed = _WakingCondition()
+        self._changed = Condition()
+        self._wakes: list[Callable[[], object]] = []  # of tasks that await something, each once
         self._schema: pa.Schema | None = None
         self._ready: collections.deque[pa.RecordBatch] = collections.deque()
         self._error: BowstringError | None = None
@@ -145,7 +94,7 @@ class DoGet:
         self.over = self.closed = False
         tokens = [token_of(each.uri) for each in endpoint.offers if each.by_flight]
         self._token_withheld = token_of(offer.uri) is None and any(tokens)
-        self._server = FlightClient(offer.uri, tls, limits)
+        self._server = FlightClient(offer.uri, reading.tls, limits)
         try:
             run_in_thread(self._read, endpoint.ticket, name="bowstring-flight-reader")
             self._await(lambda: self._schema is not None, limits.connect_timeout)
@@ -164,13 +113,19 @@ class DoGet:
                 reader = self._server.client.do_get(flight.Ticket(ticket), self._server.options(None))
                 with self._changed:
                     self._reader, self._schema = reader, reader.schema
-                    self._changed.notify_all()
+                    self._wake()
                 while self._wants_more():
-                    batch = _right(reader.read_chunk().data)
+                    batch = reader.read_chunk().data
+                    try:  # pyarrow has not looked whether the buffers fit the nodes
+                        _ = batch is None or batch.validate()
+                    except pa.ArrowException as wrong:
+                        raise InvalidBody(
+                            "a batch of the Flight server is malformed", found=str(wrong)
+                        ) from wrong
                     with self._changed:
                         if batch is not None:
                             self._ready.append(batch)
-                        self._changed.notify_all()
+                        self._wake()
                 reader.cancel()
         except StopIteration:
             error = EndOfStream("there are no more batches")
@@ -187,7 +142,7 @@ class DoGet:
         with self._changed:
             self._error = error or ClosedError("the stream is closed")
             self.over = True
-            self._changed.notify_all()
+            self._wake()
         self._server.close()
 
     def _wants_more(self) -> bool:
@@ -201,36 +156,35 @@ class DoGet:
         """Do nothing: it has begun, since whether it works decides which server is taken."""
 
     def schema(self) -> pa.Schema:
-        """Return the schema of the batches."""
         assert self._schema is not None
         return self._schema
 
-    def next(self) -> Batch:
-        """Return the next batch, waiting for it."""
+    def next(self, _: int | None = None) -> Batch:
         self.check_process()
         began = time.monotonic()
         self._await(lambda: bool(self._ready), self._limits.reply_timeout)
         with self._changed:
             batch = self._ready[0]
-            self.counters.count(batch.num_rows, batch.nbytes)  # first: it tells of one that is lost
+            self.counters.batches += 1  # first: it tells of one that is lost
+            self.counters.rows += batch.num_rows
+            self.counters.nbytes += batch.nbytes
             self._ready.popleft()
-            self._changed.notify_all()
+            self._wake()
         self.counters.seconds_waited += time.monotonic() - began
         return Batch.from_arrow(batch)
 
     def peek(self) -> Batch | None:
-        """Return the next batch if it is there already; it stays the next one."""
         with self._changed:
             return Batch.from_arrow(self._ready[0]) if self._ready and not self.closed else None
 
-    def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
-        """Return what `next` would do; if it would wait, have `wake` called once something has changed."""
+    def readiness(self, wake: Callable[[], object], began: float, _: int | None = None) -> Readiness:
         self.check_process()
         with self._changed:
             if self._ready or self.closed or self._error is not None:
                 at_end = not self._ready and isinstance(self._error, EndOfStream)
                 return Readiness.ENDED if at_end and not self.closed else Readiness.READY
-            self._changed.call_once(wake)
+            if wake not in self._wakes:
+                self._wakes.append(wake)
             if time.monotonic() - began > self._limits.reply_timeout:
                 raise self._given_up(self._limits.reply_timeout)
         return Readiness.NOT_YET
@@ -250,21 +204,26 @@ class DoGet:
             raise self._error
 
     def check_process(self) -> None:
-        """Refuse to go on in the child of a fork."""
         if self._pid != os.getpid():
             raise ForkedError("the stream belongs to the parent process", hint="Connect in the child.")
 
     def close(self) -> None:
-        """Ask for nothing more. Idempotent."""
         if self._pid != os.getpid():
             return
         with self._changed:
             self.closed = True
             self._ready.clear()
             self._cancel()
-            self._changed.notify_all()
+            self._wake()
 
     abandon = close
+
+    def _wake(self) -> None:
+        """Let all that wait look again; the lock is held."""
+        self._changed.notify_all()
+        wakes, self._wakes = self._wakes, []
+        for wake in wakes:
+            wake()
 
     def _cancel(self) -> None:
         reader = self._reader

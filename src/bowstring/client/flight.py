@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from bowstring.dissociated.endpoint import Dataset, Endpoint, Offer, of_offers
-from bowstring.dissociated.listing import DatasetInfo
+from bowstring.dissociated.listing import DatasetInfo, only_name
 from bowstring.dissociated.location import Location, token_of, with_token
 from bowstring.errors import (
     AccessDenied,
@@ -83,7 +83,6 @@ class FlightClient:
             raise _failure(error, self.address) from None
 
     def info(self, path: tuple[str, ...]) -> Any:
-        """Return the FlightInfo of a data set."""
         from pyarrow import flight
 
         with self.asking():
@@ -91,12 +90,10 @@ class FlightClient:
             return self.client.get_flight_info(descriptor, self.options(self.limits.connect_timeout))
 
     def infos(self) -> list[Any]:
-        """Return the FlightInfo of each data set."""
         with self.asking():
             return list(self.client.list_flights(b"", self.options(self.limits.reply_timeout)))
 
     def close(self) -> None:
-        """Hang up."""
         with contextlib.suppress(pa.ArrowException):
             self.client.close()
 
@@ -139,10 +136,7 @@ def located(
     limits: Limits,
     token_hosts: Sequence[str] = (),
 ) -> Endpoint | Dataset:
-    """Return the endpoints of a data set of a Flight server, each with the places where it is, best first.
-
-    Without `name`, it is the data set of the address, or the only one there.
-    """
+    """Return the endpoints of a data set of a Flight server, each with the places where it is, best first."""
     if isinstance(token_hosts, str) or not all(isinstance(each, str) for each in token_hosts):
         raise UsageError(
             "token_hosts is a list of hosts", expected='["host", "host:port"]', found=repr(token_hosts)[:80]
@@ -185,16 +179,9 @@ def _info(server: FlightClient, path: tuple[str, ...]) -> Any:
             if len(path) > 1 or len(parts) == 1:
                 raise
             return server.info(parts)
-    found = server.infos()
-    if len(found) != 1:
-        names = ", ".join(repr(_name(each)) for each in found[:20])
-        raise UnknownTicket(
-            "the server offers several data sets" if found else "the server offers no data set",
-            expected="a name: connect(address, name)" if found else None,
-            found=names or None,
-            where=server.address,
-        )
-    return found[0]
+    infos = server.infos()
+    only_name([_name(each) for each in infos], server.address)
+    return infos[0]
 
 
 def _endpoints(found: Any, uri: str, token_hosts: Sequence[str]) -> list[tuple[int | None, Endpoint]]:
@@ -287,6 +274,7 @@ def list_flights(
 
 def _listed(info: Any) -> DatasetInfo:
     facts = _facts(info.app_metadata)
+    is_alone = len(info.endpoints) == 1 and len(_partitions(info.endpoints[0])) <= 1
     published, readers, left = (facts.get(key) for key in ("published_at", "readers", "readers_left"))
     return DatasetInfo(
         _name(info),
@@ -295,15 +283,10 @@ def _listed(info: Any) -> DatasetInfo:
         _count(info.total_bytes),
         readers if isinstance(readers, int) else 0,
         published if isinstance(published, float) else None,
-        _only_ticket(info),
+        # Of a data set of one endpoint; nothing for others.
+        info.endpoints[0].ticket.ticket if is_alone else b"",
         left if isinstance(left, int) else None,
     )
-
-
-def _only_ticket(info: Any) -> bytes:
-    """Return the ticket of a data set of one endpoint; nothing for others."""
-    alone = len(info.endpoints) == 1 and len(_partitions(info.endpoints[0])) <= 1
-    return info.endpoints[0].ticket.ticket if alone else b""
 
 
 def _name(info: Any) -> str:

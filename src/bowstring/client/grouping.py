@@ -45,10 +45,7 @@ def by_process(dataset: Dataset) -> dict[Endpoint, list[PartitionTicket]]:
 
 
 def grouped(dataset: Dataset, connections: int, *, ordered: bool) -> list[Unit]:
-    """Return what is read in one stream each, as `in_turn` orders them.
-
-    The endpoints of one process are shared by `connections` streams where bytes are sent.
-    """
+    """Return what is read in one stream each, as `in_turn` orders them."""
     processes = by_process(dataset).items()
     found = [unit for process, tickets in processes for unit in _units(process, tickets, connections)]
     return in_turn(found, ordered=ordered)

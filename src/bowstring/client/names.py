@@ -8,7 +8,14 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.endpoint import Dataset, Endpoint, is_flight
-from bowstring.dissociated.listing import DatasetInfo, DatasetInfos, ListingReader, ask_for_list
+from bowstring.dissociated.listing import (
+    DatasetInfo,
+    DatasetInfos,
+    ListingReader,
+    ask_for_list,
+    only_name,
+    shown_names,
+)
 from bowstring.dissociated.location import Location
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
 
     from bowstring.transport.certificates import TlsConfig
 
-_MOST_SHOWN: Final = 20
 _DEPOT: Final = "depot:"
 
 
@@ -76,22 +82,16 @@ def list_datasets(
     >>> [(each.name, each.num_rows) for each in found]
     [('trips', 3), ('zones', 3)]
     """
-    return DatasetInfos(_infos(address, token, tls, limits_or_default(limits)))
-
-
-def _infos(
-    address: str, token: str | None, tls: TlsConfig | ssl.SSLContext | None, limits: Limits
-) -> list[DatasetInfo]:
+    limits = limits_or_default(limits)
     if not isinstance(address, str):
         check_scheme(address)
     if is_depot(address):
         with _depot() as depot:
-            infos: list[DatasetInfo] = depot.list_datasets()
-            return infos
+            return DatasetInfos(depot.list_datasets())
     if is_flight(address):
         from bowstring.client.flight import list_flights  # and with it pyarrow's
 
-        return list_flights(address, token, tls, limits)
+        return DatasetInfos(list_flights(address, token, tls, limits))
     *first, last = _locations(address, token)
     for location in first:
         with contextlib.suppress(AccessDenied, BrokenError, DeadlineExceeded):
@@ -127,7 +127,7 @@ def _list(location: Location, tls: TlsConfig | ssl.SSLContext | None, limits: Li
         raise
     finally:
         channel.close()
-    return reader.infos
+    return DatasetInfos(reader.infos)
 
 
 def is_address(text: str) -> bool:
@@ -178,10 +178,7 @@ def named_endpoint(
     tls: TlsConfig | ssl.SSLContext | None = None,
     token_hosts: Sequence[str] = (),
 ) -> Endpoint | Dataset:
-    """Return the endpoint that an address and a name stand for; without a name, that of the only data set there.
-
-    A Flight server may have many endpoints for one name.
-    """
+    """Return the endpoint that an address and a name stand for; without a name, that of the only data set there."""
     if is_flight(address):
         from bowstring.client.flight import located
 
@@ -189,18 +186,5 @@ def named_endpoint(
     [location] = _locations(address, token)
     if name is None:
         found = [each.name for each in list_datasets(address, token=token, tls=tls, limits=limits)]
-        if len(found) != 1:
-            raise UnknownTicket(
-                "the server offers no data set" if not found else "the server offers several data sets",
-                expected="a name: connect(address, name)" if found else None,
-                found=shown_names(found) or None,
-                where=location.address,
-            )
-        name = found[0].encode()
+        name = only_name(found, location.address).encode()
     return Endpoint(str(location), name)
-
-
-def shown_names(names: list[str]) -> str:
-    """Return names for an error, the first of them where there are many."""
-    more = ", …" if len(names) > _MOST_SHOWN else ""
-    return ", ".join(map(repr, names[:_MOST_SHOWN])) + more

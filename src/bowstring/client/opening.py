@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from bowstring.client.connection import Connection
 from bowstring.client.dataset import DatasetStream
-from bowstring.client.endpoint_stream import EndpointStream, Incoming, PartitionsStream
-from bowstring.client.grouping import UNDER_WAY, Unit
-from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint, shown_names
+from bowstring.client.endpoint_stream import EndpointStream
+from bowstring.client.grouping import Unit
+from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint
+from bowstring.client.reading import Reading
 from bowstring.client.stream import Stream, device_named
 from bowstring.columnar.validation import checked_choice
 from bowstring.dissociated.endpoint import Dataset, Endpoint, has_flight, of_offers
+from bowstring.dissociated.listing import only_name
 from bowstring.dissociated.position import checked_position
 from bowstring.dissociated.wire import Hello
-from bowstring.errors import UnknownName, UnknownTicket, Unsupported, UsageError, did_you_mean
-from bowstring.ipc.compression.device.decompress import DeviceBodies
+from bowstring.errors import UnknownName, Unsupported, UsageError, did_you_mean
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, default_pool, named_streams
 from bowstring.memory.buffer import PrivateMemory
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
+    from bowstring.client.endpoint_stream import Incoming
     from bowstring.columnar.validation import Validated
     from bowstring.dissociated.position import Position
-    from bowstring.memory import Allocator
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
@@ -268,7 +269,13 @@ def connect(
             timeout=timeout,
             options=dataclasses.replace(options, decode=None),
         )
-        return _decoded(encoded, chosen, limits)
+        from bowstring.client.decoded import DecodedStream  # and with it all of Vortex
+
+        try:
+            return DecodedStream(encoded, chosen, limits)
+        except BaseException:
+            encoded.close()
+            raise
     part = None if shard is None else _shard(shard)
     count = options.connections
     wanted = None if name is None and ticket is None else ticket_of(name, ticket)
@@ -283,67 +290,49 @@ def connect(
     streams = () if cuda_stream is None else named_streams(cuda_stream)
     if streams and mode is None:
         mode = "map"  # whoever says what reads the memory wants views of it
-    allocators: dict[Device, Allocator] = {}
-    private = PrivateMemory() if writable else None
+    # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
+    if mode == "copy" or target is not None:
+        streams = ()
     landing = pool if pool is not None and pool.device.is_host else default_pool()
-    copies_to = pool or landing
-    if target is not None and not target.is_host and copies_to.device is not target:
-        copies_to = Pool(target)  # one budget for all endpoints
+    copies = pool or landing
+    if target is not None and not target.is_host and copies.device is not target:
+        copies = Pool(target)  # one budget for all endpoints
+    hello = Hello(
+        chosen,
+        limits.window_bytes,
+        events=bool(streams),
+        shard=part,
+        looks=inside is not None and inside.looks,
+        follow=follow,
+        since=None if position is None else str(position),
+    )
+    reading = Reading(
+        hello,
+        limits,
+        landing,
+        PrivateMemory() if writable else None,
+        copies,
+        target,
+        mode,
+        streams,
+        tls,
+        None if inside is None else inside.dialled,
+        seconds,
+        checks,
+    )
 
     def open_unit(unit: Unit) -> EndpointStream:
-        bodies = None
-        if target is not None and not target.is_host:
-            bodies = functools.partial(DeviceBodies, target, copies_to.allocator())
-        # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
-        reading = () if mode == "copy" or target is not None else streams
-        under_way = UNDER_WAY if unit.tickets else 0
-        hello = Hello(
-            chosen,
-            limits.window_bytes,
-            pointers=True,
-            events=bool(reading),
-            shard=part,
-            partitions=under_way,
-            looks=inside is not None and inside.looks,
-            follow=follow,
-            since=None if position is None else str(position),
-        )
-
-        connected = functools.partial(
-            Connection,
-            hello=hello,
-            pool=private or landing,
-            limits=limits,
-            streams=reading,
-            bodies=bodies,
-            tls=tls,
-            dialled=None if inside is None else inside.dialled,
-            partitions=unit.tickets,
-            timeout=seconds,
-        )
         connection: Incoming | None = None
         try:
-            if follow or position is not None:
-                connection = connected(_without_flight(unit.endpoint))
+            if hello.follows:
+                connection = Connection(_without_flight(unit.endpoint), reading)
             elif has_flight(unit.endpoint):
                 from bowstring.client.do_get import opened  # and with it pyarrow's Flight
 
-                connection = opened(unit.endpoint, hello, limits, tls, connected)
+                connection = opened(unit.endpoint, reading, unit.tickets)
             else:
-                connection = connected(unit.endpoint)
-            made = PartitionsStream if unit.tickets else EndpointStream
-            return made(
-                connection,
-                chosen,
-                target,
-                copies_to,
-                allocators,
-                mode=mode,
-                private=private,
-                seconds=limits.device_timeout,
-                validate=checks,
-                timeout=seconds,
-            )
+                connection = Connection(unit.endpoint, reading, unit.tickets)
+            return EndpointStream(connection, reading, shared=bool(unit.tickets))
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -358,7 +347,7 @@ def connect(
             )
         return open_unit(Unit(source, (0,)))
     if isinstance(source, Dataset):
-        if follow or position is not None:
+        if hello.follows:
             raise UsageError(
                 "a list of endpoints, which a name of a depot is, cannot be followed, or read from a position on",
                 found="connect(follow=…, since=…)",
@@ -367,25 +356,14 @@ def connect(
         make = functools.partial(
             DatasetStream, open_unit=open_unit, columns=chosen, ordered=options.ordered, connections=count
         )
-        made: Stream = source._stream(make, chosen, tls)
-        return made
+        stream: Stream = source._stream(make, chosen, tls)
+        return stream
     raise UsageError(
         "this is not a source",
         expected="an Endpoint, a Dataset or a URI",
         found=type(source).__name__,
         hint=path_hint(source),
     )
-
-
-def _decoded(encoded: Stream, columns: tuple[str, ...] | None, limits: Limits) -> Stream:
-    """Return a stream of encoded batches as one that decodes them."""
-    from bowstring.client.decoded import DecodedStream  # and with it all of Vortex
-
-    try:
-        return DecodedStream(encoded, columns, limits)
-    except BaseException:
-        encoded.close()
-        raise
 
 
 def endpoint_of(uri: str, ticket: str | bytes | None = None) -> Endpoint:
@@ -414,7 +392,14 @@ def _check_options(options: Any) -> None:
         raise UsageError("pool is a bowstring.Pool", found=repr(options.pool)[:80])
     if options.decode not in ("device", None):
         raise UsageError("no such way to decode", expected="'device'", found=repr(options.decode))
-    _check_connections(options.connections)
+    count: Any = options.connections
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_CONNECTIONS:
+        raise UsageError(
+            "connections is a number of them",
+            expected=f"1 to {_MOST_CONNECTIONS}",
+            found=repr(count)[:80],
+            where="ConnectOptions(connections=…)",
+        )
 
 
 def _chosen(columns: Any) -> tuple[str, ...]:
@@ -477,13 +462,7 @@ def _endpoint_of_server(endpoints: dict[str, Endpoint], name: bytes | None) -> E
             return endpoints[wanted]
         hint = did_you_mean(wanted, endpoints)
         raise UnknownName("no data set of that name is offered", found=repr(wanted[:80]), hint=hint)
-    if len(endpoints) == 1:
-        return next(iter(endpoints.values()))
-    raise UnknownTicket(
-        "the server offers several data sets" if endpoints else "the server offers no data set",
-        expected="a name: connect(server, name)" if endpoints else None,
-        found=shown_names([*endpoints]) or None,
-    )
+    return endpoints[only_name([*endpoints], None)]
 
 
 def _over(transport: Any, source: Endpoint | Dataset) -> Endpoint | Dataset:
@@ -542,16 +521,6 @@ def _without_flight(endpoint: Endpoint) -> Endpoint:
             hint="Connect to the Bowstring server itself.",
         )
     return of_offers(endpoint.ticket, ours) if len(ours) < len(endpoint.offers) else endpoint
-
-
-def _check_connections(count: Any) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_CONNECTIONS:
-        raise UsageError(
-            "connections is a number of them",
-            expected=f"1 to {_MOST_CONNECTIONS}",
-            found=repr(count)[:80],
-            where="ConnectOptions(connections=…)",
-        )
 
 
 def ticket_of(name: Any, ticket: Any) -> bytes | None:

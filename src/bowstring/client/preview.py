@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -16,37 +16,22 @@ from bowstring.errors import BowstringError, EndOfStream, ProtocolError, Unsuppo
 from bowstring.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
-    from bowstring.client.stream import StreamStatistics
+    from bowstring.client.stream import Stream
 
 # Whoever looks at a cell of a notebook does not wait long for a server that is gone.
 _BRIEF: Final = DEFAULT_LIMITS.replace(connect_timeout=2.0, reply_timeout=2.0)
 
 
-class _Shown(Protocol):
-    @property
-    def schema(self) -> pa.Schema: ...
-    @property
-    def num_rows(self) -> int | None: ...
-    @property
-    def nbytes(self) -> int | None: ...
-    @property
-    def stats(self) -> StreamStatistics: ...
-    def _peek(self) -> Batch | None: ...
-
-
-def stream_html(stream: _Shown) -> str:
+def stream_html(stream: Stream, name: str) -> str:
     """Return what notebooks show of a stream; nothing of it is read."""
     stats = stream.stats
     size = _size(stream.num_rows, stream.nbytes)
-    title = f"{type(stream).__name__.removeprefix('Endpoint')} of {size}{stats.path}, {stats.batches} batches read"
+    title = f"{name} of {size}{stats.path}, {stats.batches} batches read"
     return _table(title, stream.schema, stream._peek())
 
 
 def source_html(source: Endpoint | Dataset) -> str:
-    """Return what notebooks show of an endpoint or a data set, with its first rows where the server can give them.
-
-    Rows are not asked for if the batches are made as they are read, or if the server would count a reader.
-    """
+    """Return what notebooks show of an endpoint or a data set, with its first rows where its server gives them."""
     try:
         return _shown(source)
     except BowstringError as error:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.dissociated.position import Position
+    from bowstring.dissociated.wire import Welcome
 
 
 class Readiness(enum.Enum):
@@ -89,6 +90,8 @@ class Stream(Closing, Converting):
     """
 
     _timeout: float | None = None  # seconds that a call waits for a batch
+    _schema: pa.Schema
+    _facts: Welcome | Dataset | None = None  # what knows how large the data set is
 
     def __init__(self) -> None:
         self._ended = False  # whether it was read to its end
@@ -96,9 +99,9 @@ class Stream(Closing, Converting):
         self._readers = weakref.WeakSet([threading.current_thread()])
 
     @property
-    @abc.abstractmethod
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
+        return self._schema
 
     @property
     @abc.abstractmethod
@@ -108,17 +111,17 @@ class Stream(Closing, Converting):
     @property
     def num_rows(self) -> int | None:
         """How many rows the whole stream has, where the producer knows it."""
-        return None
+        return None if self._facts is None else self._facts.num_rows
 
     @property
     def num_batches(self) -> int | None:
         """How many batches the whole stream has, where the producer knows it."""
-        return None
+        return getattr(self._facts, "num_batches", None)
 
     @property
     def nbytes(self) -> int | None:
         """How many bytes all columns of the data set have, where the producer knows it."""
-        return None
+        return None if self._facts is None else self._facts.nbytes
 
     @property
     def endpoint(self) -> Endpoint | Dataset | None:
@@ -168,7 +171,7 @@ class Stream(Closing, Converting):
         """Return what notebooks show: schema, size, path, and the first rows of the next batch if it is there."""
         from bowstring.client.preview import stream_html
 
-        return stream_html(self)
+        return stream_html(self, type(self).__name__.removeprefix("Endpoint"))
 
     def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:  # noqa: ARG002  for those that know
         """Return what `read_next_batch` would do, as :meth:`Connection.readiness` does."""
@@ -315,9 +318,3 @@ class Counters:
     seconds_waited: float = 0.0
     regions: int = 0
     cached_regions: int = 0
-
-    def count(self, rows: int, nbytes: int) -> None:
-        """Count a batch that the user has now."""
-        self.batches += 1
-        self.rows += rows
-        self.nbytes += nbytes

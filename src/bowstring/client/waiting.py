@@ -147,7 +147,6 @@ class _Wait:
         return {**self._options, "follow": True, "since": self.since, "timeout": seconds}
 
     def end(self) -> Position:
-        """Return the position behind what is there now."""
         with connect(*self.place, **self._options, options=InsideOptions(looks=True)) as stream:
             position, count = stream.position, stream.num_batches
         if position is None or count is None:
@@ -158,7 +157,6 @@ class _Wait:
         return position_at(version, begins + count)
 
     def pause(self) -> float:
-        """Return how long to wait before asking again."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise DeadlineExceeded("nothing new came in time", expected=f"within {self._seconds:g} s")

@@ -99,10 +99,7 @@ class Ledger:
         return base, True
 
     def lend(self, addresses: Sequence[int], held: Iterable[tuple[int, Region, int]]) -> None:
-        """Count the addresses of one body as held by the reader: one for each buffer that is not empty.
-
-        `held` is (base address, region, how many of the addresses lie in it) of each region of the body.
-        """
+        """Count one body's addresses as held by the reader; `held` has (base, region, count) of its regions."""
         self._outstanding.update(addresses)
         for base, region, count in held:
             before = self._held.get(base)
@@ -112,10 +109,7 @@ class Ledger:
             self._held[base] = (region, count if before is None else before[1] + count)
 
     def free(self, addresses: Sequence[int], *, all_occurrences: bool = False) -> None:
-        """Take addresses back, one occurrence each, or none of them if the reader does not hold all of them.
-
-        With `all_occurrences`, for a peer that does not count, an address frees all of its occurrences.
-        """
+        """Take addresses back, one occurrence each or `all_occurrences`; none if the reader lacks one of them."""
         named = collections.Counter(addresses)
         if all_occurrences:
             named = collections.Counter({address: self._outstanding[address] for address in named})
@@ -132,16 +126,14 @@ class Ledger:
                 self._outstanding[address] = left
             else:
                 del self._outstanding[address]
-        self._forget(self._count_by_base(np.array(list(named.elements()), np.uint64)))
-
-    def _forget(self, counts: dict[int, int]) -> None:
-        for base, count in counts.items():
+        counts = self._count_by_base(np.array(list(named.elements()), np.uint64))
+        for base, number in counts.items():
             region, held = self._held[base]
-            if held == count:
+            if held == number:
                 del self._held[base]
                 self._note_freed(base)
             else:
-                self._held[base] = (region, held - count)
+                self._held[base] = (region, held - number)
 
     def _note_freed(self, base: int) -> None:
         partition = self._partition_of.pop(base, None)
@@ -184,7 +176,6 @@ class Ledger:
                 region.retire()
 
     def clear(self) -> None:
-        """Let go of everything."""
         self._held.clear()
         self._lent.clear()
         self._outstanding.clear()

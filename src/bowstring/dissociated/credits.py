@@ -40,7 +40,6 @@ class Window:
         return self.size is None or self.outstanding + nbytes <= self.size
 
     def charge(self, nbytes: int) -> None:
-        """Count a message that goes."""
         if self.size is not None:
             self.outstanding += nbytes
 
@@ -53,19 +52,14 @@ class Window:
         self.outstanding -= nbytes
 
     def enlarge(self, nbytes: int) -> None:
-        """Let `nbytes` more be outstanding."""
         if self.size is not None:
             self.size += nbytes
 
-    def __repr__(self) -> str:
-        return f"<Window {self.outstanding} of {self.size} bytes outstanding>"
-
 
 class Account:
-    """The reader's account of the credit that packed bodies take; ``None`` for a peer that knows no credits.
+    """The reader's account of the credit that packed bodies take, which refuses what exceeds it.
 
-    It refuses what exceeds it. Credit counts as given back at once, so it never exceeds the producer's own
-    account.
+    Credit counts as given back at once, so it never exceeds the producer's own account.
     """
 
     def __init__(self, size: int | None) -> None:
@@ -80,10 +74,7 @@ class Account:
 
     @staticmethod
     def cost(buffers: int, count: int, nbytes: int) -> int:
-        """Return what a body of `nbytes` costs: its buffers, and its length beyond these with their padding.
-
-        `buffers` is the bytes of its `count` buffers, as its metadata has them.
-        """
+        """Return what a body costs: the bytes of its `count` `buffers`, and what it has beyond their padding."""
         return max(buffers, nbytes - _ALIGNMENT * count)
 
     def allows(self, nbytes: int) -> bool:
@@ -108,7 +99,6 @@ class Account:
             )
 
     def charge(self, costs: Sequence[int]) -> None:
-        """Count bodies that came, in order."""
         total = sum(costs)
         if not self.allows(total):
             for cost in costs:
@@ -117,15 +107,9 @@ class Account:
         else:
             self.outstanding += total
 
-    def give_back(self, cost: int) -> None:
-        """Count a body that the reader is done with; before the producer is told so."""
-        self.outstanding -= cost
-
     def deliver(self, credit: int) -> int:
-        """Count the credit of a packed batch that the user has now; return how much to give back.
-
-        It goes back in parts of the window, unless the producer waits: a message may cost more than a batch.
-        """
+        """Count the credit of a packed batch that the user has now; return how much to give back."""
+        # In parts of the window, unless the producer waits: a message may cost more than a batch.
         self.owed += credit
         due = self.blocked or self.owed >= (self.size or 0) // _PARTS
         return self.take_owed() if due else 0

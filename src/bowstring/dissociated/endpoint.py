@@ -36,28 +36,11 @@ _OFFER_FIELDS: Final = 3
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Offer:
-    """One way to a data set, and what a reader needs to take it.
+    """One way to a data set, and what a reader needs to take it."""
 
-    Parameters
-    ----------
-    uri
-        The server, for metadata and bodies, or for the metadata only where `data_uri` is given.
-    data_uri
-        The server of the bodies, where that is another connection.
-    host
-        The host that the reader must be on, as :func:`this_host` says there; ``None`` for any. On that host it may
-        be out of reach still: of other containers, or users.
-
-    Examples
-    --------
-    >>> Offer("tcp://127.0.0.1:4711?want_data=7").why_not()
-    ''
-    >>> Offer("unix:/run/a.sock?want_data=7", host="another").why_not().partition(",")[0]
-    'it is on host another'
-    """
-
-    uri: str
-    data_uri: str | None = None
+    uri: str  # the server, of the metadata only where `data_uri` is given
+    data_uri: str | None = None  # the server of the bodies, where that is another connection
+    # The host that the reader must be on, as `this_host` says there; even there it may be out of reach.
     host: str | None = None
 
     @property
@@ -79,7 +62,6 @@ class Offer:
 
     @property
     def address(self) -> str:
-        """What a transport dials, for messages."""
         return self.uri.partition("?")[0]
 
     def __repr__(self) -> str:
@@ -150,7 +132,8 @@ class Endpoint:
         }
         if self.others:
             extra["others"] = json.dumps([[each.uri, each.data_uri, each.host] for each in self.others])
-        return _with_query(self.uri, {name: value for name, value in extra.items() if value is not None})
+        query = urllib.parse.urlencode({name: value for name, value in extra.items() if value is not None})
+        return f"{self.uri}{'&' if '?' in self.uri else '?'}{query}"
 
     @classmethod
     def parse(cls, text: str, ticket: str | bytes | None = None) -> Endpoint:
@@ -422,10 +405,6 @@ def _is_offer(row: Any) -> bool:
     if not isinstance(row, list) or len(row) != _OFFER_FIELDS or not isinstance(row[0], str):
         return False
     return all(each is None or isinstance(each, str) for each in row[1:])
-
-
-def _with_query(uri: str, extra: dict[str, str]) -> str:
-    return f"{uri}{'&' if '?' in uri else '?'}{urllib.parse.urlencode(extra)}"
 
 
 def of_offers(ticket: bytes, offers: Sequence[Offer]) -> Endpoint:

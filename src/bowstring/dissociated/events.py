@@ -42,14 +42,11 @@ class Pointers:
 
 @dataclasses.dataclass(slots=True)
 class Part:
-    """The next part of the stream: decoded metadata and its body.
-
-    The body is ``None`` for the schema, and for a message of 0 bytes whose body the server need not send.
-    """
+    """The next part of the stream: decoded metadata and its body."""
 
     sequence: int
     message: Message
-    body: Packed | Pointers | None
+    body: Packed | Pointers | None  # None for the schema, and for 0 bytes that the server need not send
 
 
 @dataclasses.dataclass(slots=True)
@@ -93,34 +90,10 @@ class Forgotten:
 
 
 @dataclasses.dataclass(slots=True)
-class Blocked:
-    """The server has a batch of `nbytes` and no credit to send it."""
-
-    nbytes: int
-
-
-@dataclasses.dataclass(slots=True)
-class NoRoom:
-    """The server's memory has no room for a batch of `nbytes` until we free some."""
-
-    nbytes: int
-
-
-@dataclasses.dataclass(slots=True)
 class Failed:
     """The server says why it cannot go on."""
 
     error: BowstringError
-
-
-@dataclasses.dataclass(slots=True)
-class Ping:
-    """The server asks whether we are there."""
-
-
-@dataclasses.dataclass(slots=True)
-class Pong:
-    """The server answers that it is there."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -133,19 +106,4 @@ class End:
     """Every part was given out, and the stream said that these were all."""
 
 
-Event = (
-    Part
-    | PartitionBegun
-    | Asked
-    | Awaited
-    | Welcomed
-    | Announced
-    | Forgotten
-    | Blocked
-    | NoRoom
-    | Failed
-    | Ping
-    | Pong
-    | Stopped
-    | End
-)
+Event = Part | PartitionBegun | Asked | Awaited | Welcomed | Announced | Forgotten | Failed | Stopped | End

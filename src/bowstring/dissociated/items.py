@@ -33,11 +33,9 @@ class IpcMessage:
     lent: list[Lending] = dataclasses.field(default_factory=list, compare=False)  # the last lending
 
     def said(self, sequence: int) -> Outgoing:
-        """Return the message of the metadata."""
         return Outgoing(None, [pack_prefix(METADATA, sequence), self.metadata])
 
     def packed(self, sequence: int) -> Outgoing:
-        """Return the message of the packed body."""
         return Outgoing(body_tag(sequence, PACKED), self.pieces)
 
 

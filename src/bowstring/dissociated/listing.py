@@ -17,7 +17,7 @@ from bowstring.columnar.display import table_of_facts
 from bowstring.dissociated.failures import unpack_error
 from bowstring.dissociated.tags import Control
 from bowstring.dissociated.wire import Hello, Outgoing, json_object, text_of
-from bowstring.errors import LimitExceeded, ProtocolError
+from bowstring.errors import LimitExceeded, ProtocolError, UnknownTicket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_NAME = 4096
 _PIECE = 64 << 10  # of what Limits.control_bytes allows, whatever it is set to in practice
+_MOST_SHOWN = 20
 _ENDS, _GOES_ON = b"\0", b"\1"
 
 
@@ -164,3 +165,21 @@ class ListingReader:
             self._begun = bytearray()
         elif not body:
             self.complete = True
+
+
+def only_name(names: list[str], server: str | None) -> str:
+    """Return the name of the only data set that a server offers."""
+    if len(names) == 1:
+        return names[0]
+    raise UnknownTicket(
+        "the server offers several data sets" if names else "the server offers no data set",
+        expected=f"a name: connect({'address' if server else 'server'}, name)" if names else None,
+        found=shown_names(names) or None,
+        where=server,
+    )
+
+
+def shown_names(names: list[str]) -> str:
+    """Return names for an error, the first of them where there are many."""
+    more = ", …" if len(names) > _MOST_SHOWN else ""
+    return ", ".join(map(repr, names[:_MOST_SHOWN])) + more

@@ -178,10 +178,7 @@ class Answer(NamedTuple):
         items: Sequence[IpcMessage],
         limits: Limits,
     ) -> Answer:
-        """Return the answer to readers that say such a hello: `items`, up to those that are too much for one.
-
-        `regions`, at most `MOST_REGIONS`, are announced first; an item that needs another one ends the answer.
-        """
+        """Return the answer to readers that say such a hello: `items`, up to those that are too much for one."""
         protocol = ProducerProtocol(limits)
         protocol.begin_asked(hello)
         protocol.pointers = True

@@ -138,12 +138,10 @@ class PartitionMark(NamedTuple):
     first: int = 0  # sequence number of its first message, or of the next one if it has none
 
     def pack(self) -> bytes:
-        """Return the body of the message."""
         return _MARK.pack(self.number, self.first, self.num_batches)
 
     @classmethod
     def unpack(cls, body: bytes | memoryview) -> Self:
-        """Read the body."""
         if len(body) != _MARK.size:
             raise ProtocolError("PARTITION has the wrong length", expected=_MARK.size, found=len(body))
         number, first, num_batches = _MARK.unpack(body)
@@ -192,7 +190,6 @@ class IncomingPartitions:
         self._advance()
 
     def fits(self, count: int) -> bool:
-        """Whether so many batches may come now."""
         return count <= self._to_come
 
     def come(self, count: int) -> None:
@@ -211,7 +208,6 @@ class IncomingPartitions:
         return "the schema" if last < 0 else f"partition {last}"
 
     def deliver(self) -> None:
-        """Count a batch that the user has now."""
         self._undelivered[0] -= 1
         self._advance()
 
@@ -221,19 +217,15 @@ class IncomingPartitions:
             self.last_taken = self._open.popleft()
             self._said.append(self.last_taken)
 
-    @property
-    def lacks_marks(self) -> bool:
-        """Whether some partitions are still to begin."""
-        return bool(self._awaited)
-
-    def check_end(self, *, marks: bool) -> None:
-        """Refuse the end of a stream that lacks batches or, with `marks`, partitions that are still to begin."""
+    def at_end(self, *, marks: bool) -> bool:
+        """Whether all have begun; refuse the end of a stream that lacks batches or, with `marks`, partitions."""
         if self._to_come or (marks and self._awaited):
             raise ProtocolError(
                 "the stream ends before its partitions",
                 expected=f"{self._to_come} batches and {len(self._awaited)} partitions more",
                 found=f"the end behind {self._place}",
             )
+        return not self._awaited
 
     @property
     def current(self) -> int | None:
@@ -249,27 +241,3 @@ class IncomingPartitions:
         """Return the partitions that were taken, and that the server was not told of yet."""
         said, self._said = self._said, []
         return said
-
-
-class PartitionWindow:
-    """How many partitions a server may begin before the reader takes earlier ones: the hello's `partitions`."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._open: set[int] = set()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether one more may begin."""
-        return len(self._open) < self._most
-
-    def begin(self, number: int) -> None:
-        """Count a partition that begins."""
-        self._open.add(number)
-
-    def take(self, numbers: Sequence[int]) -> None:
-        """Count partitions as taken."""
-        for number in numbers:
-            if number not in self._open:
-                raise ProtocolError("a reader has taken a partition that it was not sent", found=number)
-            self._open.discard(number)

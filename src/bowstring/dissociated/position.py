@@ -62,13 +62,7 @@ class Position:
 
 
 def version_of(ticket: bytes | str | None) -> str | None:
-    """Return the id of the version that a ticket stands for; ``None`` where it stands for a name.
-
-    Examples
-    --------
-    >>> version_of("trips#0123456789abcdef"), version_of(b"trips")
-    ('0123456789abcdef', None)
-    """
+    """Return the id of the version that a ticket stands for, as ``name#id``; ``None`` where that is a name."""
     text = ticket.decode(errors="replace") if isinstance(ticket, bytes) else ticket or ""
     version = text.rpartition("#")[2] if "#" in text else ""
     return version if _TEXT.fullmatch(f"{version}:0") else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.addresses import Ledger
@@ -19,7 +18,6 @@ from bowstring.dissociated.partitions import (
     MOST_BYTES,
     PartitionMark,
     PartitionRequest,
-    PartitionWindow,
     unpack_taken,
 )
 from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, Want, body_tag
@@ -132,6 +130,7 @@ class ProducerProtocol:
         self.takes_errors = False  # whether the reader knows ERROR: it sent a hello, maybe a wrong one
         self.role: Role | None = None
         self.request: PartitionRequest | None = None  # the partitions that it lists
+        self._under_way: set[int] = set()  # of these, begun and not taken by the reader
         self.most_listed = MOST_BYTES  # bytes of that list
         self.listed = False  # whether the reader asked which data sets there are
         self._ledger: Ledger | None = None
@@ -155,11 +154,6 @@ class ProducerProtocol:
         self.owes_pong = False
         self.reported: type[BaseException] | None = None  # not the error, whose frames would stay
         self._failed = False  # ERROR was sent: the last message about the stream
-
-    @functools.cached_property
-    def partitions(self) -> PartitionWindow:
-        """How many partitions may be under way: none without a request."""
-        return PartitionWindow(0)
 
     @property
     def ledger(self) -> Ledger:
@@ -187,39 +181,14 @@ class ProducerProtocol:
     # What the reader says.
 
     def receive(self, tag: int | None, body: Any) -> ReaderEvent | None:
-        """Take one message of the reader; return what it means for the server, if anything.
-
-        Raises
-        ------
-        ProtocolError
-            The reader broke the protocol.
-        """
+        """Take one message of the reader; return what it means for the server, if anything."""
         self.pinged = False
         if tag is None:
             raise ProtocolError("a reader sends tagged messages only", found="an untagged one")
-        if tag == Want.HELLO:
-            self._receive_hello(body)
-            return None
-        if tag == Control.COLUMNS and self.role is None:
-            self._receive_columns(body)
-            return Heard()
-        if tag == Control.PARTITIONS and self.role is None:
-            self._receive_partitions(bytes(body))
-            return Heard()
-        if tag == Control.LOOK and self.role is None and self._may_look():
-            self.hello = dataclasses.replace(self.hello or Hello(), looks=True)
-            return Heard()
-        if tag == Control.FOLLOW and self.role is None and self._may_look():
-            follow, since = unpack_follow(body)
-            self.hello = dataclasses.replace(self.hello or Hello(), follow=follow, since=since)
-            return Heard()
-        if tag == Control.LIST and self.role is None and self.hello is not None:
-            self.listed = True
-            return ListWanted()
         if tag in (Want.DATA, Want.METADATA, Want.BODIES):
             return self._receive_want(Role(Want(tag)), bytes(body))
-        if self.role is None:
-            raise ProtocolError("a reader must name a data set first", found=f"tag {tag:#x}")
+        if self.role is None or tag == Want.HELLO:
+            return self._receive_request(tag, body)
         if tag == Want.FREE:
             self.ledger.free(unpack_addresses(body), all_occurrences=self.hello is None)
             return self._freed()
@@ -227,31 +196,41 @@ class ProducerProtocol:
             raise ProtocolError("a reader without a hello cannot say this", found=f"tag {tag:#x}")
         return self._receive_control(tag, body)
 
-    def _receive_hello(self, body: Any) -> None:
-        self.takes_errors = True
-        if self.hello is not None or self.role is not None:
-            raise ProtocolError("the hello must come first, and once")
-        self.hello = Hello.unpack(body)
-        self.window = Window(self.hello.window)
-
-    def _receive_columns(self, body: Any) -> None:
-        if self.hello is None or self.hello.columns is not None:
-            raise ProtocolError("columns come once, and a hello that names none comes first")
-        self.hello = dataclasses.replace(self.hello, columns=unpack_columns(body))
-
-    def _receive_partitions(self, body: bytes) -> None:
-        if self.hello is None or not self.hello.partitions:
-            raise ProtocolError(
-                "a list of partitions needs a hello first, which says how many may be under way"
-            )
-        if self.request is None:
-            self.request = PartitionRequest()
-            self.partitions = PartitionWindow(self.hello.partitions)
-        self.request.take(body, self.most_listed)
-
-    def _may_look(self) -> bool:
+    def _receive_request(self, tag: int, body: Any) -> ReaderEvent | None:
+        """Take what says how a reader wants its data, before it names them."""
         hello = self.hello
-        return hello is not None and not (hello.looks or hello.partitions or hello.follows)
+        may_look = hello is not None and not (hello.looks or hello.partitions or hello.follows)
+        match tag:
+            case Want.HELLO:
+                self.takes_errors = True
+                if hello is not None or self.role is not None:
+                    raise ProtocolError("the hello must come first, and once")
+                self.hello = Hello.unpack(body)
+                self.window = Window(self.hello.window)
+                return None
+            case Control.COLUMNS:
+                if hello is None or hello.columns is not None:
+                    raise ProtocolError("columns come once, and a hello that names none comes first")
+                self.hello = dataclasses.replace(hello, columns=unpack_columns(body))
+            case Control.PARTITIONS:
+                if hello is None or not hello.partitions:
+                    raise ProtocolError(
+                        "a list of partitions needs a hello first, which says how many may be under way"
+                    )
+                if self.request is None:
+                    self.request = PartitionRequest()
+                self.request.take(bytes(body), self.most_listed)
+            case Control.LOOK if may_look:
+                self.hello = dataclasses.replace(hello or Hello(), looks=True)
+            case Control.FOLLOW if may_look:
+                follow, since = unpack_follow(body)
+                self.hello = dataclasses.replace(hello or Hello(), follow=follow, since=since)
+            case Control.LIST if hello is not None:
+                self.listed = True
+                return ListWanted()
+            case _:
+                raise ProtocolError("a reader must name a data set first", found=f"tag {tag:#x}")
+        return Heard()
 
     def _receive_want(self, role: Role, ticket: bytes) -> Wanted:
         if self.role is not None:
@@ -279,7 +258,12 @@ class ProducerProtocol:
                 return self._freed()
             case Control.TAKEN if self.request is not None:
                 taken = unpack_taken(body)
-                self.partitions.take(taken)
+                for number in taken:
+                    if number not in self._under_way:
+                        raise ProtocolError(
+                            "a reader has taken a partition that it was not sent", found=number
+                        )
+                    self._under_way.discard(number)
                 return Taken(taken)
             case Control.FORKED:
                 self.ledger.retire(forked=True)
@@ -291,9 +275,20 @@ class ProducerProtocol:
                 self._over = self.done = True
                 return Done()
             case Control.ANSWER:
-                return self._receive_answer(body)
+                if not self.asked:
+                    raise ProtocolError("a reader answers once, and what it was asked")
+                self.asked = False
+                if self._over:
+                    return Heard()  # too late to change anything: it was said by another thread than the end
+                self.why_not = unpack_answer(body)
+                self.pointers = not self.why_not
+                return Answered()
             case Control.WAIT:
-                return self._receive_wait(body)
+                if not (self.asked and self.told_event):
+                    raise ProtocolError("a reader cannot say this: it was told of no event, or has answered")
+                self.told_event = False
+                self.why_wait = unpack_answer(body)
+                return Heard()
             case Control.STOP:
                 self._over = True
                 return Stopped()
@@ -312,23 +307,6 @@ class ProducerProtocol:
         self.frees += 1
         return Freed()
 
-    def _receive_answer(self, body: Any) -> ReaderEvent:
-        if not self.asked:
-            raise ProtocolError("a reader answers once, and what it was asked")
-        self.asked = False
-        if self._over:
-            return Heard()  # too late to change anything: it was said by another thread than the end
-        self.why_not = unpack_answer(body)
-        self.pointers = not self.why_not
-        return Answered()
-
-    def _receive_wait(self, body: Any) -> ReaderEvent:
-        if not (self.asked and self.told_event):
-            raise ProtocolError("a reader cannot say this: it was told of no event, or has answered")
-        self.told_event = False
-        self.why_wait = unpack_answer(body)
-        return Heard()
-
     # What we say.
 
     def ask(
@@ -339,8 +317,7 @@ class ProducerProtocol:
     ) -> list[Outgoing]:
         """Return the question whether the reader can map memory of `devices`; the caller waits for the answer.
 
-        `regions` are those that the reader shall try to open first, if it does that; `event` is what its streams
-        shall wait for, if they can.
+        It opens `regions` first if it does that, and its streams wait for `event` if they can.
         """
         self.asked = True
         self.pointers = False
@@ -358,7 +335,6 @@ class ProducerProtocol:
         return [said for region in regions if hello.tries for said in self._announce(region)[1]]
 
     def cost(self, item: IpcMessage) -> int:
-        """Return the credit in bytes that sending an item takes."""
         if item.spans is None or self.role is Role.METADATA:
             return 0
         if self.hello is not None and self.hello.follows:
@@ -411,11 +387,15 @@ class ProducerProtocol:
         handle = [pack_region(base, handle_of(region))] if new else []
         return base, [Outgoing(Control.REGION, handle, attachment=region)] if new else []
 
+    @property
+    def takes_partition(self) -> bool:
+        return self.hello is not None and len(self._under_way) < self.hello.partitions
+
     def partition(self, number: int, num_batches: int) -> list[Outgoing] | None:
         """Return what begins a partition, or ``None`` while as many as the reader takes are under way."""
-        if not self.partitions.is_open:
+        if not self.takes_partition:
             return None
-        self.partitions.begin(number)
+        self._under_way.add(number)
         self.ledger.begin(number)
         return [Outgoing(Control.PARTITION, [PartitionMark(number, num_batches, self.sequence).pack()])]
 
@@ -477,7 +457,6 @@ class ProducerProtocol:
 
     @property
     def looks(self) -> bool:
-        """Whether the peer is not to be counted as a reader."""
         return self.hello is not None and self.hello.looks
 
     @property
@@ -492,26 +471,15 @@ class ProducerProtocol:
 
     @property
     def read_all(self) -> bool:
-        """Whether the reader read the whole stream.
-
-        One without a hello cannot say so: it did if everything was sent to it before it disconnected.
-        """
+        """Whether the reader read the whole stream; one without a hello did if all was sent before it left."""
         return self.done or (self.hello is None and self.end_sent)
 
     @property
     def may_have_read_all(self) -> bool:
-        """Whether a reader that disconnects now may have read everything, which the sending side will know.
-
-        The last message can be read before the call that sends it returns. On a connection of bodies that
-        message is the last body: there is no end behind it.
-        """
+        """Whether a reader that disconnects now may have read everything, which the sending side will know."""
+        # The last message, on a connection of bodies the last body, is read before the call that sends it returns.
         undecided = self.hello is None and not self.end_sent
         return undecided and (self.ended or self.role is Role.BODIES)
-
-    @property
-    def settled(self) -> bool:
-        """Whether the reader read everything and holds nothing."""
-        return self.done and self.ledger.outstanding == 0
 
 
 _QUIET = (BrokenError, ClosedError, DeadlineExceeded)
@@ -539,11 +507,9 @@ def outcome_of(
     closing: bool = False,
     reported: type[BaseException] | None = None,
 ) -> Outcome:
-    """Return what became of a connection that ended by `error`.
+    """Return what became of a connection that ended by `error`: `BrokenError` itself when the reader hung up.
 
-    The error is `BrokenError` itself when the reader disconnected, `ClosedError` when this side did. `admitted`:
-    the reader was let in, to a data set that is offered. `gone`: its process is known to have ended. `closing`:
-    the server ended the connection because it closes. `reported`: class of the error that was sent to the reader.
+    `gone`: its process ended. `closing`: the server closes. `reported`: the error that was sent to the reader.
     """
     if protocol.listed and (error is None or type(error) in _QUIET):
         return Outcome.LISTED

@@ -19,16 +19,12 @@ from bowstring.dissociated.events import (
     Announced,
     Asked,
     Awaited,
-    Blocked,
     End,
     Event,
     Failed,
     Forgotten,
-    NoRoom,
     PartitionBegun,
-    Ping,
     Pointers,
-    Pong,
     Stopped,
     Welcomed,
 )
@@ -64,7 +60,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from bowstring.dissociated.events import Part
     from bowstring.dissociated.location import Location
     from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.limits import Limits
@@ -180,18 +175,18 @@ class ReaderProtocol:
     def receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...] = ()) -> list[Event]:
         """Take one message and return the events that follow from it.
 
-        `tag` is ``None`` for an untagged message; `body` is bytes or, for a body of type 0, the memory it landed
-        in; `attachments` came beside the message. Raises `ProtocolError`, `InvalidMetadata` or `LimitExceeded` if
-        the peer broke the protocol, its metadata or a bound, now or before.
+        `body` is bytes or, for a body of type 0, the memory that it landed in.
         """
         if self.phase is Phase.BROKEN:
             # With two connections the other one may go on: what it brings must not end the stream after all.
             raise ProtocolError("the stream broke before", hint="Its first error says why.")
         try:
-            if tag is not None and not is_body(tag):
-                event = self._receive_control(tag, body, attachments)
-                return [event, *(self._end() if isinstance(event, PartitionBegun) else [])]
-            return self._receive_numbered(tag, body)
+            if tag is None or is_body(tag):
+                return self._receive_numbered(tag, body)
+            event = self._receive_control(tag, body, attachments)
+            if event is None:
+                return []
+            return [event, *(self._end() if isinstance(event, PartitionBegun) else [])]
         except BaseException:
             if self.phase is not Phase.COMPLETE:
                 self.phase = Phase.BROKEN
@@ -216,7 +211,9 @@ class ReaderProtocol:
             self.sequence.add_body(tag, body)
         parts = self.sequence.complete()
         if self.partitions is not None:
-            self._count_parts(self.partitions, parts)
+            for part in parts:
+                if part.message.kind is not MessageKind.SCHEMA:
+                    self.partitions.come(part.message.kind is MessageKind.RECORD_BATCH)
         if self.use is Use.CLOSED:  # nobody will look at them
             self._free_unseen([part.body for part in parts if isinstance(part.body, Pointers)])
             parts = []
@@ -226,98 +223,76 @@ class ReaderProtocol:
         return [*parts, *end]
 
     def _end(self) -> list[Event]:
-        """Return the end of the stream when it has come, once.
-
-        Where messages come in no common order, it may come before the marks of partitions that have no batch.
-        """
         if not self.sequence.ended or self._end_told:
             return []
-        if self.partitions is not None and self.phase is Phase.OPEN:
-            self.partitions.check_end(marks=self._welcome_first)
-            if self.partitions.lacks_marks:
-                return []
+        partitions = self.partitions if self.phase is Phase.OPEN else None
+        # Where messages come in no common order, marks of partitions without a batch may come behind it.
+        if partitions is not None and not partitions.at_end(marks=self._welcome_first):
+            return []
         self._end_told = True
         if self.phase is Phase.OPEN:
             self.phase = Phase.COMPLETE
         return [End()]
 
-    def _count_parts(self, partitions: IncomingPartitions, parts: Iterable[Part]) -> None:
-        for part in parts:
-            if part.message.kind is not MessageKind.SCHEMA:
-                partitions.come(part.message.kind is MessageKind.RECORD_BATCH)
-
-    def _receive_partition(self, body: Any) -> PartitionBegun:
-        if self.partitions is None:
-            raise ProtocolError("a server begins a partition, and was asked for none")
-        if self.phase is not Phase.FAILED:  # else what is under way is not taken
-            self.partitions.begin(PartitionMark.unpack(body), self.sequence.next)
-        return PartitionBegun()
-
-    def _receive_control(self, tag: int, body: Any, attachments: tuple[Any, ...]) -> Event:
+    def _receive_control(self, tag: int, body: Any, attachments: tuple[Any, ...]) -> Event | None:
         if not self._extended:
             raise ProtocolError("a server that was sent no hello cannot send this", found=f"tag {tag:#x}")
+        handshake = self.handshake
         match tag:
             case Control.REGION:
                 base, handle = unpack_region(body)
                 _check_attachments(handle, attachments)
                 return Announced(base, handle, attachments[0] if attachments else None)
+            case Control.WELCOME if handshake is Handshake.WELCOMED:
+                raise ProtocolError("a server sends WELCOME once")
             case Control.WELCOME:
-                return self._receive_welcome(body)
+                self.handshake = Handshake.WELCOMED
+                welcome = Welcome.unpack(body)
+                self.charged = welcome.charged
+                return Welcomed(welcome)
+            case Control.DEVICES if handshake >= Handshake.ASKED:
+                raise ProtocolError("a server asks once which devices can be reached, before WELCOME")
             case Control.DEVICES:
-                return self._receive_devices(body)
+                self.handshake = Handshake.ASKED
+                return Asked(unpack_devices(body))
+            case Control.EVENT if handshake >= Handshake.EVENT:
+                raise ProtocolError("a server names one event, before DEVICES and WELCOME")
+            case Control.EVENT if not self._takes_events:
+                raise ProtocolError("a server names an event to a reader that takes none")
             case Control.EVENT:
-                return self._receive_event(body)
+                self.handshake = Handshake.EVENT
+                return Awaited(EventHandle.unpack(bytes(body)))
             case Control.FORGET if self.follows:
                 return Forgotten()
             case Control.PARTITION:
-                return self._receive_partition(body)
+                if self.partitions is None:
+                    raise ProtocolError("a server begins a partition, and was asked for none")
+                if self.phase is not Phase.FAILED:  # else what is under way is not taken
+                    self.partitions.begin(PartitionMark.unpack(body), self.sequence.next)
+                return PartitionBegun()
             case Control.ERROR:
-                return self._receive_error(body)
+                failed = Failed(unpack_error(body))
+                if self.phase in (Phase.OPEN, Phase.STOPPED):
+                    self.error = failed.error
+                    self._stop_taking()
+                return failed
             case Control.PING:
                 self._owes_pong = True
-                return Ping()
             case Control.PONG:
-                return Pong()
+                pass
             case Control.STOPPED:
-                return self._receive_stopped()
+                if self.use is Use.CLOSED:  # without STOP before it, it changes nothing
+                    self._stops += 1
+                    self._look_whether_stopped()
+                return Stopped()
             case Control.BLOCKED:
                 self.account.blocked = unpack_u64(body)
                 self._credit += self.account.take_owed()
-                return Blocked(self.account.blocked)
             case Control.NO_ROOM:
                 self.account.no_room = unpack_u64(body)
-                return NoRoom(self.account.no_room)
             case _:
                 raise ProtocolError("a server cannot say this", found=f"tag {tag:#x}")
-
-    def _receive_welcome(self, body: Any) -> Welcomed:
-        if self.handshake is Handshake.WELCOMED:
-            raise ProtocolError("a server sends WELCOME once")
-        self.handshake = Handshake.WELCOMED
-        welcome = Welcome.unpack(body)
-        self.charged = welcome.charged
-        return Welcomed(welcome)
-
-    def _receive_devices(self, body: Any) -> Asked:
-        if self.handshake >= Handshake.ASKED:
-            raise ProtocolError("a server asks once which devices can be reached, before WELCOME")
-        self.handshake = Handshake.ASKED
-        return Asked(unpack_devices(body))
-
-    def _receive_event(self, body: Any) -> Awaited:
-        if self.handshake >= Handshake.EVENT:
-            raise ProtocolError("a server names one event, before DEVICES and WELCOME")
-        if not self._takes_events:
-            raise ProtocolError("a server names an event to a reader that takes none")
-        self.handshake = Handshake.EVENT
-        return Awaited(EventHandle.unpack(bytes(body)))
-
-    def _receive_error(self, body: Any) -> Failed:
-        failed = Failed(unpack_error(body))
-        if self.phase in (Phase.OPEN, Phase.STOPPED):
-            self.error = failed.error
-            self._stop_taking()
-        return failed
+        return None
 
     def _stop_taking(self) -> None:
         """Take nothing more of the stream, and give back what lacks its metadata."""
@@ -328,12 +303,6 @@ class ReaderProtocol:
         """Free what nobody will look at."""
         self._to_free += [body.addresses for body in bodies if len(body.addresses)]
 
-    def _receive_stopped(self) -> Stopped:
-        if self.use is Use.CLOSED:  # without STOP before it, it changes nothing
-            self._stops += 1
-            self._look_whether_stopped()
-        return Stopped()
-
     def _look_whether_stopped(self) -> None:
         """Take note that nothing more comes: each connection said STOPPED, or that of metadata brought the end."""
         connections = 1 if self._one_connection else 2
@@ -341,15 +310,8 @@ class ReaderProtocol:
             self.phase = Phase.STOPPED
             self._free_unseen(self.sequence.drop_pointers())
 
-    def expect(self, tag: int, nbytes: int) -> None:
-        """Refuse the length of a packed body that there is no credit for (:meth:`MessageSequence.expect`)."""
-        self.sequence.expect(tag, nbytes)
-
-    def foreseen(self, prefixes: bytes, tags: Sequence[int], kind: int) -> bool:
-        """Whether pairs of metadata and body of one type are the next parts of the stream, all of them.
-
-        If they are not, it is for `receive` to say what is wrong, if anything.
-        """
+    def foreseen(self, prefixes: bytes | bytearray, tags: Sequence[int], kind: int) -> bool:
+        """Whether pairs of metadata and body of one type are the next parts of the stream, all of them."""
         fits = self.partitions is None or self.partitions.fits(len(tags))
         goes_on = self.error is None and self.phase is Phase.OPEN and self.use is Use.READING
         return goes_on and fits and self.sequence.foreseen(prefixes, tags, kind)
@@ -364,11 +326,7 @@ class ReaderProtocol:
     def take_pointed(self, count: int, following: Any) -> bool:
         """Count pairs with bodies of pointers that were foreseen; return whether the stream ends behind them.
 
-        Parameters
-        ----------
-        following
-            The untagged message behind them, ``None`` without one: if it does not surely end the stream, it is for
-            `receive`.
+        It does not where the message `following` is anything else: that is for `receive`.
         """
         if self.partitions is not None:
             self.partitions.come(count)
@@ -382,13 +340,7 @@ class ReaderProtocol:
     # The handshake.
 
     def could_not_map(self, error: BowstringError) -> None:
-        """Note that a region cannot be mapped: before the stream begins, the server sends the bytes instead.
-
-        Raises
-        ------
-        BowstringError
-            The stream has begun.
-        """
+        """Note that a region cannot be mapped: before the stream begins, the server sends the bytes instead."""
         if self.handshake >= Handshake.ANSWERED:
             raise error
         self._unmapped = self._unmapped or error
@@ -398,13 +350,7 @@ class ReaderProtocol:
         self._why_wait = why
 
     def answer(self, why_not: str = "") -> tuple[bool, list[Outgoing]]:
-        """Answer the question about devices: whether memory of the server is mapped, and what to send at once.
-
-        Parameters
-        ----------
-        why_not
-            Why memory of these devices cannot be used here, in words; empty if it can.
-        """
+        """Return whether the server's memory is mapped, which `why_not` may prevent, and what to answer at once."""
         if self.handshake is not Handshake.ASKED:
             raise ProtocolError("a reader answers once, and what it was asked")
         self.handshake = Handshake.ANSWERED
@@ -421,13 +367,7 @@ class ReaderProtocol:
     # Batches.
 
     def arrived(self, costs: Iterable[int]) -> None:
-        """Count the credit that packed bodies take until they are delivered; the server is not blocked.
-
-        Raises
-        ------
-        ProtocolError
-            One of them is beyond the credit.
-        """
+        """Count the credit that packed bodies take until they are delivered; the server is not blocked."""
         self.account.blocked = self.account.no_room = 0
         self.account.charge(list(costs))
 
@@ -442,15 +382,16 @@ class ReaderProtocol:
     def deliver(self, cost: int, credit: int, *, until_delivered: bool) -> None:
         """Count a batch that the user has now.
 
-        `cost` is what its packed body took of the credit, `credit` what the server charged for it: given back now
-        with `until_delivered`, else when its lease ends.
+        Its packed body took `cost`; the server charged `credit`, given back now or when its lease ends.
         """
-        if cost:
-            self.account.give_back(cost)
+        self.account.outstanding -= cost
         if self.partitions is not None:
             self.partitions.deliver()
         if until_delivered:
             self._credit += self.account.deliver(credit)
+
+    def passed(self, partition: int) -> bool:
+        return self.partitions is not None and self.partitions.last_taken >= partition
 
     def give_credit(self, credit: int) -> None:
         """Give credit back at once: for a dictionary that was read."""
@@ -466,12 +407,10 @@ class ReaderProtocol:
 
     @property
     def all_freed(self) -> bool:
-        """Whether every lease has ended."""
         return self._freed >= self._lent
 
     @property
     def ever_lent(self) -> bool:
-        """Whether any body lent memory."""
         return self._lent > 0
 
     @property
@@ -481,13 +420,7 @@ class ReaderProtocol:
         return bool(account.no_room and account.held) or account.falls_short
 
     def relieve(self, where: str) -> None:
-        """Enlarge the window for a server that waits for what the user holds.
-
-        Raises
-        ------
-        Starved
-            The server's pool is full, or the window has its bound.
-        """
+        """Enlarge the window for a server that waits for what the user holds, or raise `Starved`."""
         self._growth += self.account.grow(self._limits.outstanding_bytes, where)
 
     # What the user, the process and the clock do.
@@ -511,7 +444,6 @@ class ReaderProtocol:
         self._free_unseen(self.sequence.drop_pointers())
 
     def ask(self) -> None:
-        """Ask whether the server is there."""
         self._owes_ping = True
 
     def forked(self) -> list[Outgoing]:
@@ -529,16 +461,14 @@ class ReaderProtocol:
         The connection of metadata may be closed when all of them have come. A server that knows only the
         specification may close that of `bodies` when all are sent, which may be before their metadata have come.
         """
-        if type(error) is not BrokenError or self._needs(bodies=bodies):
+        needed = not self.sequence.metadata_complete
+        if bodies:
+            complete = self.phase is Phase.COMPLETE
+            needed = self._one_connection or self._extended or complete or self.sequence.lacks_body
+        if type(error) is not BrokenError or needed:
             return True
         self._bodies_lost = error if bodies else None
         return False
-
-    def _needs(self, *, bodies: bool) -> bool:
-        if not bodies:
-            return not self.sequence.metadata_complete
-        complete = self.phase is Phase.COMPLETE
-        return self._one_connection or self._extended or complete or self.sequence.lacks_body
 
     @property
     def lost_body(self) -> BowstringError | None:
@@ -547,12 +477,7 @@ class ReaderProtocol:
         return lost if lost is not None and self.sequence.lacks_body else None
 
     def fail(self, error: BowstringError) -> bool:
-        """Let the stream end with an error of the connection, the server or the user's process.
-
-        Returns
-        -------
-        Whether it ends the stream: not where everything has come, nor where another one did before.
-        """
+        """Let the stream end with an error, unless everything has come or it has ended; return whether it does."""
         if self.phase is Phase.COMPLETE:
             if type(error) not in _LOST:
                 self.behind_end = error
@@ -583,7 +508,6 @@ class ReaderProtocol:
 
     @property
     def missing(self) -> str:
-        """What the stream waits for, in words, for error messages."""
         if self.handshake < Handshake.WELCOMED:
             return "the server has not sent the WELCOME that its URI promises (bow=1)"
         return self.sequence.missing
@@ -602,7 +526,13 @@ class ReaderProtocol:
 
         The first ones go over the connection of bodies, the others over that of metadata, if there are two.
         """
-        outgoing = self._frees()
+        outgoing: list[Outgoing] = []
+        freed, self._to_free = self._to_free, []
+        if freed and self._free_data is not None:
+            addresses = np.concatenate(freed)
+            for at in range(0, len(addresses), _MOST_FREED):
+                part = pack_addresses(addresses[at : at + _MOST_FREED])
+                outgoing.append(Outgoing(self._free_data, [part]))
         if self.partitions is not None and self.partitions.unsaid:
             outgoing.append(Outgoing(Control.TAKEN, [pack_taken(self.partitions.take_said())]))
         said = [
@@ -621,22 +551,11 @@ class ReaderProtocol:
             outgoing = [each for each in outgoing if each.tag == self._free_data]
         return outgoing, [each for each in outgoing if each.tag in _BOTH]
 
-    def _frees(self) -> list[Outgoing]:
-        freed, self._to_free = self._to_free, []
-        if not freed or self._free_data is None:
-            return []
-        addresses = np.concatenate(freed)
-        parts = (addresses[at : at + _MOST_FREED] for at in range(0, len(addresses), _MOST_FREED))
-        return [Outgoing(self._free_data, [pack_addresses(part)]) for part in parts]
-
 
 def opening(
     location: Location, ticket: bytes, hello: Hello | None, partitions: Sequence[PartitionTicket] = ()
 ) -> list[Outgoing]:
-    """Return what a client sends first on a connection: the hello, if the server knows it, and the ticket.
-
-    Where there are `partitions`, it is they that are asked for, and the ticket is the name of their list.
-    """
+    """Return what a client sends first on a connection: the hello, if the server knows it, and the ticket."""
     messages = []
     if hello is not None and location.hello is not None:
         packed, columns = hello.pack(), hello.columns

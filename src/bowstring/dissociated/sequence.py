@@ -38,7 +38,7 @@ class MessageSequence:
         self._limits = limits
         self._account = account
         self._in_order = in_order
-        self._next = 0
+        self.next = 0  # the number of the next part
         self._begun = False
         self._metadata: dict[int, Message] = {}
         self._metadata_bytes = 0
@@ -49,9 +49,8 @@ class MessageSequence:
         self.ended = False  # the end came, and all before it was returned
 
     def begin(self) -> None:
-        """Take note that the schema was received and given out."""
         self._begun = True
-        self._next += 1
+        self.next += 1
 
     def expect(self, tag: int, nbytes: int) -> None:
         """Refuse the length of a packed body, before there is memory for it, where there is no credit for it."""
@@ -59,19 +58,11 @@ class MessageSequence:
             message = self._metadata.get(split_body_tag(tag)[0])
             self._account.check(nbytes, None if message is None else packed_cost(message, nbytes))
 
-    @property
-    def next(self) -> int:
-        """The number of the next part."""
-        return self._next
-
-    def foreseen(self, prefixes: bytes, tags: Sequence[int], kind: int) -> bool:
-        """Whether pairs of metadata and body of one type are surely the next parts of the stream, all of them.
-
-        If they are not, taking them one by one says what is wrong, if anything.
-        """
+    def foreseen(self, prefixes: bytes | bytearray, tags: Sequence[int], kind: int) -> bool:
+        """Whether pairs of metadata and body of one type are surely the next parts of the stream, all of them."""
         if not self._begun or self._metadata or self._bodies or self._end is not None:
             return False
-        first, count = self._next, len(tags)
+        first, count = self.next, len(tags)
         if first + count - 1 > SEQUENCE_MASK:  # they roll over
             return False
         body = kind << TYPE_SHIFT
@@ -83,13 +74,10 @@ class MessageSequence:
         return prefixes == expected
 
     def take(self, count: int, following: Any = None) -> bool:
-        """Count that many pairs that were foreseen as received and given out; return whether the stream ends there.
-
-        It does if the message that is `following` surely says so.
-        """
-        self._next = (self._next + count) & SEQUENCE_MASK
-        if following is not None and following == PREFIX.pack(END, self._next):
-            self._end, self.ended = self._next, True
+        """Count pairs that were foreseen as given out; return whether the message `following` is the end."""
+        self.next = (self.next + count) & SEQUENCE_MASK
+        if following is not None and following == PREFIX.pack(END, self.next):
+            self._end, self.ended = self.next, True
         return self.ended
 
     def add_metadata(self, message: Any) -> None:
@@ -100,7 +88,7 @@ class MessageSequence:
         self._check_number(sequence, "metadata")
         if sequence in self._metadata:
             raise ProtocolError("two metadata messages have the same number", found=sequence)
-        awaited = (self._next + len(self._metadata)) & SEQUENCE_MASK
+        awaited = (self.next + len(self._metadata)) & SEQUENCE_MASK
         if self._in_order and sequence != awaited:
             raise ProtocolError(
                 "messages are missing before a metadata message", expected=awaited, found=sequence
@@ -110,7 +98,7 @@ class MessageSequence:
             return
         decoded = decode_message(flatbuffer, self._limits)
         is_schema = decoded.kind is MessageKind.SCHEMA
-        if is_schema != (sequence == self._next and not self._begun):
+        if is_schema != (sequence == self.next and not self._begun):
             raise ProtocolError(
                 "the schema must be message 0, and only that one",
                 found=f"{decoded.kind.name} as message {sequence}",
@@ -125,7 +113,7 @@ class MessageSequence:
     def _receive_end(self, sequence: int) -> None:
         self._end = sequence
         beyond = [number for number in (*self._metadata, *self._bodies) if self._after(number, sequence)]
-        if beyond or (sequence == self._next and not self._begun):
+        if beyond or (sequence == self.next and not self._begun):
             raise ProtocolError(
                 "the end of the stream has the wrong number",
                 expected="one more than the last message",
@@ -133,12 +121,16 @@ class MessageSequence:
             )
 
     def add_body(self, tag: int, body: Any) -> None:
-        """Take the body of a part."""
         sequence, body_type = split_body_tag(tag)
-        if sequence == self._next and not self._begun:
+        if sequence == self.next and not self._begun:
             raise ProtocolError("a schema has no body", found=f"a body with number {sequence}")
         if sequence in self._bodiless:
-            self._receive_empty(sequence, body_type, body)
+            del self._bodiless[sequence]  # of a message that was given out without it: there is nothing in it
+            nbytes = unpack_pairs(body)[0] if body_type == POINTERS else len(body)
+            if nbytes:
+                raise ProtocolError(
+                    "a body has another length than its metadata says", expected=0, found=nbytes
+                )
             return
         self._check_number(sequence, "body")
         if sequence in self._bodies:
@@ -150,34 +142,29 @@ class MessageSequence:
             self._account.early += _nbytes_of(body)
         self._bound_early()
 
-    def _receive_empty(self, sequence: int, body_type: int, body: Any) -> None:
-        """Take the body of a message that was given out without it: there is nothing in it."""
-        del self._bodiless[sequence]
-        nbytes = unpack_pairs(body)[0] if body_type == POINTERS else len(body)
-        if nbytes:
-            raise ProtocolError("a body has another length than its metadata says", expected=0, found=nbytes)
-
     def complete(self) -> list[Part]:
         """Return the parts that have become complete, in order."""
         parts: list[Part] = []
-        while self._next in self._metadata:
-            message = self._metadata[self._next]
+        while self.next in self._metadata:
+            message = self._metadata[self.next]
             if message.kind is MessageKind.SCHEMA:
                 body = None
-            elif self._next in self._bodies:
-                body = self._bodies.pop(self._next)
+            elif self.next in self._bodies:
+                body = self._bodies.pop(self.next)
                 if isinstance(body, Packed):
                     self._account.early -= _nbytes_of(body.body)
             elif message.body_length == 0 and not self._in_order:
                 body = None
-                self._note_bodiless(self._next)
+                if len(self._bodiless) >= self._limits.early_messages:
+                    del self._bodiless[next(iter(self._bodiless))]
+                self._bodiless[self.next] = None
             else:
                 break
-            del self._metadata[self._next]
+            del self._metadata[self.next]
             self._metadata_bytes -= len(message.data)
-            parts.append(Part(self._next, message, body))
-            self._next = (self._next + 1) & SEQUENCE_MASK
-        if self._end == self._next and not self.ended:
+            parts.append(Part(self.next, message, body))
+            self.next = (self.next + 1) & SEQUENCE_MASK
+        if self._end == self.next and not self.ended:
             self.ended = True
         return parts
 
@@ -187,19 +174,12 @@ class MessageSequence:
             raise ProtocolError(
                 f"{what} beyond the end of the stream", expected=f"below {self._end}", found=sequence
             )
-        if not self._after(sequence, self._next):
-            raise ProtocolError(
-                f"{what} for a message that was complete", expected=self._next, found=sequence
-            )
+        if not self._after(sequence, self.next):
+            raise ProtocolError(f"{what} for a message that was complete", expected=self.next, found=sequence)
 
     def _after(self, sequence: int, other: int) -> bool:
         """Whether a number is `other` or comes behind it; numbers roll over."""
         return ((sequence - other) & SEQUENCE_MASK) < _HALF
-
-    def _note_bodiless(self, sequence: int) -> None:
-        if len(self._bodiless) >= self._limits.early_messages:
-            del self._bodiless[next(iter(self._bodiless))]
-        self._bodiless[sequence] = None
 
     @property
     def end_came(self) -> bool:
@@ -215,12 +195,12 @@ class MessageSequence:
     @property
     def metadata_complete(self) -> bool:
         """Whether the end has come and all metadata before it: a connection of metadata brings nothing more."""
-        return self._end is not None and len(self._metadata) == (self._end - self._next) & SEQUENCE_MASK
+        return self._end is not None and len(self._metadata) == (self._end - self.next) & SEQUENCE_MASK
 
     @property
     def lacks_body(self) -> bool:
         """Whether the next message waits for its body, and not for its metadata."""
-        return self._next in self._metadata
+        return self.next in self._metadata
 
     @property
     def runs_ahead(self) -> bool:
@@ -246,9 +226,8 @@ class MessageSequence:
 
     @property
     def missing(self) -> str:
-        """What the stream waits for, in words, for error messages."""
         half = "its body" if self.lacks_body else "its metadata"
-        return f"message {self._next} lacks {half}"
+        return f"message {self.next} lacks {half}"
 
 
 def _nbytes_of(body: Any) -> int:

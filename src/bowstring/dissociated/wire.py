@@ -71,23 +71,36 @@ class Hello:
 
     @property
     def follows(self) -> bool:
-        """Whether the reader sent FOLLOW."""
         return self.follow or self.since is not None
 
     def pack(self) -> bytes:
-        """Return the JSON of the hello."""
         return json.dumps(dict(zip(_HELLO_FIELDS, _hello_fields(self), strict=True))).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Hello:
-        """Read a hello.
-
-        Raises
-        ------
-        ProtocolError
-            It is not one.
-        """
-        return _hello(bytes(data))
+        fields = json_object(bytes(data), "hello")
+        columns = _columns(fields)
+        window = fields.get("window", 0)
+        token = fields.get("token")
+        if type(window) is not int or not 0 <= window < 1 << 63:
+            raise ProtocolError("the window in a hello must be a number of bytes", found=_shown(window))
+        if token is not None and not isinstance(token, str):
+            raise ProtocolError("the token in a hello must be a string")
+        version = fields.get("version")
+        if type(version) is not int or version < 1:
+            raise ProtocolError("the hello has no version", expected=VERSION, found=_shown(version))
+        return cls(
+            columns,
+            window,
+            fields.get("pointers") is True,
+            token,
+            version,
+            text_of(fields, "ipc", 200),
+            fields.get("tries") is True,
+            fields.get("events") is True,
+            _shard(fields.get("shard")),
+            _partitions(fields.get("partitions", 0)),
+        )
 
 
 # The others travel beside it.
@@ -114,7 +127,6 @@ class Welcome:
     begins: int | None = None  # index, in the version, of the first batch, where that is not 0
 
     def pack(self) -> bytes:
-        """Return the JSON of the welcome."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         if self.begins is None:
             del fields["begins"]
@@ -122,40 +134,26 @@ class Welcome:
 
     @classmethod
     def unpack(cls, data: bytes) -> Welcome:
-        """Read a welcome.
+        fields = json_object(bytes(data), "welcome")
 
-        Raises
-        ------
-        ProtocolError
-            It is not one.
-        """
-        return _welcome(bytes(data))
+        def number(name: str) -> int | None:
+            value = fields.get(name)
+            return value if type(value) is int and 0 <= value < 1 << 63 else None
 
-
-def _hello(data: bytes) -> Hello:
-    fields = json_object(data, "hello")
-    columns = _columns(fields)
-    window = fields.get("window", 0)
-    token = fields.get("token")
-    if type(window) is not int or not 0 <= window < 1 << 63:
-        raise ProtocolError("the window in a hello must be a number of bytes", found=_shown(window))
-    if token is not None and not isinstance(token, str):
-        raise ProtocolError("the token in a hello must be a string")
-    version = fields.get("version")
-    if type(version) is not int or version < 1:
-        raise ProtocolError("the hello has no version", expected=VERSION, found=_shown(version))
-    return Hello(
-        columns,
-        window,
-        fields.get("pointers") is True,
-        token,
-        version,
-        text_of(fields, "ipc", 200),
-        fields.get("tries") is True,
-        fields.get("events") is True,
-        _shard(fields.get("shard")),
-        _partitions(fields.get("partitions", 0)),
-    )
+        patience: Any = fields.get("patience")
+        is_time = type(patience) in (int, float) and patience >= 0
+        return cls(
+            fields.get("charged") is True,
+            text_of(fields, "path", 200) or "",
+            text_of(fields, "why", 500) or "",
+            number("num_rows"),
+            number("num_batches"),
+            number("nbytes"),
+            patience if is_time else None,
+            number("version") or VERSION,
+            text_of(fields, "ticket", _MOST_TICKET),
+            number("begins"),
+        )
 
 
 def _partitions(value: Any) -> int:
@@ -184,46 +182,22 @@ def _columns(fields: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 def pack_columns(columns: Sequence[str]) -> bytes:
-    """Return the message with the columns of a hello that would be too long with them.
-
-    Examples
-    --------
-    >>> unpack_columns(pack_columns(["a", "b"]))
-    ('a', 'b')
-    """
+    """Return the message with the columns of a hello that would be too long with them."""
     return json.dumps({"columns": list(columns)}).encode()
 
 
 def unpack_columns(data: bytes) -> tuple[str, ...] | None:
-    """Read the columns that come behind a hello.
-
-    Raises
-    ------
-    ProtocolError
-        It is no list of names.
-    """
+    """Read the columns that come behind a hello."""
     return _columns(json_object(bytes(data), "message of columns"))
 
 
 def pack_follow(hello: Hello) -> bytes:
-    """Return the message that says that a reader follows, and from which position.
-
-    Examples
-    --------
-    >>> unpack_follow(pack_follow(Hello(follow=True, since="00ff:7")))
-    (True, '00ff:7')
-    """
+    """Return the message that says that a reader follows, and from which position."""
     return json.dumps({"follow": hello.follow, "since": hello.since}).encode()
 
 
 def unpack_follow(data: bytes) -> tuple[bool, str | None]:
-    """Read the message that says that a reader follows.
-
-    Raises
-    ------
-    ProtocolError
-        It is malformed, or says neither.
-    """
+    """Read the message that says that a reader follows."""
     fields = json_object(bytes(data), "message of a follower")
     follow, since = fields.get("follow"), fields.get("since")
     if not (isinstance(follow, bool) and (since is None or _is_text(since)) and (follow or since)):
@@ -234,37 +208,8 @@ def unpack_follow(data: bytes) -> tuple[bool, str | None]:
     return follow, since
 
 
-def _welcome(data: bytes) -> Welcome:
-    fields = json_object(data, "welcome")
-
-    def number(name: str) -> int | None:
-        value = fields.get(name)
-        return value if type(value) is int and 0 <= value < 1 << 63 else None
-
-    patience: Any = fields.get("patience")
-    is_time = type(patience) in (int, float) and patience >= 0
-    return Welcome(
-        fields.get("charged") is True,
-        text_of(fields, "path", 200) or "",
-        text_of(fields, "why", 500) or "",
-        number("num_rows"),
-        number("num_batches"),
-        number("nbytes"),
-        patience if is_time else None,
-        number("version") or VERSION,
-        text_of(fields, "ticket", _MOST_TICKET),
-        number("begins"),
-    )
-
-
 def json_object(data: bytes, what: str) -> dict[str, Any]:
-    """Return the fields of a message that is a JSON object.
-
-    Raises
-    ------
-    ProtocolError
-        It is not one.
-    """
+    """Return the fields of a message that is a JSON object."""
     try:
         fields = json.loads(str(data, "utf-8"))
     except (ValueError, RecursionError) as error:
@@ -296,24 +241,12 @@ def _shown(value: object) -> str:
 
 
 def pack_prefix(kind: int, sequence: int) -> bytes:
-    """Return the 5 bytes that begin an untagged message (specification: *Metadata Stream Sequence*).
-
-    Examples
-    --------
-    >>> pack_prefix(METADATA, 258).hex()
-    '0102010000'
-    """
+    """Return the 5 bytes that begin an untagged message (specification: *Metadata Stream Sequence*)."""
     return PREFIX.pack(kind, sequence & SEQUENCE_MASK)
 
 
 def unpack_prefix(message: bytes | memoryview) -> tuple[int, int, memoryview]:
-    """Return (message type, sequence number, flatbuffer bytes) of an untagged message.
-
-    Raises
-    ------
-    ProtocolError
-        It is too short, its type is unknown, or an end of stream is not exactly 5 bytes long.
-    """
+    """Return (message type, sequence number, flatbuffer bytes) of an untagged message."""
     view = memoryview(message)
     if len(view) < PREFIX.size:
         raise ProtocolError("an untagged message is too short", expected="5 bytes or more", found=len(view))
@@ -327,25 +260,13 @@ def unpack_prefix(message: bytes | memoryview) -> tuple[int, int, memoryview]:
 
 
 def pack_pairs(pairs: npt.NDArray[np.uint64], total: int) -> bytes:
-    """Return a body of type 1: total bytes, number of buffers, then (address, length) of each.
-
-    Examples
-    --------
-    >>> len(pack_pairs(np.zeros((3, 2), np.uint64), 0))
-    64
-    """
+    """Return a body of type 1: total bytes, number of buffers, then (address, length) of each."""
     head = np.array([[total, len(pairs)]], np.uint64)
     return np.concatenate([head, pairs]).astype("<u8", copy=False).tobytes()
 
 
 def unpack_pairs(body: bytes | memoryview) -> tuple[int, npt.NDArray[np.uint64]]:
-    """Return (total bytes, pairs of shape ``(n, 2)``) of a body of type 1.
-
-    Raises
-    ------
-    ProtocolError
-        Its length does not fit its count, or its total is not the sum of the lengths.
-    """
+    """Return (total bytes, pairs of shape ``(n, 2)``) of a body of type 1."""
     if len(body) < 16 or len(body) % 16:
         raise ProtocolError("a body of pointers has an odd length", found=len(body))
     table = np.frombuffer(body, "<u8").reshape(-1, 2)
@@ -362,24 +283,12 @@ def unpack_pairs(body: bytes | memoryview) -> tuple[int, npt.NDArray[np.uint64]]
 
 
 def pack_addresses(addresses: npt.NDArray[np.uint64]) -> bytes:
-    """Return a ``free_data`` message.
-
-    Examples
-    --------
-    >>> pack_addresses(np.array([4096], np.uint64)).hex()
-    '0010000000000000'
-    """
+    """Return a ``free_data`` message."""
     return addresses.astype("<u8", copy=False).tobytes()
 
 
 def unpack_addresses(body: bytes | memoryview) -> list[int]:
-    """Return the addresses in a ``free_data`` message.
-
-    Raises
-    ------
-    ProtocolError
-        It is empty or not a list of 8-byte numbers.
-    """
+    """Return the addresses in a ``free_data`` message."""
     if not len(body) or len(body) % 8:
         raise ProtocolError("a free_data message is not a list of uint64", found=f"{len(body)} bytes")
     addresses: list[int] = np.frombuffer(body, "<u8").tolist()
@@ -392,13 +301,7 @@ def pack_region(base: int, handle: Handle | LentHandle | KeyedHandle) -> bytes:
 
 
 def unpack_region(body: bytes | memoryview) -> tuple[int, Handle | LentHandle | KeyedHandle]:
-    """Return (base, handle) of an announcement.
-
-    Raises
-    ------
-    ProtocolError
-        It is malformed.
-    """
+    """Return (base, handle) of an announcement."""
     if len(body) < _U64.size:
         raise ProtocolError("the announcement of a region is too short", found=len(body))
     return _U64.unpack_from(body)[0], unpack_handle(bytes(body[_U64.size :]))
@@ -410,13 +313,7 @@ def pack_u64(value: int) -> bytes:
 
 
 def unpack_u64(body: bytes | memoryview) -> int:
-    """Return the number in a message of 8 bytes.
-
-    Raises
-    ------
-    ProtocolError
-        The message has another length.
-    """
+    """Return the number in a message of 8 bytes."""
     if len(body) != _U64.size:
         raise ProtocolError("a control message has the wrong length", expected=_U64.size, found=len(body))
     value: int = _U64.unpack(body)[0]
@@ -436,24 +333,12 @@ class DeviceId(NamedTuple):
 
 
 def pack_devices(devices: Iterable[DeviceId]) -> bytes:
-    """Return the question whether the reader can map memory of some devices.
-
-    Examples
-    --------
-    >>> pack_devices([DeviceId(2, b"sixteen bytes ..")])[:4].hex()
-    '02000000'
-    """
+    """Return the question whether the reader can map memory of some devices."""
     return b"".join(_DEVICE.pack(*device) for device in devices)
 
 
 def unpack_devices(body: bytes | memoryview) -> tuple[DeviceId, ...]:
-    """Return the devices that a question names.
-
-    Raises
-    ------
-    ProtocolError
-        There are none, too many, or half a one.
-    """
+    """Return the devices that a question names."""
     count, rest = divmod(len(body), _DEVICE.size)
     if rest or not 0 < count <= _MOST_DEVICES:
         raise ProtocolError(
@@ -465,13 +350,7 @@ def unpack_devices(body: bytes | memoryview) -> tuple[DeviceId, ...]:
 
 
 def pack_answer(why_not: str) -> bytes:
-    """Return the reader's answer: nothing if it can map memory of all these devices, else why not.
-
-    Examples
-    --------
-    >>> pack_answer(""), unpack_answer(pack_answer("no GPU here"))
-    (b'', 'no GPU here')
-    """
+    """Return the reader's answer: nothing if it can map memory of all these devices, else why not."""
     return why_not[:_MOST_WHY].encode(errors="replace")
 
 

@@ -656,7 +656,7 @@ class Session:
             return waiting
         self._send(waiting)
         with self._changed:
-            while not (protocol.partitions.is_open or self._is_over()):
+            while not (protocol.takes_partition or self._is_over()):
                 # The reading thread watches the reader: this wait ends when the reader answers no more.
                 self._changed.wait(self._limits.heartbeat)
             return [] if self._is_over() else protocol.partition(mark.number, mark.num_batches) or []

@@ -55,20 +55,11 @@ if TYPE_CHECKING:
     from bowstring.client.connection.runs import PointedPairs, Run
     from bowstring.dissociated.reader import ReaderProtocol
     from bowstring.ipc.compression.device.decompress import DeviceBodies
-    from bowstring.ipc.flatbuf.message import Message
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device, OpenedEvent
 
 # The bytes of all buffers of a body of pointers, and how many they are.
 _HEAD: Final = struct.Struct("<QQ")
-
-
-def schema_and_layout(message: Message, limits: Limits) -> tuple[pa.Schema, Layout]:
-    """Return the schema and layout of a message that starts a stream."""
-    decoded = decode_schema(message, limits)
-    if decoded.endianness != "little":
-        raise Unsupported("big-endian bodies")
-    return decoded.schema, decoded.layout
 
 
 class Assembled(NamedTuple):
@@ -124,12 +115,14 @@ class Assembler:
         return DictionaryMemo(self._layout)
 
     def take(self, part: Part) -> Assembled | None:
-        """Take the next part; return the batch, if it is one."""
         kind = part.message.kind
         if isinstance(part.body, Pointers):
             self._open_allocation()
         if kind is MessageKind.SCHEMA:
-            self.begin(*schema_and_layout(part.message, self._limits))
+            decoded = decode_schema(part.message, self._limits)
+            if decoded.endianness != "little":
+                raise Unsupported("big-endian bodies")
+            self.begin(decoded.schema, decoded.layout)
             return None
         assert self._layout is not None
         if kind is MessageKind.DICTIONARY_BATCH:
@@ -384,24 +377,17 @@ class Assembler:
         return made[0] if made else None
 
     def resolve(self, pairs: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
-        """Turn the addresses and lengths of a body into memory of this process, which a batch can view.
-
-        Mapped regions and objects of this process are returned as they are; remote memory is fetched here.
-        """
+        """Turn the addresses and lengths of a body into memory of this process, which a batch can view."""
         if self._reads is not None:
             return self._reads.fetch(pairs)
         spans = self.announced.resolve(pairs)
-        return spans, self._regions_of(spans)
-
-    def _regions_of(self, spans: npt.NDArray[np.int64]) -> tuple[Region, ...]:
-        """Return the regions that some rows use, and number them so in the rows."""
-        found = _numbered(spans, self.announced.regions)
-        devices = {region.device for region in found}
+        regions = _numbered(spans, self.announced.regions)
+        devices = {region.device for region in regions}
         if len(devices) > 1:
             raise ProtocolError(
                 "a body lies on several devices", found=", ".join(sorted(each.name for each in devices))
             )
-        return found
+        return spans, regions
 
     def _pointed(
         self,
@@ -416,10 +402,8 @@ class Assembler:
         """Make a batch over the producer's memory, with the lease that says so when it ends."""
         if header.compression is not None or part.message.version is not MetadataVersion.V5:
             raise Unsupported("a body of pointers must be plain and of metadata version V5")
-        resolved = None if resident else self._resolved(part, body)
-        if resolved is None:
-            check_pairs(header, layout, body.pairs[:, 1])
-        spans, regions = resolved or self.resolve(body.pairs)
+        check_pairs(header, layout, body.pairs[:, 1])
+        spans, regions = self.resolve(body.pairs)
         addresses = body.addresses
         device = None if not regions or regions[0].device.is_host else regions[0].device
         held = not (resident or self._reads is not None or self._protocol.follows)
@@ -428,8 +412,7 @@ class Assembler:
         if self._reads is not None and lent is not None:  # what was read is not needed any more
             self._notes.put(lent)
             lent = None
-        if resolved is None:
-            leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
+        leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
         batch = make_batch(
             Batch,
             layout,
@@ -445,25 +428,10 @@ class Assembler:
         if self.awaited is not None and not batch.device.is_host:
             self._unchecked.append(batch)
             return batch
-        if resolved is None or device is not None:
-            # In the thread that hears the producer's questions: it must not wait for the user's kernels.
-            with batch.device.aside():
-                check_offsets(batch)
+        # In the thread that hears the producer's questions: it must not wait for the user's kernels.
+        with batch.device.aside():
+            check_offsets(batch)
         return batch
-
-    def _resolved(
-        self, part: Part, body: Pointers
-    ) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]] | None:
-        """Return spans and regions of a body that a kernel finds right; None where it does not."""
-        if self._kernel is None or self._reads is not None:
-            return None
-        try:
-            spans, regions = self.resolve(body.pairs)
-        except ProtocolError:
-            return None
-        message = part.message.data
-        right = self._kernel.pointed([message], 0, [len(spans)], spans, regions) is not None
-        return (spans, regions) if right else None
 
 
 def _numbered(spans: npt.NDArray[np.int64], regions: Sequence[Region]) -> tuple[Region, ...]:

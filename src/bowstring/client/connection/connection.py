@@ -7,6 +7,7 @@ view and not before. What is kept for it then keeps nothing of the user's alive.
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import functools
 import math
@@ -18,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.client.connection.assembler import Assembled, Assembler
 from bowstring.client.connection.control_sender import Command, ControlSender, Turn
-from bowstring.client.connection.device import BorrowedHandles, DeviceHandshake, announce
-from bowstring.client.connection.keeper import Patience, check_silence, keeper
-from bowstring.client.connection.receive_loop import Hearing
+from bowstring.client.connection.device import DeviceHandshake, announce
+from bowstring.client.connection.keeper import Patience, keeper
 from bowstring.client.connection.remote import RemoteMemory, cuda_token
 from bowstring.client.connection.runs import PointedPairs
 from bowstring.client.connection.wire import Wire, note_turned_away, open_wires
@@ -40,7 +40,8 @@ from bowstring.dissociated.events import (
 )
 from bowstring.dissociated.position import version_of
 from bowstring.dissociated.reader import Handshake, Phase, ReaderProtocol
-from bowstring.dissociated.wire import Hello, Welcome
+from bowstring.dissociated.tags import PACKED, POINTERS, is_packed, is_pointers
+from bowstring.dissociated.wire import METADATA, PREFIX_BYTES
 from bowstring.errors import (
     BowstringError,
     BrokenError,
@@ -52,9 +53,8 @@ from bowstring.errors import (
     ProtocolError,
     without_frames,
 )
-from bowstring.limits import Limits
-from bowstring.memory import Pool, mappings
-from bowstring.memory.buffer import PrivateMemory
+from bowstring.ipc.compression.device.decompress import DeviceBodies
+from bowstring.memory import mappings
 from bowstring.memory.device import device_by_name
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.loop import Job, RingingQueue, do_in_loop
@@ -62,25 +62,28 @@ from bowstring.transport.sockets import StreamChannel
 from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
     from bowstring.client.connection.runs import Run
-    from bowstring.client.connection.wire import Begun, Received
+    from bowstring.client.connection.wire import Received
+    from bowstring.client.reading import Reading
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.dissociated.partitions import PartitionTicket
-    from bowstring.ipc.compression.device.decompress import DeviceBodies
-    from bowstring.memory import NamedStream, Region
+    from bowstring.dissociated.wire import Welcome
+    from bowstring.memory import Device, Region
     from bowstring.transport import Channel
-    from bowstring.transport.certificates import TlsConfig
 
 _LOOK: Final = 0.5
 # How often a thread that receives looks whether another one has closed the stream.
 _SLICE: Final = 0.1
 _TAKEN_TOGETHER: Final = 8
+# Messages, two to a batch: from here on others cost no less together, and the user waits.
+_MOST_TOGETHER: Final = 128
+# Messages that cannot be taken together are hardly followed by others that can.
+_TRIES: Final = 3
 
 
 class Connection:
@@ -90,33 +93,26 @@ class Connection:
     """
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        hello: Hello,
-        pool: Pool | PrivateMemory,
-        limits: Limits,
-        streams: Sequence[NamedStream] = (),
-        bodies: Callable[..., DeviceBodies] | None = None,
-        tls: TlsConfig | ssl.SSLContext | None = None,
-        dialled: Callable[[Channel], None] | None = None,
-        partitions: Sequence[PartitionTicket] = (),
-        timeout: float | None = None,
+        self, endpoint: Endpoint, reading: Reading, partitions: Sequence[PartitionTicket] = ()
     ) -> None:
         # First of all: what follows here is done while the server makes its answer.
-        opened = open_wires(endpoint, hello, pool, limits, tls, dialled, partitions)
+        opened = open_wires(endpoint, reading, partitions)
         self._wires, last = opened.wires, opened.locations[-1]
+        hello, limits, device = reading.hello, reading.limits, reading.device
         self._passed_over = f"; not taken: {opened.passed_over}" if opened.passed_over else ""
         self.endpoint = endpoint
         self.limits = limits
         self.follows = hello.follows
         self._shard = hello.shard
-        self.timeout = timeout  # seconds that a call waits for a batch, as long as the producer is there
+        self._timeout = reading.timeout
         self.counters = Counters()
         # Only processes of this user can have written what comes over connections that know their peer.
         self.trusted = self._wires[0].channel.authenticated and self._wires[-1].channel.authenticated
-        self.bodies = None if bodies is None else bodies(trusted=self.trusted)
+        self.bodies: DeviceBodies | None = None
+        if device is not None and not device.is_host:
+            self.bodies = DeviceBodies(device, reading.copies.allocator(), trusted=self.trusted)
         self.welcome: Welcome | None = None
-        self._discarded = False
+        self.closed = False  # the user asked for nothing more
         self.extended = last.hello is not None
         self._pid = os.getpid()
         # Entered without Python code, behind which an interrupt would leave it locked, and with it the loop.
@@ -125,10 +121,9 @@ class Connection:
         self._wakes: list[Callable[[], object]] = []  # of tasks that await something, each once
         self._notes = RingingQueue()
         self.patience = Patience.of(limits.lease_timeout, limits.heartbeat)
-        self._hearings = list(map(Hearing, self._wires))
         self._turn = Turn()  # of the thread that receives
         # Where a task of asyncio awaits the stream, or a connection cannot be waited for, no caller receives.
-        self._awaited = dialled is not None
+        self._awaited = reading.dialled is not None
         self._has_thread = False
         self._reading: Job | None = None  # of the loop, while it waits for the stream
         self._read = self._asked = (
@@ -137,22 +132,22 @@ class Connection:
         self._waiting = False  # whether a task waits
         # Whether the keeper is to attend to us, and a worker to send.
         self._rung = self._sends = False
-        self._named = bool(streams)
+        self._streams = streams = reading.streams
         self._protocol = protocol = ReaderProtocol(
             limits,
             extended=self.extended,
             one_connection=len(self._wires) == 1,
             ordered=self._wires[0].channel.ordered and self._wires[-1].channel.ordered,
             window=hello.window if self.extended else None,
-            events=self._named,
+            events=bool(streams),
             free_data=last.free_data,
             partitions=[number for number, _ in partitions] if partitions else None,
             follows=hello.follows,
         )
         for wire in self._wires:
-            wire.expect = protocol.expect
+            wire.expect = protocol.sequence.expect
         # Then regions of the host are mapped copy-on-write: not where they are still written to behind a batch.
-        private = isinstance(pool, PrivateMemory) and not hello.follows
+        private = reading.private is not None and not hello.follows
         wire = self._wires[-1]
         reads = wire.channel.passes_memory == "rkey"
         allocation = self._allocation_of(wire, last.remote_handle) if reads else None
@@ -160,7 +155,6 @@ class Connection:
         self._assembler = Assembler(
             limits, protocol, self._notes, self.bodies, private=private, remote=remote, allocation=allocation
         )
-        self._streams = streams
         self._batches: collections.deque[Assembled] = collections.deque()
         named = {each.address: each.owner for each in streams} if streams else {}
         self._sender = ControlSender(protocol, self._wires, self._notes, named)
@@ -169,21 +163,14 @@ class Connection:
     def _device(self) -> DeviceHandshake:
         return DeviceHandshake(self._assembler, self._protocol, self._streams, self.limits.device_timeout)
 
-    @functools.cached_property
-    def _handles(self) -> BorrowedHandles:
-        wire = self._wires[-1]
-        return BorrowedHandles(self._assembler, self.lock, self._protocol, wire, self.limits)
-
     def start(self) -> None:
         """Have the stream kept alive; called by the stream that ends that."""
         self._read = time.monotonic()
         try:
-            for hearing in self._hearings:
-                if not (
-                    isinstance(hearing.wire.channel, StreamChannel) or _can_be_watched(hearing.wire.channel)
-                ):
+            for wire in self._wires:
+                if not (isinstance(wire.channel, StreamChannel) or _can_be_watched(wire.channel)):
                     self._has_thread = True
-                    run_in_thread(self._hear_always, hearing, name="bowstring-client-reader")
+                    run_in_thread(self._hear_always, wire, name="bowstring-client-reader")
             keeper().keep(self)
             if self._awaited:
                 self._wait_in_loop()
@@ -209,25 +196,28 @@ class Connection:
 
     # Receiving: by a caller, by the loop while nobody reads, or by a thread.
 
-    def _hear_always(self, hearing: Hearing) -> None:
-        while not (self.over or hearing.over):
-            self._hear(hearing, hearing.turn, self.limits.heartbeat)
+    def _hear_always(self, wire: Wire) -> None:
+        while not (self.over or wire.over):
+            self._hear(wire, self._take_turn, self.limits.heartbeat)
             self._send_due()
 
     @property
-    def _heard(self) -> list[Hearing]:
+    def _heard(self) -> list[Wire]:
         """What is to be received: metadata must not run far ahead of bodies that come over another connection."""
-        hearings = [each for each in self._hearings if not each.over]
-        if len(hearings) > 1 and self._protocol.sequence.runs_ahead and not (self.quiet or self.closed):
-            del hearings[0]
-        return hearings
+        wires = [wire for wire in self._wires if not wire.over]
+        if (
+            len(wires) > 1
+            and self._protocol.sequence.runs_ahead
+            and not (self._protocol.quiet or self.closed)
+        ):
+            del wires[0]
+        return wires
 
     def _receive(self, seconds: float) -> bool:
-        """Receive what comes within so many seconds; return whether anything did."""
-        hearings = self._heard
-        if len(hearings) == 1:
-            return self._hear(hearings[0], hearings[0].turn, seconds)
-        came = [each for each in hearings if self._hear(each, each.turn, 0.0)]
+        wires = self._heard
+        if len(wires) == 1:
+            return self._hear(wires[0], self._take_turn, seconds)
+        came = [wire for wire in wires if self._hear(wire, self._take_turn, 0.0)]
         if not came and seconds:
             poll = select.poll()
 
@@ -235,30 +225,123 @@ class Connection:
                 for fd in fds:
                     poll.register(fd, select.POLLIN)
 
-            if all(_watched(each.wire.channel, register) for each in hearings):
+            if all(_watched(wire.channel, register) for wire in wires):
                 poll.poll(1000 * seconds)
         return bool(came)
 
-    def _hear(self, hearing: Hearing, receive: Callable[..., bool], *seconds: float) -> bool:
+    def _hear(self, wire: Wire, take: Callable[[Wire, float], bool], seconds: float) -> bool:
         """Receive over one connection; what goes wrong ends the stream where that needs it still."""
         try:
-            return receive(self, *seconds)
+            came = take(wire, seconds)
+            wire.done = wire.channel.position
+            return came
         except BowstringError as error:
             # Its frames hold the stream, which holds it, and so does the channel.
-            hearing.over = True
-            self.lost(hearing.wire, without_frames(error))
+            wire.over = True
+            self.lost(wire, without_frames(error))
         except Exception as error:  # noqa: BLE001  the reader must hear of it, not who received
-            hearing.over = True
+            wire.over = True
             failure = ProtocolError("the stream cannot be read", found=f"{type(error).__name__}: {error}")
             failure.__cause__ = without_frames(error)
             self.fail(failure)
         except BaseException:
-            if not hearing.settled:
+            if not 0 <= wire.done == wire.channel.position:  # something was received that is not with us
                 self.interrupted()
             raise
         finally:
             self.wake()
         return False
+
+    def _take_beginning(self, wire: Wire, seconds: float) -> bool:
+        """Process the beginning of an ordinary answer, if that is what comes, and what lies behind it."""
+        received = wire.receive_beginning(seconds)
+        if received is None:
+            return False
+        begun, decoded, descriptors = received
+        with self.lock:
+            protocol, assembler = self._protocol, self._assembler
+            self.welcome = welcome = begun.welcome
+            if welcome.patience is not None:
+                self.patience = Patience.of(welcome.patience, self.limits.heartbeat)
+            protocol.begin_answered(welcome)
+            try:
+                for base, handle in begun.regions if protocol.error is None else ():
+                    self.counters.regions += 1
+                    event = Announced(base, handle, descriptors.popleft())
+                    self.counters.cached_regions += assembler.announce(event)
+            except BowstringError as error:
+                protocol.fail(copy.copy(error))
+                raise
+            finally:
+                close_all(descriptors)
+            assembler.begin(decoded.schema, decoded.layout)
+        taken = self.take_pairs(begun.following)
+        if taken < len(begun.following):
+            self._hear_all(begun.following[taken:])
+        return True
+
+    def _take_turn(self, wire: Wire, seconds: float) -> bool:
+        """Process what comes within so many seconds, and what is there behind it; false if nothing came.
+
+        It ends with a packed body: the next one may need memory that only the user can let go.
+        """
+        run = wire.receive_run(seconds)
+        if run is not None:
+            for index in range(self.take_run(run), len(run.tags)):
+                message, tag, body = run.pair(index)
+                self.hear(None, message, ())
+                self.hear(tag, body, ())
+        elif wire.begun:
+            return False
+        held: list[Received] = []
+        lost, came = None, 0
+        while run is None and came < _MOST_TOGETHER:
+            try:
+                received = wire.receive(0.0 if came else seconds)
+            except BowstringError as error:
+                lost = without_frames(error)  # its frame is ours, which has it
+                break
+            if received is None:
+                break
+            came += 1
+            held.append(received)
+            if not (wire.maps and _can_wait(received)):
+                self._hear_all(held)
+                held = []
+                if is_packed(received[0]):
+                    break
+        self._hear_all(held)
+        if lost is not None:
+            try:
+                raise lost
+            finally:
+                del lost  # which this frame holds, as the error holds the frame
+        return run is not None or came > 0
+
+    def _take_whole(self, wire: Wire, _: float) -> bool:
+        """Process what is there whole, and wait for nothing; return whether `_take_turn` has more to do."""
+        received, more = wire.receive_whole()
+        self._hear_all(received)
+        return more
+
+    def _hear_all(self, held: Sequence[Received]) -> None:
+        at, tries = 0, _TRIES
+        try:
+            while at < len(held):
+                may_be_pairs = tries > 0 and held[at][0] is None
+                taken = self.take_pairs(held[at:]) if may_be_pairs else 0
+                if taken:
+                    at += taken
+                    continue
+                tries -= may_be_pairs
+                pair = 2 if held[at][0] is None else 1
+                for each in held[at : at + pair]:
+                    self.hear(*each)
+                at += pair
+        except BaseException:  # nobody will hear of the rest
+            for _, _, attachments in held[at:]:
+                close_all(attachments)
+            raise
 
     def interrupted(self) -> None:
         """Let the stream end where an interrupt may have lost a message: none is left out without a word."""
@@ -271,7 +354,6 @@ class Connection:
         )
 
     def _wait_in_loop(self) -> None:
-        """Have the loop receive from now on."""
         if self._reading is None and not (self._has_thread or self.over):
             self._notes.ring = self._ring
             self._reading = Job(self._read_ahead, "bowstring-client-reader", waits=False)
@@ -293,7 +375,7 @@ class Connection:
         if not self._turn.take():
             return self.patience.quiet
         try:
-            begun = [self._hear(each, each.quick_turn) for each in self._heard]
+            begun = [self._hear(wire, self._take_whole, 0.0) for wire in self._heard]
         finally:
             self._give_turn()
         self.attend()
@@ -322,11 +404,10 @@ class Connection:
 
     @property
     def _lost_peer(self) -> bool:
-        return any(each.wire.channel.peer.exited(0.0) for each in self._hearings if not each.over)
+        return any(wire.channel.peer.exited(0.0) for wire in self._wires if not wire.over)
 
     @property
     def _is_read(self) -> bool:
-        """Whether a caller read just now, and may again."""
         ended = self._awaited or self.closed or self._protocol.over
         return not ended and time.monotonic() - self._read < self.patience.quiet
 
@@ -335,7 +416,7 @@ class Connection:
         job = self._reading
         if job is None or (loop := job.loop) is None:
             return True
-        return all(_watched(each.wire.channel, lambda fds: loop.wait_for(job, fds)) for each in self._heard)
+        return all(_watched(wire.channel, lambda fds: loop.wait_for(job, fds)) for wire in self._heard)
 
     def _give_turn(self) -> None:
         if self._turn.give():
@@ -391,11 +472,9 @@ class Connection:
         return True
 
     def before_fork(self) -> None:
-        """Say that a child may look at what is lent, and free nothing meanwhile."""
         self._sender.before_fork()
 
     def after_fork(self) -> None:
-        """Go on."""
         self._sender.after_fork()
 
     def _look(self) -> None:
@@ -417,7 +496,7 @@ class Connection:
         else:
             self._look()
 
-    # What its connections bring (:mod:`bowstring.client.connection.receive_loop`).
+    # What its connections bring.
 
     @property
     def over(self) -> bool:
@@ -430,12 +509,10 @@ class Connection:
             return
         with self.lock:
             if not self._protocol.lost(error, bodies=wire is self._wires[-1]):
-                wire.over = True
                 return
         self.fail(error)
 
     def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...]) -> None:
-        """Process a message."""
         with self.lock:
             try:
                 events = self._protocol.receive(tag, body, attachments)
@@ -444,55 +521,35 @@ class Connection:
             except BaseException:
                 close_all(attachments)
                 raise
-            self._take_all(events)
+            try:
+                for event in events:
+                    self._take(event)
+            except BowstringError as error:
+                # At once: what another connection brings must not complete the stream without this.
+                self._protocol.fail(copy.copy(error))
+                raise
             if (lost := self._protocol.lost_body) is not None:
                 raise copy.copy(lost)
-
-    def begin(self, begun: Begun) -> None:
-        """Take the beginning of the stream at once."""
-        with self.lock:
-            protocol, counters = self._protocol, self.counters
-            self.welcome = welcome = begun.welcome
-            if welcome.patience is not None:
-                self.patience = Patience.of(welcome.patience, self.limits.heartbeat)
-            protocol.begin_answered(welcome)
-            try:
-                for region in begun.regions if protocol.error is None else ():
-                    counters.regions += 1
-                    counters.cached_regions += self._assembler.announce(region)
-            except BowstringError as error:
-                protocol.fail(copy.copy(error))
-                raise
-            self._assembler.begin(begun.schema, begun.layout)
-
-    def _take_all(self, events: Sequence[Event]) -> None:
-        try:
-            for event in events:
-                self._take(event)
-        except BowstringError as error:
-            # At once: what another connection brings must not complete the stream without this.
-            self._protocol.fail(copy.copy(error))
-            raise
 
     def take_run(self, run: Run) -> int:
         """Take the first batches of a run together, those that are valid; return how many."""
         with self.lock:
             protocol = self._protocol
-            taken = self._assembler.take_run(run) if run.in_order(protocol) else []
+            prefixes = run.messages[:, :PREFIX_BYTES].tobytes()
+            is_next = protocol.foreseen(prefixes, run.tags.tolist(), PACKED)
+            taken = self._assembler.take_run(run) if is_next else []
             if taken:
                 protocol.take([each.cost for each in taken])
                 self._batches.extend(taken)
             return len(taken)
 
     def take_pairs(self, held: Sequence[Received]) -> int:
-        """Take the first messages together, those that are surely right; return how many.
-
-        They are pairs of metadata and pointers, and the end of the stream.
-        """
+        """Take the first messages together, those that are surely right; return how many."""
         with self.lock:
             protocol = self._protocol
             pairs = PointedPairs.of(held)
-            taken = self._assembler.take_pairs(pairs) if pairs.in_order(protocol) else []
+            is_next = bool(pairs.tags) and protocol.foreseen(pairs.prefixes, pairs.tags, POINTERS)
+            taken = self._assembler.take_pairs(pairs) if is_next else []
             if not taken:
                 return 0
             count = 2 * len(taken)
@@ -546,9 +603,11 @@ class Connection:
             with self.lock:
                 used = protocol.ever_lent or protocol.error is None
             if not used:  # or the producer would have to think the worst
-                self._handles.say_never_used()
+                with contextlib.suppress(BowstringError):
+                    self.forget(self.limits.close_timeout)
+                self._sender.say_unused()
             self.hang_up()
-        self._sender.stop()
+        self._sender.gone = True
         self._look()
 
     # What the stream asks.
@@ -558,32 +617,16 @@ class Connection:
         # An ordinary answer, of one data set and to a hello, is taken at once.
         is_ordinary = self.extended and self._protocol.partitions is None and len(self._wires) == 1
         if is_ordinary and not self.opened:
-            [hearing] = self._hearings
-            self._hear(hearing, hearing.begin, min(self.limits.connect_timeout, self.limits.heartbeat))
-        if self._discarded or not self.opened:
+            seconds = min(self.limits.connect_timeout, self.limits.heartbeat)
+            self._hear(self._wires[0], self._take_beginning, seconds)
+        if self.closed or not self.opened:
             self._wait(lambda: self.opened, self.limits.connect_timeout)
         return self._assembler.schema
 
     @property
     def opened(self) -> bool:
-        """Whether the stream has begun."""
         welcomed = self._protocol.handshake is Handshake.WELCOMED
         return self._assembler.schema is not None and welcomed
-
-    def next(self) -> Batch:
-        """Return the next batch, waiting for it."""
-        if os.getpid() != self._pid:
-            self.check_process()
-        batch = self._next()
-        assert batch is not None
-        return batch
-
-    def next_of(self, partition: int) -> Batch | None:
-        """Return the next batch of a partition that the user has come to; ``None`` behind its last one."""
-        partitions = self._protocol.partitions
-        assert partitions is not None
-        self.check_process()
-        return self._next(lambda: partitions.last_taken >= partition)
 
     @property
     def partition(self) -> int | None:
@@ -591,20 +634,25 @@ class Connection:
         partitions = self._protocol.partitions
         return None if partitions is None or not self.opened else partitions.current
 
-    def _next(self, passed: Callable[[], bool] = bool) -> Batch | None:
-        """Return the next batch; ``None`` where the partition that the user wants has no more."""
+    def next(self, partition: int | None = None) -> Batch | None:
+        """Return the next batch, or of a partition that the user has come to; ``None`` behind its last one."""
+        if os.getpid() != self._pid:
+            self.check_process()
+        protocol, counters = self._protocol, self.counters
         ordered: Assembled | None = None
-        protocol = self._protocol
+
+        def passed() -> bool:
+            return partition is not None and protocol.passed(partition)
 
         while True:
-            if self._discarded or not (self._batches or passed()):
+            if self.closed or not (self._batches or passed()):
                 self._wait(
                     lambda: passed() or bool(self._batches) or self._complete,
                     self.limits.reply_timeout,
-                    self.timeout,
+                    self._timeout,
                 )
             with self.lock:
-                if passed():
+                if partition is not None and passed():
                     return None
                 if not self._batches:
                     if not self._complete:  # another thread took it
@@ -617,17 +665,20 @@ class Connection:
                 assembled = self._batches[0]
                 if assembled is ordered or assembled.awaited is None:
                     batch = assembled.batch
-                    self.counters.count(
-                        batch.num_rows, assembled.nbytes
-                    )  # first: it tells of one that is lost
+                    counters.batches += 1  # first: it tells of one that is lost
+                    counters.rows += batch.num_rows
+                    counters.nbytes += assembled.nbytes
                     self._batches.popleft()
-                    if not (self._named or batch.device.is_host):
+                    if not (self._streams or batch.device.is_host):
                         batch.lease.read_on(batch.device)
                     until_delivered = assembled.until_delivered
                     protocol.deliver(assembled.cost, assembled.credit, until_delivered=until_delivered)
                     self._read = time.monotonic()
                     if protocol.has_news and not (self._takes_more and not until_delivered):
-                        self._tell()
+                        if self._awaited:  # in an event loop, which waits for nothing
+                            self._look()
+                        else:
+                            self._send_due()
                     return batch
             # Without the lock, because a device may be waited for; whoever calls again asks for it again.
             failed = self._device.order(assembled)
@@ -646,20 +697,12 @@ class Connection:
             is_there = first is not None and first.awaited is None and first.batch.device.is_host
             return first.batch if is_there and first is not None else None
 
-    def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
+    def readiness(self, wake: Callable[[], object], began: float, partition: int | None = None) -> Readiness:
         """Return what `next` would do; if it would wait, have `wake` called once something has changed."""
-        return self._readiness(lambda: False, wake, began)
-
-    def readiness_of(self, partition: int, wake: Callable[[], object], began: float) -> Readiness:
-        """Return what `next_of` would do, as `readiness` does."""
-        partitions = self._protocol.partitions
-        assert partitions is not None
-        return self._readiness(lambda: partitions.last_taken >= partition, wake, began)
-
-    def _readiness(self, passed: Callable[[], bool], wake: Callable[[], object], began: float) -> Readiness:
         self.check_process()
         with self.lock:
-            if passed() and not self.closed:
+            passed = partition is not None and self._protocol.passed(partition)
+            if passed and not self.closed:
                 found = Readiness.ENDED
             elif self._batches and not self.closed:
                 first = self._batches[0]
@@ -689,13 +732,6 @@ class Connection:
         """Whether partitions that were taken may be reported later: the user holds the last batch of each."""
         partitions = self._protocol.partitions
         return partitions is not None and partitions.unsaid < _TAKEN_TOGETHER
-
-    def _tell(self) -> None:
-        """Send what is due now that a batch was taken."""
-        if self._awaited:  # in an event loop, which waits for nothing
-            self._look()
-        else:
-            self._send_due()
 
     def _feed(self) -> None:
         """Enlarge the window where the producer waits for memory that only the user holds, or raise `Starved`."""
@@ -752,25 +788,29 @@ class Connection:
 
     def _check_wait(self, began: float) -> None:
         """Raise `DeadlineExceeded` if a call waited for longer than its user wants."""
-        if self.timeout is not None and time.monotonic() >= began + self.timeout:
+        if self._timeout is not None and time.monotonic() >= began + self._timeout:
             raise DeadlineExceeded(
                 "no batch came in time",
-                expected=f"one within {self.timeout:g} s (connect(timeout=…))",
+                expected=f"one within {self._timeout:g} s (connect(timeout=…))",
                 where=self.peer,
                 hint="The stream goes on: ask again.",
             )
 
     def _check_silence(self, began: float, seconds: float) -> None:
-        check_silence(
-            [wire for wire in self._wires if not wire.over],
-            began,
-            seconds,
-            answers=self.extended,
-            missing=self._protocol.missing,
-        )
+        """Raise `DeadlineExceeded` if the producer sent nothing for too long; one that answers is waited for."""
+        wires = [wire for wire in self._wires if not wire.over]
+        heard = [wire.heard for wire in wires]
+        # One that answers questions must be heard on each connection.
+        silent_since = max(began, (min if self.extended else max)(heard, default=began))
+        if time.monotonic() - silent_since > seconds and not any(wire.busy for wire in wires):
+            raise DeadlineExceeded(
+                "the producer was silent for too long",
+                expected=f"something within {seconds} s (Limits.connect_timeout, reply_timeout)",
+                found=self._protocol.missing,
+                where=self.peer,
+            )
 
     def check_process(self) -> None:
-        """Refuse to go on in a child of the process that opened the stream."""
         if os.getpid() != self._pid:
             raise ForkedError(
                 "the stream belongs to the parent process",
@@ -779,7 +819,6 @@ class Connection:
 
     @property
     def peer(self) -> str:
-        """The address of the other end."""
         return str(self._wires[-1].channel)
 
     @property
@@ -794,7 +833,6 @@ class Connection:
 
     @property
     def path(self) -> tuple[str, str]:
-        """The path that the bodies take, and why."""
         channel = self._wires[-1].channel
         means = f"; by {channel.means}" if channel.means else ""
         if self.welcome is not None:
@@ -810,32 +848,25 @@ class Connection:
         return self._assembler.borrows
 
     @property
-    def quiet(self) -> bool:
-        """Whether the producer sends nothing more."""
-        return self._protocol.quiet
+    def lenders(self) -> set[Device]:
+        return self._assembler.lenders
 
     @property
     def _complete(self) -> bool:
         return self._protocol.phase is Phase.COMPLETE
 
-    @property
-    def closed(self) -> bool:
-        """Whether the stream was closed."""
-        return self._discarded
-
     def discard(self) -> None:
         """Drop batches that will not be asked for."""
         with self.lock:
-            if not self._discarded:
-                self._discarded = True
+            if not self.closed:
+                self.closed = True
                 self._protocol.close(nothing_left=not self._batches)
                 self._batches.clear()
-                if self.quiet:  # what is still on its way needs the dictionaries
+                if self._protocol.quiet:  # what is still on its way needs the dictionaries
                     self._assembler.finish()
                 self.wake()
 
     def wake(self) -> None:
-        """Let the reading call look again."""
         with self.lock:
             self._changed.notify_all()
             if self._wakes:
@@ -852,12 +883,11 @@ class Connection:
             self._look()
 
     def flush(self, seconds: float) -> None:
-        """Send what is due, within so many seconds."""
         self._sender.flush(self, seconds)
 
     def abandon(self) -> None:
         """Close without waiting for any lock: for finalizers."""
-        if not (self._discarded or self.over) and os.getpid() == self._pid:
+        if not (self.closed or self.over) and os.getpid() == self._pid:
             self._notes.put(Command.CLOSED)
             self._ring()
 
@@ -865,25 +895,34 @@ class Connection:
         """Let go of connections and regions: nothing more is sent, and no batch needs them."""
         try:
             if self.borrows:
-                self.give_back()
+                self._sender.give_back(self)
         finally:
             self.hang_up()
-        self._handles.forget()
+        self.forget(self.limits.close_timeout)
         for wire in self._wires:
             wire.forget()
         self._notes.ring = None
         keeper().drop(self)
         self._ring_reading()
 
-    def give_back(self) -> None:
-        """Close what was lent by handles (:meth:`BorrowedHandles.give_back`)."""
-        self._handles.give_back()
-        self._notes.put(Command.RETURNED)
+    def forget(self, seconds: float = 0.0) -> None:
+        """Let go of the regions, and wait so long for devices to be done with them."""
+        with self.lock:
+            self._assembler.finish()
+            self._assembler.forget_regions()
+        mappings().trim(seconds)
 
     def hang_up(self) -> None:
-        """Close all connections."""
         for wire in self._wires:
             wire.channel.close()
+
+
+def _can_wait(received: Received) -> bool:
+    """Whether a message is metadata or a body of pointers: many of them are heard together."""
+    tag, body, attachments = received
+    if attachments:
+        return False
+    return bool(len(body)) and body[0] == METADATA if tag is None else is_pointers(tag)
 
 
 def _can_be_watched(channel: Channel) -> bool:

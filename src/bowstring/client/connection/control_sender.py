@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import os
 import queue
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from bowstring.client.connection.device import Settled, settle
+from bowstring.client.connection.device import Settled, closed, settle
 from bowstring.dissociated.reader import Lent, ReaderProtocol, Use
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
 from bowstring.memory import fork_sentinel
@@ -22,9 +21,11 @@ if TYPE_CHECKING:
     from bowstring.client.connection.wire import Wire
     from bowstring.dissociated.wire import Outgoing
     from bowstring.limits import Limits
+    from bowstring.memory import Device
 
 _FORK_SECONDS: Final = 1.0
 _PAUSE: Final = 0.001
+_SAY_SECONDS: Final = 0.5
 _MOST_NOTES: Final = 16_384
 # Of so many leases the addresses surely go at once.
 _FEW: Final = 64
@@ -46,7 +47,6 @@ class Turn:
 
     @property
     def taken(self) -> bool:
-        """Whether a thread has it."""
         return self.owner is not None
 
     def take(self) -> bool:
@@ -73,7 +73,9 @@ class _Stream(Protocol):
     @property
     def borrows(self) -> bool: ...
     def discard(self) -> None: ...
-    def give_back(self) -> None: ...
+    @property
+    def lenders(self) -> set[Device]: ...
+    def forget(self, seconds: float = 0.0) -> None: ...
     def interrupted(self) -> None: ...
     def wake(self) -> None: ...
     def finish(self) -> None: ...
@@ -92,27 +94,28 @@ class ControlSender:
         self._protocol = protocol
         self._wires = wires
         self._notes = notes  # finalizers put leases that ended here, others commands
-        self._pid = os.getpid()
         self._forks = fork_sentinel().noticed()
         self._streams = streams  # by address, where work on batches of a device is queued; empty: anywhere
         self._give_up: float | None = None
         self._turn = Turn()
-        self._gated = self._gone = False
+        self._gated = False
+        self.gone = False  # the connection is: nothing more is sent
         # One thread at most waits for devices, whatever ends meanwhile: the next wait is for all of that.
         self._busy: list[Lent] = []
         self._settling = False
         self._returning = self._all_returned = False
+        self._once = threading.Lock()
+        self._gave_back = False
         self._unheard = False
         self.finished = False
 
     @property
     def due(self) -> bool:
-        """Whether there is something to do."""
         if self.finished:
             return False
         protocol = self._protocol
         ends = protocol.over and protocol.all_freed and not self._returning
-        return self._gone or ends or protocol.has_news or not self._notes.empty()
+        return self.gone or ends or protocol.has_news or not self._notes.empty()
 
     @property
     def lacks_thread(self) -> bool:
@@ -131,10 +134,6 @@ class ControlSender:
             each.over or each.channel.takes_more for each in self._wires
         )
 
-    def stop(self) -> None:
-        """Send nothing more: the connection is gone."""
-        self._gone = True
-
     # Forks.
 
     def _send_forked(self) -> None:
@@ -145,7 +144,10 @@ class ControlSender:
 
     def before_fork(self) -> None:
         """Send FORKED, and free nothing until `after_fork`: the child inherits what is lent in between, too."""
-        self._gated = self._taken_within(_FORK_SECONDS)
+        end = time.monotonic() + _FORK_SECONDS
+        while not (taken := self._turn.take()) and time.monotonic() <= end:
+            time.sleep(_PAUSE)
+        self._gated = taken
         self._send_forked()
 
     def after_fork(self) -> None:
@@ -156,18 +158,9 @@ class ControlSender:
             if self._gated:
                 self._turn.give()
 
-    def _taken_within(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        while not self._turn.take():
-            if time.monotonic() > end:
-                return False
-            time.sleep(_PAUSE)
-        return True
-
     # Any thread.
 
     def flush(self, stream: _Stream, seconds: float) -> None:
-        """Send all that is due, within so many seconds."""
         end = time.monotonic() + seconds
         while self.due and time.monotonic() < end:
             if self.goes_at_once:
@@ -201,17 +194,13 @@ class ControlSender:
             if self.finished:
                 stream.finish()
 
-    def _gather(self) -> list[Any]:
-        notes: list[Any] = []
-        with contextlib.suppress(queue.Empty):
-            while len(notes) < _MOST_NOTES:
-                notes.append(self._notes.get_nowait())
-        return notes
-
     def _step(self, stream: _Stream) -> None:
         protocol = self._protocol
         with stream.lock:
-            notes = self._gather()
+            notes: list[Any] = []
+            with contextlib.suppress(queue.Empty):
+                while len(notes) < _MOST_NOTES:
+                    notes.append(self._notes.get_nowait())
             if Command.CLOSED in notes:
                 stream.discard()
             freed: list[Lent] = []
@@ -221,7 +210,11 @@ class ControlSender:
                 elif isinstance(note, Settled):
                     self._settling = False
                     freed += note.ended
-            forked = self._forked()  # before what ended is freed: a child may look at it still
+            # Before what ended is freed: a child of a fork that was not announced may look at it still.
+            forks, forked = fork_sentinel().noticed(), []
+            if forks != self._forks:
+                self._forks = forks
+                forked = protocol.forked()
             protocol.free(freed)
             bodies, metadata = protocol.to_send()
             # What is due from now on is not among these: the next turn sends it, and may be the last one.
@@ -230,7 +223,7 @@ class ControlSender:
                 stream.wake()  # whoever starves counts again
         self._settle()
         self._send(stream, [*forked, *bodies], metadata)
-        self.finished = (over and self._given_back(stream, done=Command.RETURNED in notes)) or self._gone
+        self.finished = (over and self._given_back(stream, done=Command.RETURNED in notes)) or self.gone
 
     def look_at_clock(self, stream: _Stream, now: float) -> None:
         """Give up on a producer that does not answer STOP in time; `lock` is held."""
@@ -245,13 +238,31 @@ class ControlSender:
         if not (self._all_returned or self._returning):
             self._returning = True
             try:
-                run_in_thread(stream.give_back, name="bowstring-client-returner")
+                run_in_thread(self.give_back, stream, name="bowstring-client-returner")
             except NO_THREAD:  # it is done before we hang up
                 return True
         return self._all_returned
 
+    def give_back(self, stream: _Stream) -> None:
+        """Close what was lent by handles, and only then report it: the producer may free it from then on."""
+        with self._once:
+            if not self._gave_back:
+                self._gave_back = True
+                with contextlib.suppress(BowstringError):
+                    stream.forget()
+                # What is still open after that time is not reported: the producer keeps it for good.
+                if self._protocol.all_freed and closed(stream.lenders, stream.limits.device_timeout):
+                    self.say_unused()
+        self._notes.put(Command.RETURNED)
+
+    def say_unused(self) -> None:
+        """Say that nothing of what was lent is looked at, or open: the producer would have to think the worst."""
+        outgoing = self._protocol.unused()
+        if outgoing and not self._wires[-1].channel.closed:
+            with contextlib.suppress(BowstringError):
+                self._wires[-1].send(outgoing, _SAY_SECONDS)
+
     def _settle(self) -> None:
-        """Have a thread wait for the devices before their memory is freed."""
         if self._busy and not self._settling:
             # In a thread of its own: a kernel may run for minutes, and the producer's questions must be answered.
             ended, self._busy, self._settling = self._busy, [], True
@@ -259,14 +270,6 @@ class ControlSender:
                 run_in_thread(settle, ended, self._streams, self._notes, name="bowstring-client-settler")
             except NO_THREAD:  # the process ends, or has too many: later, then
                 self._busy, self._settling = ended, False
-
-    def _forked(self) -> list[Outgoing]:
-        """Return what tells the producer of a fork that was not announced, where something is lent."""
-        forks = fork_sentinel().noticed()
-        if forks == self._forks:
-            return []
-        self._forks = forks
-        return self._protocol.forked()
 
     def _send(self, stream: _Stream, bodies: Sequence[Outgoing], metadata: Sequence[Outgoing]) -> None:
         if not bodies or self._unheard:

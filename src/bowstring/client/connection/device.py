@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from bowstring.dissociated.reader import in_words
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, without_frames
 from bowstring.ipc.body.check import check_offsets
-from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.memory import OpenedEvent, find_device, mappings
+from bowstring.memory import OpenedEvent, find_device
 from bowstring.memory.cuda.driver import Capturing, no_such_stream, nothing_runs
 
 if TYPE_CHECKING:
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bowstring.client.connection.assembler import Assembled, Assembler
-    from bowstring.client.connection.wire import Wire
     from bowstring.dissociated.events import Announced
     from bowstring.dissociated.reader import Lent, ReaderProtocol
     from bowstring.dissociated.wire import DeviceId, Outgoing
@@ -30,10 +27,7 @@ if TYPE_CHECKING:
 
 
 def announce(assembler: Assembler, protocol: ReaderProtocol, event: Announced) -> bool:
-    """Add a region to a stream; return whether this process had it mapped already.
-
-    If one cannot be mapped before the stream begins, the bytes are sent instead.
-    """
+    """Add a region to a stream; return whether this process had it mapped already."""
     try:
         return assembler.announce(event)
     except (InvalidRegion, NotOnDevice) as error:
@@ -66,24 +60,18 @@ class DeviceHandshake:
             assembler.lenders.add(assembler.awaited.device)
 
     def answer(self, devices: Iterable[DeviceId]) -> list[Outgoing]:
-        """Return the answer to the question whether memory of some devices can be used here.
-
-        The thread that receives the question sends it: opening a stream waits for what comes next.
-        """
+        """Return the answer to the question whether memory of some devices can be used here."""
         maps, outgoing = self._protocol.answer(why_not_here(devices))
         if not maps:
             self._assembler.forget_regions()
         return outgoing
 
     def order(self, assembled: Assembled) -> BowstringError | None:
-        """Make the streams wait for the producer's work, and check what could not be read before that.
-
-        Errors are returned, to be raised where no frame holds the batch.
-        """
+        """Make the streams wait for the producer's work, and check what could not be read before that."""
         try:
             self._order(assembled)
         except BowstringError as error:
-            return without_frames(error)
+            return without_frames(error)  # to be raised where no frame holds the batch
         return None
 
     def _order(self, assembled: Assembled) -> None:
@@ -171,59 +159,3 @@ def _wait(device: DriverDevice, streams: Mapping[int, object]) -> None:
                 time.sleep(_AGAIN_SECONDS)
         else:
             return
-
-
-_SAY_SECONDS: Final = 0.5
-
-
-class BorrowedHandles:
-    """The memory that one stream has open of its producer by handles."""
-
-    def __init__(
-        self,
-        assembler: Assembler,
-        lock: threading.RLock,
-        protocol: ReaderProtocol,
-        wire: Wire,
-        limits: Limits,
-    ) -> None:
-        self._assembler = assembler  # changes under the lock of the stream
-        self._lock = lock
-        self._protocol = protocol
-        self._wire = wire
-        self._limits = limits
-        self._once = threading.Lock()
-        self._gave_back = False
-
-    def give_back(self) -> None:
-        """Close what was lent by handles, and only then report it: the producer's process may free it from then on.
-
-        What is still open after ``Limits.device_timeout`` is not reported: the producer keeps it for good.
-        """
-        with self._once:
-            if self._gave_back:
-                return
-            self._gave_back = True
-            with contextlib.suppress(BowstringError):
-                self.forget(0.0)
-            if self._protocol.all_freed and closed(self._assembler.lenders, self._limits.device_timeout):
-                self._say_unused()
-
-    def say_never_used(self) -> None:
-        """Let go of all, and say that nothing of it was ever used: the producer would have to think the worst."""
-        with contextlib.suppress(BowstringError):
-            self.forget()
-        self._say_unused()
-
-    def _say_unused(self) -> None:
-        outgoing = self._protocol.unused()
-        if outgoing and not self._wire.channel.closed:
-            with contextlib.suppress(BowstringError):
-                self._wire.send(outgoing, _SAY_SECONDS)
-
-    def forget(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
-        """Let go of the regions, and wait so long for devices to be done with them."""
-        with self._lock:
-            self._assembler.finish()
-            self._assembler.forget_regions()
-        mappings().trim(seconds)

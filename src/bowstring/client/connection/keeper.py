@@ -16,15 +16,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TypeVar
 
-from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, LeaseExpired
+from bowstring.errors import BowstringError, BrokenError, LeaseExpired
 from bowstring.memory import watch_forks
 from bowstring.transport.loop import Job, do_in_loop
 from bowstring.transport.threads import report_uncaught
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from bowstring.client.connection.wire import Wire
+    from collections.abc import Callable
 
 _T = TypeVar("_T")
 
@@ -36,22 +34,6 @@ _MOST_PAUSES: Final = 16
 _GOODBYE_SECONDS: Final = 1.0
 
 
-def check_silence(
-    wires: Sequence[Wire], began: float, seconds: float, *, answers: bool, missing: str
-) -> None:
-    """Raise `DeadlineExceeded` if the producer sent nothing for too long; a slow one that answers is waited for."""
-    heard = [wire.heard for wire in wires]
-    # One that answers questions must be heard on each connection.
-    silent_since = max(began, min(heard) if answers else max(heard))
-    if time.monotonic() - silent_since > seconds and not any(wire.busy for wire in wires):
-        raise DeadlineExceeded(
-            "the producer was silent for too long",
-            expected=f"something within {seconds} s (Limits.connect_timeout, reply_timeout)",
-            found=missing,
-            where=str(wires[-1].channel),
-        )
-
-
 class Patience(NamedTuple):
     """How long a producer waits for an answer, and what follows from that; times are seconds."""
 
@@ -61,31 +43,20 @@ class Patience(NamedTuple):
 
     @classmethod
     def of(cls, producers: float, heartbeat: float) -> Self:
-        """Return what follows from the producer's patience and our own heartbeat."""
         most = min(heartbeat, max(producers / 2, _SHORTEST))
         return cls(producers, most, min(QUIET, most / 2))
 
 
 class Kept(Protocol):
-    """A stream as its keeper sees it."""
+    """A stream as its keeper sees it: a `Connection`, which is above."""
 
     patience: Patience
 
-    def attend(self) -> None:
-        """Do what is due, and wait for nothing."""
-
-    def look(self, now: float) -> float:
-        """Do what time demands; return after how many seconds to look again."""
-
-    def close(self) -> None:
-        """Ask for nothing more."""
-
-    def flush(self, seconds: float) -> None:
-        """Send what is due."""
-
-    def fail(self, error: BowstringError) -> None:
-        """End with an error."""
-
+    def attend(self) -> None: ...
+    def look(self, now: float) -> float: ...
+    def close(self) -> None: ...
+    def flush(self, seconds: float) -> None: ...
+    def fail(self, error: BowstringError) -> None: ...
     def before_fork(self) -> None: ...
     def after_fork(self) -> None: ...
 
@@ -127,7 +98,6 @@ class Keeper:
                 self._runs = True
 
     def drop(self, stream: Kept) -> None:
-        """Look after it no more."""
         self._streams.discard(stream)
 
     def ring(self, stream: Kept) -> None:
@@ -216,13 +186,11 @@ class Keeper:
     # Forks, and the end of the process.
 
     def before_fork(self) -> None:
-        """Prepare all streams."""
         for stream in list(self._streams):
             with contextlib.suppress(BowstringError):
                 stream.before_fork()
 
     def after_fork(self) -> None:
-        """Go on."""
         for stream in list(self._streams):
             with contextlib.suppress(BowstringError):
                 stream.after_fork()

@@ -40,18 +40,15 @@ class RemoteMemory:
 
     @property
     def known(self) -> bool:
-        """Whether there is something to read with."""
         return self._key is not None or bool(self._handles)
 
     def announce(self, base: int, handle: KeyedHandle) -> None:
-        """Add a region of the server."""
         self._announced.check(base, handle.nbytes)
         stands_for: Any = handle
         self._announced.add(base, stands_for, handle.nbytes)
         self._handles[base] = handle
 
     def forget(self) -> None:
-        """Forget the regions that were announced."""
         self._announced = AnnouncedRegions(self._limits)
         self._handles.clear()
 

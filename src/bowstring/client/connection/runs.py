@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from bowstring.dissociated.reader import ReaderProtocol
     from bowstring.memory import Allocator, Buffer
     from bowstring.memory.buffer import PrivateMemory
     from bowstring.transport import Channel
@@ -32,7 +30,6 @@ _MOST: Final = 256
 _ALIGNMENT: Final = 64
 _WORTH: Final = 32
 _MOST_PATIENCE: Final = 4096
-_prefix: Final = operator.itemgetter(slice(PREFIX_BYTES))
 
 
 class Run(NamedTuple):
@@ -43,10 +40,6 @@ class Run(NamedTuple):
     bodies: Buffer  # one behind the other
     body: int  # bytes of each
 
-    def in_order(self, protocol: ReaderProtocol) -> bool:
-        """Whether these are surely the next parts of a stream, all of them."""
-        return protocol.foreseen(self.messages[:, :PREFIX_BYTES].tobytes(), self.tags.tolist(), PACKED)
-
     def pair(self, index: int) -> tuple[memoryview, int, Buffer]:
         """Return one pair as it would have come by itself: the message, the tag and the body."""
         message = memoryview(self.messages[index].tobytes())
@@ -56,6 +49,7 @@ class Run(NamedTuple):
 class PointedPairs(NamedTuple):
     """Pairs of an untagged message and a body of pointers, in the order in which they came."""
 
+    prefixes: bytearray
     messages: list[bytes]
     tags: list[int]
     bodies: list[bytes]
@@ -63,23 +57,18 @@ class PointedPairs(NamedTuple):
     @classmethod
     def of(cls, received: Sequence[tuple[int | None, Any, Any]]) -> Self:
         """Return the pairs that some messages begin with."""
-        pairs = cls([], [], [])
+        pairs = cls(bytearray(), [], [], [])
         for (untagged, message, one), (tag, body, other) in zip(received[::2], received[1::2], strict=False):
             # With descriptors beside them they are for `receive` to refuse.
             if untagged is not None or tag is None or tag >> TYPE_SHIFT != POINTERS or one or other:
                 break
             if len(message) < PREFIX_BYTES or len(body) % ROW_BYTES or not len(body):
                 break
+            pairs.prefixes.extend(message[:PREFIX_BYTES])
             pairs.messages.append(message)
             pairs.tags.append(tag)
             pairs.bodies.append(body)
         return pairs
-
-    def in_order(self, protocol: ReaderProtocol) -> bool:
-        """Whether there are any, and these are surely the next parts of a stream, all of them."""
-        if not self.tags:
-            return False
-        return protocol.foreseen(b"".join(map(_prefix, self.messages)), self.tags, POINTERS)
 
 
 class Runs:
@@ -142,10 +131,7 @@ class Runs:
             self._next = _FEWEST * body
 
     def receive(self, idle: float) -> Run | None:
-        """Return what was foreseen and is there; ``None`` if that is nothing.
-
-        Where something is foreseen and nothing at all is there, that is waited for, at most `idle` seconds.
-        """
+        """Return what was foreseen and is there; ``None`` if that is nothing."""
         rows = self._rows
         if rows is None or self._untagged >= 0 or not self._room(rows.body):
             return None
@@ -177,7 +163,6 @@ class Runs:
         return True
 
     def forget(self) -> None:
-        """Foresee nothing more."""
         self._last, self._rows = (-1, -1), None
         self.forget_memory()
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from bowstring.client.connection.runs import Runs
-from bowstring.dissociated.events import Announced
+from bowstring.client.grouping import UNDER_WAY
 from bowstring.dissociated.opening import MOST_BYTES, Beginning
 from bowstring.dissociated.reader import opening
 from bowstring.dissociated.tags import is_packed
-from bowstring.dissociated.wire import Hello
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
@@ -32,22 +33,18 @@ from bowstring.transport.framing import HEADER_BYTES, as_messages, joined, lazy_
 from bowstring.transport.sockets import StreamChannel
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Iterator, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Callable, Sequence
 
     from bowstring.client.connection.runs import Run
-    from bowstring.columnar.layout import Layout
+    from bowstring.client.reading import Reading
     from bowstring.dissociated.endpoint import Endpoint, Offer
     from bowstring.dissociated.location import Location
     from bowstring.dissociated.partitions import PartitionTicket
-    from bowstring.dissociated.wire import Outgoing, Welcome
-    from bowstring.limits import Limits
+    from bowstring.dissociated.wire import Outgoing
+    from bowstring.ipc.flatbuf.schema import DecodedSchema
     from bowstring.memory import Allocator, Buffer, Pool
     from bowstring.memory.buffer import PrivateMemory
     from bowstring.transport import Channel
-    from bowstring.transport.certificates import TlsConfig
 
     Received = tuple[int | None, Any, tuple[Any, ...]]
 
@@ -68,7 +65,11 @@ class Wire:
         self.heard = time.monotonic()  # when the peer last sent something
         # Refuses a packed body, by tag and length, before memory is allocated for it.
         self.expect: Callable[[int, int], None] | None = None
-        self.over = False  # the peer has closed it, and the stream goes on without it
+        self.over = False  # it broke, or the peer has closed it: nothing more comes
+        # Where no bodies of pointers come, runs of packed ones have their own way.
+        self.maps = channel.passes_memory in ("fd", "object")
+        # Where all that was received is with the stream, so that an interrupt has lost nothing.
+        self.done = channel.position
 
     @functools.cached_property
     def _allocator(self) -> Allocator | PrivateMemory:
@@ -97,8 +98,11 @@ class Wire:
         finally:
             self._landing = False
 
-    def receive_beginning(self, idle: float) -> Begun | None:
-        """Return the beginning of an ordinary answer that comes within `idle` seconds; else receive nothing."""
+    def receive_beginning(self, idle: float) -> tuple[Beginning, DecodedSchema, deque[Any]] | None:
+        """Return the beginning of an ordinary answer that comes within `idle` seconds, else receive nothing.
+
+        With it come its schema, and the descriptors of its regions.
+        """
         channel = self.channel
         if not (isinstance(channel, StreamChannel) and channel.passes_memory == "fd"):
             return None
@@ -115,10 +119,7 @@ class Wire:
             return None
         attachments = channel.take(messages[: begun.messages + len(begun.following)])
         self.heard = time.monotonic()
-        regions: list[Announced] = []
-        for (base, handle), (beside,) in zip(begun.regions, attachments, strict=False):
-            regions.append(Announced(base, handle, beside))
-        return Begun(regions, begun.welcome, decoded.schema, decoded.layout, begun.following)
+        return begun, decoded, deque(itertools.chain.from_iterable(attachments[: len(begun.regions)]))
 
     def receive_whole(self) -> tuple[list[Received], bool]:
         """Return what is there whole, up to a packed body, and whether more has begun; wait for nothing."""
@@ -139,10 +140,7 @@ class Wire:
         return received, sum(HEADER_BYTES + len(each.body) for each in messages) < len(came)
 
     def receive_run(self, idle: float) -> Run | None:
-        """Return many messages at once, where they were foreseen and are there; else `receive` has the next one.
-
-        The rest of a body is waited for, unless `idle` is 0.
-        """
+        """Return many messages at once, where they were foreseen and are there; else `receive` has the next one."""
         run = None if self._runs is None else self._runs.receive(idle)
         if run is not None:
             self.heard = time.monotonic()
@@ -201,21 +199,10 @@ class Wire:
             self._runs.forget_memory()
 
     def send(self, outgoing: Sequence[Outgoing], deadline: float) -> None:
-        """Send messages; nothing moves for at most `deadline` seconds."""
         if isinstance(self.channel, StreamChannel):
             self.channel.send_runs([joined(outgoing)] if outgoing else [], deadline)
         else:
             self.channel.send(as_messages(outgoing, self.channel), deadline)
-
-
-class Begun(NamedTuple):
-    """The beginning of a stream: regions, the server's welcome, the schema, and what was received behind them."""
-
-    regions: list[Announced]
-    welcome: Welcome
-    schema: pa.Schema
-    layout: Layout
-    following: Sequence[Received]
 
 
 class Opened(NamedTuple):
@@ -226,37 +213,20 @@ class Opened(NamedTuple):
     passed_over: str  # why better offers of the endpoint failed; empty where there was none
 
 
-def open_wires(
-    endpoint: Endpoint,
-    hello: Hello,
-    pool: Pool | PrivateMemory,
-    limits: Limits,
-    tls: TlsConfig | ssl.SSLContext | None = None,
-    dialled: Callable[[Channel], None] | None = None,
-    partitions: Sequence[PartitionTicket] = (),
-) -> Opened:
-    """Connect to the best offer of an endpoint that works, and ask for the data set on each of its connections.
-
-    With `partitions`, these are asked for, not what the endpoint itself names.
-    """
+def open_wires(endpoint: Endpoint, reading: Reading, partitions: Sequence[PartitionTicket]) -> Opened:
+    """Connect to the best offer of an endpoint that works, and ask for its data set, or for `partitions`."""
     if len(offers := endpoint.offers) == 1 and offers[0].host is None:
-        return _open(offers[0], endpoint.ticket, hello, pool, limits, (), tls, dialled, partitions)
+        return _open(offers[0], endpoint.ticket, reading, partitions, ())
     candidates = endpoint.candidates()
-    passed_over = [f"{each.address}: {each.why_not()}" for each in _better(endpoint, candidates[0])]
+    better = itertools.takewhile(lambda each: each != candidates[0], endpoint.offers)
+    passed_over = [f"{each.address}: {each.why_not()}" for each in better]
     return first_that_opens(
-        candidates,
-        lambda offer: _open(
-            offer, endpoint.ticket, hello, pool, limits, passed_over, tls, dialled, partitions
-        ),
-        passed_over,
+        candidates, lambda offer: _open(offer, endpoint.ticket, reading, partitions, passed_over), passed_over
     )
 
 
 def first_that_opens(offers: Sequence[Offer], open_: Callable[[Offer], _T], passed_over: list[str]) -> _T:
-    """Return what the first offer that works gives; `passed_over` collects why those before it failed.
-
-    If none works, the error of the last one is raised, with the reasons of the others.
-    """
+    """Return what the first offer that works gives; `passed_over` collects why those before it failed."""
     for offer in offers[:-1]:
         try:
             return open_(offer)
@@ -270,21 +240,14 @@ def first_that_opens(offers: Sequence[Offer], open_: Callable[[Offer], _T], pass
         raise
 
 
-def _better(endpoint: Endpoint, taken: Offer) -> Iterator[Offer]:
-    return itertools.takewhile(lambda each: each != taken, endpoint.offers)
-
-
 def _open(
     offer: Offer,
     ticket: bytes,
-    hello: Hello,
-    pool: Pool | PrivateMemory,
-    limits: Limits,
-    passed_over: Sequence[str],
-    tls: TlsConfig | ssl.SSLContext | None,
-    dialled: Callable[[Channel], None] | None,
+    reading: Reading,
     partitions: Sequence[PartitionTicket],
+    passed_over: Sequence[str],
 ) -> Opened:
+    hello, limits = reading.hello, reading.limits
     locations = offer.locations
     wires: list[Wire] = []
     try:
@@ -298,25 +261,17 @@ def _open(
                     "a server of the plain protocol counts whoever opens its data sets as a reader",
                     where=location.address,
                 )
-            channel = dial(location.address, limits, tls=tls)
-            wires.append(Wire(channel, pool))
-            if dialled is not None:
-                dialled(channel)
-            maps = hello.pointers and channel.passes_memory is not None
-            said = Hello(
-                hello.columns,
-                hello.window,
-                pointers=maps,
-                token=location.token,
-                ipc=this_place() if maps else None,
-                tries=maps,
-                events=maps and hello.events,
-                shard=hello.shard,
-                partitions=hello.partitions,
-                looks=hello.looks,
-                follow=hello.follow,
-                since=hello.since,
-            )
+            channel = dial(location.address, limits, tls=reading.tls)
+            wires.append(Wire(channel, reading.private or reading.landing))
+            if reading.dialled is not None:
+                reading.dialled(channel)
+            maps = channel.passes_memory is not None
+            said = copy.copy(hello)
+            said.token = location.token
+            said.pointers = said.tries = maps
+            said.ipc = this_place() if maps else None
+            said.events = maps and hello.events
+            said.partitions = UNDER_WAY if partitions else 0
             wires[-1].send(opening(location, bytes(ticket), said, partitions), limits.connect_timeout)
     except BaseException as error:
         for wire in wires:
