@@ -16,7 +16,7 @@ FUNCTIONS = {
     "publish": 60,
     "connect and read_next_batch": 127,
     "connect, read_next_batch and close": 147,
-    "a server, while one connects and reads": 75,
+    "a server, while one connects and reads": 74,
     "to_arrow of 8 columns": 20,
     "open a schema of 8 columns": 74,
     "write a batch": 12,
