@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.columnar import compacted
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.materialize import placed_compact
+from bowstring.columnar.materialize import placed
 from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.ipc.body.pack import pack
 from bowstring.memory import Pool, wrap
@@ -19,7 +18,7 @@ from bowstring.memory import Pool, wrap
 
 def in_one_region(columns: dict[str, pa.Array]) -> Batch:
     pool = Pool(budget=8 << 20)
-    return placed_compact(compacted(Batch.from_arrow(pa.record_batch(columns))), pool.allocator(1 << 20), {})
+    return placed(Batch.from_arrow(pa.record_batch(columns)), pool.allocator(1 << 20))
 
 
 def test_neighbours_are_one_piece() -> None:

@@ -107,23 +107,19 @@ def _without_strays(chunk: pa.Array) -> pa.Array:
 
 
 def _check_columns(table: pa.Table, columns: Iterable[int]) -> None:
+    """Raise InvalidBody where the chunks of a column would lead pyarrow elsewhere when they are joined."""
     for index in columns:
+        known: set[Any] = set()
         try:
-            _check_chunks(table.column(index).chunks)
+            for chunk in table.column(index).chunks:
+                chunk.validate()
+                check_array(chunk, known)
         except pa.ArrowException as error:
             raise _malformed(table.schema.field(index).name, error) from error
 
 
 def _malformed(name: str, found: object) -> InvalidBody:
     return InvalidBody("chunks that are to be joined are malformed", found=str(found), where=name)
-
-
-def _check_chunks(chunks: Iterable[pa.Array]) -> None:
-    """Raise what pyarrow raises where one of them would lead it elsewhere when they are joined."""
-    known: set[Any] = set()
-    for chunk in chunks:
-        chunk.validate()
-        check_array(chunk, known)
 
 
 def check_array(array: pa.Array, known: set[Any]) -> None:

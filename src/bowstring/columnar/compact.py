@@ -50,18 +50,13 @@ def is_compact(batch: Batch) -> bool:
         exact = lengths[layout.bounded_children] == lengths[layout.bounding_parents] * layout.bounding_factors
         if not exact.all():
             return False
-    if not _sizes_are_exact(batch):
+    parts = batch_parts(batch)
+    sizes = parts.spans.table[layout.fixed_buffers(parts.variadic_counts), 2]
+    needed = layout.minimum_lengths(lengths)
+    needed[layout.validity_buffers] *= nodes[layout.validity_nodes, 1] > 0
+    if not ((sizes == needed) | (layout.buffer_kinds == Kind.BYTES)).all():
         return False
     return _offsets_span_all(batch)  # the one part that reads
-
-
-def _sizes_are_exact(batch: Batch) -> bool:
-    parts = batch_parts(batch)
-    layout = batch.layout
-    sizes = parts.spans.table[layout.fixed_buffers(parts.variadic_counts), 2]
-    needed = layout.minimum_lengths(parts.nodes[:, 0])
-    needed[layout.validity_buffers] *= parts.nodes[layout.validity_nodes, 1] > 0
-    return bool(((sizes == needed) | (layout.buffer_kinds == Kind.BYTES)).all())
 
 
 def _offsets_span_all(batch: Batch) -> bool:

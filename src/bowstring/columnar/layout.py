@@ -49,7 +49,6 @@ class Layout:
     buffer_end_bits: Indices  # beyond the last slot
     validity_buffers: Indices
     validity_nodes: Indices  # of the validity buffers
-    absent_length: Indices  # 0 for buffers that may be absent (validity), else -1
     offsets: tuple[Offsets, ...]  # buffers whose last offset must lie within what they point into
     bitmapless: Indices  # unions and run-end encoded nodes
     null_nodes: Indices  # of type null
@@ -254,10 +253,8 @@ class Layout:
         self.longest = (1 << 62) // (self._widest + 1)
 
     def _tabulate_validity(self) -> None:
-        is_validity = self.buffer_kinds == _VALIDITY
-        self.validity_buffers = is_validity.nonzero()[0]
+        self.validity_buffers = (self.buffer_kinds == _VALIDITY).nonzero()[0]
         self.validity_nodes = self.buffer_nodes[self.validity_buffers]
-        self.absent_length = is_validity - np.int64(1)
 
     def _tabulate_offsets(self) -> None:
         buffers = self.buffer_end_bits.nonzero()[0]
@@ -325,7 +322,7 @@ _MADE_BY: Final[dict[str, Callable[[Layout], None]]] = {
                 " buffer_kinds buffer_nodes buffer_bits buffer_end_bits"
             ),
         ),
-        (Layout._tabulate_validity, "validity_buffers validity_nodes absent_length"),
+        (Layout._tabulate_validity, "validity_buffers validity_nodes"),
         (Layout._tabulate_offsets, "offsets"),
         (
             Layout._tabulate_children,

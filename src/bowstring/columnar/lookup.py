@@ -50,11 +50,10 @@ def column_positions(schema: pa.Schema, names: Iterable[str]) -> list[int]:
 class ColumnErrors:
     """Adds the column's name to Bowstring's errors; those of pyarrow and Python become `UsageError`."""
 
-    __slots__ = ("_name", "_what")
+    __slots__ = ("_name",)
 
-    def __init__(self, name: str, what: str = "the values are no column") -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._what = what
 
     def __enter__(self) -> None:
         pass
@@ -67,7 +66,8 @@ class ColumnErrors:
             if error.where is None:
                 error.where = where
         elif isinstance(error, _FOREIGN):
-            raise UsageError(self._what, found=f"{type(error).__name__}: {error}", where=where) from error
+            found = f"{type(error).__name__}: {error}"
+            raise UsageError("the values are no column", found=found, where=where) from error
 
 
 def checked_name(name: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import collections
 import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,36 +57,25 @@ def placed(
     in_place: bool = True,
     seconds: float = DEFAULT_LIMITS.device_timeout,
     note: Callable[[Road], None] | None = None,
+    is_compact: bool = False,
 ) -> Batch:
-    """Return a compact batch in regions of this process, which others can map; all else is copied there.
+    """Return a batch, compact, in regions of this process, which others can map; all else is copied there.
 
     Another producer's memory is copied too: that producer could use it again under a reader of ours.
     """
-    return placed_compact(
-        compacted(batch), allocator, dictionaries, in_place=in_place, seconds=seconds, note=note
-    )
-
-
-def placed_compact(
-    compact: Batch,
-    allocator: Allocator | PrivateMemory,
-    dictionaries: MutableMapping[Dictionary, Dictionary] | None = None,
-    *,
-    in_place: bool = True,
-    seconds: float = DEFAULT_LIMITS.device_timeout,
-    note: Callable[[Road], None] | None = None,
-) -> Batch:
-    """Do what :func:`placed` does, for a batch that is known to be compact."""
+    compact = batch if is_compact else compacted(batch)
     parts = batch_parts(compact)
     known: MutableMapping[Dictionary, Dictionary] = {} if dictionaries is None else dictionaries
     device = allocator.device
-    # What makes a batch compact makes its dictionaries so, too.
-    place = functools.partial(
-        placed_compact, dictionaries=known, in_place=in_place, seconds=seconds, note=note
-    )
     inner: dict[int, Dictionary] = {}
     for id_, each in compact.dictionaries.items():
-        inner[id_] = _placed(each, allocator, known, place)
+        done = known.get(each)
+        if done is None:
+            # What makes a batch compact makes its dictionaries so, too.
+            options: dict[str, Any] = {"in_place": in_place, "seconds": seconds, "note": note}
+            values = placed(each.values, allocator, known, is_compact=True, **options)
+            done = known[each] = Dictionary(each.id, values)
+        inner[id_] = done
     table, regions, moving = _already_placed(parts.spans, device, in_place=in_place)
     if moving.any():
         table, regions, path = _copied(parts.spans, moving, table, regions, allocator, seconds)
@@ -132,7 +120,7 @@ def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
     if pool is None:
         pool = default_pool() if device.is_host else Pool(device)
     compact = compacted(batch)
-    return placed_compact(compact, pool.allocator(placed_bytes(compact, device)))
+    return placed(compact, pool.allocator(placed_bytes(compact, device)), is_compact=True)
 
 
 def dictionaries_placed(
@@ -148,18 +136,6 @@ def dictionaries_placed(
         inner[id_] = known[dictionary]
     spans = batch_parts(batch).spans
     return elsewhere(batch, inner, spans.table, spans.regions, batch.device, batch.lease)
-
-
-def _placed(
-    dictionary: Dictionary,
-    allocator: Allocator | PrivateMemory,
-    known: MutableMapping[Dictionary, Dictionary],
-    place: Callable[[Batch, Allocator | PrivateMemory], Batch],
-) -> Dictionary:
-    done = known.get(dictionary)
-    if done is None:
-        done = known[dictionary] = Dictionary(dictionary.id, place(dictionary.values, allocator))
-    return done
 
 
 def _already_placed(

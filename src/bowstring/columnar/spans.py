@@ -24,16 +24,11 @@ class Spans(Sequence["Buffer | None"]):
 
     __slots__ = ("lease", "regions", "table")
 
-    def __init__(
-        self,
-        table: Table,
-        regions: Sequence[Region],
-        lease: Lease | None = None,
-    ) -> None:
+    def __init__(self, table: Table, regions: Sequence[Region]) -> None:
         # int64, shape (buffers, 3): index into `regions`, offset and length in bytes; ignored if the length is 0.
         self.table = table
         self.regions = regions
-        self.lease = lease
+        self.lease: Lease | None = None  # that of the batch
 
     @classmethod
     def of(cls, buffers: Sequence[Buffer | None]) -> Spans:

@@ -105,8 +105,12 @@ class DeviceTarget:
     @classmethod
     def of(cls, device: Device | str | None, *, trusted: bool) -> DeviceTarget | None:
         """Return the target for a device or its name; None for the host."""
-        found = _device_of(device)
-        return None if found is None or found.is_host else cls(found, trusted=trusted)
+        if isinstance(device, str):
+            device = device_by_name(device)
+        elif not isinstance(device, Device | None):
+            expected = "a Device, or a name such as 'cuda:0'"
+            raise UsageError("not a device", expected=expected, found=repr(device))
+        return None if device is None or device.is_host else cls(device, trusted=trusted)
 
     def place(self, batch: Batch) -> Batch:
         """Return a batch on the device."""
@@ -114,17 +118,6 @@ class DeviceTarget:
         if batch.device is not bodies.device:
             return placed(batch, bodies.allocator, self._known, in_place=False)
         return dictionaries_placed(batch, bodies.allocator, self._known)
-
-
-def _device_of(device: Any) -> Device | None:
-    """Return a device, by its name if need be."""
-    if device is None:  # which is what most readers give
-        return None
-    if isinstance(device, str):
-        return device_by_name(device)
-    if not isinstance(device, Device):
-        raise UsageError("not a device", expected="a Device, or a name such as 'cuda:0'", found=repr(device))
-    return device
 
 
 class Decoder:

@@ -199,7 +199,7 @@ class RecordBatchFileReader(RecordBatchReader):
         block, where = self._batch_block(i)
         self._read_dictionaries()
         message = self._message(block, MessageKind.RECORD_BATCH, where)
-        body = self._open().body(message.body_length, self._decoder.parts_of_body(message))
+        body = self._check_open().body(message.body_length, self._decoder.parts_of_body(message))
         return self._decoder.batch(message, body)
 
     @functools.cached_property
@@ -235,7 +235,7 @@ class RecordBatchFileReader(RecordBatchReader):
                 self._ahead = -1, ReadAhead()
 
     def __iter__(self) -> Iterator[Batch]:
-        self._open()
+        self._check_open()
         return (self.get_batch(index) for index in range(self.num_record_batches))
 
     def _checked(self, i: Any) -> int:
@@ -254,13 +254,10 @@ class RecordBatchFileReader(RecordBatchReader):
             raise _lies_over_another(block, where)
         return block, where
 
-    def _open(self) -> Source:
+    def _check_open(self) -> Source:
         if self._source is None:
             raise ClosedError("the file reader was closed")
         return self._source
-
-    def _check_open(self) -> None:
-        self._open()
 
     def _read_dictionaries(self) -> None:
         """Read all dictionaries that are used, once, before the first batch."""
@@ -275,7 +272,7 @@ class RecordBatchFileReader(RecordBatchReader):
             message = self._message(block, MessageKind.DICTIONARY_BATCH, where)
             if not self._decoder.needs_dictionary(message):
                 continue
-            body = self._open().body(message.body_length)
+            body = self._check_open().body(message.body_length)
             arrival = self._decoder.take_dictionary(message, body)
             if arrival is Arrival.REPLACEMENT:
                 raise InvalidMetadata("a file cannot replace a dictionary", where=where)
@@ -297,7 +294,7 @@ class RecordBatchFileReader(RecordBatchReader):
             raise InvalidMetadata(
                 "a block of the footer is misaligned", expected="multiples of 8", found=block, where=where
             )
-        source = self._open()
+        source = self._check_open()
         source.seek(offset)
         metadata = read_metadata(source, self._limits)
         if metadata is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated
+from bowstring.errors import InvalidMetadata, Truncated
+from bowstring.ipc.flatbuf.message import bound_metadata
 from bowstring.ipc.source import cut_off
 
 if TYPE_CHECKING:
@@ -78,14 +79,7 @@ def read_metadata(source: Source, limits: Limits) -> bytes | None:
         raise InvalidMetadata("this is an Arrow file, not a stream", where=where, hint="Open it as a file.")
     if length < 0:
         raise InvalidMetadata("the length of a message is negative", found=length, where=where)
-    if length > limits.metadata_bytes:
-        raise LimitExceeded(
-            "the metadata of a message are too large",
-            expected=f"at most {limits.metadata_bytes} bytes",
-            found=f"{length} bytes",
-            where=where,
-            hint="Limits.metadata_bytes sets the bound.",
-        )
+    bound_metadata(length, limits, where)
     metadata = source.read(length)
     if len(metadata) < length:
         raise cut_off("metadata", length, len(metadata), where)

@@ -24,18 +24,7 @@ class _Options:
 
     @classmethod
     def of(cls, options: Any) -> Self:
-        """Return options of ours: the defaults for ``None``, and pyarrow's turned into ours.
-
-        Raises
-        ------
-        UsageError
-            They are neither.
-
-        Examples
-        --------
-        >>> IpcReadOptions.of(pa.ipc.IpcReadOptions(included_fields=[1])).included_fields
-        (1,)
-        """
+        """Return options of ours: the defaults for ``None``, and pyarrow's turned into ours."""
         if options is None:
             return cls()
         if isinstance(options, cls):

@@ -168,7 +168,7 @@ class RecordBatchReader(Closing):
         """Let go of the source; batches that were read live on."""
 
     @abstractmethod
-    def _check_open(self) -> None:
+    def _check_open(self) -> object:
         """Raise `ClosedError` where the reader was closed: here, and not later in what is made of it."""
 
     @abstractmethod

@@ -6,7 +6,6 @@ import contextlib
 import io
 import mmap
 import os
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,40 +27,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Region
 
 _PLACEMENT = 64
-
-
-class Source(ABC):
-    """Bytes to read messages from, front to back, or from anywhere where the source can seek."""
-
-    position = 0
-
-    @abstractmethod
-    def size(self) -> int:
-        """Return how many bytes there are."""
-
-    @abstractmethod
-    def seek(self, position: int) -> None:
-        """Go on reading at ``position``, counted from the source's beginning."""
-
-    @abstractmethod
-    def read(self, nbytes: int) -> bytes:
-        """Return the next ``nbytes`` bytes, fewer only where the source ends."""
-
-    @abstractmethod
-    def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:
-        """Return the next ``nbytes`` bytes as a buffer, without a copy where that can be."""
-
-    def memory(self) -> Buffer | None:
-        """Return all bytes of a source that is memory of the host."""
-        return None
-
-    @abstractmethod
-    def give_up(self, start: int) -> None:
-        """Read the message that begins at ``start`` again, or nothing: an interrupt has left it half read."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the source. Buffers made from it live on."""
 
 
 def open_source(source: Any, memory_pool: pa.MemoryPool | None = None, *, whole: bool = False) -> Source:
@@ -95,8 +60,10 @@ def open_source(source: Any, memory_pool: pa.MemoryPool | None = None, *, whole:
         ) from error
 
 
-class BufferSource(Source):
+class BufferSource:
     """Memory on the host; bodies are slices of it."""
+
+    position = 0
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
@@ -105,6 +72,7 @@ class BufferSource(Source):
         self._bytes = memoryview(there)
 
     def read(self, nbytes: int) -> bytes:
+        """Return the next bytes, fewer only where the source ends."""
         data = bytes(self._bytes[self.position : self.position + nbytes])
         self.position += len(data)
         return data
@@ -116,6 +84,7 @@ class BufferSource(Source):
         self.position = position
 
     def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:  # noqa: ARG002  nothing is read here
+        """Return the next bytes as a buffer, without a copy where that can be; at least these `parts`."""
         there = self._buffer.nbytes - self.position
         if nbytes > there:
             raise cut_off("body", nbytes, there, f"byte {self.position}")
@@ -124,12 +93,15 @@ class BufferSource(Source):
         return body
 
     def memory(self) -> Buffer | None:
+        """Return all bytes of a source that is memory of the host."""
         return self._buffer
 
     def give_up(self, start: int) -> None:
+        """Read the message that begins at `start` again, or nothing: an interrupt has left it half read."""
         self.seek(start)
 
     def close(self) -> None:
+        """Let go of the source; buffers made from it live on."""
         self._bytes = memoryview(b"")
         self._buffer = self._buffer.slice(0, 0)
         self.position = 0
@@ -188,8 +160,10 @@ class FollowedSource(BufferSource):
         self._file = self._memory = None
 
 
-class _FileSource(Source):
+class _FileSource:
     """A Python file; bodies are read into memory of their own."""
+
+    position = 0
 
     def __init__(self, file: Any, memory_pool: pa.MemoryPool | None = None, *, owned: bool = False) -> None:
         self._file = file
@@ -218,6 +192,9 @@ class _FileSource(Source):
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self.position += len(data)
         return data
+
+    def memory(self) -> Buffer | None:
+        return None
 
     def size(self) -> int:
         try:
@@ -325,6 +302,9 @@ class _NativeSource(_FileSource):
             raise cut_off("body", nbytes, body.nbytes, f"byte {self.position}")
         self.position += nbytes
         return body
+
+
+Source = BufferSource | _FileSource
 
 
 def _bytes_of(part: Any, file: Any) -> bytes:

@@ -127,7 +127,9 @@ class RecordBatchStreamReader(SequentialReader):
         with self._turn:
             followed = self._followed
             if followed is not None and not self._ended and not followed.is_in_place():
-                self._leave_memory(followed)
+                # Read on from where somebody else has left the file.
+                self._source = followed.as_file()
+                self._ahead, self._memory, self._followed = ReadAhead(), None, None
                 followed = None
             ahead, memory = self._ahead, self._memory
             taken = ahead.taken
@@ -159,7 +161,7 @@ class RecordBatchStreamReader(SequentialReader):
 
     def _next_batch(self) -> Batch:
         """Read the next batch by itself, and the dictionaries before it."""
-        decoder, source, counts = self._decoder, self._open(), self._counts
+        decoder, source, counts = self._decoder, self._check_open(), self._counts
         start, messages, is_taken = source.position, counts.messages, True
         try:
             while (message := self._next_message()) is not None:
@@ -198,30 +200,22 @@ class RecordBatchStreamReader(SequentialReader):
             self._source.close()
             self._source = None
 
-    def _open(self) -> Source:
+    def _check_open(self) -> Source:
         if self._source is None:
             raise ClosedError("the stream reader was closed")
         return self._source
 
-    def _check_open(self) -> None:
-        self._open()
-
     def _next_message(self) -> Message | None:
-        source = self._open()
+        source = self._check_open()
         metadata = None if self._ended else read_metadata(source, self._limits)
         if metadata is None:
             return None
         self._counts.messages += 1
         return decode_message(metadata, self._limits)
 
-    def _leave_memory(self, followed: FollowedSource) -> None:
-        """Read on from where somebody else has left the file."""
-        self._source = followed.as_file()
-        self._ahead, self._memory, self._followed = ReadAhead(), None, None
-
     def _read_ahead(self, memory: Buffer) -> ReadAhead:
         """Read the next messages behind those that were taken; none where the next one needs more care."""
-        source, wanted, before = self._open(), self._most, self._ahead
+        source, wanted, before = self._check_open(), self._most, self._ahead
         if before.taken:
             source.seek(before.heads[before.taken - 1][END] - memory.offset)
         ahead = self._decoder.ahead(memory, source.position, wanted)

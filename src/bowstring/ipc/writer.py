@@ -16,7 +16,7 @@ from bowstring.files import FileWriter, Target
 from bowstring.ipc.body.encode import SMALL_BODY, BatchEncoder, Encoded
 from bowstring.ipc.body.pack import Packed, pack
 from bowstring.ipc.dictionary.reader import Arrival
-from bowstring.ipc.dictionary.writer import Change, WrittenDictionaries
+from bowstring.ipc.dictionary.writer import WrittenDictionaries
 from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion, with_bitmaps_of_4
 from bowstring.ipc.flatbuf.schema import check_dictionaries, encode_schema
 from bowstring.ipc.flatbuf.template import Template
@@ -197,7 +197,12 @@ class RecordBatchWriter(FileWriter):
     def _write_dictionaries(self, batch: Batch) -> None:
         for change in self._written.changes(batch):
             if change.arrival is Arrival.REPLACEMENT and not self._may_replace:
-                raise _replaces(change)
+                raise UsageError(
+                    "a file cannot replace a dictionary that was written for an earlier batch",
+                    found=f"dictionary {change.id} of {change.values.schema.field(0).type}",
+                    hint="Write the table at once with IpcWriteOptions(unify_dictionaries=True), let dictionaries"
+                    " only grow with IpcWriteOptions(emit_dictionary_deltas=True), or write a stream.",
+                )
             values = change.values
             packed = self._pack(values)
             metadata = self._value_templates[change.id].encode_dictionary(
@@ -248,12 +253,3 @@ class RecordBatchWriter(FileWriter):
         except BaseException:
             self.abort()  # nothing can follow a part of a message
             raise
-
-
-def _replaces(change: Change) -> UsageError:
-    return UsageError(
-        "a file cannot replace a dictionary that was written for an earlier batch",
-        found=f"dictionary {change.id} of {change.values.schema.field(0).type}",
-        hint="Write the table at once with IpcWriteOptions(unify_dictionaries=True), let dictionaries only grow"
-        " with IpcWriteOptions(emit_dictionary_deltas=True), or write a stream.",
-    )

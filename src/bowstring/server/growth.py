@@ -8,10 +8,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bowstring.columnar import materialize
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.materialize import placed_compact
 from bowstring.dissociated.position import check_reached, position_at
 from bowstring.errors import (
     BowstringError,
@@ -168,7 +168,7 @@ class Growth:
                 settle_devices((batch.device,), seconds)
                 compact = compacted(batch)
                 known = self._same(compact, last, grown, slabs)
-                placed.append(placed_compact(compact, slabs, known, seconds=seconds))  # type: ignore[arg-type]
+                placed.append(materialize.placed(compact, slabs, known, seconds=seconds, is_compact=True))  # type: ignore[arg-type]
                 last = self._numbered(placed[-1])
             settle_devices((self._pool.device,), seconds)
             chunks = self._encoded(placed, encoder)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 import numpy as np
 
+from bowstring.columnar import materialize
 from bowstring.columnar.compact import compacted
-from bowstring.columnar.materialize import Lender, placed_compact, wholly_lent
+from bowstring.columnar.materialize import Lender, wholly_lent
 from bowstring.columnar.parts import batch_parts
 from bowstring.dissociated.items import regions_of
 from bowstring.errors import UnknownTicket, UsageError
@@ -78,7 +79,7 @@ class MaterializedSource:
         placed = [
             batch
             if lender is not None and wholly_lent(batch)
-            else placed_compact(batch, allocator, known, seconds=seconds)
+            else materialize.placed(batch, allocator, known, seconds=seconds, is_compact=True)
             for batch in compact
         ]
         lending = None if lender is None else lender.result(placed, pool.device)
@@ -219,7 +220,7 @@ class MaterializedSource:
             start, stop = (_within(batch, row - begin, aligned) for row in (first, last))
             if start < stop:
                 part = compacted(batch.slice(start, stop - start))
-                parts.append(placed_compact(part, allocator, known))
+                parts.append(materialize.placed(part, allocator, known, is_compact=True))
             begin += batch.num_rows
         settle_devices(self.devices)
         made = MaterializedSource.of_placed(self.schema, parts)

@@ -99,9 +99,10 @@ def shortened(text: str) -> str:
     return text if len(text) <= _SHOWN_TEXT else f"{text[: _SHOWN_TEXT - 1]}…"
 
 
-def needed(name: str) -> Any:
-    """Import the package that ``to_name()`` converts to."""
+def needed(name: str, method: str = "", package: str = "") -> Any:
+    """Import the module that a method needs, ``to_name()`` by default, or name the package to install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise MissingDependency(f"to_{name}() needs {name}", hint=f"pip install {name}") from error
+        what = f"{method or f'to_{name}'}() needs {name.partition('.')[0]}"
+        raise MissingDependency(what, hint=f"pip install {package or name}") from error

@@ -7,13 +7,13 @@ our memory.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.interchange.conversions import needed
 from bowstring.columnar.interchange.dlpack import warn_of_writes
 from bowstring.columnar.interchange.libcudf_types import in_types_of_libcudf
 from bowstring.columnar.interchange.to_array import array_without_nulls
@@ -21,7 +21,7 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.columnar.parts import Parts, batch_parts, derived
 from bowstring.columnar.spans import Spans, buffer_of
-from bowstring.errors import MissingDependency, NotExportable, NotOnDevice, Unsupported, UsageError
+from bowstring.errors import NotExportable, NotOnDevice, Unsupported, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,7 +96,9 @@ class RapidsExport:
             not count so many rows; the column is named.
         """
         _check_device(self)
-        pylibcudf, cudf = _module("pylibcudf"), _module("cudf")
+        pylibcudf, cudf = (
+            needed(each, "to_cudf", "cudf-cu13, or cudf-cu12") for each in ("pylibcudf", "cudf")
+        )
         names = _names(self.schema, "the batch")
         batch = in_types_of_libcudf(self)
         metadata: dict[str, Any] = {
@@ -118,15 +120,6 @@ class RapidsExport:
 def _check_device(batch: Batch) -> None:
     if batch.device.is_host:
         raise NotOnDevice("the batch is on the host", hint='Copy it first: batch.to_device("cuda:0").')
-
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingDependency(
-            f"to_cudf() needs {name}", hint="pip install cudf-cu13, or cudf-cu12"
-        ) from error
 
 
 def _names(fields: Iterable[pa.Field], where: str) -> list[str]:
@@ -153,16 +146,12 @@ def _child_names(type_: pa.DataType, where: str) -> dict[str, Any]:
     return {}
 
 
-def aligned_for_libcudf(batch: Batch) -> Batch:
-    """Return the batch with other buffers where libcudf cannot read its own.
+def aligned_for_libcudf(batch: Batch, known: dict[Dictionary, Dictionary] | None = None) -> Batch:
+    """Return the batch with copies of unaligned buffers, which libcudf cannot read; `known` are dictionaries.
 
-    Unaligned buffers are copied. Offsets without rows, which Arrow may leave out, become a zero.
+    Offsets without rows, which Arrow may leave out, become a zero.
     """
-    return _aligned_for_libcudf(batch, {})
-
-
-def _aligned_for_libcudf(batch: Batch, known: dict[Dictionary, Dictionary]) -> Batch:
-    """Do what :func:`aligned_for_libcudf` does; `known` are the dictionaries that were looked at before."""
+    known = {} if known is None else known
     layout, nodes, spans, counts = batch_parts(batch)
     kinds, rows = layout.buffer_kinds, layout.fixed_buffers(counts)
     widths = layout.buffer_bits >> 3
@@ -174,7 +163,7 @@ def _aligned_for_libcudf(batch: Batch, known: dict[Dictionary, Dictionary]) -> B
     replaced = np.flatnonzero((addresses % units != 0) | absent).tolist()
     for id_, each in batch.dictionaries.items():
         if each not in known:
-            known[each] = Dictionary(id_, _aligned_for_libcudf(each.values, known))
+            known[each] = Dictionary(id_, aligned_for_libcudf(each.values, known))
     dictionaries = {id_: known[each] for id_, each in batch.dictionaries.items()}
     if not replaced and all(
         dictionaries[id_].values is each.values for id_, each in batch.dictionaries.items()

@@ -186,10 +186,6 @@ class _Block:
         for slot, start in zip(plan.size_slots, plan.size_starts, strict=True):
             words[slot] = self.base + 8 * (plan.sizes_at + start)
 
-    def copy_to(self, address: int) -> None:
-        """Copy the root's fields to the struct at `address`, made by the same anchor."""
-        ctypes.memmove(address, self.root, 8 * _FIELDS)
-
 
 def _capsule(
     batch: Batch, root: int, event: RecordedEvent | None = None, *, device: Device | None = None
@@ -200,7 +196,7 @@ def _capsule(
         block = _Block(batch, root, event, copied=True)
         capsule = block.anchor.capsule() if device is None else block.anchor.device_capsule()
         address = address_in(capsule, b"arrow_array" if device is None else b"arrow_device_array")
-        block.copy_to(address)
+        ctypes.memmove(address, block.root, 8 * _FIELDS)
         if device is not None:
             write_device(address, device, event)
     except BaseException:  # an interrupt

@@ -23,6 +23,7 @@ from bowstring.columnar.interchange.capsule import (
 )
 from bowstring.columnar.interchange.cudf import with_names_of_cudf
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.nodes import Kind
 from bowstring.columnar.parts import Parts, make_batch
 from bowstring.columnar.slice import slice_parts
 from bowstring.columnar.spans import Spans, Table
@@ -167,7 +168,7 @@ class _Walk:
         if self.checks:
             self._check_table(table, slots)
             # What must be there, before the device is asked to read it: it would not live through that.
-            absent = (pointers[rows] == 0) & (fixed > 0) & (layout.absent_length != 0)
+            absent = (pointers[rows] == 0) & (fixed > 0) & (layout.buffer_kinds != Kind.VALIDITY)
             self._refuse(layout.buffer_nodes[absent], "a struct of a device lacks a buffer")
         last = [
             (self.pointers[int(rows[position])] + counted[node] * width, width)

@@ -17,10 +17,10 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import ColumnErrors, check_equal_lengths, checked_name
 from bowstring.columnar.marks import field_of, without_mark
 from bowstring.columnar.parts import make_batch
-from bowstring.columnar.spans import buffer_of
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, InvalidBody, Unsupported, UsageError
 from bowstring.kernels import bitmap
-from bowstring.memory import Buffer, Device
+from bowstring.memory import Buffer
 from bowstring.memory.arrays import device_array
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def one_batch(source: Any, importer: Importer) -> Batch:
     table = whole.read_all() if isinstance(whole, pa.RecordBatchReader) else whole
     chunks = _joined(table)
     if not chunks:
-        return _without_rows(Layout.of(table.schema), importer.batch_type)
+        return without_rows(Layout.of(table.schema), importer.batch_type)
     if len(chunks) > 1:
         raise UsageError(
             "the data do not fit one batch",
@@ -110,7 +110,7 @@ def _only(schema: pa.Schema, taken: Iterator[Batch], batch_type: type[Batch]) ->
             "the stream of a device has several batches, which are not joined there",
             hint="Take them batch by batch; publish() does.",
         )
-    return _without_rows(Layout.of(schema), batch_type) if first is None else first
+    return without_rows(Layout.of(schema), batch_type) if first is None else first
 
 
 def _joined(table: pa.Table) -> list[pa.RecordBatch]:
@@ -139,8 +139,8 @@ def _not_joined(table: pa.Table) -> str | None:
     return None
 
 
-def _without_rows(layout: Layout, batch_type: type[Batch]) -> Batch:
-    # pyarrow cannot make an empty array of every type.
+def without_rows(layout: Layout, batch_type: type[Batch]) -> Batch:
+    """Return a batch without rows: pyarrow cannot make an empty array of every type."""
     dictionaries: dict[int, Dictionary] = {}
     for id_, values in layout.dictionaries.items():  # inner ones first
         inner = {each: dictionaries[each] for each in values.dictionaries}
@@ -205,7 +205,10 @@ def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[Batch]) 
     found = {}
     for name, values in source.items():
         with ColumnErrors(name):
-            found[name] = _device_array(values)
+            if isinstance(values, Column) and not values.device.is_host:
+                hint = "Batch.select() chooses columns of a batch."
+                raise UsageError("a column of a batch is no array", hint=hint)
+            found[name] = device_array(values)
     present = [each for each in found.values() if each is not None]
     if not present:
         return None
@@ -222,7 +225,9 @@ def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[Batch]) 
     with device.use():
         buffers: list[Buffer | None] = []
         for _, array in present:
-            buffers += [None, _array_buffer(array, device)]
+            values = device.xp.ascontiguousarray(array) if array.size else array
+            packed = bitmap.packed(values) if array.size and array.dtype == np.bool_ else values
+            buffers += [None, buffer_or_none(packed, device)]
         layout = Layout.of(pa.schema(fields))
         nodes = np.array([(rows, 0)] * len(fields), np.int64)
         return make_batch(batch_type, layout, rows, nodes, buffers, device=device)
@@ -237,12 +242,6 @@ def _equal_rows(arrays: Mapping[str, Any]) -> int:
     return len(next(iter(arrays.values())))
 
 
-def _device_array(values: Any) -> tuple[Device, Any] | None:
-    if isinstance(values, Column) and not values.device.is_host:
-        raise UsageError("a column of a batch is no array", hint="Batch.select() chooses columns of a batch.")
-    return device_array(values)
-
-
 def _arrow_type(name: str, array: Any) -> pa.DataType:
     try:
         return pa.from_numpy_dtype(np.dtype(array.dtype))
@@ -250,13 +249,6 @@ def _arrow_type(name: str, array: Any) -> pa.DataType:
         raise Unsupported(
             "Arrow has no such type", found=str(array.dtype), where=f"column {name!r}"
         ) from error
-
-
-def _array_buffer(array: Any, device: Device) -> Buffer | None:
-    if not array.size:
-        return None
-    array = device.xp.ascontiguousarray(array)
-    return buffer_of(bitmap.packed(array) if array.dtype == np.bool_ else array, device)
 
 
 def _unified(table: pa.Table) -> pa.Table:

@@ -15,6 +15,8 @@ from bowstring.kernels import rearrange
 from bowstring.kernels.launch import launch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.nodes import Node
     from bowstring.memory import Device
@@ -32,20 +34,29 @@ def swapped(batch: Batch) -> Batch:
 
     Check counts and sizes before, and offsets after: they mean nothing until they are swapped.
     """
-    parts = batch_parts(batch)
-    spans = parts.spans
-    widths = _widths(batch)
+    spans, widths = batch_parts(batch).spans, _widths(batch)
     rows = np.flatnonzero((widths != _BYTES) & (spans.table[:, 2] > 0))
     if not len(rows):
         return batch
+
+    def swap(row: int, out: Any) -> None:
+        _swap(spans.array(row), out, int(widths[row]), batch.device)
+
+    return with_rows_moved(batch, rows, swap)
+
+
+def with_rows_moved(batch: Batch, rows: npt.NDArray[np.int64], put: Callable[[int, Any], None]) -> Batch:
+    """Return a batch with some buffers at multiples of 64 bytes in one new region, each put there by ``put``."""
+    parts, device = batch_parts(batch), batch.device
+    spans = parts.spans
     sizes = spans.table[rows, 2]
     ends = np.cumsum(-(-sizes // _PLACEMENT) * _PLACEMENT)
-    with batch.device.use():
-        memory = batch.device.xp.zeros(int(ends[-1]) + _PLACEMENT, np.uint8)
-        target = buffer_of(memory, batch.device)
+    with device.use():
+        memory = device.xp.zeros(int(ends[-1]) + _PLACEMENT, np.uint8)
+        target = buffer_of(memory, device)
         starts = -target.address % _PLACEMENT + np.concatenate(([0], ends[:-1]))
         for row, start, nbytes in zip(rows.tolist(), starts.tolist(), sizes.tolist(), strict=True):
-            _swap(spans.array(row), memory[start : start + nbytes], int(widths[row]), batch.device)
+            put(row, memory[start : start + nbytes])
         table = spans.table.copy()
         table[rows, 0] = len(spans.regions)
         table[rows, 1] = starts
@@ -95,7 +106,12 @@ def _swap(data: Any, out: Any, width: int, device: Device) -> None:
 
 def _swap_on_host(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], width: int) -> None:
     if width == _VIEWS:
-        _swap_views(data.reshape(-1, 4, 4), out.reshape(-1, 4, 4))
+        # The sizes, and the buffers and offsets of texts that do not lie in the view itself.
+        slots, found = data.reshape(-1, 4, 4), out.reshape(-1, 4, 4)
+        found[:] = slots
+        found[:, 0] = slots[:, 0, ::-1]
+        outside = found[:, 0].reshape(-1).view("<i4") > int(rearrange.LONGEST_INSIDE)
+        found[outside, 2:] = slots[outside, 2:, ::-1]
     elif width == _INTERVALS:
         slots, found = data.reshape(-1, 2, 8), out.reshape(-1, 2, 8)
         found[:, 0] = slots[:, 0].reshape(-1, 2, 4)[:, :, ::-1].reshape(-1, 8)
@@ -104,12 +120,3 @@ def _swap_on_host(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], width
         out.view(f"<u{width}")[:] = data.view(f">u{width}")
     else:
         out.reshape(-1, width)[:] = data.reshape(-1, width)[:, ::-1]
-
-
-def _swap_views(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
-    """Swap the sizes, and the buffers and offsets of texts that do not lie in the view itself."""
-    out[:] = data
-    out[:, 0] = data[:, 0, ::-1]
-    sizes = out[:, 0].reshape(-1).view("<i4")
-    outside = sizes > int(rearrange.LONGEST_INSIDE)
-    out[outside, 2:] = data[outside, 2:, ::-1]

@@ -30,8 +30,9 @@ def validate(batch: Batch, *, full: bool, again: bool = True) -> None:
 
     Unless `again`, as for what arrives, checked dictionaries and the meaning of values are left out.
     """
-    parts = []
-    if again or may_be_wrong(batch.layout) or _has_bitmaps(batch):
+    parts, own = [], batch_parts(batch)
+    bitmaps = batch.layout.fixed_buffers(own.variadic_counts)[batch.layout.validity_buffers]
+    if again or may_be_wrong(batch.layout) or own.spans.table[bitmaps, 2].any():
         values = [each.values for _, each in dictionaries_of(batch)]
         parts = [batch, *(each for each in values if again or each.validated != "full")]
         for each in parts:
@@ -42,12 +43,6 @@ def validate(batch: Batch, *, full: bool, again: bool = True) -> None:
     if full:
         for each in (batch, *parts):
             each.validated = "full"
-
-
-def _has_bitmaps(batch: Batch) -> bool:
-    parts = batch_parts(batch)
-    rows = batch.layout.fixed_buffers(parts.variadic_counts)[batch.layout.validity_buffers]
-    return bool(parts.spans.table[rows, 2].any())
 
 
 def _check_structure(batch: Batch) -> None:
@@ -144,14 +139,9 @@ def _refuse_column(batch: Batch) -> None:
         try:
             column.as_batch().to_arrow().validate(full=True)
         except pa.ArrowException as error:
-            _name_the_row(batch)
+            if can_launch(_ON_HOST):
+                check_elements(batch)  # which names the row
             raise InvalidBody("a column is not valid", found=str(error), where=column.name) from error
-
-
-def _name_the_row(batch: Batch) -> None:
-    """Raise the error of the kernels, which names the row, where they can run."""
-    if can_launch(_ON_HOST):
-        check_elements(batch)
 
 
 def _refuse(layout: Layout, node: int, what: str, expected: object = None, found: object = None) -> NoReturn:

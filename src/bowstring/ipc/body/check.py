@@ -183,9 +183,19 @@ def check_sizes(
         slots, nulls = nodes[node]
         needed = (slots * bits + end_bits + 7) >> 3 if slots else 0
         if size < needed:
-            if kind != _VALIDITY or size or nulls > 0:
-                _refuse_size(header, layout, position, node, needed, size)
-        elif slack is not None and size - slack > 2 * needed and kind != _BYTES:
+            if kind == _VALIDITY and not size:
+                if nulls > 0:
+                    where = node_name(layout, node)
+                    raise InvalidMetadata("a validity bitmap is missing", found=f"{nulls} nulls", where=where)
+                continue
+            at = int(layout.fixed_buffers(header.variadic_counts)[position])
+            raise InvalidMetadata(
+                "a buffer is too short for its node",
+                expected=f"{needed} bytes for {slots} slots",
+                found=f"{size} bytes",
+                where=buffer_name(header, layout, at),
+            )
+        if slack is not None and size - slack > 2 * needed and kind != _BYTES:
             at = int(layout.fixed_buffers(header.variadic_counts)[position])
             raise InvalidBody(
                 "a compressed buffer claims to be longer than its node needs",
@@ -195,21 +205,6 @@ def check_sizes(
             )
 
 
-def _refuse_size(
-    header: RecordBatchHeader, layout: Layout, position: int, node: int, needed: int, size: int
-) -> NoReturn:
-    slots, nulls = header.nodes[node].tolist()
-    if layout.buffer_kinds[position] == Kind.VALIDITY and not size:
-        where = node_name(layout, node)
-        raise InvalidMetadata("a validity bitmap is missing", found=f"{nulls} nulls", where=where)
-    raise InvalidMetadata(
-        "a buffer is too short for its node",
-        expected=f"{needed} bytes for {slots} slots",
-        found=f"{size} bytes",
-        where=buffer_name(header, layout, int(layout.fixed_buffers(header.variadic_counts)[position])),
-    )
-
-
 def check_offsets(batch: Batch) -> None:
     """Check the first and the last offset of every offsets buffer of a batch, and its run ends alike.
 
@@ -217,8 +212,13 @@ def check_offsets(batch: Batch) -> None:
     """
     parts = batch_parts(batch)
     layout = batch.layout
-    if not (layout.offsets or layout.run_ends) or offsets_are_right(batch):
+    if not (layout.offsets or layout.run_ends):
         return
+    if batch.device.is_host:
+        counts, spans = np.array(parts.variadic_counts, np.int64), parts.spans.table
+        regions = region_table(parts.spans.regions)
+        if right_offsets(layout, parts.nodes, counts, np.zeros(1, np.int64), spans, regions) == [DONE]:
+            return
     for node in layout.run_ends:
         child = layout.nodes[node].children[0]
         if parts.nodes[node, 0] and parts.nodes[child, 0] <= 0:
@@ -231,17 +231,6 @@ def check_offsets(batch: Batch) -> None:
         if not right:
             found = f"{first} to {last}"
             raise InvalidBody(what, expected=f"against {most}", found=found, where=node_name(layout, node))
-
-
-def offsets_are_right(batch: Batch) -> bool:
-    """Whether the offsets of a batch on the host are surely right."""
-    if not batch.device.is_host:
-        return False
-    parts = batch_parts(batch)
-    spans = parts.spans
-    counts, regions = np.array(parts.variadic_counts, np.int64), region_table(spans.regions)
-    first = np.zeros(1, np.int64)
-    return right_offsets(batch.layout, parts.nodes, counts, first, spans.table, regions) == [DONE]
 
 
 def right_offsets(

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from bowstring.columnar.interchange.capsule import address_in
 from bowstring.columnar.parts import batch_parts, owner_of
-from bowstring.ipc.body.pack import PADDING, host_pieces
-from bowstring.ipc.compression.codec import all_compressed
+from bowstring.ipc.body.pack import compressed_pieces, host_pieces
 from bowstring.ipc.framing import ALIGNMENT, frame
 from bowstring.kernels.host import ALL_MEMORY, bound
 from bowstring.kernels.ipc import batch as kernel
@@ -206,17 +205,11 @@ class BatchEncoder:
             self._use_threads and sum([nbytes for _, nbytes in buffers]) >= _WORTH_THREADS[codec.name]
         )
         plain = [pa.foreign_buffer(start, nbytes, owner) for start, nbytes in buffers if nbytes]
-        framed = iter(all_compressed(plain, codec, use_threads=in_threads))
-        pieces: list[Any] = [b""]  # first the metadata, which are known last
+        sizes = [nbytes for _, nbytes in buffers]
+        lengths, pieces = compressed_pieces(plain, sizes, codec, use_threads=in_threads)
         table: list[int] = []
         body = 0
-        for _, nbytes in buffers:
-            stored = 0
-            if nbytes:
-                prefix, data = next(framed)
-                stored = len(prefix) + data.size
-                pieces[-1] += prefix
-                pieces += data, PADDING[-stored % ALIGNMENT]
+        for stored in lengths:
             table += body, stored
             body += stored + -stored % ALIGNMENT
         metadata = bytearray(head)

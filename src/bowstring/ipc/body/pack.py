@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyarrow.ipc import Alignment
 
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.interchange.swap import swapped, with_rows_moved
 from bowstring.columnar.nodes import Kind
-from bowstring.columnar.parts import batch_parts, derived, make_batch, owner_of
-from bowstring.columnar.spans import Spans, buffer_of
+from bowstring.columnar.parts import batch_parts, make_batch, owner_of
 from bowstring.errors import InvalidMetadata
 from bowstring.ipc.body.check import check, check_offsets, leave_out_unused_bitmaps
 from bowstring.ipc.compression.body import decompressed_body
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
     from bowstring.ipc.compression.device.decompress import DeviceBodies
-    from bowstring.memory import Buffer, Device, Region
+    from bowstring.memory import Buffer, Region
 
 _NATURAL = 8
 _LENGTH = 2  # column of a table of spans
@@ -69,27 +69,38 @@ def _placed(nodes: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Pac
 def pack(batch: Batch, codec: pa.Codec | None = None, *, use_threads: bool = True) -> Packed:
     """Lay out the body of a batch, without copying what is on the host."""
     parts = batch_parts(batch)
+    lengths = parts.spans.table[:, _LENGTH].tolist()
     if codec is not None:
-        return _packed_compressed(batch, codec, use_threads=use_threads)
+        buffers = [buffer.to_host() for buffer in batch.buffers if buffer is not None]
+        lengths, pieces = compressed_pieces(buffers, lengths, codec, use_threads=use_threads)
+        return _placed(parts.nodes, np.array(lengths, np.int64))._replace(pieces=pieces)
     if batch.device.is_host:
-        lengths = parts.spans.table[:, _LENGTH].tolist()
         pieces = host_pieces(zip(parts.spans.addresses().tolist(), lengths, strict=True), owner_of(batch))
     else:
-        pieces = _device_pieces(batch)
+        pieces = []
+        for buffer in batch.buffers:
+            if buffer is not None:
+                pieces.append(buffer.to_host())
+                if buffer.nbytes % ALIGNMENT:
+                    pieces.append(PADDING[-buffer.nbytes % ALIGNMENT])
     return laid_out(batch)._replace(pieces=pieces)
 
 
-def _packed_compressed(batch: Batch, codec: pa.Codec, *, use_threads: bool) -> Packed:
-    parts = batch_parts(batch)
-    rows = np.flatnonzero(parts.spans.table[:, _LENGTH])
-    buffers = [buffer.to_host() for row in rows.tolist() if (buffer := parts.spans[row]) is not None]
-    lengths = np.zeros(len(parts.spans.table), np.int64)
-    pieces: list[Any] = []
-    framed = all_compressed(buffers, codec, use_threads=use_threads)
-    for row, (prefix, frame) in zip(rows.tolist(), framed, strict=True):
-        lengths[row] = len(prefix) + memoryview(frame).nbytes
-        pieces += [prefix, frame, PADDING[-lengths[row] % ALIGNMENT]]
-    return _placed(parts.nodes, lengths)._replace(pieces=pieces)
+def compressed_pieces(
+    buffers: Sequence[Any], sizes: Sequence[int], codec: pa.Codec, *, use_threads: bool
+) -> tuple[list[int], list[Any]]:
+    """Return the bytes that each buffer of these sizes takes compressed, and pieces; `buffers` are not empty."""
+    framed = iter(all_compressed(buffers, codec, use_threads=use_threads))
+    lengths: list[int] = []
+    pieces: list[Any] = [b""]
+    for size in sizes:
+        lengths.append(0)
+        if size:
+            prefix, frame = next(framed)
+            lengths[-1] = len(prefix) + memoryview(frame).nbytes
+            pieces[-1] += prefix  # each piece has a cost for its sender
+            pieces += frame, PADDING[-lengths[-1] % ALIGNMENT]
+    return lengths, pieces
 
 
 def host_pieces(buffers: Iterable[tuple[int, int]], owner: object) -> list[Any]:
@@ -109,16 +120,6 @@ def host_pieces(buffers: Iterable[tuple[int, int]], owner: object) -> list[Any]:
         if nbytes % ALIGNMENT:
             pieces.append(PADDING[-nbytes % ALIGNMENT])
             begun = 0
-    return pieces
-
-
-def _device_pieces(batch: Batch) -> list[Any]:
-    pieces: list[Any] = []
-    for buffer in batch.buffers:
-        if buffer is not None and buffer.nbytes:
-            pieces.append(buffer.to_host())
-            if buffer.nbytes % ALIGNMENT:
-                pieces.append(PADDING[-buffer.nbytes % ALIGNMENT])
     return pieces
 
 
@@ -178,8 +179,6 @@ def unpack(
     )
     if is_big_endian:
         _refuse_overlaps(batch, body)
-        from bowstring.columnar.interchange.swap import swapped
-
         batch = swapped(batch)
     if batch.device is body.device and (alignment is Alignment.At64Byte or body.address % _NATURAL):
         _refuse_overlaps(batch, body)
@@ -220,8 +219,11 @@ def aligned(batch: Batch, how: Alignment = Alignment.Any) -> Batch:
     wrong = np.flatnonzero(parts.spans.addresses() % needed)
     if not len(wrong):
         return batch
-    spans = _moved(parts.spans, wrong, batch.device)
-    return derived(batch, parts._replace(spans=spans), batch.num_rows, batch.dictionaries)
+
+    def copy(row: int, out: Any) -> None:
+        out[:] = parts.spans.array(row)
+
+    return with_rows_moved(batch, wrong, copy)
 
 
 def needed_alignment(layout: Layout, variadic_counts: tuple[int, ...] = ()) -> Table:
@@ -235,19 +237,3 @@ def needed_alignment(layout: Layout, variadic_counts: tuple[int, ...] = ()) -> T
     needed = np.ones(layout.num_buffers + sum(variadic_counts), np.int64)
     needed[layout.fixed_buffers(variadic_counts)] = fixed
     return needed
-
-
-def _moved(spans: Spans, rows: Table, device: Device) -> Spans:
-    """Copy some of the buffers, each to a multiple of 64 bytes in one new region of the device."""
-    sizes = spans.table[rows, 2]
-    ends = np.cumsum(-(-sizes // _ALL) * _ALL)
-    with device.use():
-        room = device.xp.zeros(int(ends[-1]) + _ALL, np.uint8)
-        target: Buffer = buffer_of(room, device)
-        starts = -target.address % _ALL + np.concatenate(([0], ends[:-1]))
-        for row, start, nbytes in zip(rows.tolist(), starts.tolist(), sizes.tolist(), strict=True):
-            room[start : start + nbytes] = spans.array(row)
-        table = spans.table.copy()
-        table[rows, 0] = len(spans.regions)
-        table[rows, 1] = starts
-        return Spans(table, (*spans.regions, target.region))

@@ -72,14 +72,6 @@ def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits
     """Check the header of a batch against its layout and its compressed body."""
     check_counts(header, layout)
     check_spans(header, layout, body.nbytes)
-    claims = _read(header, layout, body)
-    _check_total(claims.total, body.nbytes, limits)
-    nodes = check_nodes(header, layout)
-    check_sizes(header, layout, nodes, claims.lengths, _SLACK)
-    return claims
-
-
-def _read(header: RecordBatchHeader, layout: Layout, body: Buffer) -> Claims:
     view = memoryview(body.to_arrow())
     lengths: list[int] = []
     framed: list[int] = []
@@ -109,20 +101,17 @@ def _read(header: RecordBatchHeader, layout: Layout, body: Buffer) -> Claims:
             elif claimed or size > PREFIX_BYTES:
                 framed.append(row)
         lengths.append(claimed)
-    return Claims(lengths, framed, stored, sum(lengths))
-
-
-def _check_total(total: int, body_length: int, limits: Limits) -> None:
-    most = most_decompressed(body_length, limits)
-    if total <= most:
-        return
-    name = "decompressed_bytes" if total > limits.decompressed_bytes else "decompression_ratio"
-    raise LimitExceeded(
-        "a body would be too large when it is decompressed",
-        expected=f"at most {most} bytes of a body of {body_length}",
-        found=f"{total} bytes",
-        hint=f"Limits.{name} sets the bound.",
-    )
+    total, most = sum(lengths), most_decompressed(body.nbytes, limits)
+    if total > most:
+        name = "decompressed_bytes" if total > limits.decompressed_bytes else "decompression_ratio"
+        raise LimitExceeded(
+            "a body would be too large when it is decompressed",
+            expected=f"at most {most} bytes of a body of {body.nbytes}",
+            found=f"{total} bytes",
+            hint=f"Limits.{name} sets the bound.",
+        )
+    check_sizes(header, layout, check_nodes(header, layout), lengths, _SLACK)
+    return Claims(lengths, framed, stored, total)
 
 
 def decompressed_batches(

@@ -53,7 +53,8 @@ class DecompressOptions(NamedTuple):
 
     def for_bytes(self, nbytes: int) -> DecompressOptions:
         """Return the same without threads where waking them costs more than they take over."""
-        return self if self.use_threads and pays_for_threads(nbytes) else self._replace(use_threads=False)
+        pays = self.use_threads and nbytes >= _WORTH_THREADS and thread_count() > 1
+        return self if pays else self._replace(use_threads=False)
 
 
 DEFAULT_DECOMPRESSION: Final = DecompressOptions()
@@ -119,11 +120,6 @@ def decompressed(
         raise InvalidBody(f"a buffer cannot be decompressed: {error}") from error
     buffers: list[pa.Buffer] = batch.column(0).buffers()[_FIXED:]
     return buffers
-
-
-def pays_for_threads(nbytes: int) -> bool:
-    """Whether waking other threads costs less than what they take over of so many decompressed bytes."""
-    return nbytes >= _WORTH_THREADS and thread_count() > 1
 
 
 def with_older_compression(header: RecordBatchHeader, message: Message) -> RecordBatchHeader:

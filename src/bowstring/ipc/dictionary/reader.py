@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.interchange.source import without_rows
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.parts import batch_parts, derived, make_batch
 from bowstring.columnar.spans import buffer_of
@@ -76,13 +77,7 @@ class DictionaryMemo:
         self._used: dict[int, _Used] = {}
 
     def expect(self, layout: Layout) -> None:
-        """Take note of the schema, and forget the dictionaries of another one.
-
-        Parameters
-        ----------
-        layout
-            Of the batches that will use the dictionaries.
-        """
+        """Take note of the schema, and forget the dictionaries of another one."""
         self.layout = layout
         self._values.clear()
         self._used.clear()
@@ -93,35 +88,14 @@ class DictionaryMemo:
         return len(self._values)
 
     def layout_of(self, id_: int) -> Layout:
-        """Return the layout of a dictionary's values.
-
-        Raises
-        ------
-        InvalidMetadata
-            No field has a dictionary of this id.
-        """
+        """Return the layout of a dictionary's values."""
         layouts = {} if self.layout is None else self.layout.dictionaries
         if id_ not in layouts:
             raise InvalidMetadata("no field has a dictionary of this id", expected=list(layouts), found=id_)
         return layouts[id_]
 
     def take(self, id_: int, values: Batch, *, is_delta: bool) -> Arrival:
-        """Remember the values of one message.
-
-        Parameters
-        ----------
-        id_
-            Of a field.
-        values
-            Of :meth:`layout_of`; the dictionaries that they use themselves are not looked at yet.
-        is_delta
-            Whether they are appended to those that are known.
-
-        Raises
-        ------
-        InvalidMetadata
-            A delta comes before what it adds to.
-        """
+        """Remember the values of one message; the dictionaries that they use are not looked at yet."""
         known = self._values.get(id_)
         if is_delta:
             if known is None:
@@ -133,22 +107,9 @@ class DictionaryMemo:
         return Arrival.NEW if known is None else Arrival.REPLACEMENT
 
     def complete(self, layout: Layout, nodes: Nodes) -> dict[int, Dictionary]:
-        """Return the dictionaries that a batch uses.
+        """Return the dictionaries that a batch of these nodes uses.
 
-        Dictionaries of columns that are all null may come later (Columnar.rst, Dictionary Messages): until then
-        they are empty.
-
-        Parameters
-        ----------
-        layout
-            That of the memo, or of the values of one of its dictionaries.
-        nodes : ndarray of int64, shape (nodes, 2)
-            Length and null count of each node of the batch.
-
-        Raises
-        ------
-        InvalidMetadata
-            A column that is not all null uses a dictionary that has not come.
+        Those of columns that are all null may come later (Columnar.rst, Dictionary Messages): they are empty.
         """
         return self._complete(layout, nodes, {})
 
@@ -181,11 +142,8 @@ class DictionaryMemo:
 
     def _dictionary(self, id_: int, layout: Layout, made: dict[Layout, Dictionary]) -> Dictionary:
         """Return a dictionary as it is now; `made` are those of the same call, as each may lie in many others."""
-        if layout not in made:
-            made[layout] = self._made(id_, layout, made)
-        return made[layout]
-
-    def _made(self, id_: int, layout: Layout, made: dict[Layout, Dictionary]) -> Dictionary:
+        if layout in made:
+            return made[layout]
         growing = self._values.get(id_)
         values = None
         if growing is not None:
@@ -193,14 +151,10 @@ class DictionaryMemo:
         used = self._used.get(id_)
         # The same object for as long as nothing changes: a writer of the batches writes it once.
         if used is None or used.values is not values:
-            dictionary = Dictionary(id_, _nothing(layout) if values is None else values)
+            dictionary = Dictionary(id_, without_rows(layout, Batch) if values is None else values)
             used = self._used[id_] = _Used(dictionary, values)
+        made[layout] = used.dictionary
         return used.dictionary
-
-
-def _nothing(layout: Layout) -> Batch:
-    values = pa.nulls(0, layout.schema.field(0).type)
-    return Batch.from_arrow(pa.RecordBatch.from_arrays([values], schema=layout.schema))
 
 
 class GrowingValues:

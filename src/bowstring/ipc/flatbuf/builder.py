@@ -40,11 +40,6 @@ class Reference(NamedTuple):
 
     position: int
 
-    @property
-    def rank(self) -> int:
-        """Fields are laid out by this."""
-        return _REFERENCE_BYTES
-
 
 class Struct(NamedTuple):
     """A struct of numbers that lies in the table itself."""
@@ -53,11 +48,6 @@ class Struct(NamedTuple):
     """As in :mod:`struct`, padding spelled out."""
     values: tuple[int, ...]
     alignment: int = 8
-
-    @property
-    def rank(self) -> int:
-        """Fields are laid out by this: structs stand among the references, whatever their size."""
-        return _REFERENCE_BYTES
 
 
 Field = Scalar | Reference | Struct | None
@@ -128,7 +118,12 @@ class Builder:
         """Write a table: its fields in the order of the schema, None where one is absent."""
         end = len(self._backwards)
         places = {}
-        for slot, field in _laid_out(fields):
+        present = [(slot, field) for slot, field in enumerate(fields) if field is not None]
+        # The largest first, structs among the references whatever their size, and of one size the last first.
+        ranks = {
+            slot: field.rank if isinstance(field, Scalar) else _REFERENCE_BYTES for slot, field in present
+        }
+        for slot, field in sorted(present, key=lambda pair: (-ranks[pair[0]], -pair[0])):
             if self._field(field):
                 places[slot] = len(self._backwards)
         self._put(bytes(4), 4)
@@ -184,9 +179,3 @@ class Builder:
 
     def _push(self, data: bytes) -> None:
         self._backwards += data[::-1]
-
-
-def _laid_out(fields: Iterable[Field]) -> list[tuple[int, Scalar | Reference | Struct]]:
-    """The fields that are there, the largest first, and of one size the last first."""
-    present = [(slot, field) for slot, field in enumerate(fields) if field is not None]
-    return sorted(present, key=lambda pair: (-pair[1].rank, -pair[0]))

@@ -97,10 +97,10 @@ def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Mes
     """Decode the envelope of a message."""
     if type(data) is not bytes:
         view = memoryview(data)
-        _bound_metadata(view.nbytes, limits)
+        bound_metadata(view.nbytes, limits)
         data = view.tobytes()
     size = len(data)
-    _bound_metadata(size, limits)
+    bound_metadata(size, limits)
     if size < _SMALLEST:
         raise InvalidMetadata("too short for a message", expected="8 bytes or more", found=f"{size} bytes")
     table = follow(data, size, 0, "Message")
@@ -111,13 +111,24 @@ def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Mes
         raise _wrong_version(found)
     found = number(data, size, table + kind, _UINT8, "Message.header_type") if kind else 0
     member = _KINDS.get(found)
+    if member is None and found:
+        kinds = ", ".join(kind.name for kind in MessageKind)
+        raise Unsupported(f"messages of kind {found}", expected=kinds)
     if member is None:
-        raise _wrong_kind(found)
+        raise InvalidMetadata("the message says of no kind that it is", where="Message.header_type")
     if not header:
         raise InvalidMetadata("the message has no header", where="Message.header")
     body_length = number(data, size, table + body, _INT64, "Message.bodyLength") if body else 0
-    if not 0 <= body_length <= limits.message_bytes:
-        raise _wrong_body_length(body_length, limits)
+    if body_length < 0:
+        what = "the length of the body is negative"
+        raise InvalidMetadata(what, found=body_length, where="Message.bodyLength")
+    if body_length > limits.message_bytes:
+        raise LimitExceeded(
+            "the body of a message is too large",
+            expected=f"at most {limits.message_bytes} bytes",
+            found=f"{body_length} bytes",
+            hint="Limits.message_bytes sets the bound.",
+        )
     pairs = Tables(data).key_values(table, custom, "Message.custom_metadata") if custom else None
     return Message(
         member, known, body_length, pairs, data, follow(data, size, table + header, "Message.header")
@@ -190,12 +201,14 @@ def _codec(data: bytes, size: int, position: int) -> str:
     return CODECS[found]
 
 
-def _bound_metadata(nbytes: int, limits: Limits) -> None:
+def bound_metadata(nbytes: int, limits: Limits, where: str | None = None) -> None:
+    """Raise LimitExceeded if a message has more bytes of metadata than it may."""
     if nbytes > limits.metadata_bytes:
         raise LimitExceeded(
             "the metadata of a message are too large",
             expected=f"at most {limits.metadata_bytes} bytes",
             found=f"{nbytes} bytes",
+            where=where,
             hint="Limits.metadata_bytes sets the bound.",
         )
 
@@ -206,25 +219,6 @@ def _wrong_version(number: int) -> Exception:
     if 0 <= number < min(_VERSIONS):
         return Unsupported(f"metadata version V{number + 1}, from before Arrow 0.8", expected="V4 or V5")
     return InvalidMetadata("no such metadata version", expected="V4 or V5", found=number)
-
-
-def _wrong_kind(number: int) -> Exception:
-    if number:
-        return Unsupported(
-            f"messages of kind {number}", expected=", ".join(kind.name for kind in MessageKind)
-        )
-    return InvalidMetadata("the message says of no kind that it is", where="Message.header_type")
-
-
-def _wrong_body_length(length: int, limits: Limits) -> Exception:
-    if length < 0:
-        return InvalidMetadata("the length of the body is negative", found=length, where="Message.bodyLength")
-    return LimitExceeded(
-        "the body of a message is too large",
-        expected=f"at most {limits.message_bytes} bytes",
-        found=f"{length} bytes",
-        hint="Limits.message_bytes sets the bound.",
-    )
 
 
 def bitmaps_of_4(layout: Layout) -> list[int]:

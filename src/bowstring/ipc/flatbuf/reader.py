@@ -116,14 +116,13 @@ def vector(data: bytes, size: int, position: int, width: int, where: str) -> tup
 class Tables:
     """Walks the tables of one flatbuffer, for metadata that is read once per stream.
 
-    `budget` bounds the bytes of strings and vectors read: shared references could unfold a small flatbuffer to any
-    size.
+    Strings and vectors are bounded together: shared references could unfold a small flatbuffer to any size.
     """
 
-    def __init__(self, data: bytes, budget: int | None = None) -> None:
+    def __init__(self, data: bytes) -> None:
         self.data = data
         self.size = len(data)
-        self._budget = 16 * len(data) + 1024 if budget is None else budget
+        self._budget = 16 * len(data) + 1024
         self.nbytes = 0  # of the strings and vectors that were read
         self._vtables: dict[int, Slots] = {}
 

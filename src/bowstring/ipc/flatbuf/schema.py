@@ -97,7 +97,15 @@ def _decode(
     if walked is None:  # what is wrong, if anything is, is found here
         walked = _Walk(data, table, limits).walked()
     weight = _weight_of(walked, len(data))
-    schema = _verified(data, read)
+    try:
+        schema = read(data)
+    except BowstringError:
+        raise
+    except NotImplementedError as error:
+        raise Unsupported(f"this schema: {error}") from error
+    # Arrow has no common root for its errors, and registered extension types run code of their own.
+    except Exception as error:
+        raise InvalidMetadata(f"not a valid schema: {error}") from error
     native = in_native_order(schema) if walked.order else schema
     if walked.is_plain and walked.num_fields and _EXTENSION not in data:
         layout = Layout.of_plain(native, weight)
@@ -168,15 +176,14 @@ def encode_schema(
     Without `dictionary_ids` (one per dictionary-encoded field, pre-order) they count up from 0.
     """
     try:
-        framed = schema.serialize().to_pybytes()
+        data: bytes = pa.ipc.read_message(schema.serialize()).metadata.to_pybytes()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise Unsupported(f"writing this schema: {error}") from error
-    continuation, length = _PREFIX.unpack_from(framed)
-    if continuation != _CONTINUATION or _PREFIX.size + length > len(framed):
-        raise Unsupported("the framing that this pyarrow writes")
-    data = framed[_PREFIX.size : _PREFIX.size + length]
     if version is not MetadataVersion.V5:
-        data = _with_version(data, version)
+        tables, message = Tables(data), follow(data, len(data), 0, "Message")
+        changed = bytearray(data)
+        struct.pack_into("<h", changed, message + tables.slots(message, "Message")[0], version)
+        data = bytes(changed)
     return data if dictionary_ids is None else _renumber(data, dictionary_ids)
 
 
@@ -192,14 +199,6 @@ def check_dictionaries(layout: Layout) -> None:
                 f"writing a dictionary of values of the extension type {type_.extension_name}",
                 hint="Encode the storage, and make the whole column one of the extension type.",
             )
-
-
-def _with_version(data: bytes, version: MetadataVersion) -> bytes:
-    tables = Tables(data)
-    message = follow(data, len(data), 0, "Message")
-    changed = bytearray(data)
-    struct.pack_into("<h", changed, message + tables.slots(message, "Message")[0], version)
-    return bytes(changed)
 
 
 class _Dictionary(NamedTuple):
@@ -288,18 +287,6 @@ def _read_footer(data: bytes) -> pa.Schema:
     file = b"".join((_FILE_MAGIC, b"\0\0", data, struct.pack("<i", len(data)), _FILE_MAGIC))
     # Schemas of two byte orders are never equal, and that of the stream in the file says its own one.
     return pa.ipc.open_file(pa.py_buffer(file), options=_ORDER_AS_IT_IS).schema
-
-
-def _verified(data: bytes, read: Callable[[bytes], pa.Schema]) -> pa.Schema:
-    try:
-        return read(data)
-    except BowstringError:
-        raise
-    except NotImplementedError as error:
-        raise Unsupported(f"this schema: {error}") from error
-    # Arrow has no common root for its errors, and registered extension types run code of their own.
-    except Exception as error:
-        raise InvalidMetadata(f"not a valid schema: {error}") from error
 
 
 def _renumber(data: bytes, ids: Sequence[int]) -> bytes:

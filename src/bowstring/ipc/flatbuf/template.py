@@ -161,12 +161,8 @@ def _pieces_of(shape: _Shape) -> list[bytes]:
     pairs = Reference(len(of_pairs)) if of_pairs else None
     message = [Scalar("h", shape.version), Scalar("B", kind), Reference(header), number, pairs]
     data = builder.finish(builder.table(message))
-    return _pieces_between(data, [*numbers, of_counts, of_buffers, of_nodes, of_pairs])
-
-
-def _pieces_between(data: bytes, sentinels: Sequence[bytes]) -> list[bytes]:
     pieces, at = [], 0
-    for sentinel in sentinels:
+    for sentinel in (*numbers, of_counts, of_buffers, of_nodes, of_pairs):
         found = data.index(sentinel[: len(_SENTINEL)], at)
         pieces.append(data[at:found])
         at = found + len(sentinel)

@@ -86,7 +86,11 @@ class DeviceBodies:
             pieces[row] = frames.body[start : start + claims.lengths[row]]
         spans = np.zeros((len(claims.lengths), 3), np.int64)
         spans[:, 2] = claims.lengths
-        middle, end = self._laid_out(spans, [*pieces, *plans], len(pieces))
+        places, alignment = [0], self.device.alignment
+        for row in (*pieces, *plans):  # one after the other
+            spans[row, 1] = places[-1]
+            places.append(places[-1] + -(-int(spans[row, 2]) // alignment) * alignment)
+        middle, end = places[len(pieces)], places[-1]
         if not end:
             return spans, []
         staged = _Staged(middle, [(int(spans[row, 1]), data) for row, data in pieces.items()])
@@ -111,7 +115,12 @@ class DeviceBodies:
         """Write every byte of the target, and wait until it is written, whatever stream looks at it next."""
         # What is read here is ready: it must not wait for what the user has queued.
         with self.device.use(), self.device.aside(), target.writable() as array:
-            uploaded = self._uploaded(staged, array, middle)
+            uploaded = self.device.from_host(staged.array())
+            # What lay here before belongs to somebody else's table.
+            array[:middle] = uploaded[:middle]
+            array[middle:] = 0
+            for place, start, nbytes in staged.raw:
+                array[place : place + nbytes] = uploaded[start : start + nbytes]
             failed = self._run(decompressor, frames, staged, uploaded, array, spans, plans)
             for row, data in zip(failed, self._from_host(frames, failed), strict=True):
                 place = int(spans[row, 1])
@@ -146,24 +155,6 @@ class DeviceBodies:
     def _from_host(self, frames: Frames, rows: list[int]) -> list[Bytes]:
         self.counts.on_host += len(rows)
         return [np.frombuffer(each, np.uint8) for each in frames.on_host(rows)]
-
-    def _laid_out(self, spans: Table, rows: list[int], first: int) -> tuple[int, int]:
-        """Place the buffers of some rows one after the other; return where the first ones end, and all."""
-        places, alignment = [0], self.device.alignment
-        for row in rows:
-            spans[row, 1] = places[-1]
-            places.append(places[-1] + -(-int(spans[row, 2]) // alignment) * alignment)
-        return places[first], places[-1]
-
-    def _uploaded(self, staged: _Staged, array: Any, middle: int) -> Any:
-        """Upload once, and write all that is there already, and zeros everywhere else."""
-        uploaded = self.device.from_host(staged.array())
-        # What lay here before belongs to somebody else's table.
-        array[:middle] = uploaded[:middle]
-        array[middle:] = 0
-        for place, start, nbytes in staged.raw:
-            array[place : place + nbytes] = uploaded[start : start + nbytes]
-        return uploaded
 
     def _run(
         self,

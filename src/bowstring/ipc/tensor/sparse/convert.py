@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.lib.stride_tricks import as_strided
 
-from bowstring.errors import MissingDependency, NotOnDevice, Unsupported, UsageError
+from bowstring.columnar.interchange.conversions import needed
+from bowstring.errors import NotOnDevice, Unsupported, UsageError
 from bowstring.ipc.tensor.array import device_of, host_array, on_host
 from bowstring.ipc.tensor.sparse.index import CooIndex, CsxIndex, coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from bowstring.ipc.tensor.sparse.tensor import SparseTensor
 
@@ -50,29 +50,22 @@ def from_scipy(kind: type[SparseTensor], matrix: Any, dim_names: Sequence[str] |
 
 def to_scipy(tensor: SparseTensor) -> Any:
     """Return a tensor as scipy's array."""
-    try:
-        sparse = importlib.import_module("scipy.sparse")
-    except ImportError as error:
-        raise MissingDependency("to_scipy() needs scipy", hint="pip install scipy") from error
+    sparse = needed("scipy.sparse", "to_scipy", "scipy")
     tensor.validate(full=True)
     data = host_array(tensor.data)
     if tensor.dtype.kind == "f" and tensor.dtype.itemsize == 2:  # scipy's compiled loops do not know them
         raise Unsupported("scipy has no sparse arrays of half floats")
     try:
         if isinstance(tensor.index, CsxIndex):
-            return _compressed_of_scipy(sparse, tensor, tensor.index)
+            make = sparse.csr_array if tensor.index.axis == 0 else sparse.csc_array
+            result = make(tensor.shape, dtype=tensor.dtype)
+            # Handed to the constructor, slices of one body are copied, to let go of what else is in it.
+            result.data = data
+            result.indptr, result.indices = _indices_of_scipy(tensor.shape, tensor.index)
+            return result
         return sparse.coo_array((data, coordinates(tensor)), shape=tensor.shape)
     except (OverflowError, TypeError, ValueError) as error:
         raise Unsupported(f"scipy does not take this tensor: {error}") from error
-
-
-def _compressed_of_scipy(sparse: Any, tensor: SparseTensor, index: CsxIndex) -> Any:
-    make = sparse.csr_array if index.axis == 0 else sparse.csc_array
-    result = make(tensor.shape, dtype=tensor.dtype)
-    # Handed to the constructor, slices of one body are copied, to let go of what else is in it.
-    result.data = host_array(tensor.data)
-    result.indptr, result.indices = _indices_of_scipy(tensor.shape, index)
-    return result
 
 
 def _indices_of_scipy(shape: tuple[int, ...], index: CsxIndex) -> tuple[Any, Any]:
@@ -92,12 +85,7 @@ def to_cupyx(tensor: SparseTensor) -> Any:
             found=tensor.device.name,
             hint="tensor.to_device(device) copies it; to_scipy() takes it where it is.",
         )
-    try:
-        sparse = importlib.import_module("cupyx.scipy.sparse")
-    except ImportError as error:
-        raise MissingDependency(
-            "to_cupyx() needs CuPy", hint="pip install 'bowstring[cuda13]', or [cuda12]"
-        ) from error
+    sparse = needed("cupyx.scipy.sparse", "to_cupyx", "'bowstring[cuda13]', or [cuda12]")
     index = tensor.index
     if tensor.ndim != _MATRIX or not isinstance(index, CooIndex | CsxIndex):
         raise Unsupported(
@@ -111,20 +99,18 @@ def to_cupyx(tensor: SparseTensor) -> Any:
             found=f"{tensor.shape} with {tensor.non_zero_length}",
         )
     tensor.validate(full=True)
-    with tensor.device.use():
-        try:
-            return _matrix_of_cupyx(sparse, tensor, index)
-        except (TypeError, ValueError) as error:
-            raise Unsupported(f"cupyx does not take this tensor: {error}") from error
-
-
-def _matrix_of_cupyx(sparse: Any, tensor: SparseTensor, index: CooIndex | CsxIndex) -> Any:
     # What cuSPARSE is given of an array is where it begins: columns of a matrix of coordinates it would misread.
     contiguous = tensor.device.xp.ascontiguousarray
-    if isinstance(index, CsxIndex):
-        make = sparse.csr_matrix if index.axis == 0 else sparse.csc_matrix
-        return make((tensor.data, contiguous(index.indices), contiguous(index.indptr)), shape=tensor.shape)
-    return sparse.coo_matrix((tensor.data, tuple(map(contiguous, index.coords))), shape=tensor.shape)
+    with tensor.device.use():
+        try:
+            if isinstance(index, CooIndex):
+                coords = tuple(map(contiguous, index.coords))
+                return sparse.coo_matrix((tensor.data, coords), shape=tensor.shape)
+            make = sparse.csr_matrix if index.axis == 0 else sparse.csc_matrix
+            compressed = tensor.data, contiguous(index.indices), contiguous(index.indptr)
+            return make(compressed, shape=tensor.shape)
+        except (TypeError, ValueError) as error:
+            raise Unsupported(f"cupyx does not take this tensor: {error}") from error
 
 
 def arrays(tensor: SparseTensor) -> tuple[Any, ...]:
@@ -177,7 +163,13 @@ def from_arrow(kind: type[SparseTensor], tensor: Any, axis_order: Sequence[int] 
 def _axis_order(tensor: Any) -> Sequence[int]:
     """The order that makes an equal tensor: pyarrow keeps it to itself."""
     data, indptr, indices = tensor.to_numpy()
-    for order in _orders(tensor.shape):
+    axes = range(len(tensor.shape))
+    orders: list[Sequence[int]] = [np.argsort(tensor.shape, kind="stable").tolist()]  # where pyarrow chooses
+    if len(axes) <= _MOST_TRIED:
+        orders += itertools.permutations(axes)
+    else:
+        orders.append(axes)
+    for order in orders:
         made = pa.SparseCSFTensor.from_numpy(data, indptr, indices, tensor.shape, axis_order=list(order))
         if made.equals(tensor):
             return order
@@ -185,11 +177,3 @@ def _axis_order(tensor: Any) -> Sequence[int]:
         "the order of axes of this pyarrow.SparseCSFTensor cannot be found out",
         hint="Use SparseTensor.from_arrow(tensor, axis_order=…).",
     )
-
-
-def _orders(shape: Sequence[int]) -> Iterator[Sequence[int]]:
-    yield np.argsort(shape, kind="stable").tolist()  # what pyarrow takes where it chooses
-    if len(shape) <= _MOST_TRIED:
-        yield from itertools.permutations(range(len(shape)))
-    else:
-        yield range(len(shape))

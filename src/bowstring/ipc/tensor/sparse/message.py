@@ -178,14 +178,16 @@ class _Index:
         axes = struct.unpack_from(f"<{count}i", tables.data, start)
         if sorted(axes) != list(range(depth)):
             raise InvalidMetadata("the axes are not those of the tensor", found=axes, where=where)
-        for counted in (_in_elements, _in_bytes):
-            indptr_parts = [counted(part) for part in pointers]
-            indices_parts = [counted(part) for part in positions]
-            if _is_tree(indptr_parts, indices_parts, header):
-                parts = (*indptr_parts, *indices_parts)
+        # Arrow C++ writes and reads numbers of elements, whatever Message.fbs says about the length of a Buffer.
+        for in_bytes in (False, True):
+            parts = [
+                part._replace(length=part.length // part.dtype.itemsize) if in_bytes else part
+                for part in (*pointers, *positions)
+            ]
+            if _is_tree(parts[: depth - 1], parts[depth - 1 :], header):
                 for part in parts:
                     within(part.offset, part.nbytes, self._body, where)
-                return header._replace(format="csf", parts=parts, axis_order=axes)
+                return header._replace(format="csf", parts=tuple(parts), axis_order=axes)
         raise InvalidMetadata("the levels of the tree do not fit each other or the tensor", where=where)
 
     def _buffers(self, at: int, slot: int, dtype: np.dtype[Any], levels: int) -> list[Part]:
@@ -193,15 +195,6 @@ class _Index:
         same_count("levels of fibers", count, levels)
         pairs = struct.iter_unpack("<2q", self.tables.data[start : start + 16 * count])
         return [Part(dtype, offset, length) for offset, length in pairs]
-
-
-def _in_elements(part: Part) -> Part:
-    # What Arrow C++ writes and reads, whatever Message.fbs says about the length of a Buffer.
-    return part
-
-
-def _in_bytes(part: Part) -> Part:
-    return part._replace(length=part.length // part.dtype.itemsize)
 
 
 def _is_tree(pointers: list[Part], positions: list[Part], header: SparseHeader) -> bool:
@@ -338,21 +331,20 @@ def write_sparse_tensor(tensor: Any, dest: Any) -> int:
     if not isinstance(tensor, SparseTensor):
         is_arrow = type(tensor).__module__.startswith("pyarrow")
         tensor = (SparseTensor.from_arrow if is_arrow else SparseTensor.from_scipy)(tensor)
-    arrays = [*map(_portable, tensor.index.parts), tensor.data]
+    index = tensor.index
+    # Arrow C++ reads no others: at uint64 it ends the process (tried with 26.0.1).
+    parts = [as_type(each, np.int64) if each.dtype == np.uint64 else each for each in index.parts]
+    arrays = [*parts, tensor.data]
     starts, length, pieces = body_of(arrays)
     *parts, data = [
         Part(np.dtype(array.dtype), start, array.size) for array, start in zip(arrays, starts, strict=True)
     ]
-    header = _described(tensor, data, tuple(parts))
+    header = SparseHeader(
+        *(tensor.format, tensor.shape, tensor.dim_names, data, tuple(parts)),
+        is_canonical=isinstance(index, CooIndex) and index.is_canonical,
+        axis_order=index.axis_order if isinstance(index, CsfIndex) else (),
+    )
     return write_message(dest, encode_sparse(header, length), pieces)
-
-
-def _described(tensor: SparseTensor, data: Part, parts: tuple[Part, ...]) -> SparseHeader:
-    header = SparseHeader(tensor.format, tensor.shape, tensor.dim_names, data, parts)
-    index = tensor.index
-    if isinstance(index, CooIndex):
-        return header._replace(is_canonical=index.is_canonical)
-    return header._replace(axis_order=index.axis_order) if isinstance(index, CsfIndex) else header
 
 
 def _index(header: SparseHeader, parts: list[Any]) -> SparseIndex:
@@ -370,11 +362,6 @@ def _index(header: SparseHeader, parts: list[Any]) -> SparseIndex:
         return CooIndex(coords, header.is_canonical)
     matrix = flat.reshape(count, depth)
     return CooIndex(columns_of(matrix), header.is_canonical, matrix)
-
-
-def _portable(indices: Any) -> Any:
-    """Indices in a type that Arrow C++ reads: at uint64 it ends the process (tried with 26.0.1)."""
-    return as_type(indices, np.int64) if indices.dtype == np.uint64 else indices
 
 
 def _part(raw: Any, part: Part) -> Any:
