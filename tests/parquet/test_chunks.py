@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import bowstring as bow
 from bowstring import variant
 from bowstring.errors import BowstringError, InvalidMetadata, Unsupported
-from bowstring.parquet.chunks import META_DATA, chunks_of, group_reader, inside
+from bowstring.parquet.chunks import group_reader
 from bowstring.parquet.file import OpenFile
 from bowstring.parquet.filters import RowFilter
 from bowstring.parquet.footer import decode_footer, encode_footer, footer_bytes, framed
@@ -31,7 +30,7 @@ from bowstring.parquet.thrift import (
     encode_struct,
 )
 
-SIZES = 16
+META_DATA, SIZES = 3, 16
 PROGRAM = """
 import random, sys
 from tests.parquet.test_chunks import ask, damaged
@@ -118,7 +117,9 @@ def with_sizes(fields: list[Field]) -> Callable[[list[Field]], list[Field]]:
     """Return a change that gives a chunk other size statistics."""
 
     def change(chunk: list[Field]) -> list[Field]:
-        data = [each for each in inside(chunk, META_DATA) or () if each.id != SIZES]
+        [metadata] = [each.value for each in chunk if each.id == META_DATA]
+        assert isinstance(metadata, bytes)
+        data = [each for each in Reader(metadata, 64).struct() if each.id != SIZES]
         data.append(Field(SIZES, STRUCT, encode_struct(fields)))
         data.sort(key=lambda each: each.id)
         return [each._replace(value=encode_struct(data)) if each.id == META_DATA else each for each in chunk]
@@ -164,18 +165,6 @@ def test_encrypted_columns() -> None:
     data = changed(1, lambda chunk: [*chunk, Field(8, STRUCT, encode_struct([Field(1, STRUCT, b"\0")]))])
     with pytest.raises(Unsupported, match="encrypted"):
         bow.parquet.read(data, filters=[("t", "=", "a")])
-
-
-def test_chunks_of_some_columns_are_those_of_pyarrow() -> None:
-    """What is found by the number of a column is its chunk, in each row group."""
-    metadata = pq.read_metadata(pa.BufferReader(FILE))
-    found = list(chunks_of(decode_footer(OLD), (1, 3)))
-    assert len(found) == metadata.num_row_groups == 2
-    for group, chunks in enumerate(found):
-        assert list(chunks) == [1, 3]
-        for leaf, chunk in chunks.items():
-            data = {each.id: each.value for each in inside(chunk, META_DATA) or ()}
-            assert data[9] == metadata.row_group(group).column(leaf).data_page_offset
 
 
 def run(first: int, last: int) -> None:

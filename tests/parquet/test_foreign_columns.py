@@ -369,3 +369,17 @@ def test_encrypted_columns_are_unsupported_by_name() -> None:
     assert read(file, columns=["open"], filters=[("open", "==", "y")])["open"].to_pylist() == ["y"]
     found = bow.parquet.read_schema(file)
     assert [".".join(column.path) for column in found.columns if column.arrow is None] == ["secret", "s.b"]
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_a_group_without_columns_is_refused_by_name(place: int) -> None:
+    """It cannot be read with the other columns; these can be without it."""
+
+    def change(schema: list[SchemaElement]) -> list[SchemaElement]:
+        schema[0] = schema[0]._replace(children=3)
+        return [*schema[:place], SchemaElement("g", repetition=OPTIONAL, children=0), *schema[place:]]
+
+    file = patched(pa.table({"a": [1, 2], "b": [3, 4]}), change)
+    with pytest.raises(Unsupported, match=r"no columns inside; found \['g'\]"):
+        read(file)
+    assert read(file, columns=["b", "a"]).to_pydict() == {"b": [3, 4], "a": [1, 2]}

@@ -20,9 +20,9 @@ import bowstring as bow
 from bowstring.errors import Unsupported
 from bowstring.parquet.columns import children_of, with_children
 from bowstring.parquet.logical import CONVERTED
-from bowstring.parquet.types import LOGICAL_TYPES, has_order
+from bowstring.parquet.types import LOGICAL_TYPES
 from tests import strategies
-from tests.parquet.elements import elements_of
+from tests.parquet.elements import elements_of, has_order
 from tests.parquet.logical_types import (
     COLUMNS,
     INTERVAL,

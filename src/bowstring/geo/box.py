@@ -171,35 +171,26 @@ _Interval = tuple[float, float]
 
 
 def _joined(a: _Interval, b: _Interval, *, geography: bool) -> _Interval:
-    """Return a range of x that holds two, the narrowest there is."""
-    wraps = (a[0] > a[1]) + (b[0] > b[1])
-    if wraps == 0:
-        return _joined_plain(a, b, geography=geography)
-    if wraps == 2:
-        found = max(a[1], b[1]), min(a[0], b[0])
-    else:
-        across, plain = (a, b) if a[0] > a[1] else (b, a)
-        found = _gap_beside((across[1], across[0]), plain)
-    # What is left of the gap: nothing, or what both ranges lead around.
-    low, high = found
-    if low < high:
-        return high, low
-    return LONGITUDES if geography else (-math.inf, math.inf)
+    """Return the narrowest range of x that holds two."""
+    if a[0] <= a[1] and b[0] <= b[1]:
+        (least, low), (high, most) = sorted((a, b))
+        most = max(low, most)
+        # Where there is a gap between them, the way around it may be the narrower one.
+        is_around = geography and low < high and _TURN - (high - low) < most - least
+        return (high, low) if is_around else (least, most)
+    # A range across the antimeridian leaves a gap. What both leave of it lies between the end of one and the
+    # beginning of one.
+    gaps = [
+        (high, low)
+        for low in (a[1], b[1])
+        for high in (a[0], b[0])
+        if low < high and not any(_has_inside(each, low, high) for each in (a, b))
+    ]
+    whole = LONGITUDES if geography else (-math.inf, math.inf)
+    return max(gaps, key=lambda gap: gap[0] - gap[1], default=whole)
 
 
-def _joined_plain(a: _Interval, b: _Interval, *, geography: bool) -> _Interval:
-    first, second = sorted((a, b))
-    least, greatest = first[0], max(first[1], second[1])
-    # Where there is a gap between them, the way around it may be the narrower one.
-    if geography and first[1] < second[0] and _TURN - (second[0] - first[1]) < greatest - least:
-        return second[0], first[1]
-    return least, greatest
-
-
-def _gap_beside(gap: _Interval, taken: _Interval) -> _Interval:
-    """Return what a range leaves of a gap that is open on both sides: the wider of what is beside it."""
-    low, high = gap
-    before, behind = min(high, taken[0]) - low, high - max(low, taken[1])
-    if taken[1] <= low or taken[0] >= high:
-        return gap
-    return (low, min(high, taken[0])) if before >= behind else (max(low, taken[1]), high)
+def _has_inside(taken: _Interval, low: float, high: float) -> bool:
+    """Return whether a range has a point of a gap, whose ends do not belong to it."""
+    least, most = taken
+    return (least < high and most > low) if least <= most else (least < high or most > low)

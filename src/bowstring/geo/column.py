@@ -155,8 +155,13 @@ def field(
         raise UsageError(
             "WKB is stored as bytes", expected="binary, large_binary or binary_view", found=storage
         )
-    metadata = {NAME_KEY: EXTENSION_NAME.encode(), SERIALIZED_KEY: WkbType(crs, crs_type, edges).serialized()}
-    return pa.field(name, storage, nullable, metadata)
+    return marked(pa.field(name, storage, nullable), WkbType(crs, crs_type, edges))
+
+
+def marked(given: pa.Field, wkb: WkbType) -> pa.Field:
+    """Return a field marked as ``geoarrow.wkb``."""
+    mark = {NAME_KEY: EXTENSION_NAME.encode(), SERIALIZED_KEY: wkb.serialized()}
+    return given.with_metadata({**(given.metadata or {}), **mark})
 
 
 def type_of(given: pa.Field | Column) -> WkbType | None:

@@ -8,9 +8,8 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import batches
 from bowstring.columnar.column import Column
-from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.errors import InvalidBody, MissingDependency, UsageError
-from bowstring.geo.column import EXTENSION_NAME, type_of
+from bowstring.geo.column import marked, type_of
 
 
 def to_geopandas(data: Any, *, geometry: str | None = None) -> Any:
@@ -80,10 +79,4 @@ def to_geopandas(data: Any, *, geometry: str | None = None) -> Any:
 def _named(field: pa.Field) -> pa.Field:
     """Return the field of a WKB column with the name of the extension type that GeoPandas knows."""
     found = type_of(field)
-    if found is None or isinstance(field.type, pa.ExtensionType):
-        return field
-    metadata = {
-        NAME_KEY: EXTENSION_NAME.encode(),
-        SERIALIZED_KEY: found.serialized(),
-    }
-    return field.with_metadata({**(field.metadata or {}), **metadata})
+    return field if found is None or isinstance(field.type, pa.ExtensionType) else marked(field, found)

@@ -88,7 +88,6 @@ def scan(opened: WkbColumn, limits: Limits, *, spread: bool) -> Scanned:
 
 
 def _of_rows(opened: WkbColumn, found: Scanned, *, spread: bool) -> Scanned:
-    """Return what was found of distinct values as that of rows."""
     if opened.numbers is None:
         return found
     xp = opened.column.device.xp

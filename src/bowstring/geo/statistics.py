@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,6 @@ from bowstring.geo.column import open_column
 from bowstring.geo.scan import check_statuses, doubles, scan
 from bowstring.kernels.geo.wkb import EDGES
 from bowstring.limits import Limits, limits_or_default
-
-if TYPE_CHECKING:
-    from bowstring.geo.column import WkbColumn
 
 _TYPES: Final = 7
 _DIMENSIONS: Final = 4
@@ -100,11 +96,22 @@ def statistics(column: Any, *, limits: Limits | None = None) -> Statistics:
     (Box(xmin=5.0, ymin=10.0, xmax=30.0, ymax=60.0, zmin=None, zmax=None, mmin=None, mmax=None), (1,))
     """
     limits = limits_or_default(limits)
-    parts = [_scanned(open_column(each), limits) for each in _pieces(column)]
-    least = functools.reduce(np.minimum, (each.least for each in parts))
-    greatest = functools.reduce(np.maximum, (each.greatest for each in parts))
-    mask = functools.reduce(int.__or__, (each.mask for each in parts))
-    return _judged(least, greatest, mask, geography=parts[0].geography)
+    keys, masks, geography = [], [], False
+    for each in _pieces(column):
+        opened = open_column(each)
+        geography = opened.type.is_geography
+        device = opened.column.device
+        with device.use():
+            found = scan(opened, limits, spread=False)
+            check_statuses(opened, found.statuses, limits)
+            keys.append(device.to_host(found.keys))
+            masks.append(device.to_host(found.masks))
+    # Of x, y, z, m: least and greatest keys; then of eastern and of western x.
+    info, every = np.iinfo(np.int64), np.concatenate(keys, axis=1)
+    least = every[0::2].min(axis=1, initial=info.max)
+    greatest = every[1::2].max(axis=1, initial=info.min)
+    mask = int(np.bitwise_or.reduce(np.concatenate(masks), initial=0))
+    return _judged(least, greatest, mask, geography=geography)
 
 
 def _pieces(column: Any) -> Iterator[Any]:
@@ -117,33 +124,7 @@ def _pieces(column: Any) -> Iterator[Any]:
         yield column
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Scanned:
-    """Least keys of x, y, z, m and eastern x, greatest of the same and western x; types and edges."""
-
-    least: Any
-    greatest: Any
-    mask: int
-    geography: bool
-
-
-def _scanned(opened: WkbColumn, limits: Limits) -> _Scanned:
-    device = opened.column.device
-    with device.use():
-        found = scan(opened, limits, spread=False)
-        check_statuses(opened, found.statuses, limits)
-        keys, masks = device.to_host(found.keys), device.to_host(found.masks)
-    info = np.iinfo(np.int64)
-    return _Scanned(
-        keys[0::2].min(axis=1, initial=info.max),
-        keys[1::2].max(axis=1, initial=info.min),
-        int(np.bitwise_or.reduce(masks, initial=0)),
-        opened.type.is_geography,
-    )
-
-
 def _judged(least: Any, greatest: Any, mask: int, *, geography: bool) -> Statistics:
-    """Return the statistics of all keys together."""
     # Types come as 7 bits for each of XY, XYZ, XYM and XYZM.
     bits = [bit for bit in range(_TYPES * _DIMENSIONS) if mask >> bit & 1]
     types = tuple(bit // _TYPES * 1000 + bit % _TYPES + 1 for bit in bits)

@@ -76,7 +76,7 @@ class _Reader:
     def _points(self, count: int, size: int) -> str:
         numbers = self._take(f"{count * size}d")
         points = zip(*[iter(numbers)] * size, strict=True)
-        return ", ".join(" ".join(map(_number, point)) for point in points)
+        return ", ".join(" ".join(repr(each).removesuffix(".0") for each in point) for point in points)
 
     def _count(self) -> int:
         return int(self._take("I")[0])
@@ -85,7 +85,3 @@ class _Reader:
         found = struct.unpack_from(self._order + form, self._wkb, self.at)
         self.at += struct.calcsize(self._order + form)
         return found
-
-
-def _number(value: float) -> str:
-    return repr(value).removesuffix(".0")

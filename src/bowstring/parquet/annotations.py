@@ -28,7 +28,7 @@ from bowstring.parquet.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from bowstring.parquet.types import Meaning
 
@@ -60,7 +60,7 @@ def meant_fields(
     return {
         leaf: functools.partial(_meant, meaning, int96, key_values)
         for leaf, meaning in meanings.items()
-        if meaning.arrow or meaning.mark or meaning.geospatial is not None
+        if meaning.arrow is not None or meaning.mark or meaning.geospatial is not None
     }
 
 
@@ -69,11 +69,7 @@ def _meant(meaning: Meaning, int96: str, key_values: Mapping[bytes, bytes], fiel
         return wkb_field(field, meaning.geospatial, key_values)
     if meaning.mark:
         return field.with_metadata({**(field.metadata or {}), LOGICAL_KEY: meaning.mark.encode()})
-    if meaning.arrow == "decimal":
-        return field.with_type(meaning.decimal)
-    if meaning.arrow == "timestamp":
-        return field.with_type(pa.timestamp(int96))
-    return field.with_type(pa.null() if meaning.arrow == "null" else pa.month_day_nano_interval())
+    return field.with_type(pa.timestamp(int96) if pa.types.is_timestamp(meaning.arrow) else meaning.arrow)
 
 
 def annotation(field: pa.Field) -> Annotation | None:
@@ -97,7 +93,6 @@ def annotation(field: pa.Field) -> Annotation | None:
 
 
 def _marked(field: pa.Field, metadata: Mapping[bytes, bytes]) -> Annotation | None:
-    """Return the annotation of a field by its metadata."""
     name = metadata.get(NAME_KEY, b"").decode(errors="replace")
     mark = metadata.get(LOGICAL_KEY, b"").decode(errors="replace")
     values = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
@@ -123,14 +118,10 @@ def _annotated(stored: pa.DataType, logical: LogicalType) -> Annotation:
     return Annotation(stored, logical, converted_of(logical))
 
 
-def annotated_leaves(schema: pa.Schema, stored: pa.Schema) -> Iterator[tuple[int, Annotation]]:
-    """Return the annotations of columns of values, by the number that each has in a file of the stored schema."""
-    yield from _annotated_leaves(list(schema), list(stored), 0)
-
-
-def _annotated_leaves(
-    fields: list[pa.Field], stored: list[pa.Field], leaf: int
+def annotated_leaves(
+    fields: Iterable[pa.Field], stored: Iterable[pa.Field], leaf: int = 0
 ) -> Iterator[tuple[int, Annotation]]:
+    """Return the annotations of columns of values, by the number that each has in a file of the stored schema."""
     for field, written in zip(fields, stored, strict=True):
         children = children_of(written.type)
         if not children:
@@ -138,5 +129,5 @@ def _annotated_leaves(
             if found is not None:
                 yield leaf, found
         elif not is_variant(written):
-            yield from _annotated_leaves(children_of(field.type), children, leaf)
+            yield from annotated_leaves(children_of(field.type), children, leaf)
         leaf += count_leaves(written.type)

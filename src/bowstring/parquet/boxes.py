@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bowstring import geo
-from bowstring.errors import InvalidMetadata, UnknownColumn, UsageError
+from bowstring.errors import UnknownColumn, UsageError
 from bowstring.geo.box import as_box
 from bowstring.parquet.columns import leaves_of
-from bowstring.parquet.geospatial import boxes_of
 
 if TYPE_CHECKING:
     from bowstring.parquet.file import OpenFile
@@ -25,19 +24,15 @@ class Filter(Protocol):
 
     def columns(self, schema: pa.Schema) -> list[Chosen]:
         """Return the columns that are compared, each by the name that it has in a batch for :meth:`mask`."""
-        ...
 
     def row_groups(self, file: OpenFile) -> list[int]:
         """Return the numbers of the row groups that the statistics do not rule out."""
-        ...
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
         """Return a boolean for each row."""
-        ...
 
     def losses(self) -> list[str]:
         """Return the texts of warnings of what could not be compared, each once."""
-        ...
 
 
 def filter_of(filters: Any, bbox: Any, on_error: Literal["null", "raise"]) -> Filter | None:
@@ -64,31 +59,20 @@ class BoxFilter:
         self._only = None if self._named is not None else as_box(bbox)
 
     def columns(self, schema: pa.Schema) -> list[Chosen]:
-        """Return the columns that are compared."""
         return [(name, name) for name in self._boxes(schema)]
 
     def row_groups(self, file: OpenFile) -> list[int]:
-        """Return the numbers of the row groups whose boxes meet the box, or that have none."""
         wanted = {leaves_of(file.leaf_paths, name)[0]: box for name, box in self._boxes(file.schema).items()}
-        groups = boxes_of(file.footer, wanted)
-        if len(groups) != file.num_row_groups:
-            raise InvalidMetadata(
-                "the row groups of a footer contradict each other",
-                expected=file.num_row_groups,
-                found=len(groups),
-                where=file.name,
-            )
-        # Geometries without a box have no coordinates, or their writer did not know it.
         return [
-            number
-            for number, found in enumerate(groups)
+            group
+            for group in range(file.num_row_groups)
             if all(
-                (there := found.get(leaf)) is None or there.intersects(box) for leaf, box in wanted.items()
+                (there := _box_of(file, group, leaf)) is None or there.intersects(box)
+                for leaf, box in wanted.items()
             )
         ]
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return a boolean for each row."""
         masks = [
             pc.fill_null(geo.intersects_box(batch.select([name]), box).to_arrow(), fill_value=False)
             for name, box in self._boxes(batch.schema, compared=True).items()
@@ -96,8 +80,7 @@ class BoxFilter:
         return functools.reduce(pc.and_, masks)
 
     def losses(self) -> list[str]:
-        """Return nothing: what is not a geometry is an error."""
-        return []
+        return []  # what is not a geometry is an error
 
     def _boxes(self, schema: pa.Schema, *, compared: bool = False) -> dict[str, geo.Box]:
         """Return the boxes by the names of the columns of a file, or of those that are compared."""
@@ -129,6 +112,16 @@ class BoxFilter:
         return self._named
 
 
+def _box_of(file: OpenFile, group: int, leaf: int) -> geo.Box | None:
+    """Return the box of a column chunk by its statistics, if any."""
+    # Geometries without a box have no coordinates, or their writer did not know it; a box of NaN says nothing.
+    found = file.column_chunk(group, leaf).geo_statistics
+    try:
+        return None if found is None else geo.Box(*(getattr(found, side) for side in geo.Box.__slots__))
+    except UsageError:
+        return None
+
+
 class _All:
     """Rows that several filters want."""
 
@@ -136,19 +129,15 @@ class _All:
         self._filters = filters
 
     def columns(self, schema: pa.Schema) -> list[Chosen]:
-        """Return the columns that are compared, each of them once."""
         every = [each for filter_ in self._filters for each in filter_.columns(schema)]
         return list({name or column: (name, column) for name, column in every}.values())
 
     def row_groups(self, file: OpenFile) -> list[int]:
-        """Return the row groups that no filter rules out."""
         found = [set(filter_.row_groups(file)) for filter_ in self._filters]
         return sorted(set.intersection(*found))
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return a boolean for each row."""
         return functools.reduce(pc.and_, [filter_.mask(batch) for filter_ in self._filters])
 
     def losses(self) -> list[str]:
-        """Return the texts of warnings of what could not be compared, each once."""
         return [text for filter_ in self._filters for text in filter_.losses()]

@@ -1,9 +1,7 @@
 """The column chunks of a footer, where they are and what they say, read without pyarrow.
 
 pyarrow ends the process where it is asked about a column chunk whose size statistics contradict the schema, and
-makes hundreds of bytes of memory of one byte of a footer. So a kernel passes over the footer before
-(:class:`Chunks`). Single chunks are read in Python (:func:`chunks_of`): nothing says how long a chunk is, so all
-that come before one are passed over.
+makes hundreds of bytes of memory of one byte of a footer. So a kernel passes over the footer before.
 """
 
 from __future__ import annotations
@@ -21,17 +19,16 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.parquet import footer as kernel
 from bowstring.kernels.parquet import thrift
 from bowstring.parquet.logical import PHYSICAL, WIDTHS
-from bowstring.parquet.thrift import LIST, STRUCT, Field, Reader, encode_integer
+from bowstring.parquet.thrift import LIST, Reader, encode_integer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
     from bowstring.limits import Limits
     from bowstring.parquet.footer import Footer
 
 # Numbers of fields in parquet.thrift.
-_SCHEMA, _ROW_GROUPS, _COLUMNS = 2, 4, 1
-META_DATA: Final = 3
+_SCHEMA, _ROW_GROUPS = 2, 4
 _DEPTH: Final = 64
 _MIB: Final = 1 << 20
 SMALL: Final = _MIB // 16
@@ -54,43 +51,6 @@ def group_reader(footer: Footer) -> Reader | None:
             return reader
         reader.skip(kind)
     return None
-
-
-def chunks_of(footer: Footer, leaves: Collection[int]) -> Iterator[dict[int, list[Field]]]:
-    """Yield, for each row group, the fields of the column chunks of some columns of values, if it has them."""
-    reader = group_reader(footer)
-    if reader is None:
-        return
-    size, kind = reader.list_header()
-    for _ in range(size if kind == STRUCT else 0):
-        found: dict[int, list[Field]] = {}
-        last = 0
-        while (header := reader.header(last)) is not None:
-            last, kind = header
-            if last == _COLUMNS and kind == LIST:
-                found = _chunks(reader, leaves)
-            else:
-                reader.skip(kind)
-        yield found
-
-
-def _chunks(reader: Reader, leaves: Collection[int]) -> dict[int, list[Field]]:
-    size, kind = reader.list_header()
-    if kind != STRUCT:
-        raise InvalidMetadata("column chunks are structs", expected=STRUCT, found=kind)
-    found = {}
-    for leaf in range(size):
-        if leaf in leaves:
-            found[leaf] = reader.struct()
-        else:
-            reader.skip(STRUCT)
-    return found
-
-
-def inside(fields: list[Field] | None, number: int) -> list[Field] | None:
-    """Return the fields of a struct that is a field of another, ``None`` where there is none."""
-    value = next((each.value for each in fields or () if each.id == number and each.kind == STRUCT), None)
-    return Reader(value, _DEPTH).struct() if isinstance(value, bytes) else None
 
 
 class Chunks:
@@ -158,33 +118,22 @@ class Chunks:
             wrong[:, 1:] &= found[:, 1:] > 0
             text = (facts[:, kernel.TEXT_BYTES] != -1) & (column.physical_type != "BYTE_ARRAY")
             missing = facts[:, kernel.FLAGS] & kernel.HAS_METADATA == 0
-            bad = wrong.any(axis=1) | text | missing
-            if bad.any():
-                group = int(bad.argmax())
-                where = f"row group {group}, column {column.path}"
-                if missing[group]:
-                    raise InvalidMetadata("a column chunk has no metadata", where=where)
-                if wrong[group, 0]:
+            levels = "a histogram of levels contradicts the schema"
+            for bad, what, expected, there in (
+                (missing, "a column chunk has no metadata", None, None),
+                (wrong[:, 0], "a column chunk has another physical type", wanted[0], found[:, 0]),
+                (text, "a column chunk counts bytes of text", "BYTE_ARRAY", None),
+                (wrong[:, 1], levels, f"{wanted[1]} levels", found[:, 1]),
+                (wrong[:, 2], levels, f"{wanted[2]} levels", found[:, 2]),
+            ):
+                if bad.any():
+                    group = int(bad.argmax())
                     raise InvalidMetadata(
-                        "a column chunk has another physical type",
-                        expected=wanted[0],
-                        found=found[group, 0],
-                        where=where,
+                        what,
+                        expected=expected,
+                        found=None if there is None else there[group],
+                        where=f"row group {group}, column {column.path}",
                     )
-                if text[group]:
-                    raise InvalidMetadata(
-                        "a column chunk counts bytes of text",
-                        expected="BYTE_ARRAY",
-                        found=column.physical_type,
-                        where=where,
-                    )
-                level = 1 if wrong[group, 1] else 2
-                raise InvalidMetadata(
-                    "a histogram of levels contradicts the schema",
-                    expected=f"{wanted[level]} levels",
-                    found=found[group, level],
-                    where=where,
-                )
 
 
 def _check_arrow_schema(text: bytes, limits: Limits) -> None:

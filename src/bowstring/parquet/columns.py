@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bowstring.columnar.marks import is_variant, marked_field, unmarked_field
+from bowstring.columnar.marks import VariantArray, is_variant, marked_field, unmarked_field
 from bowstring.errors import UnknownColumn, UsageError
 from bowstring.parquet.footer import once
 from bowstring.parquet.logical import VARIANT
@@ -124,21 +124,16 @@ def leaves_of(paths: Sequence[tuple[str, ...]], column: ColumnPath) -> list[int]
         )
     if isinstance(column, str):
         found = [index for index, path in enumerate(paths) if path[0] == column]
-        found = found or [index for index, path in enumerate(paths) if _dotted(path, column)]
+        inside = f"{column}."
+        found = found or [
+            index for index, path in enumerate(paths) if f"{'.'.join(path)}.".startswith(inside)
+        ]
     else:
         found = [index for index, path in enumerate(paths) if path[: len(column)] == column]
     if not found:
-        raise UnknownColumn("no such column", found=repr(column), expected=f"one of {_tops(paths)}")
+        names = ", ".join(dict.fromkeys(path[0] for path in paths))[:200]
+        raise UnknownColumn("no such column", found=repr(column), expected=f"one of {names}")
     return found
-
-
-def _tops(paths: Sequence[tuple[str, ...]]) -> str:
-    return ", ".join(dict.fromkeys(path[0] for path in paths))[:200]
-
-
-def _dotted(path: tuple[str, ...], column: str) -> bool:
-    whole = ".".join(path)
-    return whole == column or whole.startswith(f"{column}.")
 
 
 def _meant(
@@ -168,8 +163,7 @@ def _meant(
         field = unmarked_field(field)
     elif all(child is before for child, before in zip(new, children, strict=True)):
         return field, end
-    changed = with_children(field.type, new)
-    return field if changed is None else field.with_type(changed), end
+    return with_inner(field, new), end
 
 
 def _encoded(child: pa.Field) -> pa.Field:
@@ -186,12 +180,12 @@ def _with_unsigned_marked(field: pa.Field) -> pa.Field:
     if pa.types.is_unsigned_integer(field.type):
         mark = f"INT({field.type.bit_width}, unsigned)".encode()
         return field.with_metadata({**(field.metadata or {}), LOGICAL_KEY: mark})
-    before = children_of(field.type)
-    children = [_with_unsigned_marked(child) for child in before]
-    if all(child is old for child, old in zip(children, before, strict=True)):
-        return field
-    changed = with_children(field.type, children)
-    return field if changed is None else field.with_type(changed)
+    return with_inner(field, map(_with_unsigned_marked, children_of(field.type)))
+
+
+def storage_of(array: Any) -> Any:
+    """Return an array without the mark of a Variant."""
+    return array.storage if isinstance(array, VariantArray) else array
 
 
 def holds_variant(field: pa.Field) -> bool:
@@ -209,6 +203,13 @@ def children_of(type_: pa.DataType) -> list[pa.Field]:
     if pa.types.is_map(type_):
         return [type_.key_field, type_.item_field]
     return [type_.field(index) for index in range(count)] if pa.types.is_nested(type_) else []
+
+
+def with_inner(field: pa.Field, children: Iterable[pa.Field]) -> pa.Field:
+    """Return a field with other fields inside; itself where it has none, or is of a kind that no file has."""
+    inside = list(children)
+    changed = with_children(field.type, inside) if inside else None
+    return field if changed is None else field.with_type(changed)
 
 
 def with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType | None:

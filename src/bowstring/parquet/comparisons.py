@@ -60,7 +60,8 @@ def in_column(condition: Condition, path: tuple[str, ...], schema: pa.Schema, *,
     if number is not None:
         fitting = _threshold(call, number, stored, mixed=mixed)
         if isinstance(fitting, bool):
-            return _constant(place, holds=fitting)
+            # One value where there is a value, and null where there is a null.
+            return place.is_valid() | _NULL if fitting else place.is_null() & _NULL
         call, value = fitting[0], fitting[1].cast(type_)
     return _of_pyarrow(Condition(call, path, value), place)
 
@@ -253,7 +254,6 @@ def _as_computed(place: Any, type_: pa.DataType) -> tuple[Any, pa.DataType]:
 
 
 def _as_bytes(value: Any) -> bytes | None:
-    """Return what a column of UUIDs is compared with as its bytes."""
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     if value is not None and not isinstance(value, uuid.UUID | bytes):
@@ -309,8 +309,3 @@ def _around_in_floats(number: Number, type_: pa.DataType) -> tuple[pa.Scalar, pa
     if met(above) == value:
         near = above
     return pa.scalar(near, type_), pa.scalar(above, type_)
-
-
-def _constant(place: Any, *, holds: bool) -> Any:
-    """Return an expression that has one value where there is a value, and is null where there is a null."""
-    return place.is_valid() | _NULL if holds else place.is_null() & _NULL

@@ -66,14 +66,12 @@ class Condition:
     names: tuple[str, ...] | None = ()
 
     def leaves(self) -> Iterable[Condition]:
-        """Yield the conditions that are connected."""
         if not self.parts:
             yield self
         for part in self.parts:
             yield from part.leaves()
 
     def joined(self, expressions: Iterable[Any]) -> Any:
-        """Return the connection of the parts' expressions."""
         if self.call == "invert":
             [only] = expressions
             return ~only
@@ -191,7 +189,6 @@ def _stored(part: _Pairs, constants: pa.RecordBatch) -> pa.Buffer:
 
 
 def _names(arguments: Iterable[Any]) -> tuple[str, ...]:
-    """Return the columns that the arguments of a call refer to."""
     names: list[str] = []
     for argument in arguments:
         if isinstance(argument, tuple):

@@ -26,6 +26,7 @@ from bowstring.errors import (
     warn_caller,
 )
 from bowstring.kernels.parquet.footer import COMPRESSED
+from bowstring.kernels.parquet.footer import VALUES as VALUES_OF_CHUNK
 from bowstring.kernels.parquet.pages import RAW, VALUES
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.parquet.annotations import meant_fields
@@ -44,9 +45,7 @@ from bowstring.parquet.shown import (
     meant_elements,
     refused_by_pyarrow,
     refused_by_type,
-    shown_bytes,
     shown_file,
-    shown_footer,
 )
 from bowstring.parquet.sizes import Size, Sizes, TooLargeError
 from bowstring.parquet.source import name_of, open_source
@@ -67,12 +66,9 @@ Int96 = Literal["us", "ns"]
 class Selection(NamedTuple):
     """Columns of a file, in the order that was asked for."""
 
-    # Numbers of the columns of values, in the order of the file; ``None`` for all.
-    leaves: tuple[int, ...] | None
+    leaves: tuple[int, ...]  # numbers of the columns of values, in the order of the file
     schema: pa.Schema  # of the batches, Variants marked
-    # The columns of the batches by their position in what pyarrow reads; ``None`` where the order is the
-    # same.
-    positions: tuple[int, ...] | None
+    positions: tuple[int, ...]  # of the columns of the batches in what pyarrow reads
 
 
 class OpenFile:
@@ -83,13 +79,14 @@ class OpenFile:
         if int96 not in ("us", "ns"):
             raise UsageError("INT96 is read as timestamps", expected="'us' or 'ns'", found=repr(int96)[:80])
         self.name = name_of(source)
-        self._limits = limits
+        self.limits = limits  # bounds on what is read of it
         self.int96 = int96
         # By the number of the column of values: what pyarrow makes of it is not all.
         self.meanings: dict[int, Meaning] = {}
         self._warned: set[int] = set()
         self._checked: set[int] = set()
         self._groups: frozenset[tuple[int, int]] = frozenset()
+        self._selected: Selection | None = None
         self._maps: frozenset[tuple[int, int]] = frozenset()
         self._owned = not isinstance(source, pa.NativeFile)
         self.source = open_source(source)
@@ -116,13 +113,7 @@ class OpenFile:
         return leaf_paths(self.footer)
 
     @property
-    def limits(self) -> Limits:
-        """Bounds on what is read of it."""
-        return self._limits
-
-    @property
     def num_row_groups(self) -> int:
-        """How many row groups the file has."""
         return int(self.metadata.num_row_groups)
 
     @functools.cached_property
@@ -131,7 +122,6 @@ class OpenFile:
         return sum(map(self.row_group_rows, range(self.num_row_groups)))
 
     def row_group_rows(self, index: int) -> int:
-        """Return how many rows a row group has."""
         return int(self.metadata.row_group(index).num_rows)
 
     def row_group_bytes(self, index: int) -> int:
@@ -152,11 +142,18 @@ class OpenFile:
         """Return the statistics of a column chunk by pyarrow, ``None`` where there are none."""
         # pyarrow must not be asked where it is shown another physical type, or bounds are shorter than a value.
         chunk = self.column_chunk(group, leaf)
-        if chunk.physical_type != self.metadata.schema.column(leaf).physical_type:
-            return None
-        if self.chunks.short_bounds(leaf)[group]:
+        physical = self._shown_schema.column(leaf).physical_type
+        if chunk.physical_type != physical or self.chunks.short_bounds(leaf)[group]:
             return None
         return chunk.statistics if chunk.is_stats_set else None
+
+    def values(self, group: int, leaf: int) -> int:
+        """Return how many values a column chunk has, nulls among them."""
+        return int(self.chunks.facts[group, leaf, VALUES_OF_CHUNK])
+
+    @functools.cached_property
+    def _shown_schema(self) -> Any:
+        return self.metadata.schema
 
     def check_chunks(self, leaves: Iterable[int]) -> None:
         """Look at the column chunks of some columns of values, before pyarrow is asked about them."""
@@ -164,14 +161,14 @@ class OpenFile:
         if new:
             self._check_encrypted(new)
             with self._translated():
-                self.chunks.check(self.metadata.schema, new)
+                self.chunks.check(self._shown_schema, new)
             self._checked |= new
 
     @functools.cached_property
     def chunks(self) -> Chunks:
         """The facts of the column chunks."""
         with self._translated():
-            return Chunks(self.footer, self._limits)
+            return Chunks(self.footer, self.limits)
 
     @functools.cached_property
     def _row_bytes(self) -> int:
@@ -180,8 +177,8 @@ class OpenFile:
 
     @functools.cached_property
     def _sizes(self) -> Sizes:
-        encoded = frozenset(each.metadata_leaf for each in variants_of(self.schema) if self._dictionaries)
-        return Sizes(self.footer, self.chunks, self.source, self._limits, encoded)
+        encoded = frozenset(self._metadata_leaves if self._dictionaries else ())
+        return Sizes(self.footer, self.chunks, self.source, self.limits, encoded)
 
     def size(self, group: int, leaves: Iterable[int], *, look: bool = True) -> Size:
         """Return the decoded size of some columns of values of a row group.
@@ -197,7 +194,7 @@ class OpenFile:
             if self._is_flat():
                 # No value is larger than all pages together: small row groups need no closer look.
                 nbytes = most * (raw + self._row_bytes)
-                if 0 <= nbytes <= self._limits.window_bytes // 16:
+                if 0 <= nbytes <= self.limits.window_bytes // 16:
                     return Size(nbytes, nbytes, BATCH_ROWS)
             found = self._sizes.of(group, rows, chosen, pages)
         return found._replace(rows=min(found.rows, BATCH_ROWS))
@@ -220,8 +217,17 @@ class OpenFile:
     def select(self, columns: Sequence[ColumnPath] | None) -> Selection:
         """Choose columns."""
         if columns is None:
-            self._check_leaves(range(len(self.leaf_paths)))
-            return Selection(None, self.schema, None)
+            leaves = tuple(range(len(self.leaf_paths)))
+            self._check_leaves(leaves)
+            empty = _empty_groups(self.footer)
+            if empty:
+                raise Unsupported(
+                    "a group of the Parquet file has no columns inside",
+                    found=str(empty)[:200],
+                    where=self.name,
+                    hint="Leave it out: columns=[…] names others.",
+                )
+            return Selection(leaves, self.schema, tuple(range(len(self.schema))))
         chosen = [leaves_of(self.leaf_paths, column) for column in columns]
         for column, each in zip(columns, chosen, strict=True):
             if len({self._tops[leaf] for leaf in each}) > 1:
@@ -236,43 +242,44 @@ class OpenFile:
         return Selection(leaves, schema, positions)
 
     def column_of(self, path: ColumnPath) -> int:
-        """Return the number of the column that a name or a path of a leaf or group is in."""
         return self._tops[leaves_of(self.leaf_paths, path)[0]]
 
+    def leaves_of(self, position: int) -> tuple[int, ...]:
+        return tuple(leaf for leaf, top in enumerate(self._tops) if top == position)
+
     def select_leaves(self, leaves: tuple[int, ...]) -> Selection:
-        """Choose columns of values by their numbers, which ascend."""
-        return Selection(leaves, self._schema_of(leaves), None)
+        """Choose columns of values by their numbers, which ascend; most row groups need the same."""
+        last = self._selected
+        if last is None or last.leaves != leaves:
+            schema = self._schema_of(leaves)
+            last = self._selected = Selection(leaves, schema, tuple(range(len(schema))))
+        return last
 
     def leaves_by_column(self, selection: Selection) -> list[tuple[int, ...]]:
         """Return the leaves of each column of a selection, in its order."""
-        leaves = range(len(self._tops)) if selection.leaves is None else selection.leaves
         found: dict[int, list[int]] = {}
-        for leaf in leaves:
+        for leaf in selection.leaves:
             found.setdefault(self._tops[leaf], []).append(leaf)
         each = [tuple(inside) for inside in found.values()]
-        return each if selection.positions is None else [each[position] for position in selection.positions]
+        return [each[position] for position in selection.positions]
 
-    def read_row_group(
-        self, index: int, selection: Selection, *, threads: bool = True
-    ) -> list[pa.RecordBatch]:
+    def read_row_group(self, index: int, selection: Selection) -> list[pa.RecordBatch]:
         """Read a row group whole: one batch, but for columns of more than 2 GiB of text."""
-        size = self.size(index, range(len(self.leaf_paths)) if selection.leaves is None else selection.leaves)
-        if size.likely > self._limits.window_bytes:
+        size = self.size(index, selection.leaves)
+        if size.likely > self.limits.window_bytes:
             raise TooLargeError
-        if size.most > self._limits.window_bytes:
-            return self._guarded(index, selection, size, threads=threads)
+        if size.most > self.limits.window_bytes:
+            return self._guarded(index, selection, size)
         with self._translated():
-            rows = self.metadata.row_group(index).num_rows
-            try:
-                table = self._whole(self._read_metadata, index, selection, threads=threads)
-            except _OF_PYARROW as error:
-                if not self._is_wide(selection):
-                    raise self._blamed(error, [index], selection) from error
+            rows = self.row_group_rows(index)
+            for metadata, is_last in self._ways(selection):
                 try:
-                    table = self._whole(self._wide_metadata, index, selection, threads=threads)
-                except _OF_PYARROW as second:
-                    raise self._blamed(second, [index], selection) from second
-            _check_rows(rows, table.num_rows, selection, f"row group {index}")
+                    table = self._whole(metadata, [index], selection.leaves)
+                    break
+                except _OF_PYARROW as error:
+                    if is_last:
+                        raise self._blamed(error, [index], selection) from error
+            _check_rows(rows, table.num_rows, selection, [index])
             return _batches(table, selection, rows)
 
     def iter_row_groups(
@@ -284,96 +291,87 @@ class OpenFile:
         """
         done = 0
         expected = sum(map(self.row_group_rows, groups))
-        where = ", ".join(f"row group {group}" for group in groups[:3])
         with self._translated():
-            try:
-                for table in self._pieces(self._read_metadata, groups, selection, rows, threads=threads):
-                    yield from _batches(table, selection, table.num_rows)
-                    done += table.num_rows
-            except BowstringError:
-                raise
-            except _OF_PYARROW as error:
-                if not self._is_wide(selection):
-                    raise self._blamed(error, groups, selection) from error
-            else:
-                _check_rows(expected, done, selection, where)
-                return
-            found = 0
-            try:
-                for table in self._pieces(self._wide_metadata, groups, selection, rows, threads=threads):
-                    left = table.slice(min(max(done - found, 0), table.num_rows))
-                    if left.num_rows:
-                        yield from _batches(left, selection, left.num_rows)
-                    found += table.num_rows
-                _check_rows(expected, found, selection, where)
-            except BowstringError:
-                raise
-            except _OF_PYARROW as second:
-                raise self._blamed(second, groups, selection) from second
+            for metadata, is_last in self._ways(selection):
+                found = 0
+                try:
+                    for table in self._pieces(metadata, groups, selection, rows, threads=threads):
+                        left = table.slice(min(max(done - found, 0), table.num_rows))
+                        found += table.num_rows
+                        done = max(done, found)
+                        if left.num_rows:
+                            yield from _batches(left, selection, left.num_rows)
+                    break
+                except BowstringError:
+                    raise
+                except _OF_PYARROW as error:
+                    if is_last:
+                        raise self._blamed(error, groups, selection) from error
+            _check_rows(expected, found, selection, groups)
 
-    def _guarded(
-        self, index: int, selection: Selection, size: Size, *, threads: bool
-    ) -> list[pa.RecordBatch]:
+    def _guarded(self, index: int, selection: Selection, size: Size) -> list[pa.RecordBatch]:
         """Read a row group that should be small, of which the values of dictionaries could make a large one."""
         found = []
         left = 2 * size.likely + _MORE
         rows = min(4 * size.rows, BATCH_ROWS)  # still within the window
-        for batch in self.iter_row_groups([index], selection, rows, threads=threads):
+        for batch in self.iter_row_groups([index], selection, rows):
             found.append(batch)
             left -= batch.nbytes
             if left < 0:
                 raise TooLargeError
         return list(pa.Table.from_batches(found, selection.schema).combine_chunks().to_batches())
 
-    def _whole(self, metadata: Any, index: int, selection: Selection, *, threads: bool) -> pa.Table:
+    def _ways(self, selection: Selection) -> Iterator[tuple[Any, bool]]:
+        """Yield the metadata to read columns with, and whether these are the last."""
+        is_wide = self._is_wide(selection)
+        has_lists = not _inside_lists(self.footer).isdisjoint(selection.leaves)
+        yield self._list_metadata if has_lists else self.metadata, not is_wide
+        if is_wide:
+            yield self._wide_metadata, True
+
+    def _whole(self, metadata: Any, groups: list[int], leaves: tuple[int, ...]) -> pa.Table:
         reader = self._opened(metadata, read_dictionary=self._dictionaries).reader
-        return reader.read_row_group(index, column_indices=_indices(selection), use_threads=threads)
+        return reader.read_row_groups(groups, column_indices=list(leaves), use_threads=True)
 
     def _pieces(
         self, metadata: Any, groups: Sequence[int], selection: Selection, rows: int, *, threads: bool
     ) -> Iterator[pa.Table]:
         # pyarrow reads dictionaries of nested columns for whole row groups only.
-        chosen = slice(None) if selection.leaves is None else list(selection.leaves)
+        chosen = list(selection.leaves)
         packed = self.chunks.facts[list(groups)][:, chosen, COMPRESSED]
         # pyarrow keeps the bytes of whole column chunks, or else of as much of each.
-        window = self._limits.window_bytes
+        window = self.limits.window_bytes
         size = 0 if packed.sum() <= window else max(window // (8 * packed.shape[1]), SMALL)
         for batch in self._opened(metadata, buffer_size=size).reader.iter_batches(
-            rows, row_groups=list(groups), column_indices=_indices(selection), use_threads=threads
+            rows, row_groups=list(groups), column_indices=chosen, use_threads=threads
         ):
             yield pa.Table.from_batches([batch])
 
     def _is_wide(self, selection: Selection) -> bool:
         """Return whether decimals are read whose values may be longer than pyarrow takes."""
-        leaves = range(len(self.leaf_paths)) if selection.leaves is None else selection.leaves
-        return any(leaf in self.meanings and self.meanings[leaf].wide for leaf in leaves)
+        return any(leaf in self.meanings and self.meanings[leaf].wide for leaf in selection.leaves)
 
     @functools.cached_property
-    def _read_footer(self) -> Footer:
-        """The footer that pages are read with: pyarrow reads no more rows of lists than it says."""
-        has_lists = any(element.repetition == _REPEATED for element in self.footer.schema)
-        return self.chunks.with_a_row_more(self.footer) if has_lists else self.footer
+    def _list_footer(self) -> Footer:
+        """The footer that lists are read with: pyarrow reads no more rows of lists than it says."""
+        return self.chunks.with_a_row_more(self.footer) if _inside_lists(self.footer) else self.footer
 
     @functools.cached_property
-    def _read_metadata(self) -> Any:
-        """The metadata that pages are read with."""
-        if self._read_footer is self.footer:
-            return self.metadata
-        shown = shown_footer(self._read_footer, [each for each in self._elements if each.meaning.shown])
-        return pq.read_metadata(pa.BufferReader(shown_bytes(shown)))
+    def _list_metadata(self) -> Any:
+        return _metadata_of(shown_file(self._list_footer, self._elements))
 
     @functools.cached_property
     def _wide_metadata(self) -> Any:
         """The footer in which such decimals are bytes: pyarrow decodes the others faster."""
         plain = Meaning(shown=PLAIN)
         elements = [each._replace(meaning=plain) if each.meaning.wide else each for each in self._elements]
-        return pq.read_metadata(pa.BufferReader(shown_bytes(shown_footer(self._read_footer, elements))))
+        return _metadata_of(shown_file(self._list_footer, elements))
 
     def _blamed(self, error: Exception, groups: Sequence[int], selection: Selection) -> Exception:
         """Return the error of pyarrow for the first column that cannot be read by itself, with its name."""
         for leaves in self.leaves_by_column(selection):
-            alone = Selection(leaves, selection.schema, None)
-            metadata = self._wide_metadata if self._is_wide(alone) else self._read_metadata
+            alone = selection._replace(leaves=leaves)
+            *_, (metadata, _) = self._ways(alone)
             try:
                 for _ in self._pieces(metadata, groups, alone, BATCH_ROWS, threads=False):
                     pass
@@ -402,11 +400,11 @@ class OpenFile:
             each
             for each in self._elements
             if each.meaning.shown
-            and (each.meaning.warning or (not each.meaning.arrow and not each.meaning.mark))
+            and (each.meaning.warning or (each.meaning.arrow is None and not each.meaning.mark))
         ]
         if not refused:
             return self.source
-        return pa.BufferReader(shown_bytes(shown_footer(self.footer, refused)))
+        return pa.BufferReader(shown_file(self.footer, refused))
 
     def _open_by_pyarrow(self) -> None:
         """Open the file by pyarrow; columns for which it refuses to do so are shown plain, and are not read."""
@@ -426,7 +424,7 @@ class OpenFile:
         if any(each.meaning.shown for each in self._elements):
             shown = shown_file(self.footer, self._elements)
             length = len(shown) - AROUND
-            self.metadata = pq.read_metadata(pa.BufferReader(shown))
+            self.metadata = _metadata_of(shown)
         self._file = self._opened(self.metadata)
         self.metadata = self._file.metadata
         self._stored_schema: pa.Schema = self._file.schema_arrow
@@ -484,6 +482,11 @@ class OpenFile:
                 warn_caller([text])
 
     @functools.cached_property
+    def _metadata_leaves(self) -> list[int]:
+        """The numbers of the metadata of Variants."""
+        return [each.metadata_leaf for each in variants_of(self.schema)]
+
+    @functools.cached_property
     def _dictionaries(self) -> list[str] | None:
         """The metadata of Variants, which pyarrow shall read as dictionaries."""
         if not self._groups:
@@ -491,7 +494,7 @@ class OpenFile:
         paths = [".".join(path) for path in self.leaf_paths]
         # A name may hold dots: where two columns are written alike, pyarrow would take the first.
         every = collections.Counter(paths)
-        found = [paths[each.metadata_leaf] for each in variants_of(self.schema)]
+        found = [paths[leaf] for leaf in self._metadata_leaves]
         return found if all(every[path] == 1 for path in found) else None
 
     def _opened(self, metadata: Any, **options: Any) -> Any:
@@ -506,8 +509,7 @@ class OpenFile:
         if all(every[top] == count for top, count in chosen.items()):
             return pa.schema([self.schema.field(top) for top in chosen], metadata=self.schema.metadata)
         with self._translated():
-            reader = self._opened(self.metadata, read_dictionary=self._dictionaries).reader
-            found = reader.read_row_groups([], column_indices=list(leaves)).schema
+            found = self._whole(self.metadata, [], leaves).schema
         place = {leaf: position for position, leaf in enumerate(leaves)}
         complete, maps = (
             frozenset(
@@ -523,15 +525,7 @@ class OpenFile:
     @functools.cached_property
     def _tops(self) -> tuple[int, ...]:
         """The position in the schema of the column that each leaf belongs to."""
-        if self._is_flat():
-            return tuple(range(len(self.schema)))
-        found: list[int] = []
-        top = -1
-        for node in self.footer.nodes():
-            top += len(node.path) == 1
-            if node.element.physical is not None:
-                found.append(top)
-        return tuple(found)
+        return _tops_of(self.footer)
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -559,33 +553,29 @@ class _ByNumber(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
         return {}
 
 
-def _indices(selection: Selection) -> list[int] | None:
-    return None if selection.leaves is None else list(selection.leaves)
+def _metadata_of(shown: bytes) -> Any:
+    return _ByNumber(pa.BufferReader(shown)).metadata
 
 
 def _batches(table: pa.Table, selection: Selection, rows: int) -> list[pa.RecordBatch]:
-    """Return the batches of what pyarrow read, of the schema of the selection."""
     schema = selection.schema
     if not len(schema):
         empty = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
         return [pa.RecordBatch.from_struct_array(empty)] if rows else []
     found = []
     for batch in table.to_batches():
-        arrays = batch.columns
-        if selection.positions is not None:
-            arrays = [arrays[position] for position in selection.positions]
-        found.append(
-            pa.RecordBatch.from_arrays(
-                [_typed(array, field) for array, field in zip(arrays, schema, strict=True)],
-                schema=schema,
-            )
-        )
+        columns = batch.columns
+        typed = [
+            _typed(columns[position], field)
+            for position, field in zip(selection.positions, schema, strict=True)
+        ]
+        found.append(pa.RecordBatch.from_arrays(typed, schema=schema))
     return found
 
 
-def _check_rows(expected: int, found: int, selection: Selection, where: str) -> None:
-    """Raise an error where columns have other rows than the footer says."""
+def _check_rows(expected: int, found: int, selection: Selection, groups: Sequence[int]) -> None:
     if expected != found and len(selection.schema):
+        where = ", ".join(f"row group {group}" for group in groups[:3])
         raise InvalidData(
             "columns of the Parquet file have another number of rows than its footer says",
             expected=f"{expected} rows",
@@ -606,6 +596,34 @@ def _typed(array: Any, field: pa.Field) -> Any:
 def _meant_before(_: Footer) -> collections.deque[tuple[pa.Schema, frozenset[tuple[int, int]], pa.Schema]]:
     """Return Arrow schemas that pyarrow made of a schema, where its Variants are, and what they mean."""
     return collections.deque(maxlen=4)  # writers note a schema of theirs beside
+
+
+@once
+def _tops_of(footer: Footer) -> tuple[int, ...]:
+    found: list[int] = []
+    top = -1
+    for node in footer.nodes():
+        top += len(node.path) == 1
+        if node.element.physical is not None:
+            found.append(top)
+    return tuple(found)
+
+
+@once
+def _inside_lists(footer: Footer) -> frozenset[int]:
+    return frozenset(
+        leaf
+        for node in footer.nodes()
+        if node.element.repetition == _REPEATED
+        for leaf in range(node.first_leaf, node.end_leaf)
+    )
+
+
+@once
+def _empty_groups(footer: Footer) -> list[str]:
+    return [
+        node.path[0] for node in footer.nodes() if len(node.path) == 1 and node.first_leaf == node.end_leaf
+    ]
 
 
 @once

@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-import threading
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from bowstring.parquet.columns import leaves_of
 from bowstring.parquet.comparisons import in_column, in_variant, is_number, number_of, possible
 from bowstring.parquet.conditions import COMPARISONS, Condition, condition_of, connected
 from bowstring.parquet.shredded import Compared, bounds_of, typed_of
+from bowstring.variant.losses import Losses
 from bowstring.variant.reference import Reference, reference_of
 
 if TYPE_CHECKING:
@@ -46,14 +46,6 @@ _FORMS: Final = "an expression, or tuples such as [('a', '>', 3)], or lists of t
 OnError = Literal["null", "raise"]
 
 
-class _Others(NamedTuple):
-    """How many values at a path could not be compared, of how many, and what one of them is."""
-
-    failed: int = 0
-    total: int = 0
-    example: str = ""
-
-
 class RowFilter:
     """Which rows of a file are wanted."""
 
@@ -68,11 +60,9 @@ class RowFilter:
         self._references = {name: each for name, each in references.items() if each is not None}
         self._leaves = leaves
         self._prepared: tuple[pa.Schema, Any] | None = None
-        self._lock = threading.Lock()
-        self._others: dict[str, _Others] = {}
+        self._others = Losses("and no comparison of the filter holds for them")
 
     def columns(self, schema: pa.Schema) -> list[Chosen]:
-        """Return the columns that the filter compares, each by the name that the filter has for it."""
         chosen: dict[str, Chosen] = {}
         if any(leaf.names is None for leaf in self._leaves):
             # The expression may have columns by their position.
@@ -94,7 +84,6 @@ class RowFilter:
         return list(chosen.values())
 
     def row_groups(self, file: OpenFile) -> list[int]:
-        """Return the numbers of the row groups that the statistics do not rule out."""
         groups = list(range(file.num_row_groups))
         compared = [column for _, column in self.columns(file.schema)]
         if self._raises and self._references:
@@ -139,7 +128,6 @@ class RowFilter:
         return any(True for _ in dataset.get_fragments(wanted))
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return a boolean for each row; no comparison holds for a null."""
         table = pa.Table.from_batches([batch])
         self._count(batch)
         with _translated():
@@ -153,20 +141,9 @@ class RowFilter:
         return pc.fill_null(keep, fill_value=False)
 
     def losses(self) -> list[str]:
-        """Return the texts of warnings of values at paths that could not be compared, each once."""
-        with self._lock:
-            others, self._others = self._others, {}
-        return [
-            f"{each.failed} of {each.total} values at {self._references[name].label} of "
-            f"{self._references[name].column} are not {_class_of(self._references[name].type)} "
-            f"(one is {_article(each.example)}): no comparison of the filter holds for them. "
-            'on_error="raise" makes this an error.'
-            for name, each in others.items()
-            if each.failed
-        ]
+        return self._others.texts('on_error="raise" makes this an error.')
 
     def _count(self, batch: pa.RecordBatch) -> None:
-        """Count the values at paths that cannot be compared."""
         for name, reference in self._references.items():
             number = batch.schema.get_field_index(_mark(name))
             column = batch.column(number) if number >= 0 else None
@@ -184,16 +161,14 @@ class RowFilter:
                     hint='on_error="null" leaves such rows out, and counts them.',
                 )
             there = functools.reduce(pc.or_, [each.is_valid() for each in column.flatten()]).true_count
-            with self._lock:
-                old = self._others.get(name, _Others())
-                self._others[name] = _Others(old.failed + count, old.total + there, old.example or first)
+            where = f"at {reference.label} of {reference.column} are not {_class_of(reference.type)}"
+            self._others.add(where, count, there, first)
 
     def _compared(self, leaf: Condition) -> str | None:
         """Return the name of the path whose values a condition compares, ``None`` for columns."""
         return leaf.path[0] if len(leaf.path) == 1 and leaf.path[0] in self._references else None
 
     def _expression(self, condition: Condition, schema: pa.Schema) -> Any:
-        """Return a condition as an expression of the columns of a batch."""
         if condition.parts:
             return condition.joined(self._expression(part, schema) for part in condition.parts)
         if condition.expression is not None:
@@ -205,11 +180,7 @@ class RowFilter:
 
 
 def _class_of(type_: pa.DataType) -> str:
-    return "numbers" if is_number(type_) else f"of type {type_}"
-
-
-def _article(kind: str) -> str:
-    return f"an {kind}" if kind[0] in "aio" else f"a {kind}"
+    return f"numbers ({type_})" if is_number(type_) else f"of type {type_}"
 
 
 def _mark(name: str) -> str:
@@ -236,7 +207,6 @@ def _condition(filters: Any) -> Condition:
 
 
 def _comparison(column: Any, symbol: str, value: Any) -> Condition:
-    """Return the condition that a tuple is."""
     if symbol not in _OPERATORS:
         raise ValueError(f"{symbol!r} is not an operator")
     call = _OPERATORS[symbol]

@@ -82,7 +82,7 @@ class SchemaElement(NamedTuple):
         if self.physical is None:
             return None
         name = PHYSICAL[self.physical]
-        return name if self.length is None else f"{name}({self.length})"
+        return f"{name}({self.length})" if name == "FIXED_LEN_BYTE_ARRAY" else name
 
     @property
     def logical_type(self) -> str | None:
@@ -139,24 +139,23 @@ def once(function: Callable[[Footer], _T]) -> Callable[[Footer], _T]:
 
 @once
 def _nodes(footer: Footer) -> tuple[Node, ...]:
-    schema, found = footer.schema, []
-    inside = _leaves_inside(schema)
-    group: tuple[str, ...] = ()
-    last = len(schema)
-    outer: list[tuple[tuple[str, ...], int]] = []
+    found: list[Node] = []
+    groups: list[tuple[int, int]] = []  # those that are open: the number of each, and its children to come
     leaves = 0
-    for index in range(1, len(schema)):
-        element = schema[index]
-        while index >= last:
-            group, last = outer.pop()
-        path = (*group, element.name)
-        count, size = inside[index]
-        found.append(Node(index, path, element, leaves, leaves + count))
+    for position, element in enumerate(footer.schema[1:], 1):
+        path: tuple[str, ...] = (element.name,)
+        if groups:
+            number, left = groups[-1]
+            path = (*found[number].path, element.name)
+            groups[-1] = number, left - 1
+        found.append(Node(position, path, element, leaves, leaves + 1))
         if element.children is None:
             leaves += 1
         else:
-            outer.append((group, last))
-            group, last = path, index + size
+            groups.append((len(found) - 1, element.children))
+        while groups and not groups[-1][1]:
+            number, _ = groups.pop()
+            found[number] = found[number]._replace(end_leaf=leaves)
     return tuple(found)
 
 
@@ -175,23 +174,6 @@ class Node(NamedTuple):
     # How many columns of values come before it in the file; its own number, where it is one.
     first_leaf: int
     end_leaf: int  # one after its last column of values
-
-
-def _leaves_inside(schema: Sequence[SchemaElement]) -> list[tuple[int, int]]:
-    """Return how many columns of values, and how many elements, each element has, itself included."""
-    found = [(1, 1)] * len(schema)
-    whole: list[tuple[int, int]] = []
-    for index in range(len(schema) - 1, -1, -1):
-        children = schema[index].children
-        if children is not None:
-            leaves, size = 0, 1
-            for _ in range(children):
-                inner = whole.pop()
-                leaves += inner[0]
-                size += inner[1]
-            found[index] = (leaves, size)
-        whole.append(found[index])
-    return found
 
 
 def decode_footer(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Footer:
@@ -232,13 +214,6 @@ def encode_schema(schema: Sequence[SchemaElement]) -> bytes:
 
 def footer_bytes(source: Any, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """Read the bytes of the footer at the end of a file."""
-    length = footer_length(source, limits)
-    found: bytes = source.read_at(length, source.size() - _TRAILER.size - length)
-    return found
-
-
-def footer_length(source: Any, limits: Limits = DEFAULT_LIMITS) -> int:
-    """Return how many bytes the footer of a file has; parameters and errors as :func:`footer_bytes`."""
     size = source.size()
     if size < AROUND:
         raise Truncated("no Parquet file is as short", expected="12 bytes or more", found=f"{size} bytes")
@@ -255,7 +230,8 @@ def footer_length(source: Any, limits: Limits = DEFAULT_LIMITS) -> int:
         raise Truncated(
             "a file is shorter than its footer", expected=f"{length} bytes", found=f"{size} bytes"
         )
-    return int(length)
+    found: bytes = source.read_at(length, size - _TRAILER.size - length)
+    return found
 
 
 def framed(footer: bytes) -> bytes:

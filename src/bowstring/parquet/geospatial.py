@@ -13,19 +13,17 @@ import itertools
 import json
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.errors import InvalidData, InvalidMetadata, LimitExceeded, Unsupported, UsageError
-from bowstring.geo.box import Box
-from bowstring.geo.column import EDGES, EXTENSION_NAME, WkbType, open_column, type_of
+from bowstring.geo.column import EDGES, WkbType, marked, open_column, type_of
 from bowstring.geo.column import field as wkb_column
 from bowstring.geo.statistics import Statistics, statistics
-from bowstring.parquet.chunks import META_DATA, chunks_of, group_reader, inside
+from bowstring.parquet.chunks import group_reader
 from bowstring.parquet.columns import count_leaves
 from bowstring.parquet.logical import LogicalType
 from bowstring.parquet.thrift import (
@@ -49,7 +47,7 @@ _GEOGRAPHY: Final = 18
 _DEFAULT: Final = "OGC:CRS84"
 _AUTHORITY: Final = re.compile(r"[A-Z][A-Za-z]*:[A-Za-z0-9]+")
 # Numbers of fields in parquet.thrift.
-_COLUMNS, _GEOSPATIAL, _BBOX = 1, 17, 1
+_COLUMNS, _META_DATA, _GEOSPATIAL, _BBOX = 1, 3, 17, 1
 _SIDES: Final = ("xmin", "xmax", "ymin", "ymax", "zmin", "zmax", "mmin", "mmax")
 _DEPTH: Final = 64
 # A geometry begins with its byte order, and a code of 4 bytes; EWKB has flags in the highest byte of it.
@@ -125,8 +123,7 @@ def wkb_field(given: pa.Field, logical: LogicalType, key_values: Mapping[bytes, 
         pass  # the footer is right
     if isinstance(given.type, pa.BaseExtensionType):
         given = given.with_type(given.type.storage_type)
-    mark = {NAME_KEY: EXTENSION_NAME.encode(), SERIALIZED_KEY: wkb.serialized()}
-    return given.with_metadata({**(given.metadata or {}), **mark})
+    return marked(given, wkb)
 
 
 class GeospatialStatistics:
@@ -152,7 +149,6 @@ class GeospatialStatistics:
 
 
 def _leaves(array: Any) -> Iterator[Any]:
-    """Return the columns of values of an array, without what nulls hide."""
     type_ = array.type
     if pa.types.is_struct(type_):
         for child in array.flatten():
@@ -166,20 +162,23 @@ def _leaves(array: Any) -> Iterator[Any]:
 
 
 def _statistics(values: list[Any], field: pa.Field) -> Statistics | None:
-    found = []
-    for array in values:
-        # pyarrow does not drop nulls of views.
-        each = (array.cast(pa.large_binary()) if array.type == pa.binary_view() else array).drop_null()
-        column = pa.table([each], schema=pa.schema([field.with_type(each.type)]))
-        _check_iso(column)
-        try:
-            found.append(statistics(column))
-        except (InvalidData, Unsupported, LimitExceeded):
-            return None
-    return functools.reduce(lambda one, other: one.merge(other), found) if found else None
+    # pyarrow does not drop nulls of views.
+    arrays = [
+        (each.cast(pa.large_binary()) if each.type == pa.binary_view() else each).drop_null()
+        for each in values
+    ]
+    if not arrays:
+        return None
+    column = pa.table([pa.chunked_array(arrays)], schema=pa.schema([field.with_type(arrays[0].type)]))
+    for each in column.to_batches():
+        _check_iso(each)
+    try:
+        return statistics(column)
+    except (InvalidData, Unsupported, LimitExceeded):
+        return None
 
 
-def _check_iso(column: pa.Table) -> None:
+def _check_iso(column: pa.RecordBatch) -> None:
     """Raise an error where values are EWKB: the specification has the codes of ISO."""
     opened = open_column(column)
     starts = opened.starts[opened.stops - opened.starts > _CODE]
@@ -200,71 +199,40 @@ def with_statistics(footer: Footer, found: Mapping[int, list[Statistics | None]]
         return footer
     begin = reader.position
     size, _ = reader.list_header()
-    groups = [_group(reader.struct(), number, found) for number in range(size)]
+    groups = [
+        _with(reader.struct(), _COLUMNS, functools.partial(_chunks, number, found)) for number in range(size)
+    ]
     rest = footer.rest[:begin] + encode_list(STRUCT, groups) + footer.rest[reader.position :]
     return dataclasses.replace(footer, rest=rest)
 
 
-def boxes_of(footer: Footer, leaves: Collection[int]) -> list[dict[int, Box | None]]:
-    """Return the boxes that a footer has of some columns of values, for each row group.
-    A box that is missing or invalid (such as one of NaN) is ``None``, or has no entry.
-    """
-    found = []
-    for group in chunks_of(footer, leaves):
-        boxes = {}
-        for leaf, chunk in group.items():
-            box = inside(inside(inside(chunk, META_DATA), _GEOSPATIAL), _BBOX)
-            boxes[leaf] = None if box is None else _box(box)
-        found.append(boxes)
-    return found
+def _with(fields: list[Field], number: int, change: Callable[[bytes], bytes]) -> bytes:
+    """Return a struct in which the list or struct of one field is changed."""
+    return encode_struct(
+        field._replace(value=change(field.value))
+        if field.id == number and isinstance(field.value, bytes)
+        else field
+        for field in fields
+    )
 
 
-def _box(fields: list[Field]) -> Box | None:
-    sides = {
-        _SIDES[each.id - 1]: struct.unpack("<d", each.value)[0]
-        for each in fields
-        if each.kind == DOUBLE and isinstance(each.value, bytes) and 0 < each.id <= len(_SIDES)
-    }
-    try:
-        return Box(**sides)
-    except (TypeError, UsageError):
-        return None
-
-
-def _structs(reader: Reader) -> Iterator[list[Field]]:
+def _chunks(group: int, found: Mapping[int, list[Statistics | None]], chunks: bytes) -> bytes:
+    reader = Reader(chunks, _DEPTH)
     size, _ = reader.list_header()
-    for _ in range(size):
-        yield reader.struct()
-
-
-def _group(fields: list[Field], number: int, found: Mapping[int, list[Statistics | None]]) -> bytes:
-    """Return a row group in which the column chunks have their statistics."""
     changed = []
-    for field in fields:
-        value = field.value
-        if field.id == _COLUMNS and isinstance(value, bytes):
-            chunks = [
-                _chunk(chunk, found[leaf][number]) if leaf in found else encode_struct(chunk)
-                for leaf, chunk in enumerate(_structs(Reader(value, _DEPTH)))
-            ]
-            field = field._replace(value=encode_list(STRUCT, chunks))  # noqa: PLW2901  a copy with one change
-        changed.append(field)
-    return encode_struct(changed)
+    for leaf in range(size):
+        statistics = found[leaf][group] if leaf in found else None
+        change = functools.partial(_facts, statistics)
+        changed.append(_with(reader.struct(), _META_DATA, change))
+    return encode_list(STRUCT, changed)
 
 
-def _chunk(fields: list[Field], statistics: Statistics | None) -> bytes:
+def _facts(statistics: Statistics | None, metadata: bytes) -> bytes:
     if statistics is None:
-        return encode_struct(fields)
-    changed = []
-    for field in fields:
-        value = field.value
-        if field.id == META_DATA and isinstance(value, bytes):
-            inside = [each for each in Reader(value, _DEPTH).struct() if each.id != _GEOSPATIAL]
-            inside.append(Field(_GEOSPATIAL, STRUCT, _encoded(statistics)))
-            inside.sort(key=lambda each: each.id)
-            field = field._replace(value=encode_struct(inside))  # noqa: PLW2901  a copy with one change
-        changed.append(field)
-    return encode_struct(changed)
+        return metadata
+    facts = [each for each in Reader(metadata, _DEPTH).struct() if each.id != _GEOSPATIAL]
+    facts.append(Field(_GEOSPATIAL, STRUCT, _encoded(statistics)))
+    return encode_struct(sorted(facts, key=lambda each: each.id))
 
 
 def _encoded(statistics: Statistics) -> bytes:

@@ -96,7 +96,6 @@ class LogicalType:
         return LogicalType(number, tuple(Reader(value, _DEPTH).struct()))
 
     def encode(self) -> bytes:
-        """Return the bytes of the union."""
         return encode_struct([Field(self.id, STRUCT, encode_struct(self.fields))])
 
     @property

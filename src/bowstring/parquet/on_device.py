@@ -168,7 +168,6 @@ def beside(parts: Sequence[tuple[Sequence[Batch], Sequence[int]]], schema: pa.Sc
 
 
 def _rows(batches: Iterable[Batch], begin: int, end: int) -> Batch:
-    """Return some rows, which lie in one of the batches."""
     first = 0
     for batch in batches:
         if begin < first + batch.num_rows:

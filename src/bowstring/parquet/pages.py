@@ -44,6 +44,7 @@ DICTIONARY: Final = 1 << 2 | 1 << 8
 _INTEGER: Final = 32
 _PAGES: Final = 1000
 _BEYOND: Final = 1 << 60
+_ALL_PAGES: Final = "pages of a Parquet file are too large when they are decompressed"
 
 
 class PageReader:
@@ -164,7 +165,6 @@ class PageReader:
         return None if data is None else data[begin:]
 
     def _pages(self, chunk: Any, begin: int, wanted: int) -> Iterator[list[int]]:
-        """Yield what the headers of the data pages of a chunk say."""
         facts = np.zeros(int(kernel.FACTS), np.int64)
         facts[kernel.AT], facts[kernel.END] = begin, begin + int(chunk[footer.COMPRESSED])
         facts[kernel.WANTED], facts[kernel.STATUS] = wanted, kernel.MORE
@@ -202,7 +202,6 @@ class PageReader:
         return found
 
     def _repetition(self, page: list[int], codec: int) -> Any:
-        """Return the repetition levels of a page; ``None`` where they cannot be read."""
         at, raw, packed = page[kernel.BODY_AT], page[kernel.BODY_RAW], page[kernel.BODY_PACKED]
         if page[kernel.VERSION]:
             return self._bytes(min(page[kernel.REPETITION], packed), at)
@@ -213,7 +212,6 @@ class PageReader:
 
 
 def _weight(data: Any, width: int, count: int, weights: Any) -> int:
-    """Return the weights of integers of a page, added up."""
     counts = np.zeros(1, np.int64)
     if width <= _INTEGER:
         launch(bodies.weigh_runs, 1, data, width, count, weights, counts)
@@ -284,7 +282,7 @@ def check_pages(
     found, wanted = facts[:, kernel.VALUES], facts[:, kernel.WANTED]
     status = facts[:, kernel.STATUS]
     for chunk in np.flatnonzero(status == kernel.TOO_LARGE).tolist():
-        _raise_too_large(facts[chunk, kernel.LARGEST], limits.decompression_floor, name(chunk))
+        raise too_large(_ALL_PAGES, facts[chunk, kernel.LARGEST], limits.decompression_floor, name(chunk))
     for chunk in np.flatnonzero(status == kernel.CONTRADICTED).tolist():
         raise InvalidMetadata(
             "a page of a column chunk claims more than it has",
@@ -321,17 +319,18 @@ def check_pages(
     most = np.maximum(limits.decompression_floor, limits.decompression_ratio * packed)
     if (held > most).any():
         chunk = int((held > most).argmax())
-        _raise_too_large(held[chunk], most[chunk], name(chunk))
+        raise too_large(_ALL_PAGES, held[chunk], most[chunk], name(chunk))
     # Chunks may be the same bytes of the file.
     packed_bytes = min(int(packed.sum()), end)
     all_most = max(limits.decompression_floor, limits.window_bytes, limits.decompression_ratio * packed_bytes)
     if held.sum() > all_most:
-        _raise_too_large(held.sum(), all_most, f"all columns, {name(int(held.argmax()))} the most")
+        raise too_large(_ALL_PAGES, held.sum(), all_most, f"all columns, {name(int(held.argmax()))} the most")
 
 
-def _raise_too_large(found: float, most: float, where: str) -> None:
-    raise LimitExceeded(
-        "pages of a Parquet file are too large when they are decompressed",
+def too_large(what: str, found: float, most: float, where: str) -> LimitExceeded:
+    """Return the error for what has more bytes than the limits allow for its compressed ones."""
+    return LimitExceeded(
+        what,
         expected=f"at most {int(most)} bytes, or Limits.decompression_ratio times what is compressed",
         found=f"{int(found)} bytes",
         where=where,

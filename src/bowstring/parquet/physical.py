@@ -37,7 +37,8 @@ def as_type(array: Any, type_: pa.DataType) -> Any:
     found = array.type
     if pa.types.is_null(type_):
         if array.null_count != len(array):
-            raise InvalidBody("a column that is UNKNOWN is null", expected="no values", found=_first(array))
+            values = f"{len(array) - array.null_count} of {len(array)}"
+            raise InvalidBody("a column that is UNKNOWN is null", expected="no values", found=values)
         return pa.nulls(len(array))
     if pa.types.is_fixed_size_binary(found) and found.byte_width == 12:
         if type_.id == pa.lib.Type_INTERVAL_MONTH_DAY_NANO:
@@ -103,7 +104,6 @@ def decimal_bytes(array: Any) -> Any:
 
 
 def _map(array: Any, type_: pa.DataType) -> Any:
-    """Return a list of pairs as a map."""
     offsets, pairs = rebased(array)
     keys, items = pairs.field(0), pairs.field(1)
     if keys.null_count:
@@ -147,7 +147,6 @@ def _unfit(type_: pa.DataType, found: str, row: int) -> InvalidBody:
 
 
 def _spans(array: Any) -> tuple[Any, Any, Any]:
-    """Return the bytes of binary values, and where each begins and ends in them."""
     data = np.frombuffer(array.buffers()[-1] or b"", np.uint8)
     if pa.types.is_fixed_size_binary(array.type):
         size = array.type.byte_width
@@ -247,7 +246,6 @@ def _valid(array: Any) -> Any:
 
 
 def _bitmap(array: Any) -> Any:
-    """Return the validity bitmap of an array, from its first value on."""
     if not array.null_count:
         return None
     return array.is_valid().buffers()[1]
@@ -255,7 +253,3 @@ def _bitmap(array: Any) -> Any:
 
 def _fixed(values: Any, array: Any, type_: pa.DataType) -> Any:
     return pa.Array.from_buffers(type_, len(array), [_bitmap(array), pa.py_buffer(values)])
-
-
-def _first(array: Any) -> str:
-    return f"{len(array) - array.null_count} of {len(array)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import itertools
 import os
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -36,10 +35,11 @@ from bowstring.parquet.sizes import TooLargeError
 from bowstring.variant.losses import Losses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from bowstring.columnar.validation import Validated
     from bowstring.parquet.boxes import Filter
+    from bowstring.parquet.shredded import Chosen
     from bowstring.parquet.sizes import Size
 
 _MOST_THREADS: Final = 4
@@ -148,17 +148,21 @@ def read(
     ...     stream.read_all().to_pydict()
     {'name': ['b', 'c']}
     """
-    limits = limits_or_default(limits)
+    if isinstance(columns, str):
+        raise UsageError("columns are chosen by a list", expected=f"[{columns!r}]", found=repr(columns))
+    if on_error not in ("null", "raise"):
+        raise UsageError("no way to treat errors", expected="'null' or 'raise'", found=repr(on_error)[:80])
+    sources = list(source) if isinstance(source, list | tuple) else [source]
+    if not sources:
+        raise UsageError("no files to read", expected="one or more", found="an empty list")
     return ParquetStream(
-        source,
-        columns=columns,
-        filters=filters,
-        bbox=bbox,
-        on_error=on_error,
-        device=device,
-        int96=int96,
-        limits=limits,
-        validate=validate,
+        sources,
+        named_columns(columns),
+        filter_of(filters, bbox, on_error),
+        device_by_name(device) if isinstance(device, str) else device,
+        int96,
+        limits_or_default(limits),
+        checks=checked_choice(validate) == "full",
     )
 
 
@@ -177,7 +181,6 @@ class _Plan(NamedTuple):
 
     @property
     def is_on_device(self) -> bool:
-        """Whether columns come to a device one by one."""
         return self.decoder is not None or bool(self.parts)
 
     def size(self, group: int, *, look: bool) -> Size:
@@ -188,7 +191,6 @@ class _Plan(NamedTuple):
         return self.file.size(group, leaves, look=look)
 
     def part(self, number: int) -> _Plan:
-        """Return the plan of one of the parts."""
         output, positions = self.parts[number]
         schema = pa.schema([self.schema.field(position) for position in positions])
         return self._replace(output=output, schema=schema)
@@ -206,7 +208,9 @@ class _Due(NamedTuple):
     group: int
     is_last: bool
     nbytes: int
-    batches: list[Future[list[pa.RecordBatch]]] | None
+    batches: (
+        list[Future[list[pa.RecordBatch]]] | None
+    )  # ``None``: in pieces; empty: whole, when it is asked for
     masks: Future[list[pa.Array] | None] | None = None
 
 
@@ -225,33 +229,22 @@ class ParquetStream(SequentialReader):
 
     def __init__(
         self,
-        source: Any,
+        sources: list[Any],
+        columns: list[Chosen] | None,
+        row_filter: Filter | None,
+        device: Device | None,
+        int96: Int96,
+        limits: Limits,
         *,
-        columns: Sequence[ColumnPath] | None = None,
-        filters: Any = None,
-        bbox: Any = None,
-        on_error: Literal["null", "raise"] = "null",
-        device: Device | str | None = None,
-        int96: Int96 = "us",
-        limits: Limits | None = None,
-        validate: Validated = "structure",
+        checks: bool,
     ) -> None:
-        limits = limits_or_default(limits)
-        self._checks = checked_choice(validate) == "full"
-        if isinstance(columns, str):
-            raise UsageError("columns are chosen by a list", expected=f"[{columns!r}]", found=repr(columns))
-        if on_error not in ("null", "raise"):
-            raise UsageError(
-                "no way to treat errors", expected="'null' or 'raise'", found=repr(on_error)[:80]
-            )
-        self._sources = list(source) if isinstance(source, list | tuple) else [source]
-        if not self._sources:
-            raise UsageError("no files to read", expected="one or more", found="an empty list")
-        self._columns = named_columns(columns)
-        self._filter = filter_of(filters, bbox, on_error)
-        self._device = device_by_name(device) if isinstance(device, str) else device
+        self._sources = sources
+        self._columns = columns
+        self._filter = row_filter
+        self._device = device
         self._limits = limits
         self._int96: Int96 = int96
+        self._checks = checks
         self._losses = Losses()
         self._pool: Pool | None = None
         self._counts = ReadCounts()
@@ -378,7 +371,7 @@ class ParquetStream(SequentialReader):
         while True:
             for batch in self._ready:
                 return batch
-            self._read_ahead()
+            self._read_ahead(is_awaited=True)
             if not self._due:
                 self._warn()
                 raise EndOfStream("the stream has no more batches")
@@ -388,7 +381,7 @@ class ParquetStream(SequentialReader):
             else:
                 # Before this one is used, the next one is on its way.
                 try:
-                    batches = self._on_device(due) if due.plan.is_on_device else _awaited(due.batches[0])
+                    batches = self._on_device(due) if due.plan.is_on_device else self._read(due)
                 except TooLargeError as error:
                     self._ready = self._in_pieces(due, error.masks)
                     continue
@@ -396,6 +389,12 @@ class ParquetStream(SequentialReader):
                     self._leave(due.plan.file)
                 self._read_ahead()
                 self._ready = iter(batches)
+
+    def _read(self, due: _Due) -> list[pa.RecordBatch]:
+        """Return a row group that a thread reads, or else this one."""
+        if due.batches:
+            return _awaited(due.batches[0])
+        return _whole(due.plan, due.group, self._filter)
 
     def _on_device(self, due: _Due) -> list[Batch]:
         """Return a row group on the device; each part is uploaded while the next one is read."""
@@ -422,8 +421,8 @@ class ParquetStream(SequentialReader):
         self._files.remove(file)
         file.close()
 
-    def _read_ahead(self) -> None:
-        """Start to read what fits into the window."""
+    def _read_ahead(self, *, is_awaited: bool = False) -> None:
+        """Start to read what fits into the window, but for what the caller awaits and no thread has begun."""
         budget = self._limits.window_bytes
         held = sum(each.nbytes for each in self._due)
         threads = min(_MOST_THREADS, pa.cpu_count())
@@ -444,25 +443,23 @@ class ParquetStream(SequentialReader):
             held += nbytes
             due = _Due(plan, group, is_last, nbytes, None)
             # What the device decodes takes nothing of the window.
-            if nbytes <= budget or (plan.is_on_device and not plan.parts):
+            if nbytes <= budget and is_awaited and not self._due and not plan.is_on_device:
+                due = due._replace(batches=[])
+            elif nbytes <= budget or (plan.is_on_device and not plan.parts):
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(threads, "bowstring-parquet")
                 due = self._submitted(self._threads, due)
             self._due.append(due)
 
     def _submitted(self, threads: ThreadPoolExecutor, due: _Due) -> _Due:
-        """Let threads read a row group."""
         plan, group, row_filter = due.plan, due.group, self._filter
         if not plan.is_on_device:
-            masks = functools.partial(_masks, plan, group, row_filter)
-            return due._replace(batches=[threads.submit(_whole, plan, group, masks)])
+            return due._replace(batches=[threads.submit(_whole, plan, group, row_filter)])
         # Threads take what was submitted first: no part waits for masks that no thread computes.
-        shared = None if row_filter is None else threads.submit(_masks, plan, group, row_filter)
-        wanted: Callable[[], list[pa.Array] | None] = _no_masks if shared is None else shared.result
-        parts = [plan.part(number) for number in range(len(plan.parts))]
-        return due._replace(
-            batches=[threads.submit(_whole, part, group, wanted) for part in parts], masks=shared
-        )
+        masks = None if row_filter is None else threads.submit(_masks, plan, group, row_filter)
+        parts = map(plan.part, range(len(plan.parts)))
+        batches = [threads.submit(_whole, part, group, row_filter, masks) for part in parts]
+        return due._replace(batches=batches, masks=masks)
 
     def _row_groups(self, first: _Plan) -> Iterator[tuple[_Plan, int, bool]]:
         for position, source in enumerate(self._sources):
@@ -537,20 +534,17 @@ def _awaited(future: Future[_Read]) -> _Read:
     return future.result()
 
 
-def _no_masks() -> None:
-    """All rows are wanted."""
-
-
 def _masks(plan: _Plan, group: int, row_filter: Filter | None) -> list[pa.Array] | None:
-    """Return which rows of a row group a filter leaves, ``None`` without a filter."""
     if row_filter is None or plan.compared is None:
         return None
     return [row_filter.mask(batch) for batch in plan.compared.read(group)]
 
 
-def _whole(plan: _Plan, group: int, masks: Callable[[], list[pa.Array] | None]) -> list[pa.RecordBatch]:
+def _whole(
+    plan: _Plan, group: int, row_filter: Filter | None, masks: Future[list[pa.Array] | None] | None = None
+) -> list[pa.RecordBatch]:
     """Read a row group, and what of it a filter leaves; columns that it rules out entirely are not read."""
-    kept = masks()
+    kept = _masks(plan, group, row_filter) if masks is None else masks.result()
     if kept is None:
         return list(plan.conform(plan.output.read(group)))
     if not any(mask.true_count for mask in kept):

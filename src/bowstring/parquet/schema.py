@@ -63,22 +63,15 @@ class ParquetSchema:
     arrow: Any
 
     def __str__(self) -> str:
-        rows = [("column", "repetition", "physical", "logical", "Arrow"), *map(_row, self.columns)]
+        rows = [("column", "repetition", "physical", "logical", "Arrow")]
+        for each in self.columns:
+            kind, arrow = (each.physical, read_as(each)) if each.physical else ("group", "Variant")
+            rows.append((".".join(each.path), each.repetition, kind, each.logical or "", arrow))
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         lines = (
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
         )
         return "\n".join(line.rstrip() for line in lines)
-
-
-def _row(column: ColumnType) -> tuple[str, ...]:
-    return (
-        ".".join(column.path),
-        column.repetition,
-        column.physical or "group",
-        column.logical or "",
-        read_as(column) if column.physical else "Variant",
-    )
 
 
 def read_as(column: ColumnType) -> str:
@@ -160,6 +153,5 @@ def _described(footer: Footer, schema: pa.Schema | None, refused: Collection[int
 
 
 def _mark(field: pa.Field) -> str:
-    """Return what the metadata of a field say that it is: an extension type, or a logical type of Parquet."""
     metadata = field.metadata or {}
     return (metadata.get(NAME_KEY) or metadata.get(LOGICAL_KEY) or b"").decode(errors="replace")

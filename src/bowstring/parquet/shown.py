@@ -15,7 +15,7 @@ from bowstring.parquet.thrift import LIST, STRUCT, Field, encode_list, encode_st
 from bowstring.parquet.types import INT96, PLAIN, Meaning, logical_of, meaning_of, simple_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from bowstring.parquet.footer import SchemaElement
 
@@ -72,7 +72,10 @@ def meant_elements(footer: Footer) -> list[Meant]:
         key = (element.physical, element.length, element.converted, element.scale, element.precision)
         whole = (*key, id(element.logical))
         if whole not in known:
-            known[whole] = _meaning(element)
+            try:
+                known[whole] = meaning_of(element), None
+            except InvalidMetadata as refused:
+                known[whole] = Meaning(shown=PLAIN), refused.with_traceback(None)
         meaning, error = known[whole]
         at = leaf if is_leaf else leaf + 1
         if meaning is not None:
@@ -81,13 +84,6 @@ def meant_elements(footer: Footer) -> list[Meant]:
             found.append(Meant(position, at, Meaning(shown=_LISTED), is_map=True))
             found.append(Meant(position + 1, at, Meaning(shown=PLAIN)))
     return found
-
-
-def _meaning(element: SchemaElement) -> tuple[Meaning | None, InvalidMetadata | None]:
-    try:
-        return meaning_of(element), None
-    except InvalidMetadata as error:
-        return Meaning(shown=PLAIN), error.with_traceback(None)
 
 
 def _has_optional_keys(schema: tuple[SchemaElement, ...], position: int) -> bool:
@@ -123,39 +119,26 @@ def refused_by_pyarrow(footer: Footer, elements: list[Meant]) -> tuple[list[Mean
     """
     found: list[Meant] = []
     refusals: dict[int, Refusal] = {}
-    shown = shown_footer(footer, elements).schema
-    for top in [node for node in footer.nodes() if len(node.path) == 1]:
-        inside = list(_inside(footer, top.position))
+    shown = _shown_footer(footer, elements).schema
+    tops = [node for node in footer.nodes() if len(node.path) == 1]
+    ends = [*(node.position for node in tops[1:]), len(footer.schema)]
+    for top, end in zip(tops, ends, strict=True):
+        inside = range(top.position, end)
         alone = (footer.schema[0]._replace(children=1), *(shown[position] for position in inside))
         try:
-            data = shown_bytes(Footer(footer.head, alone, _NO_ROWS))
+            data = MAGIC + framed(encode_footer(Footer(footer.head, alone, _NO_ROWS)))
             _ = pq.ParquetFile(pa.BufferReader(data)).schema_arrow
         except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
             refusal = Refusal(Unsupported, f"a column cannot be read: {first_line(error)}")
             refusals.update(dict.fromkeys(range(top.first_leaf, top.end_leaf), refusal))
-            found += [
-                Meant(position, top.first_leaf, Meaning(shown=_plainest(shown[position])))
-                for position in inside
-            ]
+            for position in inside:
+                is_empty = shown[position].physical == _FIXED and (shown[position].length or 0) <= 0
+                plainest = (*PLAIN, ("length", 1)) if is_empty else PLAIN
+                found.append(Meant(position, top.first_leaf, Meaning(shown=plainest)))
     return found, refusals
 
 
-def _inside(footer: Footer, position: int) -> Iterator[int]:
-    """Return the numbers of an element and of all that is in it."""
-    left = 1
-    while left:
-        left += (footer.schema[position].children or 0) - 1
-        yield position
-        position += 1
-
-
-def _plainest(element: SchemaElement) -> tuple[tuple[str, Any], ...]:
-    if element.physical == _FIXED and (element.length or 0) <= 0:
-        return (*PLAIN, ("length", 1))
-    return PLAIN
-
-
-def shown_footer(footer: Footer, elements: Iterable[Meant]) -> Footer:
+def _shown_footer(footer: Footer, elements: Iterable[Meant]) -> Footer:
     """Return a footer in which elements are what pyarrow is shown instead."""
     schema = list(footer.schema)
     for each in elements:
@@ -165,16 +148,11 @@ def shown_footer(footer: Footer, elements: Iterable[Meant]) -> Footer:
 
 @once
 def _shown_schema(footer: Footer) -> bytes:
-    return encode_schema(shown_footer(footer, meant_elements(footer)).schema)
+    return encode_schema(_shown_footer(footer, meant_elements(footer)).schema)
 
 
 def shown_file(footer: Footer, elements: list[Meant]) -> bytes:
-    """Return :func:`shown_bytes` of :func:`shown_footer`."""
-    if elements is meant_elements(footer):
-        return MAGIC + framed(footer.head + _shown_schema(footer) + footer.rest)
-    return shown_bytes(shown_footer(footer, elements))
-
-
-def shown_bytes(footer: Footer) -> bytes:
-    """Return a file of nothing but a footer."""
-    return MAGIC + framed(encode_footer(footer))
+    """Return a file of nothing but the footer that pyarrow is shown."""
+    if elements is not meant_elements(footer):
+        return MAGIC + framed(encode_footer(_shown_footer(footer, elements)))
+    return MAGIC + framed(footer.head + _shown_schema(footer) + footer.rest)

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bowstring import variant
-from bowstring.columnar.marks import VariantArray, is_variant, marked_field
+from bowstring.columnar.marks import is_variant, marked_field
 from bowstring.errors import UnknownColumn, UsageError
 from bowstring.memory import cpu
-from bowstring.parquet.columns import ColumnPath, children_of, count_leaves
+from bowstring.parquet.columns import ColumnPath, children_of, count_leaves, storage_of
 from bowstring.parquet.comparisons import is_number
 from bowstring.variant.column import VariantType
 from bowstring.variant.losses import Losses, counted, first_lost
@@ -77,48 +77,47 @@ class _Way(NamedTuple):
     # The type of the ``typed_value`` if it is the only leaf, and the path ends there.
     typed: pa.DataType | None
 
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The leaves of the values there."""
+        return self.inside if self.value is None else (self.value, *self.inside)
+
 
 def _way(file: OpenFile, reference: Reference) -> _Way | None:
     """Return where a path leads, ``None`` where the whole column is needed."""
-    first, field = _column_of(file, reference)
-    group = {child.name: child for child in _placed(field, first)}
+    leaves, field = _column_of(file, reference)
+    group = _placed(field, leaves[0]) if leaves else {}
     if not is_variant(field) or "typed_value" not in group or "metadata" not in group:
         return None
     names: list[str] = []
-    metadata = group["metadata"].first
+    metadata = group["metadata"][1]
     path = list(reference.path)
     while path and isinstance(path[0], str) and "typed_value" in group:
-        typed = group["typed_value"]
-        fields = {child.name: child for child in _placed(typed.field, typed.first)}
-        if not pa.types.is_struct(typed.field.type) or path[0] not in fields:
+        typed, first = group["typed_value"]
+        fields = _placed(typed, first)
+        if not pa.types.is_struct(typed.type) or path[0] not in fields:
             break
-        child = fields[path[0]]
-        names += ["typed_value", str(path.pop(0))]
-        group = {each.name: each for each in _placed(child.field, child.first)}
-    value = group["value"].first if "value" in group else None
-    typed_value = group.get("typed_value")
-    if typed_value is None:
+        names += ["typed_value", path[0]]
+        group = _placed(*fields[str(path.pop(0))])
+    value = group["value"][1] if "value" in group else None
+    if "typed_value" not in group:
         return None if value is None else _Way(metadata, tuple(names), value, (), None)
-    type_ = typed_value.field.type
-    if path and pa.types.is_struct(type_) and value is not None:
+    typed, first = group["typed_value"]
+    if path and pa.types.is_struct(typed.type) and value is not None:
         # A field that has no group is in what is left of the object.
         return _Way(metadata, tuple(names), value, (), None)
-    end = typed_value.first + count_leaves(type_)
-    alone = None if children_of(type_) or path else type_
-    return _Way(metadata, tuple(names), value, tuple(range(typed_value.first, end)), alone)
+    alone = None if children_of(typed.type) or path else typed.type
+    inside = tuple(range(first, first + count_leaves(typed.type)))
+    return _Way(metadata, tuple(names), value, inside, alone)
 
 
-class _Child(NamedTuple):
-    name: str
-    field: pa.Field
-    first: int
-
-
-def _placed(field: pa.Field, first: int) -> Iterator[_Child]:
-    """Yield the children of a field, and the number of the first leaf of each."""
+def _placed(field: pa.Field, first: int) -> dict[str, tuple[pa.Field, int]]:
+    """Return the children of a field by name, each with the number of its first leaf."""
+    found = {}
     for child in children_of(field.type):
-        yield _Child(child.name, child, first)
+        found[child.name] = child, first
         first += count_leaves(child.type)
+    return found
 
 
 class Columns:
@@ -132,6 +131,7 @@ class Columns:
         self._paths: list[tuple[Reference, _Way | None, pa.Field]] = []
         self._order: list[tuple[bool, int]] = []
         """For each column whether it is one by path, and its number among these or the others."""
+        self._leaves_by_group: dict[int, tuple[int, ...]] = {}
         named = None if columns is None else [each for _, each in columns if not isinstance(each, Reference)]
         self._plain = file.select(named)
         if columns is None or len(named or ()) == len(columns):
@@ -175,7 +175,6 @@ class Columns:
         return [*found, (by_path, positions, ())]
 
     def _alone(self, leaves: tuple[int, ...]) -> Columns:
-        """Return one column that is no path."""
         found = copy.copy(self)
         found._plain = self._file.select_leaves(leaves)
         found._paths, found._order, found.schema = [], [], found._plain.schema
@@ -187,7 +186,7 @@ class Columns:
             return self._file.read_row_group(group, self._plain)
         leaves = self._leaves(group)
         found = self._file.read_row_group(group, self._file.select_leaves(leaves))
-        plain = [] if not self._plain.schema.names else self._file.read_row_group(group, self._plain)
+        plain = self._file.read_row_group(group, self._plain) if self._plain.schema.names else []
         wanted = None if masks is None else np.concatenate([_flags(mask) for mask in masks])
         return self._together(found, plain, leaves, self._first_row(group), wanted)
 
@@ -219,19 +218,19 @@ class Columns:
         return sum(self._file.row_group_rows(each) for each in range(group))
 
     def _leaves(self, group: int) -> tuple[int, ...]:
-        return tuple(
-            sorted({leaf for each, way, _ in self._paths for leaf in self._needed(each, way, group)})
-        )
+        found = self._leaves_by_group.get(group)
+        if found is None:
+            every = {leaf for each, way, _ in self._paths for leaf in self._needed(each, way, group)}
+            found = self._leaves_by_group[group] = tuple(sorted(every))
+        return found
 
     def _needed(self, reference: Reference, way: _Way | None, group: int) -> Sequence[int]:
-        """Return the leaves that a path needs of a row group."""
         if way is None:
-            first, field = _column_of(self._file, reference)
-            return range(first, first + count_leaves(field.type))
+            return _column_of(self._file, reference)[0]
         held = way.value is not None and not (way.inside and _is_null(self._file, group, way.value))
         if not held and way.typed is not None and not isinstance(reference.type, VariantType):
             return way.inside
-        return [way.metadata, *([way.value] if held and way.value is not None else []), *way.inside]
+        return (way.metadata, *(way.values if held else way.inside))
 
     def _together(
         self,
@@ -245,29 +244,22 @@ class Columns:
 
         `first` is the number of the first row in the file; of rows that are not `wanted`, no values are counted.
         """
-        if not found:
-            return []
         made, row = [], 0
         for batch in found:
             flags = None if wanted is None else wanted[row : row + batch.num_rows]
             made.append(self._values(batch, leaves, first + row, flags))
             row += batch.num_rows
-        table = pa.Table.from_batches(made)
-        beside = pa.Table.from_batches(plain) if plain else None
-        columns = [
-            table.column(number) if is_path or beside is None else beside.column(number)
-            for is_path, number in self._order
-        ]
-        schema = self.schema
-        for position, (is_path, number) in enumerate(self._order):
-            if is_path and isinstance(self._paths[number][0], Compared):
-                schema = schema.set(position, table.schema.field(number))
+        if not made or not self._plain.schema.names:
+            return made
+        tables = pa.Table.from_batches(plain), pa.Table.from_batches(made)
+        columns = [tables[is_path].column(number) for is_path, number in self._order]
+        fields = [tables[is_path].schema.field(number) for is_path, number in self._order]
+        schema = pa.schema(fields, metadata=self.schema.metadata)
         return list(pa.Table.from_arrays(columns, schema=schema).to_batches())
 
     def _values(
         self, batch: pa.RecordBatch, leaves: tuple[int, ...], first: int, wanted: Any
     ) -> pa.RecordBatch:
-        """Return the values at the paths, out of a batch of these leaves."""
         arrays, fields = [], []
         for reference, way, field in self._paths:
             array = batch.column(batch.schema.get_field_index(reference.column))
@@ -279,14 +271,22 @@ class Columns:
             arrays.append(values)
             fields.append(field)
             if self._losses is not None:
-                self._count(self._losses, reference, statuses, first, wanted)
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+                self._count(self._losses, reference, values, statuses, first, wanted)
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, metadata=self.schema.metadata))
 
-    def _count(self, losses: Losses, reference: Reference, statuses: Any, first: int, wanted: Any) -> None:
+    def _count(
+        self, losses: Losses, reference: Reference, values: Any, statuses: Any, first: int, wanted: Any
+    ) -> None:
         """Count the values that are there and became null, of the rows that are wanted."""
-        kept = statuses if wanted is None else np.where(wanted, statuses, np.uint8(variant.Status.MISSING))
-        lost, there = counted(cpu(), [kept])
-        example = f"row {first + first_lost(cpu(), kept)[0]} of {self._file.name}" if lost else ""
+        lost, there, example = 0, len(values) - values.null_count, ""
+        if statuses is not None:
+            kept = (
+                statuses if wanted is None else np.where(wanted, statuses, np.uint8(variant.Status.MISSING))
+            )
+            lost, there = counted(cpu(), [kept])
+            example = f"row {first + first_lost(cpu(), kept)[0]} of {self._file.name}" if lost else ""
+        elif wanted is not None:
+            there = int(np.count_nonzero(_flags(values.is_valid()) & wanted))
         name = f"at {reference.label} of {reference.column} cannot be read as {reference.type} and"
         losses.add(name, lost, there, example)
 
@@ -297,10 +297,9 @@ class Columns:
             return pa.field(name, pa.null())
         if not isinstance(reference.type, VariantType) and not _holds_variants(reference.type):
             return pa.field(name, reference.type)
-        first, column = _column_of(self._file, reference)
-        leaves = [*range(first, first + count_leaves(column.type))]
+        leaves = _column_of(self._file, reference)[0]
         if way is not None:
-            leaves = [way.metadata, *([] if way.value is None else [way.value]), *way.inside]
+            leaves = (way.metadata, *way.values)
         selection = self._file.select_leaves(tuple(sorted(leaves)))
         empty = pa.nulls(0, selection.schema.field(0).type)
         return _got(empty, reference, self._file.limits)[0].field.with_name(name)
@@ -318,13 +317,10 @@ def _values(
     type_: pa.DataType,
     limits: Limits,
 ) -> tuple[pa.Array, Any]:
-    """Return the values at a path of a group that has some leaves of a Variant, and their statuses."""
     if way is not None and way.typed == type_ and (way.value is None or way.value not in leaves):
-        found = pc.struct_field(array, [*way.names, "typed_value"])
-        valid = found.is_valid().to_numpy(zero_copy_only=False)
-        return found, np.where(valid, np.uint8(variant.Status.OK), np.uint8(variant.Status.MISSING))
+        return pc.struct_field(array, [*way.names, "typed_value"]), None
     column, statuses = _got(array, reference, limits).columns
-    found = _storage(column)
+    found = storage_of(column.to_arrow())
     return found if found.type.equals(type_) else found.cast(type_), statuses.values
 
 
@@ -350,7 +346,7 @@ def _compared(
             arrays[name] = pa.nulls(len(array), type_)
             continue
         read = variant.get(batch, reference.path, type_, cast="exact", with_status=True, limits=limits)
-        arrays[name] = _storage(read[0])
+        arrays[name] = storage_of(read[0].to_arrow())
         others &= read[1].values > np.uint8(variant.Status.VARIANT_NULL)
     arrays["other"] = pa.nulls(len(array), pa.string())
     if others.any():
@@ -359,13 +355,7 @@ def _compared(
     return pa.StructArray.from_arrays(list(arrays.values()), names=list(arrays))
 
 
-def _storage(column: Any) -> pa.Array:
-    array = column.to_arrow()
-    return array.storage if isinstance(array, VariantArray) else array
-
-
 def _got(array: pa.StructArray, reference: Reference, limits: Limits) -> Any:
-    """Return the values at a path of a group that has what the path needs, and their statuses."""
     # With statuses, for without them each part of a file would be warned of.
     batch = _batch_of(array, reference)
     return variant.get(batch, reference.path, reference.type, with_status=True, limits=limits)
@@ -395,25 +385,19 @@ def _holds_variants(type_: pa.DataType) -> bool:
     return isinstance(type_, VariantType) or any(_holds_variants(each.type) for each in children_of(type_))
 
 
-def _column_of(file: OpenFile, reference: Reference) -> tuple[int, pa.Field]:
-    """Return the column of a path, and the number of its first leaf."""
+def _column_of(file: OpenFile, reference: Reference) -> tuple[tuple[int, ...], pa.Field]:
     if file.schema.names.count(reference.column) != 1:
         raise UnknownColumn(
             "no such column", found=repr(reference.column), expected=f"one of {file.schema.names}"[:200]
         )
-    first = 0
-    for field in file.schema:
-        if field.name == reference.column:
-            break
-        first += count_leaves(field.type)
-    return first, field
+    position = file.schema.get_field_index(reference.column)
+    return file.leaves_of(position), file.schema.field(position)
 
 
 def _is_null(file: OpenFile, group: int, leaf: int) -> bool:
     """Return whether statistics say that all values of a leaf are null."""
     found = file.statistics(group, leaf)
-    rows = file.column_chunk(group, leaf).num_values
-    return bool(found is not None and found.has_null_count and found.null_count == rows)
+    return bool(found is not None and found.has_null_count and found.null_count == file.values(group, leaf))
 
 
 def typed_of(file: OpenFile, reference: Reference) -> pa.DataType | None:
@@ -436,14 +420,14 @@ def bounds_of(file: OpenFile, group: int, reference: Reference, name: str) -> An
     typed = _comparable(way, reference)
     if way is None or typed is None:
         return None
-    file.check_chunks(way.inside if way.value is None else (way.value, *way.inside))
+    file.check_chunks(way.values)
     if way.value is not None and not _is_null(file, group, way.value):
         return None
     found = file.statistics(group, way.inside[0])
     if found is None or not found.has_null_count:
         return None
     place = pc.field(name)
-    if found.null_count == file.column_chunk(group, way.inside[0]).num_values:
+    if found.null_count == file.values(group, way.inside[0]):
         return place.is_null()
     least, most = _least_and_most(found, typed)
     if found.null_count:

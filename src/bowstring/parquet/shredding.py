@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bowstring import variant
-from bowstring.columnar.marks import VariantArray, is_variant
+from bowstring.columnar.marks import is_variant
 from bowstring.columnar.nodes import storage_type
 from bowstring.errors import UnknownColumn, UsageError
-from bowstring.parquet.columns import children_of, holds_variant, with_child_arrays, with_children
+from bowstring.parquet.columns import children_of, holds_variant, storage_of, with_child_arrays, with_inner
 from bowstring.variant.column import VariantType
 from bowstring.variant.shredded.infer import MOST_COLUMNS
 from bowstring.variant.shredded.schema import (
@@ -106,26 +106,21 @@ def _first(batches: Iterator[Batch]) -> list[Batch]:
 
 
 def _inferred(first: list[Batch], position: int, most: int) -> pa.DataType:
-    """Return the schema of a column of the first batches."""
     columns = [variant.unshred(batch[position], plain=True) for batch in first if batch.num_rows]
     if not columns:
         return variant.type()
     if len(columns) == 1:
         return inferred_schema(columns[0], most)
-    arrays = [_storage(column.to_arrow()) for column in columns]
+    arrays = [storage_of(column.to_arrow()) for column in columns]
     return inferred_schema(pa.concat_arrays(arrays), most)
 
 
 def _shredded(batch: Batch, schema: pa.Schema, types: Mapping[int, pa.DataType]) -> pa.RecordBatch:
     found = batch.to_arrow()
-    arrays = [_storage(array) for array in found.columns]
+    arrays = [storage_of(array) for array in found.columns]
     for position, type_ in types.items():
-        arrays[position] = _storage(variant.shred(batch[position], type_, plain=True).to_arrow())
+        arrays[position] = storage_of(variant.shred(batch[position], type_, plain=True).to_arrow())
     return pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else found
-
-
-def _storage(array: Any) -> Any:
-    return array.storage if isinstance(array, VariantArray) else array
 
 
 def alike(one: pa.Schema, other: pa.Schema) -> bool:
@@ -138,10 +133,7 @@ def _bare(field: pa.Field) -> pa.Field:
     if is_variant(field):
         return pa.field(field.name, VariantType())
     bare = field.remove_metadata()
-    if not holds_variant(field):
-        return bare
-    changed = with_children(field.type, [_bare(child) for child in children_of(field.type)])
-    return bare if changed is None else bare.with_type(changed)
+    return with_inner(bare, map(_bare, children_of(field.type))) if holds_variant(field) else bare
 
 
 def union_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -159,8 +151,7 @@ def _united(fields: Sequence[pa.Field]) -> pa.Field:
         return field
     if not is_variant(field):
         inside = zip(*(children_of(each.type) for each in fields), strict=True)
-        changed = with_children(field.type, [_united(children) for children in inside])
-        return field if changed is None else field.with_type(changed)
+        return with_inner(field, map(_united, inside))
     found: pa.DataType | None = schema_of_storage(field.type)
     for each in fields[1:]:
         found = None if found is None else union(found, schema_of_storage(each.type))
@@ -191,11 +182,7 @@ def _shredded_as(array: pa.Array, given: pa.Field, field: pa.Field) -> pa.Array:
     column = pa.RecordBatch.from_arrays([array], schema=pa.schema([given]))
     wanted = schema_of_storage(field.type)
     made = variant.unshred(column) if is_untyped(wanted) else variant.shred(column, wanted)
-    found = _storage(made.to_arrow())
-    children = [found.field(each.name) for each in field.type]
-    children = [
-        child if child.type.equals(each.type) else child.cast(each.type)
-        for child, each in zip(children, field.type, strict=True)
-    ]
+    found = storage_of(made.to_arrow())
+    children = [found.field(each.name).cast(each.type) for each in field.type]
     mask = found.is_null() if found.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)

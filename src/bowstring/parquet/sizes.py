@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from bowstring.errors import InvalidMetadata, LimitExceeded
+from bowstring.errors import InvalidMetadata
 from bowstring.kernels.launch import launch
 from bowstring.kernels.parquet import bodies, pages
 from bowstring.kernels.parquet import footer as kernel
+from bowstring.parquet.footer import once
 from bowstring.parquet.logical import PHYSICAL, WIDTHS
-from bowstring.parquet.pages import DICTIONARY, PageReader, begins_of, check_pages, decompressed
+from bowstring.parquet.pages import DICTIONARY, PageReader, begins_of, check_pages, decompressed, too_large
 from bowstring.parquet.types import logical_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _BESIDE: Final = 8
 _DECIMAL: Final = 32
 _MIB: Final = 1 << 20
 _REPEATED: Final = 2
+_ROW: Final = "a row of a Parquet file may be too large when it is decoded"
 
 
 class TooLargeError(Exception):
@@ -55,6 +57,43 @@ class _Text(NamedTuple):
     most: float
 
 
+class _Leaves(NamedTuple):
+    """What the schema says about the columns of values; arrays have an element for each."""
+
+    paths: list[str]
+    are_text: Any
+    widths: Any  # the most bytes that a value becomes, 0 for text
+    floors: list[int]  # the bytes that a value becomes, however few are stored
+    least: Any  # the least bytes that a value has in a dictionary
+    levels: Any  # the highest repetition level and definition level
+
+
+@once
+def _leaves_of(footer: Footer) -> _Leaves:
+    nodes = list(footer.nodes())
+    leaves = [node for node in nodes if node.element.physical is not None]
+    floors = [_floor(node.element) for node in leaves]
+    names = [PHYSICAL[node.element.physical or 0] for node in leaves]
+    lengths = [WIDTHS.get(name, node.element.length or 0) for name, node in zip(names, leaves, strict=True)]
+    are_text = np.array([name == "BYTE_ARRAY" for name in names], np.bool_)
+    fixed = [name not in WIDTHS for name in names]
+    widths = np.maximum(np.where(fixed, np.maximum(lengths, 16), lengths), floors).astype(np.float64)
+    levels = np.array(
+        [(node.element.repetition == _REPEATED, bool(node.element.repetition)) for node in leaves], np.int64
+    ).reshape(-1, 2)
+    for node in nodes:
+        if node.element.physical is None and node.element.repetition:
+            levels[node.first_leaf : node.end_leaf] += (node.element.repetition == _REPEATED, 1)
+    return _Leaves(
+        [".".join(node.path) for node in leaves],
+        are_text,
+        np.where(are_text, 0.0, widths),
+        floors,
+        np.where(are_text, 4, np.maximum(lengths, 0)),
+        levels,
+    )
+
+
 class Sizes:
     """The sizes of the row groups of a file."""
 
@@ -72,22 +111,9 @@ class Sizes:
         self._source = source
         self._limits = limits
         self._end = source.size()
-        nodes = list(footer.nodes())
-        leaves = [node for node in nodes if node.element.physical is not None]
-        widths = [_width(node.element) for node in leaves]
-        self._are_text = np.array([width is None for width in widths], np.bool_)
-        self._widths = np.array([width or 0 for width in widths], np.float64)
-        self._floors = [_floor(node.element) for node in leaves]
-        self._paths = [".".join(node.path) for node in leaves]
-        self._least = np.array([_least(node.element) for node in leaves], np.int64)
-        # The highest repetition level and definition level of each column of values.
-        self._levels = np.array(
-            [(node.element.repetition == _REPEATED, bool(node.element.repetition)) for node in leaves],
-            np.int64,
-        ).reshape(-1, 2)
-        for node in nodes:
-            if node.element.physical is None and node.element.repetition:
-                self._levels[node.first_leaf : node.end_leaf] += (node.element.repetition == _REPEATED, 1)
+        self._paths, self._are_text, self._widths, self._floors, self._least, self._levels = _leaves_of(
+            footer
+        )
         self._repetitions = self._levels[:, 0]
         self._rows: dict[tuple[int, int], int] = {}
         self._nbytes: dict[tuple[int, int], int] = {}
@@ -195,18 +221,9 @@ class Sizes:
         worst = int((nbytes / bounds).argmax())
         name = self._paths[leaves[worst]]
         if nbytes[worst] > bounds[worst]:
-            self._raise_too_large(nbytes[worst], bounds[worst], f"row group {group}, column {name}")
+            raise too_large(_ROW, nbytes[worst], bounds[worst], f"row group {group}, column {name}")
         if nbytes.sum() > bound:
-            self._raise_too_large(nbytes.sum(), bound, f"row group {group}, all columns, {name} the most")
-
-    def _raise_too_large(self, nbytes: float, most: float, where: str) -> None:
-        raise LimitExceeded(
-            "a row of a Parquet file may be too large when it is decoded",
-            expected=f"at most {int(most)} bytes: Limits.decompression_ratio times what is compressed",
-            found=f"{int(nbytes)} bytes",
-            where=where,
-            hint="Raise Limits.decompression_floor for files that you trust.",
-        )
+            raise too_large(_ROW, nbytes.sum(), bound, f"row group {group}, all columns, {name} the most")
 
     def _nbytes_of(self, group: int, leaf: int, facts: Any) -> int:
         """Return the bytes of all values of a chunk of BYTE_ARRAY: the indices of a dictionary are looked at."""
@@ -262,21 +279,7 @@ class Sizes:
         return lengths[: int(counts[1])]
 
 
-def _width(element: SchemaElement) -> int | None:
-    """Return the most bytes that a value of a column becomes, ``None`` for text."""
-    name = PHYSICAL[element.physical or 0]
-    if name == "BYTE_ARRAY":
-        return None
-    return max(WIDTHS.get(name, max(element.length or 0, 16)), _floor(element))
-
-
 def _floor(element: SchemaElement) -> int:
     """Return the bytes that a value of a column becomes, however few are stored."""
     logical = logical_of(element)
     return _DECIMAL if logical is not None and logical.name == "DECIMAL" else 0
-
-
-def _least(element: SchemaElement) -> int:
-    """Return the least bytes that a value of a column has in a dictionary."""
-    name = PHYSICAL[element.physical or 0]
-    return 4 if name == "BYTE_ARRAY" else WIDTHS.get(name, max(element.length or 0, 0))

@@ -9,17 +9,14 @@ import pyarrow.compute as pc
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.marks import (
-    NAME_KEY,
-    SERIALIZED_KEY,
-    VariantArray,
     VariantStorage,
     is_variant,
     marked_field,
 )
 from bowstring.errors import Unsupported
-from bowstring.geo.column import EXTENSION_NAME
+from bowstring.geo.column import marked
 from bowstring.parquet.annotations import annotation
-from bowstring.parquet.columns import children_of, holds_variant, with_child_arrays, with_children
+from bowstring.parquet.columns import children_of, holds_variant, storage_of, with_child_arrays, with_inner
 from bowstring.parquet.physical import stored_values
 from bowstring.variant.shredded.layout import open_shredded
 from bowstring.variant.shredded.schema import WIDENED
@@ -36,8 +33,7 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 def stored_array(array: Any, field: pa.Field) -> Any:
     """Return an array as it is written."""
-    if isinstance(array, VariantArray):
-        array = array.storage
+    array = storage_of(array)
     if array.type.equals(field.type) and not holds_variant(field):
         return array
     if is_variant(field):
@@ -71,8 +67,7 @@ def _stored_field(field: pa.Field) -> pa.Field:
         return field.with_type(pa.struct(binary))
     if not children:
         return _stored_leaf(field)
-    changed = with_children(field.type, [_stored_field(child) for child in children])
-    return field if changed is None else field.with_type(changed)
+    return with_inner(field, map(_stored_field, children))
 
 
 def _check_shredded(field: pa.Field) -> None:
@@ -89,8 +84,7 @@ def _widened(field: pa.Field) -> pa.Field:
     """Return a typed column with the signed integers that files have in the place of unsigned ones."""
     if field.type in WIDENED:
         return field.with_type(WIDENED[field.type])
-    changed = with_children(field.type, [_widened(child) for child in children_of(field.type)])
-    return field if changed is None else field.with_type(changed)
+    return with_inner(field, map(_widened, children_of(field.type)))
 
 
 def _check_width(field: pa.Field) -> None:
@@ -109,8 +103,7 @@ def _stored_leaf(field: pa.Field) -> pa.Field:
     if found is None or found.stored.equals(field.type):
         return field
     if found.wkb is not None:  # an extension type, which pyarrow would annotate in its own way
-        mark = {NAME_KEY: EXTENSION_NAME.encode(), SERIALIZED_KEY: found.wkb.serialized()}
-        field = field.with_metadata({**(field.metadata or {}), **mark})
+        field = marked(field, found.wkb)
     return field.with_type(found.stored)
 
 
@@ -151,7 +144,6 @@ def _bytes(array: Any, type_: pa.DataType) -> Any:
 
 
 def _signed(array: Any, type_: pa.DataType) -> Any:
-    """Return a typed column with its unsigned integers widened."""
     if array.type.equals(type_):
         return array
     if children_of(type_):
@@ -160,7 +152,6 @@ def _signed(array: Any, type_: pa.DataType) -> Any:
 
 
 def _filled(array: Any, missing: bytes) -> Any:
-    """Return bytes without nulls."""
     if not array.null_count:
         return array
     if not pa.types.is_dictionary(array.type):

@@ -98,16 +98,14 @@ class Meaning(NamedTuple):
 
     # What pyarrow is shown instead of it: fields of the element that differ.
     shown: tuple[tuple[str, Any], ...] = ()
-    # The Arrow type that its values are made into: ``interval``, ``timestamp``, ``null``, ``decimal``, or
-    # empty.
-    arrow: str = ""
+    # The Arrow type that its values are made into, if any; of timestamps the unit is the reader's choice.
+    arrow: pa.DataType | None = None
     mark: str = ""  # the logical type that its field is marked with: where Arrow has no type for it
     geospatial: LogicalType | None = None  # its logical type, where it is GEOMETRY or GEOGRAPHY
     unsupported: str = ""  # why it cannot be read, empty where it can: all other columns can
     warning: str = ""
     # Whether it is a decimal of which values may be longer than pyarrow takes: then its bytes are read.
     wide: bool = False
-    decimal: pa.DataType | None = None  # the type of a decimal whose bytes are read
 
 
 PLAIN: Final = (("logical", None), ("converted", None))
@@ -135,13 +133,6 @@ def _name_in_table(logical: LogicalType) -> str:
     if logical.name == "INT":
         return str(logical)
     return f"{logical.name}({logical.unit})" if logical.name in ("TIME", "TIMESTAMP") else logical.name
-
-
-def _physical(element: SchemaElement) -> str:
-    if element.physical is None:
-        return _GROUP
-    name = PHYSICAL[element.physical]
-    return f"{name}({element.length})" if name == _FIXED else name
 
 
 def _row_of(name: str, physical: str) -> LogicalRow | None:
@@ -181,29 +172,18 @@ def _with_parameters(text: str) -> LogicalType:
     )
 
 
-def has_order(element: SchemaElement) -> bool:
-    """Return whether the values of a column have an order, so that statistics may bound them."""
-    if element.physical == INT96 or (element.declared is None and element.converted == INTERVAL):
-        return False
-    logical = logical_of(element)
-    if logical is None:
-        return True
-    row = _row_of(_name_in_table(logical), _physical(element))
-    return row is None or bool(row.order)
-
-
 def meaning_of(element: SchemaElement) -> Meaning | None:
     """Return what an element means beyond what pyarrow makes of it; ``None`` where that is all."""
     if element.logical is None and element.converted is None:
         return (
-            Meaning(arrow="timestamp", shown=(("physical", 7), ("length", 12)))
+            Meaning(arrow=pa.timestamp("us"), shown=(("physical", 7), ("length", 12)))
             if element.physical == INT96
             else None
         )
     if element.declared is not element.logical:
         found = meaning_of(element._replace(logical=None)) or Meaning()
         return found._replace(shown=(("logical", None), *found.shown))
-    logical, physical = logical_of(element), _physical(element)
+    logical, physical = logical_of(element), element.physical_type or _GROUP
     if logical is None:
         return _old_only(element, physical)
     name = logical.name
@@ -224,7 +204,23 @@ def meaning_of(element: SchemaElement) -> Meaning | None:
             expected=" or ".join(expected or ("a width of 8, 16, 32 or 64",)),
             found=physical if expected else str(logical),
         )
-    return _DECIDE.get(name, _nothing)(logical, element)
+    match name:
+        case "ENUM":
+            text = simple_type("STRING")
+            return Meaning(mark=name, shown=(("logical", text), ("converted", converted_of(text))))
+        case "BSON":
+            return Meaning(mark=name)
+        case "TIME":
+            return Meaning(mark=str(logical)) if logical.parameter(1) else None
+        case "UNKNOWN":  # pyarrow does not look at the pages: values that are there after all would be lost
+            return Meaning(arrow=pa.null(), shown=PLAIN)
+        case "GEOGRAPHY" if "unknown" in str(logical):
+            return Meaning(warning=f"is {logical}, and is read as {_BYTES}", shown=PLAIN)
+        case "GEOMETRY" | "GEOGRAPHY":
+            return Meaning(geospatial=logical)
+        case "DECIMAL":
+            return _decimal(logical, element)
+    return None
 
 
 def _old_only(element: SchemaElement, physical: str) -> Meaning | None:
@@ -236,35 +232,7 @@ def _old_only(element: SchemaElement, physical: str) -> Meaning | None:
         )
     if physical != f"{_FIXED}(12)":
         raise InvalidMetadata("INTERVAL annotates what it may not", expected=f"{_FIXED}(12)", found=physical)
-    return Meaning(arrow="interval")
-
-
-def _nothing(_logical: LogicalType, _element: SchemaElement) -> Meaning | None:
-    return None
-
-
-def _enum(logical: LogicalType, _element: SchemaElement) -> Meaning:
-    text = simple_type("STRING")
-    return Meaning(mark=logical.name, shown=(("logical", text), ("converted", converted_of(text))))
-
-
-def _bson(logical: LogicalType, _element: SchemaElement) -> Meaning:
-    return Meaning(mark=logical.name)
-
-
-def _time(logical: LogicalType, _element: SchemaElement) -> Meaning | None:
-    return Meaning(mark=str(logical)) if logical.parameter(1) else None
-
-
-def _unknown(_logical: LogicalType, _element: SchemaElement) -> Meaning:
-    # pyarrow does not look at the pages: values that are there after all would be lost.
-    return Meaning(arrow="null", shown=PLAIN)
-
-
-def _geospatial(logical: LogicalType, _element: SchemaElement) -> Meaning:
-    if "unknown" in str(logical) and logical.name == "GEOGRAPHY":
-        return Meaning(warning=f"is {logical}, and is read as {_BYTES}", shown=PLAIN)
-    return Meaning(geospatial=logical)
+    return Meaning(arrow=pa.month_day_nano_interval())
 
 
 def _decimal(logical: LogicalType, element: SchemaElement) -> Meaning | None:
@@ -280,14 +248,14 @@ def _decimal(logical: LogicalType, element: SchemaElement) -> Meaning | None:
     if precision > most:
         raise InvalidMetadata(
             "a decimal has more digits than its physical type holds",
-            expected=f"at most {most} in {_physical(element)}",
+            expected=f"at most {most} in {element.physical_type}",
             found=str(logical),
         )
     if precision > DECIMAL_MOST:
         return Meaning(unsupported=f"it is {logical}, and Arrow has {DECIMAL_MOST} digits", shown=PLAIN)
     stored = PHYSICAL[element.physical or 0]
     if stored == _FIXED and (element.length or 0) > decimal_of(logical).byte_width:
-        return Meaning(arrow="decimal", shown=PLAIN, decimal=decimal_of(logical))
+        return Meaning(arrow=decimal_of(logical), shown=PLAIN)
     if stored == _BYTES:
         return Meaning(wide=True)
     if stored == "INT64" and precision < 10:
@@ -313,14 +281,3 @@ def _most_digits(element: SchemaElement) -> float:
             # 2 ** bits is never a power of ten, so the digits of the greatest value less one are all full.
             return math.floor((8 * max(element.length or 0, 0) - 1) * math.log10(2)) if element.length else 0
     return math.inf
-
-
-_DECIDE: Final = {
-    "ENUM": _enum,
-    "BSON": _bson,
-    "TIME": _time,
-    "UNKNOWN": _unknown,
-    "GEOMETRY": _geospatial,
-    "GEOGRAPHY": _geospatial,
-    "DECIMAL": _decimal,
-}

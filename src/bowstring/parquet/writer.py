@@ -262,7 +262,6 @@ class _Sink:
         self._discards = False
 
     def write(self, data: Any) -> int:
-        """Write, hold, or drop some bytes."""
         size = len(data)
         if self._held is not None:
             self._held.append(bytes(data))
@@ -274,11 +273,9 @@ class _Sink:
         """Nothing waits here."""
 
     def hold(self) -> None:
-        """Hold what comes from now on."""
         self._held = []
 
     def release(self, change: Any) -> None:
-        """Write what was held, with the footer changed."""
         end = b"".join(self._held or ())
         self._held = None
         # The beginning of the file was written long ago; what is read of it is its mark, which any bytes replace.
@@ -288,7 +285,6 @@ class _Sink:
         self._write(front + framed(encode_footer(changed)))
 
     def discard(self) -> None:
-        """Drop what comes from now on."""
         self._held = None
         self._discards = True
 
