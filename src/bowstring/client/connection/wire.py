@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import time
@@ -68,6 +69,9 @@ class Wire:
         self.heard = time.monotonic()  # when the peer last sent something
         # Refuses a packed body, by tag and length, before memory is allocated for it.
         self.expect: Callable[[int, int], None] | None = None
+        self.device_memory: Allocator | None = (
+            None  # where packed bodies land at once, if the transport reaches it
+        )
         self.over = False  # the peer has closed it, and the stream goes on without it
 
     @functools.cached_property
@@ -160,7 +164,12 @@ class Wire:
             return lazy_memory(nbytes)
         if self.expect is not None:
             self.expect(tag, nbytes)
-        buffer = self._room(nbytes)
+        buffer = None
+        if self.device_memory is not None:
+            with contextlib.suppress(OutOfBudget):  # there may be room when the user has let some go
+                buffer = self.device_memory.allocate(nbytes)
+        if buffer is None:
+            buffer = self._room(nbytes)
         self._landing = True
         return buffer
 
