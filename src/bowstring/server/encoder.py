@@ -16,7 +16,7 @@ from bowstring.columnar.lookup import column_positions
 from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.dissociated.items import IpcMessage
 from bowstring.ipc.body.encode import BatchEncoder
-from bowstring.ipc.body.pack import laid_out, pack
+from bowstring.ipc.body.pack import laid_out, pack, pack_on_device
 from bowstring.ipc.dictionary.writer import has_grown, same_values
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.ipc.flatbuf.template import Template
@@ -174,7 +174,8 @@ class Encoder:
         template = self._templates.get(id(layout))
         if template is None:
             template = self._templates[id(layout)] = Template(layout)
-        packed = laid_out(batch) if self._pointers else pack(batch)
+        lay_out = laid_out if self._pointers else pack if batch.device.is_host else pack_on_device
+        packed = lay_out(batch)
         _, _, spans, counts = batch_parts(batch)
         parts = (
             batch.num_rows,

@@ -138,7 +138,12 @@ _NOT_OPENED: Final = (
 _NOT_EXPORTED: Final = (
     "the GPU, or its driver, cannot export memory to another process (WSL2, virtual GPUs): the bytes are sent"
 )
-_OF_DEVICES: Final = "memory of a GPU is copied to the host and sent"
+_STAGED: Final = (
+    "memory of a GPU is copied to the host through two pinned buffers, and sent: UCX has no CUDA here"
+)
+_AS_IT_LIES: Final = (
+    "memory of a GPU is packed there and sent as CUDA memory, or through the host where the GPU has no room"
+)
 
 
 def _apart(hello: Hello | None) -> str:
@@ -192,12 +197,13 @@ def road(channel: Channel, protocol: ProducerProtocol, source: _Source) -> tuple
                 why += f"; the producer waited for its work: {protocol.why_wait}"
         copied = f"; {lending.why}" if lending is not None and lending.refused else ""
         return f"{scheme}: {path}", why + copied
+    if channel.passes_memory == "rkey" and source.devices:
+        sent = _AS_IT_LIES if all(map(channel.reaches, source.devices)) else _STAGED
+        return f"{scheme}: packed", sent + _apart(protocol.hello)
     if channel.passes_memory is None or not channel.hands_over:
         return f"{scheme}: packed", f"{scheme} cannot hand over memory, so the bytes are sent"
     if protocol.why_not:
         return f"{scheme}: packed", f"the bytes are sent: {protocol.why_not}"
-    if channel.passes_memory == "rkey" and source.devices:
-        return f"{scheme}: packed", _OF_DEVICES + _apart(protocol.hello)
     if not _can_open(channel, protocol.hello, source):
         return f"{scheme}: packed", _NOT_OPENED if _all_exported(source) else _NOT_EXPORTED
     return f"{scheme}: packed", "the reader asked for the bytes"

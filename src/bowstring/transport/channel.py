@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from bowstring import memory
-    from bowstring.memory import KeyedHandle, Region
+    from bowstring.memory import Device, KeyedHandle, Region
     from bowstring.transport.scatter_read import Rows
 
     # NumPy tells type checkers of its buffers from Python 3.12 on only.
@@ -106,7 +106,8 @@ class Message:
     tag
         The tag, 64 bits, or ``None`` for an untagged message.
     pieces
-        C-contiguous bytes-like objects that follow one another in the body. They are read in place.
+        C-contiguous bytes-like objects that follow one another in the body, or one buffer of a device that the
+        channel `reaches`. They are read in place.
     attachments
         What travels beside the bytes, as ``Channel.passes_memory`` says: file descriptors (borrowed for the length
         of the call), objects, or nothing.
@@ -210,8 +211,6 @@ class Channel(_End):
         certificates).
     ordered
         Whether all messages arrive in the order in which they were sent, untagged and tagged ones together.
-    lands_on_device
-        Whether bodies can be received into memory of a device.
     most_attachments
         How many one message may have.
     takes_rows
@@ -242,7 +241,6 @@ class Channel(_End):
     passes_memory: ClassVar[Passes | None] = None
     authenticated: ClassVar[bool] = False
     ordered: ClassVar[bool] = True
-    lands_on_device: ClassVar[bool] = False
     most_attachments: ClassVar[int] = 0
     takes_rows: ClassVar[bool] = False
     means: str = ""
@@ -258,6 +256,10 @@ class Channel(_End):
     def attachments_of(self, region: Region) -> tuple[object, ...]:  # noqa: ARG002  for transports that pass memory
         """Return what travels beside the announcement of a region, so that the peer can use its memory."""
         return ()
+
+    def reaches(self, device: Device) -> bool:  # noqa: ARG002  for transports that do
+        """Whether bodies are sent from memory of a device as it lies, and received into such memory."""
+        return False
 
     def keyed(self, region: Region) -> KeyedHandle | None:  # noqa: ARG002  for transports that read remote memory
         """Return what the peer reads a region with; ``None`` where `passes_memory` is not ``"rkey"``."""

@@ -8,6 +8,7 @@ message, at most 253 (``SCM_RIGHTS``), and their number must equal that in the h
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import struct
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from bowstring.dissociated.wire import Outgoing
 from bowstring.errors import LimitExceeded, ProtocolError, UsageError
 from bowstring.limits import Limits
 from bowstring.memory import Buffer
+from bowstring.memory.copying import DeviceBody
 from bowstring.transport.channel import Channel, Land, Message
 
 if TYPE_CHECKING:
@@ -227,6 +229,13 @@ def landing(tag: int | None, length: int, land: Land | None) -> Place:
     return Place(given, prepare, body if isinstance(body, Buffer) else given)
 
 
+def _put_together(body: DeviceBody, channel: Channel) -> memoryview | Buffer:
+    if channel.reaches(body.device):
+        with contextlib.suppress(MemoryError):  # the device has no room for it, but the host may
+            return body.on_device()
+    return body.on_host()
+
+
 def _writable(buffer: Buffer) -> tuple[Any, Prepare]:
     """Return the bytes of a buffer that nobody has yet, and what takes pages for the first of them."""
     region, offset = buffer.region, buffer.offset
@@ -241,7 +250,10 @@ def as_messages(outgoing: Sequence[Outgoing], channel: Channel) -> list[Message]
 
 def _message(outgoing: Outgoing, channel: Channel) -> Message:
     if outgoing.attachment is None:
-        return Message(outgoing.tag, outgoing.pieces)
+        pieces = outgoing.pieces
+        if pieces and type(pieces[0]) is DeviceBody:
+            pieces = [_put_together(pieces[0], channel)]
+        return Message(outgoing.tag, pieces)
     region = outgoing.attachment
     keyed = channel.keyed(region)
     if keyed is not None:  # in place of the handle, which stands behind the base

@@ -53,5 +53,7 @@ def test_memory_of_a_gpu(ucx_over: Over, monkeypatch: pytest.MonkeyPatch, *, apa
     with bow.Server("ucx://", pool=pool) as server, bow.connect(server.publish("t", TABLE)) as stream:
         assert stream.read_all().equals(TABLE)
         assert stream.stats.path == "ucx: packed"
-        assert stream.stats.why.startswith("memory of a GPU is copied to the host and sent")
+        assert stream.stats.why.startswith(
+            "memory of a GPU is copied to the host through two pinned buffers, and sent"
+        )
         assert ("PID namespace" in stream.stats.why) == apart

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -340,22 +341,26 @@ class Assembler:
                         found=body.nbytes,
                         where=where,
                     )
+                # Dictionaries grow on the host, and go to the device as they are when a batch uses them.
+                if not body.device.is_host and (resident or header.compression is not None):
+                    with body.device.aside():
+                        body = wrap(body.to_host())
                 lease = Lease((body.region,))
-                made = None if resident else self._compiled(part, body, layout, dictionaries, lease)
-                if made is not None:
-                    return made
-                return unpack(
-                    header,
-                    layout,
-                    body,
-                    version=part.message.version,
-                    dictionaries=dictionaries,
-                    lease=lease,
-                    custom_metadata=part.message.custom_metadata,
-                    limits=self._limits,
-                    # Dictionaries grow on the host, and go to the device as they are when a batch uses them.
-                    target=None if resident else self._bodies,
-                )
+                with contextlib.nullcontext() if body.device.is_host else body.device.aside():
+                    made = None if resident else self._compiled(part, body, layout, dictionaries, lease)
+                    if made is not None:
+                        return made
+                    return unpack(
+                        header,
+                        layout,
+                        body,
+                        version=part.message.version,
+                        dictionaries=dictionaries,
+                        lease=lease,
+                        custom_metadata=part.message.custom_metadata,
+                        limits=self._limits,
+                        target=None if resident else self._bodies,
+                    )
             case _:
                 raise ProtocolError("a body is missing", where=where)
 

@@ -146,6 +146,8 @@ class Connection:
         )
         for wire in self._wires:
             wire.expect = protocol.sequence.expect
+            if self.bodies is not None and wire.channel.reaches(self.bodies.device):
+                wire.device_memory = self.bodies.allocator
         # Then regions of the host are mapped copy-on-write: not where they are still written to behind a batch.
         private = reading.private is not None and not hello.follows
         wire = self._wires[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import itertools
@@ -65,6 +66,8 @@ class Wire:
         self.heard = time.monotonic()  # when the peer last sent something
         # Refuses a packed body, by tag and length, before memory is allocated for it.
         self.expect: Callable[[int, int], None] | None = None
+        # Where packed bodies land at once, if the transport reaches it.
+        self.device_memory: Allocator | None = None
         self.over = False  # it broke, or the peer has closed it: nothing more comes
         # Where no bodies of pointers come, runs of packed ones have their own way.
         self.maps = channel.passes_memory in ("fd", "object")
@@ -158,7 +161,12 @@ class Wire:
             return lazy_memory(nbytes)
         if self.expect is not None:
             self.expect(tag, nbytes)
-        buffer = self._room(nbytes)
+        buffer = None
+        if self.device_memory is not None:
+            with contextlib.suppress(OutOfBudget):  # there may be room when the user has let some go
+                buffer = self.device_memory.allocate(nbytes)
+        if buffer is None:
+            buffer = self._room(nbytes)
         self._landing = True
         return buffer
 

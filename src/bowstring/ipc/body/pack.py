@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 from pyarrow.ipc import Alignment
 
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.copy_pieces import Pieces, fill
 from bowstring.columnar.interchange.swap import swapped, with_rows_moved
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.parts import batch_parts, make_batch, owner_of
@@ -21,6 +23,7 @@ from bowstring.ipc.flatbuf.message import MetadataVersion, RecordBatchHeader, wi
 from bowstring.ipc.framing import ALIGNMENT
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Lease
+from bowstring.memory.copying import DeviceBody
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +51,7 @@ class Packed(NamedTuple):
     nodes: npt.NDArray[np.int64]  # shape (nodes, 2): length and null count
     buffers: npt.NDArray[np.int64]  # shape (buffers, 2): offset in the body, a multiple of 64, and length
     body_length: int  # a multiple of 64
-    pieces: list[Any]  # bytes-like: the buffers themselves if on the host, and padding
+    pieces: list[Any]  # bytes-like: the buffers themselves if on the host, and padding; or one `DeviceBody`
 
 
 def laid_out(batch: Batch) -> Packed:
@@ -57,9 +60,11 @@ def laid_out(batch: Batch) -> Packed:
     return _placed(parts.nodes, parts.spans.table[:, _LENGTH])
 
 
-def _placed(nodes: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Packed:
+def _placed(
+    nodes: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], alignment: int = ALIGNMENT
+) -> Packed:
     table = np.zeros((len(lengths), 2), dtype=np.int64)
-    padded = (lengths + (ALIGNMENT - 1)) & -ALIGNMENT
+    padded = (lengths + (alignment - 1)) & -alignment
     ends = np.cumsum(padded)
     table[:, 0] = ends - padded
     table[:, 1] = lengths
@@ -101,6 +106,26 @@ def compressed_pieces(
             pieces[-1] += prefix  # each piece has a cost for its sender
             pieces += frame, PADDING[-lengths[-1] % ALIGNMENT]
     return lengths, pieces
+
+
+def pack_on_device(batch: Batch) -> Packed:
+    """Lay out the body of a batch of a device; its bytes are put together when it is known where they go."""
+    parts, device = batch_parts(batch), batch.device
+    packed = _placed(parts.nodes, parts.spans.table[:, _LENGTH], device.alignment)
+    if not packed.body_length:
+        return packed
+    present = packed.buffers[:, 1] > 0
+    starts, sizes = packed.buffers[present].T
+    pieces = Pieces(
+        parts.spans.addresses()[present], sizes, starts, np.append(starts[1:], packed.body_length)
+    )
+    body = DeviceBody(device, packed.body_length, functools.partial(_fill, batch, pieces))
+    return packed._replace(pieces=[body])
+
+
+def _fill(batch: Batch, pieces: Pieces, target: Buffer) -> None:
+    regions = list(batch_parts(batch).spans.regions)
+    fill(target, pieces, batch.device, regions, DEFAULT_LIMITS.device_timeout)
 
 
 def host_pieces(buffers: Iterable[tuple[int, int]], owner: object) -> list[Any]:

@@ -11,16 +11,17 @@ import itertools
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, UsageError
 from bowstring.limits import Limits
+from bowstring.memory import Buffer
 from bowstring.transport.channel import Land, Message, Received
 from bowstring.transport.framing import check_length, landing, lazy_memory
 from bowstring.transport.peer import Peer, check_seconds
-from bowstring.transport.ucx.context import DONE, Failure, Request
+from bowstring.transport.ucx.context import DONE, HOST, MEMORY_TYPES, Failure, Request
 from bowstring.transport.ucx.endpoint import ends_as_key
 from bowstring.transport.ucx.incoming import CONTROL, Control
 from bowstring.transport.ucx.link import COUNT, COUNT_MASK, Link
@@ -29,7 +30,9 @@ from bowstring.transport.ucx.remote_memory import keyed_handle, pieces_of
 from bowstring.transport.ucx.worker import Arrived, Probed
 
 if TYPE_CHECKING:
-    from bowstring.memory import Buffer, KeyedHandle, Region
+    from bowstring.memory import Device, KeyedHandle, Region
+
+Views = Sequence[Any]  # bytes, or one buffer of a device
 
 # What a message costs beside its bytes, as far as bounds for connections go.
 _MESSAGE_BYTES: Final = 24
@@ -72,6 +75,10 @@ class UcxChannel(Progress):
         """The transports and devices of UCX, and how it moves bodies, as far as it has said so."""
         protocol = self._reader.protocol or self._incoming.protocol
         return f"{self._ways} ({protocol})" if protocol else self._ways
+
+    def reaches(self, device: Device) -> bool:
+        kind = MEMORY_TYPES.get(device.arrow_device_type)
+        return kind is not None and bool(self._link.worker.context.memory_types >> kind & 1)
 
     def keyed(self, region: Region) -> KeyedHandle | None:
         return keyed_handle(self._link.worker.context, region)
@@ -143,13 +150,15 @@ class UcxChannel(Progress):
             if self._usage.leave():
                 self._release()
 
-    def _checked(self, message: Message) -> tuple[int | None, list[bytes | memoryview]]:
-        views = message.views()
+    def _checked(self, message: Message) -> tuple[int | None, Views]:
         if message.attachments:
             raise UsageError("ucx: carries no attachments", found=f"{len(message.attachments)} of them")
-        return message.tag, views
+        pieces: Sequence[Any] = message.pieces
+        if len(pieces) == 1 and isinstance(pieces[0], Buffer):
+            return message.tag, pieces
+        return message.tag, message.views()
 
-    def _send(self, outgoing: Sequence[tuple[int | None, list[bytes | memoryview]]], deadline: float) -> None:
+    def _send(self, outgoing: Sequence[tuple[int | None, Views]], deadline: float) -> None:
         pending: list[Request] = []
         try:
             with self._lock:
@@ -171,7 +180,7 @@ class UcxChannel(Progress):
             self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)), pending)
             raise
 
-    def _post(self, tag: int | None, views: list[bytes | memoryview]) -> Request:
+    def _post(self, tag: int | None, views: Views) -> Request:
         """Begin to send a message; the lock is held."""
         link = self._link
         if tag is None:
@@ -179,11 +188,14 @@ class UcxChannel(Progress):
             return link.endpoint.send(None, views)
         if tag >> 56 == CONTROL:
             return link.endpoint.send(tag, [COUNT.pack(link.untagged & COUNT_MASK), *views])
-        if self._asking and sum(map(len, views)) <= _REQUEST_BYTES:
+        if views and isinstance(views[0], Buffer):
+            request = link.endpoint.send(tag, views, MEMORY_TYPES[views[0].device.arrow_device_type])
+        elif self._asking and sum(map(len, views)) <= _REQUEST_BYTES:
             # As the specification's own implementation asks: UCX tells of it when the server has taken it.
             link.keep(link.endpoint.send(tag, [b"".join(views)], sync=True))
             return DONE
-        request = link.endpoint.send(tag, views)
+        else:
+            request = link.endpoint.send(tag, views)
         if tag >> 56 == 0 and sum(map(len, views)) > _REQUEST_BYTES:
             link.say_protocol(request)
         return request
@@ -310,15 +322,31 @@ class UcxChannel(Progress):
         return place.toreadonly()
 
     def _tagged(self, probed: Probed, land: Land | None) -> Received:
-        place = landing(probed.tag, probed.nbytes, land)
+        given: Any = None if land is None else land(probed.tag, probed.nbytes)
+        if isinstance(given, Buffer) and not given.device.is_host and given.nbytes == probed.nbytes:
+            kind = MEMORY_TYPES[given.device.arrow_device_type]
+            return self._landed(probed, given, given.address, given, kind=kind)
+        place = landing(probed.tag, probed.nbytes, None if land is None else lambda *_: given)
         array = np.frombuffer(place.view, np.uint8) if probed.nbytes else None
         address = 0 if array is None else array.ctypes.data
         pages = None if place.prepare is None else Pages(place.prepare, address, probed.nbytes)
+        return self._landed(probed, place.body, address, array, pages)
+
+    def _landed(
+        self,
+        probed: Probed,
+        body: Any,
+        address: int,
+        kept: object,
+        pages: Pages | None = None,
+        *,
+        kind: int = HOST,
+    ) -> Received:
         with self._lock:
             self._check_link()
-            request = self._link.worker.receive(probed, address, kept=array)
+            request = self._link.worker.receive(probed, address, kind, kept)
         self._finish(request, probed.nbytes, pages)
-        return Received(probed.tag, place.body)
+        return Received(probed.tag, body)
 
 
 def _from_the_first_not_done(requests: list[Request]) -> list[Request]:

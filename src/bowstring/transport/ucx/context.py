@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bowstring.memory import Buffer
 from bowstring.transport.ucx.library import library
 from bowstring.transport.ucx.structures import (
     ContextAttributes,
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 HOST: Final = 0
 CUDA: Final = 1
+# By the device types of the Arrow C Device interface: ``ARROW_DEVICE_CUDA``.
+MEMORY_TYPES: Final = {2: CUDA}
 
 _API: Final = (1, 22)
 _FIRST_ERROR: Final = (1 << 64) - 100
@@ -181,7 +184,9 @@ class Mapped:
             library().mem_unmap(self._context.handle, handle)
 
 
-def address_of(view: bytes | memoryview) -> int:
+def address_of(view: bytes | memoryview | Buffer) -> int:
     """Return where bytes lie."""
+    if isinstance(view, Buffer):
+        return view.address
     address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
     return address

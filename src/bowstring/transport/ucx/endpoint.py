@@ -22,6 +22,7 @@ from bowstring.transport.ucx.structures import (
 )
 
 if TYPE_CHECKING:
+    from bowstring.memory import Buffer
     from bowstring.transport.ucx.worker import Worker
 
 METADATA_ID: Final = 0
@@ -58,7 +59,7 @@ class Endpoint:
     def send(
         self,
         tag: int | None,
-        views: Sequence[bytes | memoryview],
+        views: Sequence[bytes | memoryview | Buffer],
         memory_type: int = HOST,
         *,
         sync: bool = False,
