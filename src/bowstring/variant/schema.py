@@ -18,7 +18,7 @@ from bowstring.kernels.variant import shred as kernels
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant import column as variant_column
 from bowstring.variant.codec.primitives import Value, unscaled
-from bowstring.variant.codec.rows import on_host, values
+from bowstring.variant.codec.rows import in_row, on_host, values
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.nested import Source
 from bowstring.variant.shredded.levels import Level, Levels
@@ -103,9 +103,14 @@ def _decode(opened: VariantColumn, rows: np.ndarray[Any, Any], root: _Array, lim
     """Widen what is in `root` until it holds some rows, one after the other."""
     if not len(rows):
         return
-    for value in values(on_host(opened.column), limits=limits, chosen=rows.tolist()):
-        if value is not None:
-            _merge(root, value)
+    chosen = rows.tolist()
+    found = values(on_host(opened.column), limits=limits, chosen=chosen)
+    for row, value in zip(chosen, found, strict=True):
+        try:
+            if value is not None:
+                _merge(root, value)
+        except LimitExceeded as error:
+            raise in_row(error, row) from error
 
 
 def _walk(opened: VariantColumn, rows: np.ndarray[Any, Any], root: _Array, limits: Limits) -> bool:
