@@ -16,10 +16,18 @@ import bowstring as bow
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import wrap
-from bowstring.vortex.dtype import PTYPES, DType
-from bowstring.vortex.message import Message, MessageKind, MessageReader, encode_message
-from bowstring.vortex.nodes import ArrayNode, Body, Piece, array_message, read_body
-from bowstring.vortex.type_flatbuffer import decode_dtype, encode_dtype
+from bowstring.vortex.dtype import PTYPES, DType, decode_dtype, encode_dtype
+from bowstring.vortex.message import (
+    ArrayNode,
+    Body,
+    Message,
+    MessageKind,
+    MessageReader,
+    Piece,
+    array_message,
+    encode_message,
+    read_body,
+)
 from tests.fuzz.mutators import changed_bytes, changed_fields, other_number, rearranged
 from tests.vortex.streams import stream_of
 from tests.vortex.trees import TYPES, Trees

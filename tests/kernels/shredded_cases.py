@@ -17,9 +17,9 @@ from bowstring.kernels import host
 from bowstring.kernels.signature import Kernel, match
 from bowstring.kernels.variant import shred as shred_kernels
 from bowstring.kernels.variant import shredded, shredded_names, shredded_objects
-from bowstring.variant.shredded import encode, leaves, levels, shred
+from bowstring.variant.shredded import encode, levels, shred
 from bowstring.variant.shredded.arrow import from_arrow
-from bowstring.variant.shredded.unshred import unshredded
+from bowstring.variant.shredded.shred import unshredded
 
 Case = tuple[int, tuple[Any, ...]]
 MARK = {b"ARROW:extension:name": b"arrow.parquet.variant", b"ARROW:extension:metadata": b""}
@@ -91,7 +91,7 @@ def _recorded() -> dict[Kernel, list[Case]]:
     with contextlib.ExitStack() as stack:
         # What no kernel writes is the same in every process, too.
         stack.enter_context(mock.patch.object(np, "empty", np.ones))
-        for module in (encode, leaves, levels, shred):
+        for module in (encode, levels, shred):
             stack.enter_context(mock.patch.object(module, "launch", launch))
             if hasattr(module, "launch_shared"):
                 stack.enter_context(mock.patch.object(module, "launch_shared", launch_shared))

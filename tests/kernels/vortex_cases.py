@@ -9,7 +9,7 @@ import numpy as np
 
 from bowstring.kernels.signature import Kernel
 from bowstring.kernels.vortex import encode, gather, numbers, pack, program, strings, unpack
-from bowstring.vortex.nodes import Piece, array_message
+from bowstring.vortex.message import Piece, array_message
 
 Array = np.ndarray[Any, Any]
 Case = tuple[int, tuple[Any, ...]]

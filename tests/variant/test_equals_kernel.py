@@ -233,7 +233,7 @@ def test_metadata_of_undecided_rows_are_parsed_once(on_device: Move, monkeypatch
         parsed.append(metadata)
         return decode_names(metadata)
 
-    monkeypatch.setattr(sys.modules["bowstring.variant.equals"], "decode_names", parse)
+    monkeypatch.setattr(sys.modules["bowstring.variant.codec.rows"], "decode_names", parse)
     one, other = on_device(column_of([left] * 3)), on_device(column_of(right))
     assert answers(one, other) == [True] * 3
     assert sorted(parsed) == sorted([left[0], right[0][0]])

@@ -20,8 +20,9 @@ from bowstring.kernels.json import format as status
 from bowstring.kernels.json.names import hash_of
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
-from bowstring.variant import build, from_python, validate
-from bowstring.variant.build import BLOCK_ROWS
+from bowstring.variant import column as columns
+from bowstring.variant import from_python, validate
+from bowstring.variant.column import BLOCK_ROWS
 from bowstring.variant.json import waves as json_plan
 from bowstring.variant.json import waves as json_waves
 from bowstring.variant.json.read import ColumnBuilder, error_of, from_json
@@ -240,9 +241,9 @@ def test_keys_of_a_column_are_bounded(make: Any, monkeypatch: pytest.MonkeyPatch
     texts = [json.dumps(row) for row in rows] if make is from_json else rows
     metadata = make(texts).to_arrow().field("metadata").dictionary
     nbytes = sum(len(each.as_py()) for each in metadata)
-    monkeypatch.setattr(build, "_MOST_METADATA", nbytes)
+    monkeypatch.setattr(columns, "_MOST_METADATA", nbytes)
     assert to_python(make(texts)) == rows
-    monkeypatch.setattr(build, "_MOST_METADATA", nbytes - 1)
+    monkeypatch.setattr(columns, "_MOST_METADATA", nbytes - 1)
     with pytest.raises(LimitExceeded, match="keys of a Variant column"):
         make(texts)
 

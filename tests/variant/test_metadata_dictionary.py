@@ -7,8 +7,8 @@ import pytest
 
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Value, open_column
+from bowstring.variant.column import dictionary_of
 from bowstring.variant.json.writer import rows_of
-from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant import test_shared_metadata as shared
 from tests.variant.conftest import Move
 from tests.variant.encoding import encode, metadata_bytes

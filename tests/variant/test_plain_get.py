@@ -17,13 +17,12 @@ from bowstring.columnar.column import Column
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status, Value, open_column
 from bowstring.variant.cast import target_of
+from bowstring.variant.column import dictionary_of
 from bowstring.variant.gather import gather
-from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.nested import Source
 from bowstring.variant.path import Path
 from bowstring.variant.status import batch_of, status_column
-from bowstring.variant.tree import Number, Tree, inline_number
-from bowstring.variant.walk import Located, Read, extract, locate
+from bowstring.variant.walk import Located, Number, Read, Tree, extract, inline_number, locate
 from tests.variant.conftest import Move
 from tests.variant.encoding import Widths, encode, encode_with, metadata_bytes, object_bytes
 from tests.variant.get_columns import Row, column_of

@@ -26,9 +26,9 @@ from bowstring.variant import Status
 from bowstring.variant.codec.decode import children_of, decode
 from bowstring.variant.codec.primitives import Value
 from bowstring.variant.codec.rows import in_row
+from bowstring.variant.column import dictionary_of
 from bowstring.variant.json import writer as json_texts
 from bowstring.variant.json.writer import rows_of
-from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.conftest import Move
 from tests.variant.encoding import Widths, encode, metadata_bytes, object_bytes
 from tests.variant.get_columns import MARK, METADATA_FORMS, VALUE_FORMS, Row, column_of

@@ -11,8 +11,8 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status
 from bowstring.variant.codec.decode import decode
 from bowstring.variant.codec.primitives import Value
+from bowstring.variant.column import dictionary_of
 from bowstring.variant.json.writer import rows_of
-from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.get_columns import Row
 from tests.variant.json_write import Rules, json_of
 

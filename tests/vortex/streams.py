@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.vortex.dtype import DType
-from bowstring.vortex.message import Message, MessageKind, encode_message
-from bowstring.vortex.nodes import Piece, array_message
-from bowstring.vortex.type_flatbuffer import encode_dtype
+from bowstring.vortex.dtype import DType, encode_dtype
+from bowstring.vortex.message import Message, MessageKind, Piece, array_message, encode_message
 
 __all__ = ["decoded", "dtype_message", "messages_of", "numbers", "stream_of"]
 

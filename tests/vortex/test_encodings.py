@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.errors import BowstringError, InvalidBody, InvalidMetadata
-from bowstring.vortex.dtype import DType, Kind, of_arrow, of_schema, primitive
-from bowstring.vortex.nodes import Piece
-from bowstring.vortex.protobuf import BYTES, VARINT, encode
-from bowstring.vortex.scalar import encode_scalar
-from bowstring.vortex.type_flatbuffer import encode_dtype
+from bowstring.vortex.dtype import DType, Kind, encode_dtype, of_arrow, of_schema, primitive
+from bowstring.vortex.message import Piece
+from bowstring.vortex.protobuf import BYTES, VARINT, encode, encode_scalar
 from tests.vortex.streams import decoded, numbers, stream_of
 
 ORDER = [0, 4, 2, 6, 1, 5, 3, 7]
@@ -482,7 +480,7 @@ def test_nodes_nest_as_deep_as_the_limit() -> None:
 def test_a_type_that_has_no_bytes_is_an_error() -> None:
     """An empty flatbuffer, and one of zeros."""
     for data in (b"", bytes(64)):
-        from bowstring.vortex.type_flatbuffer import decode_dtype
+        from bowstring.vortex.dtype import decode_dtype
 
         with pytest.raises(BowstringError):
             decode_dtype(data)

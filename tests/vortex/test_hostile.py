@@ -14,10 +14,8 @@ import bowstring as bow
 from bowstring import Limits
 from bowstring.errors import BowstringError
 from bowstring.testing import fake_device
-from bowstring.vortex.dtype import DType, Kind, primitive
-from bowstring.vortex.protobuf import Message
-from bowstring.vortex.scalar import decode_scalar
-from bowstring.vortex.type_flatbuffer import decode_dtype
+from bowstring.vortex.dtype import DType, Kind, decode_dtype, primitive
+from bowstring.vortex.protobuf import Message, decode_scalar
 
 LARGEST = 40_000
 LIMITS = Limits(decompression_floor=1 << 24)

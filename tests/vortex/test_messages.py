@@ -26,10 +26,15 @@ from bowstring.errors import (
     Unsupported,
 )
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
-from bowstring.vortex.dtype import Kind, of_schema, primitive
-from bowstring.vortex.message import Message, MessageKind, MessageReader, decode_message, encode_message
-from bowstring.vortex.nodes import Piece
-from bowstring.vortex.type_flatbuffer import decode_dtype, encode_dtype
+from bowstring.vortex.dtype import Kind, decode_dtype, encode_dtype, of_schema, primitive
+from bowstring.vortex.message import (
+    Message,
+    MessageKind,
+    MessageReader,
+    Piece,
+    decode_message,
+    encode_message,
+)
 from tests.vortex.streams import decoded, dtype_message, messages_of, numbers, stream_of
 
 I32 = primitive("i4")

@@ -17,7 +17,7 @@ import bowstring as bow
 from bowstring.errors import InvalidBody, InvalidMetadata, Unsupported, UsageError
 from bowstring.testing import fake_device
 from bowstring.vortex.dtype import DType, Kind, primitive
-from bowstring.vortex.nodes import Piece
+from bowstring.vortex.message import Piece
 from tests.vortex.streams import messages_of, numbers, stream_of
 from tests.vortex.tables import ENCODED, PLAIN, named, written
 from tests.vortex.values import same_values

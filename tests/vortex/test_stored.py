@@ -18,7 +18,7 @@ import bowstring as bow
 from bowstring.errors import InvalidData
 from bowstring.testing import fake_device
 from bowstring.vortex.dtype import DType, Kind, primitive
-from bowstring.vortex.nodes import Piece
+from bowstring.vortex.message import Piece
 from bowstring.vortex.protobuf import encode
 from tests.vortex.streams import decoded, stream_of
 from tests.vortex.trees import fields

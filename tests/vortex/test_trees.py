@@ -15,7 +15,7 @@ from bowstring.errors import InvalidBody
 from bowstring.limits import Limits
 from bowstring.testing import fake_device
 from bowstring.vortex.dtype import DType, Kind, primitive
-from bowstring.vortex.nodes import Piece
+from bowstring.vortex.message import Piece
 from tests.vortex.streams import messages_of, numbers, stream_of
 from tests.vortex.trees import TYPES, Trees, fields
 

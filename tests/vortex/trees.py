@@ -8,9 +8,8 @@ import numpy as np
 
 from bowstring.kernels.vortex.encode import encode_fsst, train_fsst
 from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind, primitive
-from bowstring.vortex.nodes import Piece
-from bowstring.vortex.protobuf import BYTES, VARINT, encode
-from bowstring.vortex.scalar import Scalar, encode_scalar
+from bowstring.vortex.message import Piece
+from bowstring.vortex.protobuf import BYTES, VARINT, Scalar, encode, encode_scalar
 
 __all__ = ["TYPES", "Trees"]
 

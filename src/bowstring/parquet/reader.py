@@ -32,7 +32,7 @@ from bowstring.parquet.on_device import DeviceDecoder, beside, device_decoder
 from bowstring.parquet.shredded import Columns, named_columns
 from bowstring.parquet.shredding import alike, conformed, union_schema
 from bowstring.parquet.sizes import TooLargeError
-from bowstring.variant.losses import Losses
+from bowstring.variant.status import Losses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -24,8 +24,8 @@ from bowstring.memory import cpu
 from bowstring.parquet.columns import ColumnPath, children_of, count_leaves, storage_of
 from bowstring.parquet.comparisons import is_number
 from bowstring.variant.column import VariantType
-from bowstring.variant.losses import Losses, counted, first_lost
 from bowstring.variant.reference import Reference, reference_of
+from bowstring.variant.status import Losses, counted, first_lost
 
 if TYPE_CHECKING:
     from bowstring.limits import Limits

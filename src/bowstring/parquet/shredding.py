@@ -16,8 +16,8 @@ from bowstring.columnar.nodes import storage_type
 from bowstring.errors import UnknownColumn, UsageError
 from bowstring.parquet.columns import children_of, holds_variant, storage_of, with_child_arrays, with_inner
 from bowstring.variant.column import VariantType
-from bowstring.variant.shredded.infer import MOST_COLUMNS
 from bowstring.variant.shredded.schema import (
+    MOST_COLUMNS,
     checked_schema,
     is_untyped,
     schema_of_storage,

@@ -14,8 +14,7 @@ from bowstring.variant.python_objects import to_python
 from bowstring.variant.reference import path
 from bowstring.variant.schema import schema_of
 from bowstring.variant.shredded.arrow import from_arrow
-from bowstring.variant.shredded.shred import shred
-from bowstring.variant.shredded.unshred import unshred
+from bowstring.variant.shredded.shred import shred, unshred
 from bowstring.variant.status import Status
 from bowstring.variant.validate import validate
 

@@ -144,7 +144,12 @@ def target_of(type_: Any, cast: str) -> Target:
     if not isinstance(type_, pa.DataType):
         raise UsageError("no type to cast to", expected="a pyarrow.DataType", found=repr(type_))
     if cast == "spark":
-        found = _SPARK.get(type_.id) or _spark_others(type_)
+        found = _SPARK.get(type_.id)
+        if type_.id in _SPARK_DECIMALS and type_.scale >= 0:
+            found = SparkDecimals(type_.scale, 10**type_.precision, *_SPARK_DECIMALS[type_.id])
+        elif type_.id == pa.lib.Type_TIMESTAMP and type_.unit == "us" and type_.tz in (None, "UTC"):
+            family = numbers.TIMESTAMP_NTZ if type_.tz is None else numbers.TIMESTAMP
+            found = _spark_number(family, np.int64)
     elif type_ == pa.uuid():
         found = FixedBytes(int(of_bytes.UUID), 16)
     else:
@@ -207,16 +212,22 @@ def _number(family: Any, dtype: Any, unit: int = 1, *, signed: bool = True) -> N
     return Numbers(numbers.cast_numbers, what, dtype, blocks=True)
 
 
+_SIGNED: Final[dict[int, Any]] = {
+    pa.lib.Type_INT8: np.int8,
+    pa.lib.Type_INT16: np.int16,
+    pa.lib.Type_INT32: np.int32,
+    pa.lib.Type_INT64: np.int64,
+}
+_UNSIGNED: Final[dict[int, Any]] = {
+    pa.lib.Type_UINT8: np.int8,
+    pa.lib.Type_UINT16: np.int16,
+    pa.lib.Type_UINT32: np.int32,
+}
 _FIXED: Final[dict[int, Target]] = {
     pa.lib.Type_NA: Nulls(),
     pa.lib.Type_BOOL: dataclasses.replace(_number(numbers.BOOLEAN, np.int8), bits=True),
-    pa.lib.Type_INT8: _number(numbers.INTEGER, np.int8),
-    pa.lib.Type_INT16: _number(numbers.INTEGER, np.int16),
-    pa.lib.Type_INT32: _number(numbers.INTEGER, np.int32),
-    pa.lib.Type_INT64: _number(numbers.INTEGER, np.int64),
-    pa.lib.Type_UINT8: _number(numbers.INTEGER, np.int8, signed=False),
-    pa.lib.Type_UINT16: _number(numbers.INTEGER, np.int16, signed=False),
-    pa.lib.Type_UINT32: _number(numbers.INTEGER, np.int32, signed=False),
+    **{each: _number(numbers.INTEGER, dtype) for each, dtype in _SIGNED.items()},
+    **{each: _number(numbers.INTEGER, dtype, signed=False) for each, dtype in _UNSIGNED.items()},
     pa.lib.Type_UINT64: Numbers(decimals.cast_decimals, (0, 1, 0, 0, 0), np.uint64, 2, first=np.uint64),
     pa.lib.Type_HALF_FLOAT: Numbers(numbers.cast_halves, (), np.uint16),
     pa.lib.Type_FLOAT: _number(numbers.FLOAT, np.int32),
@@ -233,19 +244,13 @@ _FIXED: Final[dict[int, Target]] = {
 
 
 def _any_number(family: Any, dtype: Any, *, signed: bool = True) -> Numbers:
-    """Return how numbers of any class become those of a width."""
     family, low, high, _, spare = _number(family, dtype, signed=signed).arguments
     return Numbers(any_numbers.cast_any_numbers, (family, low, high, spare), dtype, blocks=True)
 
 
 _NUMBERS: Final[dict[int, Target]] = {
-    pa.lib.Type_INT8: _any_number(any_numbers.ANY_INTEGER, np.int8),
-    pa.lib.Type_INT16: _any_number(any_numbers.ANY_INTEGER, np.int16),
-    pa.lib.Type_INT32: _any_number(any_numbers.ANY_INTEGER, np.int32),
-    pa.lib.Type_INT64: _any_number(any_numbers.ANY_INTEGER, np.int64),
-    pa.lib.Type_UINT8: _any_number(any_numbers.ANY_INTEGER, np.int8, signed=False),
-    pa.lib.Type_UINT16: _any_number(any_numbers.ANY_INTEGER, np.int16, signed=False),
-    pa.lib.Type_UINT32: _any_number(any_numbers.ANY_INTEGER, np.int32, signed=False),
+    **{each: _any_number(any_numbers.ANY_INTEGER, dtype) for each, dtype in _SIGNED.items()},
+    **{each: _any_number(any_numbers.ANY_INTEGER, dtype, signed=False) for each, dtype in _UNSIGNED.items()},
     pa.lib.Type_UINT64: _any_number(any_numbers.ANY_UNSIGNED, np.int64),
     pa.lib.Type_HALF_FLOAT: _any_number(any_numbers.ANY_HALF, np.int16),
     pa.lib.Type_FLOAT: _any_number(any_numbers.ANY_FLOAT, np.int32),
@@ -294,10 +299,7 @@ def _spark_number(family: Any, dtype: Any, *, bits: bool = False) -> SparkNumber
 _SPARK: Final[dict[int, Target]] = {
     pa.lib.Type_NA: Nulls(),
     pa.lib.Type_BOOL: _spark_number(numbers.BOOLEAN, np.int8, bits=True),
-    pa.lib.Type_INT8: _spark_number(numbers.INTEGER, np.int8),
-    pa.lib.Type_INT16: _spark_number(numbers.INTEGER, np.int16),
-    pa.lib.Type_INT32: _spark_number(numbers.INTEGER, np.int32),
-    pa.lib.Type_INT64: _spark_number(numbers.INTEGER, np.int64),
+    **{each: _spark_number(numbers.INTEGER, dtype) for each, dtype in _SIGNED.items()},
     pa.lib.Type_FLOAT: _spark_number(numbers.FLOAT, np.int32),
     pa.lib.Type_DOUBLE: _spark_number(numbers.DOUBLE, np.int64),
     pa.lib.Type_DATE32: _spark_number(numbers.DATE, np.int32),
@@ -313,14 +315,3 @@ _SPARK_DECIMALS: Final = {
     pa.lib.Type_DECIMAL64: (np.uint64, 1),
     pa.lib.Type_DECIMAL128: (np.uint64, 2),
 }
-
-
-def _spark_others(type_: pa.DataType) -> Target | None:
-    if type_.id in _SPARK_DECIMALS and type_.scale >= 0:
-        return SparkDecimals(type_.scale, 10**type_.precision, *_SPARK_DECIMALS[type_.id])
-    if type_.id == pa.lib.Type_TIMESTAMP and type_.unit == "us":
-        if type_.tz is None:
-            return _spark_number(numbers.TIMESTAMP_NTZ, np.int64)
-        if type_.tz == "UTC":
-            return _spark_number(numbers.TIMESTAMP, np.int64)
-    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,17 +11,15 @@ import pyarrow as pa
 from bowstring.columnar.column import Column
 from bowstring.columnar.slots import check_order
 from bowstring.columnar.spans import buffer_or_none
-from bowstring.errors import BowstringError, UsageError
+from bowstring.errors import UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.equals import SAME, UNKNOWN, WORDS, compare_values
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.codec.decode import decode, decode_names
 from bowstring.variant.codec.primitives import Value
-from bowstring.variant.codec.rows import in_row
-from bowstring.variant.column import VariantColumn, open_column
+from bowstring.variant.codec.rows import on_host, values
+from bowstring.variant.column import VariantColumn, dictionary_of, open_column
 from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
-from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
 
 if TYPE_CHECKING:
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 _EXACT_NUMERIC: Final = frozenset(("int8", "int16", "int32", "int64", "decimal4", "decimal8", "decimal16"))
 _LONG_NAME: Final = 256
 """Names of more bytes, with their quotes, are compared by number."""
-_NAMES_KEPT: Final = 64
+Sides = tuple[VariantColumn, VariantColumn]
 _NANOSECONDS: Final = {"timestamp": 1000, "timestamp_ns": 1, "timestamp_ntz": 1000, "timestamp_ntz_ns": 1}
 
 
@@ -86,14 +83,15 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits | None 
         device = sides[0].column.device
         both = (statuses[0] == np.uint8(Status.OK)) & (statuses[1] == np.uint8(Status.OK))
         verdicts = _verdicts(rows, names_for_comparing([each.names for each in rows], device), statuses)
-        _decide(rows, device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN))), verdicts, limits)
+        unknown = device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN)))
+        _decide(sides, [device.to_host(each.metadata_ids) for each in rows], unknown, verdicts, limits)
         bitmaps = bitmap.packed(both), bitmap.packed(verdicts == SAME)
         field = pa.field(sides[0].column.name, pa.bool_())
         gathered = Gathered(field, [(sides[0].rows, -1)], [buffer_or_none(each, device) for each in bitmaps])
         return batch_of([gathered], sides[0])[0]
 
 
-def _raise_first(sides: tuple[VariantColumn, VariantColumn], statuses: list[Any], limits: Limits) -> None:
+def _raise_first(sides: Sides, statuses: list[Any], limits: Limits) -> None:
     """Raise for the first row with an error, the left side before the right."""
     found = [
         (row, side)
@@ -112,54 +110,24 @@ def _verdicts(sides: list[Rows], names: list[Names], statuses: list[Any]) -> Any
     verdicts = device.xp.empty(rows, np.uint8)
     arguments: list[Any] = []
     for side, known, status in zip(sides, names, statuses, strict=True):
-        arguments += (
-            side.starts,
-            side.stops,
-            side.data,
-            side.metadata_ids,
-            known.bases,
-            known.ends,
-            known.text,
-            status,
-        )
+        arguments += side.starts, side.stops, side.data, side.metadata_ids
+        arguments += known.bases, known.ends, known.text, status
     scratch = device.xp.empty(items * depth * int(WORDS), np.uint64)
     launch(compare_values, items, block, *arguments, depth, scratch, verdicts)
     return verdicts
 
 
-def _decide(sides: list[Rows], unknown: Any, verdicts: Any, limits: Limits) -> None:
+def _decide(sides: Sides, ids: list[Any], unknown: Any, verdicts: Any, limits: Limits) -> None:
     """Write the verdicts on rows that the kernel left open, by their decoded values."""
     if not len(unknown):
         return
-    left, right = (_Trees(side, limits) for side in sides)
     # Rows of the same metadata one after the other, of which only the last are kept parsed.
-    for row in unknown[np.lexsort((right.metadata_ids[unknown], left.metadata_ids[unknown]))].tolist():
-        verdicts[row : row + 1] = np.uint8(same(left.at(row), right.at(row)))
-
-
-class _Trees:
-    """Rows that are right as trees, on the host; metadata are parsed once for the rows that share them."""
-
-    def __init__(self, side: Rows, limits: Limits) -> None:
-        self._side, self._limits = side, limits
-        self._names = functools.lru_cache(_NAMES_KEPT)(
-            lambda number: decode_names(_slot(side, side.metadata, number))
-        )
-        self.metadata_ids = side.device.to_host(side.metadata_ids)
-
-    def at(self, row: int) -> Value:
-        side = self._side
-        try:
-            names = self._names(int(self.metadata_ids[row]))
-            return decode(names, _slot(side, (side.starts, side.stops, side.data), row), limits=self._limits)
-        except BowstringError as error:
-            raise in_row(error, row) from error
-
-
-def _slot(side: Rows, slots: tuple[Any, Any, Any], slot: int) -> bytes:
-    start, stop = (int(side.device.to_host(each[slot : slot + 1])[0]) for each in slots[:2])
-    found: bytes = side.device.to_host(slots[2][start:stop]).tobytes()
-    return found
+    chosen = unknown[np.lexsort([each[unknown] for each in reversed(ids)])].tolist()
+    left, right = (values(on_host(side.column), limits=limits, chosen=chosen) for side in sides)
+    for row, one, other in zip(chosen, left, right, strict=True):
+        assert one is not None
+        assert other is not None  # rows that are null are not compared
+        verdicts[row : row + 1] = np.uint8(same(one, other))
 
 
 def names_for_comparing(sides: list[Names], device: Device) -> list[Names]:
@@ -209,21 +177,17 @@ def same(left: Value, right: Value) -> bool:
             if len(left.value) != len(right.value):
                 return False
             work.extend(zip(left.value, right.value, strict=True))
-        elif not _same_leaf(left, right):
-            return False
+        elif left.type in _NANOSECONDS:
+            if left.value * _NANOSECONDS[left.type] != right.value * _NANOSECONDS[right.type]:
+                return False
+        elif left.value != right.value:
+            both_nan = left.type in ("double", "float") and math.isnan(left.value) and math.isnan(right.value)
+            if not both_nan:
+                return False
     return True
 
 
 def _class(type_: str) -> str:
-    """Return the equivalence class of a type."""
     if type_ in _EXACT_NUMERIC:
         return "exact numeric"
     return type_.removesuffix("_ns")
-
-
-def _same_leaf(left: Value, right: Value) -> bool:
-    if left.type in _NANOSECONDS:
-        return bool(left.value * _NANOSECONDS[left.type] == right.value * _NANOSECONDS[right.type])
-    if left.type in ("double", "float") and math.isnan(left.value):
-        return math.isnan(right.value)
-    return bool(left.value == right.value)

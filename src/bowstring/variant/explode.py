@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -18,27 +18,21 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
 from bowstring.kernels.variant.format import ARRAY, OBJECT
-from bowstring.kernels.variant.metadata import TEXT_ALONE, inspect_metadata
 from bowstring.kernels.variant.nested import (
     ANY_COUNT,
     count_children,
-    measure_keys,
     note_disorder,
-    place_children,
     place_keys,
 )
 from bowstring.kernels.variant.shredded import place_groups
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.build import variant_field
-from bowstring.variant.codec.decode import children_of
-from bowstring.variant.codec.rows import Names, in_row, raw_rows
-from bowstring.variant.column import open_column
-from bowstring.variant.nested import Source, copied, ends_of, merge
+from bowstring.variant.codec.decode import children_of, decode_names
+from bowstring.variant.codec.rows import in_row, raw_row
+from bowstring.variant.column import open_column, variant_field
+from bowstring.variant.nested import CHILD, Source, check_names, children_at, copied, ends_of, merge
 from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
 from bowstring.variant.walk import Located, locate_in
 
-_CHILD: Final = 16
-"""What a child takes in the columns of numbers, whatever it is."""
 _KEY: Final = 4
 """What a key or a row of keys takes besides its text: an offset."""
 _LARGEST: Final = (1 << 31) - 1
@@ -86,12 +80,14 @@ def explode(column: Any, *, outer: bool = False, plain: bool = False, limits: Li
     ([0, 0, 2], ['a', 'b', None], [1, [2], 6])
     """
     limits = limits_or_default(limits)
-    source = _source_of(column, plain=plain, limits=limits)
+    opened = open_column(column, plain=plain)
+    source = Source(opened, limits, opened.column.name)
     with source.device.use():
-        objects, arrays = _counted(source, OBJECT), _counted(source, ARRAY)
-        _with_keys(source, objects)
+        objects, fields = _counted(source, OBJECT)
+        arrays, elements = _counted(source, ARRAY)
+        check_names(source, objects, source.dictionary.indices, fields)
         _raise_first(source, objects.statuses, arrays.statuses)
-        return _exploded(source, objects, arrays, outer=outer)
+        return _exploded(source, objects, arrays, fields + elements, outer=outer)
 
 
 def keys(column: Any, *, plain: bool = False, limits: Limits | None = None) -> Column:
@@ -127,46 +123,32 @@ def keys(column: Any, *, plain: bool = False, limits: Limits | None = None) -> C
     [['a', 'b'], None, None]
     """
     limits = limits_or_default(limits)
-    source = _source_of(column, plain=plain, limits=limits)
+    opened = open_column(column, plain=plain)
+    source = Source(opened, limits, opened.column.name)
     with source.device.use():
-        objects = _counted(source, OBJECT)
-        _with_keys(source, objects)
+        objects, counts = _counted(source, OBJECT)
+        check_names(source, objects, source.dictionary.indices, counts)
         _raise_first(source, objects.statuses)
         xp, device = source.device.xp, source.device
-        ends = _ends(source, "the keys of a Variant column", objects.counts, _KEY)
-        starts, stops = _keys(source, objects, ends, sort=True)
-        per_row = _sums(source, stops - starts, ends) + np.int64(_KEY) * (objects.counts + np.int64(1))
-        _ends(source, "the keys of a Variant column", per_row)
+        what = "the keys of a Variant column"
+        ends = _ends(source, what, counts, _KEY)
+        starts, stops = _keys(source, objects, ends, what, sort=True)
+        per_row = _sums(source, stops - starts, ends) + np.int64(_KEY) * (counts + np.int64(1))
+        _ends(source, what, per_row)
         valid = bitmap.packed(objects.statuses == np.uint8(Status.OK))
         item = pa.field("item", pa.string(), nullable=False)
-        text = [buffer_or_none(each, device) for each in _copied(source, starts, stops)]
-        offsets = buffer_or_none(ends.astype(np.int32), device)
+        begins, text = copied(source, starts, stops, source.dictionary.data)
+        arrays = xp.asarray(valid), ends.astype(np.int32), None, begins.astype(np.int32), text
         made = Gathered(
-            pa.field(source.opened.column.name, pa.list_(item)),
-            [(source.opened.rows, -1), (len(starts), 0)],
-            [buffer_or_none(xp.asarray(valid), device), offsets, None, *text],
+            pa.field(source.name, pa.list_(item)),
+            [(opened.rows, -1), (len(starts), 0)],
+            [None if each is None else buffer_or_none(each, device) for each in arrays],
         )
         return batch_of([made], source.opened)[0]
 
 
-class _Containers(NamedTuple):
-    """The values of a column as containers of one kind: the status, place and number of children of each row."""
-
-    located: Located
-    counts: Any
-
-    @property
-    def statuses(self) -> Any:
-        return self.located.statuses
-
-
-def _source_of(column: Any, *, plain: bool, limits: Limits) -> Source:
-    opened = open_column(column, plain=plain)
-    return Source(opened, limits, opened.column.name)
-
-
-def _counted(source: Source, kind: Any) -> _Containers:
-    """Return the rows that are containers of a kind; all others are ``TYPE_MISMATCH``, or nulls."""
+def _counted(source: Source, kind: Any) -> tuple[Located, Any]:
+    """Return where rows hold containers of a kind, and of how many children; others are mismatches, or nulls."""
     opened, xp = source.opened, source.device.xp
     [located] = locate_in(source.device, opened.validity, opened.value, source.dictionary, [()])
     statuses = located.statuses
@@ -176,17 +158,7 @@ def _counted(source: Source, kind: Any) -> _Containers:
     launch(
         count_children, opened.rows, source.data, located.positions, kind, int(ANY_COUNT), statuses, counts
     )
-    return _Containers(located, counts)
-
-
-def _with_keys(source: Source, objects: _Containers) -> None:
-    """Check that the fields of objects have names."""
-    distinct = source.dictionary
-    names = distinct.starts, distinct.stops, distinct.data
-    marks = source.device.xp.empty(len(distinct.marks), np.uint8)
-    launch(inspect_metadata, len(marks), *names, int(TEXT_ALONE), marks)
-    slots = source.data, objects.located.positions, distinct.indices, *names, marks
-    launch(measure_keys, len(objects.counts), *slots, objects.statuses, objects.counts)
+    return located, counts
 
 
 def _raise_first(source: Source, *statuses: Any) -> None:
@@ -203,21 +175,17 @@ def _raise_first(source: Source, *statuses: Any) -> None:
 
 
 def _raise(source: Source, row: int, statuses: Any) -> NoReturn:
-    """Raise the error of a row."""
     status = int(source.device.to_host(statuses[row : row + 1])[0])
     if status == Status.TOO_DEEP:
         raise LimitExceeded(
             "the children of a Variant share their bytes, and together take more than what holds them",
             where=f"row {row}",
         )
-    alone = open_column(source.opened.column.as_batch().slice(row, 1).to_device("cpu")[0], plain=True)
+    raw = raw_row(source.opened, row)
     try:
-        for raw in raw_rows(alone):
-            if raw is not None:
-                children_of(Names()[raw[0]], raw[1])
+        if raw is not None:
+            children_of(decode_names(raw[0]), raw[1])
     except BowstringError as error:
-        if error.where == "row 0":  # of the row alone
-            error.where = None
         raise in_row(error, row) from error
     raise_error(source.opened, row, statuses, source.limits)
 
@@ -251,7 +219,7 @@ def _sums(source: Source, sizes: Any, ends: Any) -> Any:
     return sums[ends[1:]] - sums[ends[:-1]]
 
 
-def _keys(source: Source, objects: _Containers, ends: Any, *, sort: bool) -> tuple[Any, Any]:
+def _keys(source: Source, objects: Located, ends: Any, what: str, *, sort: bool) -> tuple[Any, Any]:
     """Return where the keys of objects lie in the metadata, in the order of their UTF-8 if `sort`. A key that
     is there twice is an error.
     """
@@ -259,10 +227,10 @@ def _keys(source: Source, objects: _Containers, ends: Any, *, sort: bool) -> tup
     total = int(device.to_host(ends[-1:])[0])
     starts, stops = xp.zeros(total, np.int64), xp.zeros(total, np.int64)
     names = distinct.starts, distinct.stops, distinct.data
-    slots = source.data, objects.located.positions, distinct.indices, *names
-    launch(place_keys, len(objects.counts), *slots, objects.statuses, ends, starts, stops)
-    _ends(source, _what_of_keys(sort), _sums(source, stops - starts, ends))
-    flags = xp.zeros(len(objects.counts), np.uint8)
+    slots = source.data, objects.positions, distinct.indices, *names
+    launch(place_keys, source.opened.rows, *slots, objects.statuses, ends, starts, stops)
+    _ends(source, what, _sums(source, stops - starts, ends))
+    flags = xp.zeros(source.opened.rows, np.uint8)
     launch(note_disorder, len(flags), ends, starts, stops, distinct.data, flags)
     # What is no object has no keys, and so none that ascend.
     rows = device.to_host(xp.flatnonzero((flags > np.uint8(0)) & (objects.statuses == np.uint8(Status.OK))))
@@ -282,37 +250,24 @@ def _keys(source: Source, objects: _Containers, ends: Any, *, sort: bool) -> tup
     return (device.from_host(host_starts), device.from_host(host_stops)) if sort else (starts, stops)
 
 
-def _what_of_keys(sort: bool) -> str:
-    return "the keys of a Variant column" if sort else "the keys of an exploded Variant column"
-
-
-def _copied(source: Source, starts: Any, stops: Any) -> tuple[Any, Any]:
-    """Return offsets and text of keys."""
-    ends, text = copied(source, starts, stops, source.dictionary.data)
-    return ends.astype(np.int32), text
-
-
-def _exploded(source: Source, objects: _Containers, arrays: _Containers, *, outer: bool) -> Batch:
+def _exploded(source: Source, objects: Located, arrays: Located, counts: Any, *, outer: bool) -> Batch:
     device, xp, rows = source.device, source.device.xp, source.opened.rows
     are_objects = objects.statuses == np.uint8(Status.OK)
-    counts = objects.counts + arrays.counts
     slots = xp.maximum(counts, np.int64(1)) if outer else counts
-    ends = _ends(source, "the children of an exploded Variant column", slots, _CHILD)
+    ends = _ends(source, "the children of an exploded Variant column", slots, CHILD)
     total = int(device.to_host(ends[-1:])[0])
     numbers = xp.zeros(total, np.int32)
     launch(place_groups, rows, ends[:-1], ends[1:], xp.arange(rows, dtype=np.int32), numbers)
     both = xp.where(are_objects, objects.statuses, arrays.statuses)
-    holders = Located(objects.located.positions, both.astype(np.uint8))
-    inside = Located(xp.empty(total, np.uint64), xp.empty(total, np.uint8))
-    groups = xp.empty(total, np.int32)
-    metas = source.dictionary.indices
-    launch(place_children, rows, source.data, *holders, metas, ends, *inside, groups)
+    holders = Located(objects.positions, both.astype(np.uint8))
+    inside, groups = children_at(source, holders, source.dictionary.indices, ends, total)
     sizes = xp.empty(total, np.int64)
     launch(measure_bytes, total, source.data, inside.positions, VALUE, _ANY_WIDTH, inside.statuses, sizes)
     merge(holders, ends, inside)
     _raise_first(source, holders.statuses)
     _ends(source, "the values of an exploded Variant column", _sums(source, sizes, ends))
-    starts, stops = _keys(source, objects, ends, sort=False)
+    starts, stops = _keys(source, objects, ends, "the keys of an exploded Variant column", sort=False)
+    begins, text = copied(source, starts, stops, source.dictionary.data)
     offsets, nbytes = ends_of(source, sizes)
     data = xp.empty(nbytes, np.uint8)
     launch_shared(copy_bytes, total, source.data, inside.positions, VALUE, inside.statuses, offsets, data)
@@ -322,7 +277,7 @@ def _exploded(source: Source, objects: _Containers, arrays: _Containers, *, oute
     positions = xp.arange(total, dtype=np.int64) - ends[numbers]
     arrays_of = (
         *(None, numbers.astype(np.int64), present, positions.astype(np.int32)),
-        *(named, *_copied(source, starts, stops), present),
+        *(named, begins.astype(np.int32), text, present),
         *(None, xp.maximum(groups, np.int32(0)), None, offsets.astype(np.int32), data),
     )
     nulls = -1 if outer else 0

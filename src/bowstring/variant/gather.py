@@ -79,7 +79,11 @@ def gather_at(
     if isinstance(target, Value):
         return _inner_values(source, located, metadata_ids, field)
     if isinstance(target, Nulls):
-        return _nulls(source, located, field)
+        # Nulls have no buffers: any other value is a mismatch.
+        rows = len(located.statuses)
+        slots, unused = (source.data, located.positions), source.device.xp.empty(rows, np.int64)
+        launch(measure_bytes, rows, *slots, NOTHING, _ANY_WIDTH, located.statuses, unused)
+        return Gathered(field, [(rows, rows)], [])
     device = source.device
     views = isinstance(target, Bytes | SparkText) and target.views
     if isinstance(target, SparkNumbers):
@@ -91,7 +95,13 @@ def gather_at(
     elif isinstance(target, Numbers):
         arrays = [_numbers(source.data, located, target, device)]
     elif isinstance(target, FixedBytes):
-        arrays = [_fixed_bytes(source, located, target)]
+        rows, width = len(located.statuses), target.width
+        check_size(rows * width, source.limits, source.name)
+        sizes, out = device.xp.empty(rows, np.int64), device.xp.zeros(rows * width, np.uint8)
+        slots = source.data, located.positions
+        launch(measure_bytes, rows, *slots, target.family, width, located.statuses, sizes)
+        launch_shared(copy_fixed, rows, *slots, width, located.statuses, out)
+        arrays = [out]
     else:
         arrays = _bytes(source, located, target.family, large=target.large)
     if views:
@@ -100,29 +110,13 @@ def gather_at(
     return Gathered(field, [(len(located.statuses), -1)], buffers, (1,) if views else ())
 
 
-def _nulls(source: Source, located: Located, field: pa.Field) -> Gathered:
-    """Return nulls, which have no buffers: any other value is a mismatch."""
-    rows = len(located.statuses)
-    unused = source.device.xp.empty(rows, np.int64)
-    launch(measure_bytes, rows, source.data, located.positions, NOTHING, _ANY_WIDTH, located.statuses, unused)
-    return Gathered(field, [(rows, rows)], [])
-
-
 def _numbers(data: Any, located: Located, target: Numbers, device: Device) -> Any:
     rows = len(located.statuses)
     out = device.xp.empty(rows * target.repeat, target.dtype)
     if target.blocks:
         block = ROWS_PER_CALL if device.is_host else 1
-        launch(
-            target.kernel,
-            -(-rows // block),
-            data,
-            located.positions,
-            *target.arguments,
-            block,
-            located.statuses,
-            out,
-        )
+        what = *target.arguments, block, located.statuses, out
+        launch(target.kernel, -(-rows // block), data, located.positions, *what)
     else:
         given = (
             device.xp.asarray(np.array(each, np.uint64)) if isinstance(each, tuple) else each
@@ -132,16 +126,6 @@ def _numbers(data: Any, located: Located, target: Numbers, device: Device) -> An
     if target.first is not None:
         out = out[:: target.repeat].astype(target.first)
     return bitmap.packed(out != np.int8(0)) if target.bits else out
-
-
-def _fixed_bytes(source: Source, located: Located, target: FixedBytes) -> Any:
-    rows, width, xp = len(located.statuses), target.width, source.device.xp
-    check_size(source, rows * width)
-    sizes = xp.empty(rows, np.int64)
-    launch(measure_bytes, rows, source.data, located.positions, target.family, width, located.statuses, sizes)
-    out = xp.zeros(rows * width, np.uint8)
-    launch_shared(copy_fixed, rows, source.data, located.positions, width, located.statuses, out)
-    return out
 
 
 def _bytes(source: Source, located: Located, family: int, *, large: bool) -> list[Any]:
@@ -168,7 +152,8 @@ def _values(source: Source, located: Located) -> Gathered:
     column, device = source.opened.column, source.device
     large = storage_type(column.child("value").type) == pa.large_binary()
     arrays = _bytes(source, located, int(VALUE), large=large)
-    _nulls_are_values(located)
+    null = np.uint8(Status.VARIANT_NULL)  # a value here, of the one byte that was written for it
+    located.statuses[located.statuses == null] = np.uint8(Status.OK)
     metadata = part_of(column.child("metadata"))
     value = Gathered(
         pa.field("value", pa.large_binary() if large else pa.binary()),
@@ -179,35 +164,22 @@ def _values(source: Source, located: Located) -> Gathered:
     return holding(field, (len(column), -1), [validity_of(located, device)], [metadata, value])
 
 
-def _nulls_are_values(located: Located) -> None:
-    """Say that a Variant null is a value here, of the one byte that was written for it."""
-    null = np.uint8(Status.VARIANT_NULL)
-    located.statuses[located.statuses == null] = np.uint8(Status.OK)
-
-
 def _inner_values(source: Source, located: Located, metadata_ids: Any, field: pa.Field) -> Gathered:
     """Return values inside others as Variants, whose metadata are a dictionary: they are in no order of rows."""
     device, xp = source.device, source.device.xp
     rows = len(located.statuses)
     arrays = _bytes(source, located, int(VALUE), large=True)
-    _nulls_are_values(located)
+    null = np.uint8(Status.VARIANT_NULL)  # a value here, of the one byte that was written for it
+    located.statuses[located.statuses == null] = np.uint8(Status.OK)
     distinct = source.metadata
     valid = located.statuses == np.uint8(Status.OK)
     indices = xp.where(valid, metadata_ids, np.int32(distinct.num_rows - 1)).astype(np.int32)
     type_ = pa.dictionary(pa.int32(), distinct.schema.field(0).type)
     storage = pa.struct([pa.field("metadata", type_, nullable=False), pa.field("value", pa.large_binary())])
-    return Gathered(
-        marked_field(field.with_type(storage)),
-        [(rows, -1), (rows, 0), (rows, 0)],
-        [
-            validity_of(located, device),
-            None,
-            buffer_or_none(indices, device),
-            None,
-            *(buffer_or_none(each, device) for each in arrays),
-        ],
-        dictionaries=(distinct,),
-    )
+    ids, *text = (buffer_or_none(each, device) for each in (indices, *arrays))
+    buffers = [validity_of(located, device), None, ids, None, *text]
+    nodes = [(rows, -1), (rows, 0), (rows, 0)]
+    return Gathered(marked_field(field.with_type(storage)), nodes, buffers, dictionaries=(distinct,))
 
 
 def _list(source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Elements) -> Gathered:

@@ -24,21 +24,26 @@ from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
 from bowstring.variant.cast import Elements, Target, target_of
 from bowstring.variant.codec.primitives import PRIMITIVES
-from bowstring.variant.column import check_mark, is_shredded, open_column
+from bowstring.variant.column import check_mark, dictionary_of, is_shredded, open_column, values_batch
 from bowstring.variant.gather import gather
-from bowstring.variant.losses import Losses, counted, first_lost
-from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.nested import Parts, Source
 from bowstring.variant.path import AnyStep, Path, divided, parse_path, single_path
+from bowstring.variant.reference import type_named
 from bowstring.variant.shredded.get import ShreddedPaths
 from bowstring.variant.shredded.layout import open_shredded
-from bowstring.variant.status import Gathered, Status, batch_of, status_column
-from bowstring.variant.tree import Number, inline_number
-from bowstring.variant.type_names import type_named
-from bowstring.variant.walk import Read, extract, locate
+from bowstring.variant.status import (
+    Gathered,
+    Losses,
+    Status,
+    any_of,
+    batch_of,
+    counted,
+    first_lost,
+    status_column,
+)
+from bowstring.variant.walk import Number, Read, extract, inline_number, locate
 
 if TYPE_CHECKING:
-    from bowstring.memory import Device
     from bowstring.variant.column import VariantColumn
     from bowstring.variant.walk import Located
 
@@ -269,7 +274,10 @@ def get_many(
     """
     limits = limits_or_default(limits)
     _check(cast, on_error)
-    if not _names_pairs(wanted):
+    given: Any = wanted
+    if not (isinstance(given, Mapping) and given) or not all(
+        isinstance(each, tuple | list) and len(each) == 2 for each in given.values()
+    ):
         raise UsageError("no paths to get", expected="a mapping of names to (path, type)", found=repr(wanted))
     if (
         with_status
@@ -343,7 +351,11 @@ def _batch_of(
             columns.append(column_of_name)
             if on_error == "raise":
                 _raise_first(opened, statuses, name, wanted[name].type)
-            elif not status and statuses is not None and _has_lost(found.device, statuses):
+            elif (
+                not status
+                and statuses is not None
+                and any_of(statuses > np.uint8(Status.VARIANT_NULL), found.device)
+            ):
                 losses = losses or Losses()
                 _count(found, statuses, inside, name, wanted[name], losses)
             if status:
@@ -392,14 +404,6 @@ def _name_of(path: str | Sequence[AnyStep]) -> str:
     return path if isinstance(path, str) else repr(list(parse_path(path)))
 
 
-def _names_pairs(wanted: object) -> bool:
-    return (
-        isinstance(wanted, Mapping)
-        and bool(wanted)
-        and all(isinstance(each, tuple | list) and len(each) == 2 for each in wanted.values())
-    )
-
-
 def _target(cast: str, type_: Any, limits: Limits) -> Target:
     if isinstance(type_, pa.DataType) and type_.num_fields:
         # Not deeper, and not wider, than a batch may be, whatever the limits are.
@@ -417,27 +421,21 @@ def _check(cast: Cast, on_error: OnError) -> None:
 
 
 def _raise_first(opened: VariantColumn, statuses: Any, name: str, type_: Any) -> None:
-    """Raise the error of the first row whose status is one."""
     device = opened.column.device
-    rows = device.xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL))
-    if not len(rows):
+    bad = statuses > np.uint8(Status.VARIANT_NULL)
+    if not any_of(bad, device):
         return
-    row = int(device.to_host(rows[:1])[0])
-    status = Status(int(device.to_host(statuses[row : row + 1])[0]))
+    row, status = first_lost(device, statuses)
+    count = int(device.to_host(bad.sum(keepdims=True, dtype=np.int64))[0])
     raise _ERRORS.get(status, InvalidData)(
         f"a value at {name} cannot be read as {type_}",
-        found=f"{status.name} in {len(rows)} rows",
+        found=f"{status.name} in {count} rows",
         where=f"row {row}",
         hint='on_error="null" gives nulls, with_status=True says of what kind each is.',
     )
 
 
-def _has_lost(device: Device, statuses: Any) -> bool:
-    return bool(len(statuses) and device.to_host(statuses.max(keepdims=True))[0] > Status.VARIANT_NULL)
-
-
 def _count(column: Column, statuses: Any, inside: Parts, name: str, wanted: _Wanted, losses: Losses) -> None:
-    """Count the values that are there and became null."""
     device = column.device
     row, status = first_lost(device, statuses)
     example = f"in row {row}"
@@ -445,12 +443,9 @@ def _count(column: Column, statuses: Any, inside: Parts, name: str, wanted: _Wan
         example = f"row {row}, which is {status.name.lower()}"
         if status in (Status.TYPE_MISMATCH, Status.OVERFLOW):
             kinds = type_of(column.as_batch().slice(row, 1)[0], wanted.path, plain=True)
-            example = f"row {row}, which holds {_article(kinds.to_arrow()[0].as_py())}"
+            kind = kinds.to_arrow()[0].as_py()
+            example = f"row {row}, which holds {'an' if kind[0] in 'aio' else 'a'} {kind}"
     losses.add(f"at {name} cannot be read as {wanted.type} and", *counted(device, *inside), example)
-
-
-def _article(kind: str) -> str:
-    return f"an {kind}" if kind[0] in "aio" else f"a {kind}"
 
 
 def type_of(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = False) -> Column:
@@ -487,6 +482,10 @@ def type_of(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = F
     with device.use():
         kinds = device.xp.empty(rows, np.int8)
         launch(name_kinds, rows, opened.value.data, located.positions, located.statuses, kinds)
+        texts = [kind.encode() for kind in KINDS]
+        data: Any = np.frombuffer(b"".join(texts), np.uint8)
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        names = values_batch(pa.string(), device.xp.asarray(ends), device.xp.asarray(data), device)
         layout = Layout.of(pa.schema([pa.field(_name_of(path), pa.dictionary(pa.int8(), pa.string()))]))
         return make_batch(
             Batch,
@@ -494,7 +493,7 @@ def type_of(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = F
             rows,
             np.array([(rows, -1)], np.int64),
             [buffer_or_none(bitmap.packed(kinds >= np.int8(0)), device), buffer_or_none(kinds, device)],
-            dictionaries={0: Dictionary(0, _names(device))},
+            dictionaries={0: Dictionary(0, names)},
             device=device,
         )[0]
 
@@ -512,17 +511,3 @@ def located_at(
         opened = open_column(found, plain=True)
         [located] = locate(opened, [steps])
         return opened, located
-
-
-def _names(device: Device) -> Batch:
-    texts = [kind.encode() for kind in KINDS]
-    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-    data = np.frombuffer(b"".join(texts), np.uint8)
-    return make_batch(
-        Batch,
-        Layout.of(pa.schema([pa.field("values", pa.string())])),
-        len(KINDS),
-        np.array([(len(KINDS), 0)], np.int64),
-        [None, *(buffer_or_none(device.xp.asarray(each), device) for each in (ends, data))],
-        device=device,
-    )

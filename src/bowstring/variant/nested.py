@@ -11,10 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.layout import Layout
-from bowstring.columnar.parts import make_batch
 from bowstring.columnar.slots import Slots
-from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
@@ -31,7 +28,7 @@ from bowstring.kernels.variant.nested import (
     place_keys,
     worst_of,
 )
-from bowstring.variant.metadata_dictionary import MetadataDictionary, dictionary_of
+from bowstring.variant.column import MetadataDictionary, dictionary_of, values_batch
 from bowstring.variant.status import Status
 from bowstring.variant.walk import Located, locate_in
 
@@ -43,8 +40,8 @@ if TYPE_CHECKING:
 
 _MOST_32: Final = (1 << 31) - 1
 _ANY_WIDTH: Final = -1
-# Where a child lies, what became of it, and its metadata: it takes this much, whatever it becomes.
-_CHILD: Final = 16
+CHILD: Final = 16
+"""Where a child lies, what became of it, and its metadata: it takes this much, whatever it becomes."""
 _EMPTY_METADATA: Final = b"\x01\x00\x00"
 
 
@@ -66,12 +63,10 @@ class Source:
 
     @property
     def device(self) -> Device:
-        """Where everything is."""
         return self.opened.column.device
 
     @property
     def data(self) -> Any:
-        """The bytes of all values."""
         return self.opened.value.data
 
     @functools.cached_property
@@ -91,15 +86,7 @@ class Source:
         offsets, data = copied(self, starts, stops, self.dictionary.data, large=large)
         empty = xp.asarray(np.frombuffer(_EMPTY_METADATA, np.uint8))
         data, ends = xp.concatenate([data, empty]), xp.concatenate([offsets, offsets[-1:] + np.int64(3)])
-        count, ends = len(starts) + 1, ends if large else ends.astype(np.int32)
-        return make_batch(
-            Batch,
-            Layout.of(pa.schema([pa.field("values", type_)])),
-            count,
-            np.array([(count, 0)], np.int64),
-            [None, buffer_or_none(ends, device), buffer_or_none(data, device)],
-            device=device,
-        )
+        return values_batch(type_, ends if large else ends.astype(np.int32), data, device)
 
 
 def ends_of(source: Source, sizes: Any, width: int = 1, *, large: bool = True) -> tuple[Any, int]:
@@ -109,7 +96,7 @@ def ends_of(source: Source, sizes: Any, width: int = 1, *, large: bool = True) -
     xp, slots = source.device.xp, len(sizes)
     offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(sizes, dtype=np.int64)])
     total = int(source.device.to_host(offsets[slots:])[0])
-    check_size(source, total * width)
+    check_size(total * width, source.limits, source.name)
     if total > _MOST_32 and not large:
         raise LimitExceeded(
             "the values are too long for 32-bit offsets",
@@ -121,15 +108,14 @@ def ends_of(source: Source, sizes: Any, width: int = 1, *, large: bool = True) -
     return offsets, total
 
 
-def check_size(source: Source, nbytes: int) -> None:
+def check_size(nbytes: int, limits: Limits, name: str) -> None:
     """Check that so many bytes are not more than ``Limits.extracted_bytes``."""
-    most = source.limits.extracted_bytes
-    if nbytes > most:
+    if nbytes > limits.extracted_bytes:
         raise LimitExceeded(
             "the values are too long",
-            expected=f"at most {most} bytes",
+            expected=f"at most {limits.extracted_bytes} bytes",
             found=nbytes,
-            where=source.name,
+            where=name,
             hint="Take fewer rows, or raise Limits.extracted_bytes.",
         )
 
@@ -158,18 +144,31 @@ def elements(
     launch(count_children, rows, source.data, located.positions, ARRAY, wanted, located.statuses, counts)
     if size is not None:
         counts = xp.full(rows, size, np.int64)
-    return _children_located(source, located, metadata_ids, counts, large=large)
+    offsets, total = ends_of(source, counts, CHILD, large=large)
+    return offsets, *children_at(source, located, metadata_ids, offsets, total)
 
 
-def _children_located(
-    source: Source, located: Located, metadata_ids: Any, counts: Any, *, large: bool
-) -> tuple[Any, Located, Any]:
+def children_at(
+    source: Source, located: Located, metadata_ids: Any, offsets: Any, total: int
+) -> tuple[Located, Any]:
+    """Return where the children of containers lie, and their metadata where `metadata_ids` are known."""
     xp = source.device.xp
-    offsets, total = ends_of(source, counts, _CHILD, large=large)
     inside = Located(xp.empty(total, np.uint64), xp.empty(total, np.uint8))
     groups = xp.empty(total if len(metadata_ids) else 0, np.int32)
-    launch(place_children, len(counts), source.data, *located, metadata_ids, offsets, *inside, groups)
-    return offsets, inside, groups
+    rows = len(offsets) - 1
+    launch(place_children, rows, source.data, *located, metadata_ids, offsets, *inside, groups)
+    return inside, groups
+
+
+def check_names(source: Source, located: Located, metadata_ids: Any, counts: Any) -> tuple[Any, ...]:
+    """Check that the fields of objects have names; return what the places of these are read from."""
+    distinct = source.dictionary
+    names = distinct.starts, distinct.stops, distinct.data
+    marks = source.device.xp.empty(len(distinct.marks), np.uint8)
+    launch(inspect_metadata, len(marks), *names, int(TEXT_ALONE), marks)
+    slots = source.data, located.positions, metadata_ids, *names
+    launch(measure_keys, len(counts), *slots, marks, located.statuses, counts)
+    return slots
 
 
 def bounds_of(source: Source, located: Located) -> tuple[Any, Any]:
@@ -206,35 +205,11 @@ def keys(source: Source, located: Located, metadata_ids: Any) -> tuple[Any, Any,
     rows, xp = len(located.statuses), source.device.xp
     counts = xp.empty(rows, np.int64)
     launch(count_children, rows, source.data, located.positions, OBJECT, ANY_COUNT, located.statuses, counts)
-    distinct = source.dictionary
-    names = distinct.starts, distinct.stops, distinct.data
-    marks = xp.empty(len(distinct.marks), np.uint8)
-    launch(inspect_metadata, len(marks), *names, int(TEXT_ALONE), marks)
-    launch(
-        measure_keys,
-        rows,
-        source.data,
-        located.positions,
-        metadata_ids,
-        *names,
-        marks,
-        located.statuses,
-        counts,
-    )
-    offsets, inside, groups = _children_located(source, located, metadata_ids, counts, large=False)
-    starts, stops = xp.zeros(len(groups), np.int64), xp.zeros(len(groups), np.int64)
-    launch(
-        place_keys,
-        rows,
-        source.data,
-        located.positions,
-        metadata_ids,
-        *names,
-        located.statuses,
-        offsets,
-        starts,
-        stops,
-    )
+    slots = check_names(source, located, metadata_ids, counts)
+    offsets, total = ends_of(source, counts, CHILD, large=False)
+    inside, groups = children_at(source, located, metadata_ids, offsets, total)
+    starts, stops = xp.zeros(total, np.int64), xp.zeros(total, np.int64)
+    launch(place_keys, rows, *slots, located.statuses, offsets, starts, stops)
     return offsets, starts, stops, inside, groups
 
 

@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
-from bowstring.columnar.dictionary import Dictionary
-from bowstring.columnar.layout import Layout
-from bowstring.columnar.parts import make_batch
 from bowstring.columnar.slots import check_order
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import NotOnDevice, UsageError
@@ -22,8 +18,7 @@ from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.kernels.variant.format import ARRAY
 from bowstring.kernels.variant.nested import ANY_COUNT, copy_slots, count_children
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.build import variant_field
-from bowstring.variant.column import VariantColumn, open_column
+from bowstring.variant.column import VariantColumn, open_column, values_batch, variant_of
 from bowstring.variant.get import located_at
 from bowstring.variant.nested import Source, ends_of
 from bowstring.variant.path import AnyStep
@@ -209,7 +204,12 @@ def concat(
             ids = source.dictionary.indices
             indices.append(xp.where(ids < np.int32(0), none, ids).astype(np.int32) + np.int32(known))
             first, known = first + each.rows, known + len(blob)
-        return _joined(sources[0], xp.concatenate(valid), xp.concatenate(indices), blobs, offsets, data)
+        texts = xp.concatenate([each.offsets[1:] - each.offsets[:-1] for each in blobs])
+        ends, _ = ends_of(sources[0], texts.astype(np.int64), large=False)
+        text = xp.concatenate([each.raw_values for each in blobs])
+        metadata = values_batch(pa.binary(), ends.astype(np.int32), text, device)
+        validity = bitmap.packed(xp.concatenate(valid))
+        return variant_of(sources[0].name, validity, xp.concatenate(indices), metadata, offsets, data)
 
 
 def _sizes(opened: VariantColumn) -> tuple[Any, Any]:
@@ -223,28 +223,3 @@ def _sizes(opened: VariantColumn) -> tuple[Any, Any]:
         held = bitmap.expanded(opened.value.validity, 0, rows).astype(np.bool_)
         sizes = xp.where(held, sizes, np.int64(1))
     return valid, xp.where(valid, sizes, np.int64(0))
-
-
-def _joined(source: Source, valid: Any, indices: Any, blobs: list[Column], offsets: Any, data: Any) -> Column:
-    device, xp, rows = source.device, source.device.xp, len(valid)
-    sizes = xp.concatenate([each.offsets[1:] - each.offsets[:-1] for each in blobs])
-    ends, _ = ends_of(source, sizes.astype(np.int64), large=False)
-    texts = xp.concatenate([each.raw_values for each in blobs])
-    values = make_batch(
-        Batch,
-        Layout.of(pa.schema([pa.field("values", pa.binary())])),
-        len(sizes),
-        np.array([(len(sizes), 0)], np.int64),
-        [None, buffer_or_none(ends.astype(np.int32), device), buffer_or_none(texts, device)],
-        device=device,
-    )
-    parts = bitmap.packed(valid), None, indices, None, offsets.astype(np.int32), data
-    return make_batch(
-        Batch,
-        Layout.of(pa.schema([variant_field(source.name)])),
-        rows,
-        np.array([(rows, -1), (rows, 0), (rows, 0)], np.int64),
-        [None if each is None else buffer_or_none(each, device) for each in parts],
-        dictionaries={0: Dictionary(0, values)},
-        device=device,
-    )[0]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bowstring.errors import InvalidBody
+from bowstring.errors import InvalidBody, NotOnDevice
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.write_objects import (
     BYTES,
@@ -26,10 +26,9 @@ from bowstring.kernels.variant.write_objects import (
 )
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.codec.primitives import Budget, Value, primitive
-from bowstring.variant.codec.rows import open_on_host, values
-from bowstring.variant.column import VariantColumn
-from bowstring.variant.metadata_dictionary import dictionary_of
-from bowstring.variant.python_leaves import python_leaf
+from bowstring.variant.codec.rows import values
+from bowstring.variant.column import VariantColumn, check_overlap, dictionary_of, open_column
+from bowstring.variant.python_values import python_leaf
 from bowstring.variant.status import Status
 from bowstring.variant.validate import statuses_in
 
@@ -79,7 +78,16 @@ def to_python(
     Value(type='double', value=2.5)
     """
     limits = limits_or_default(limits)
-    opened = open_on_host(column, "to_python", plain=plain)
+    opened = open_column(column, plain=plain)
+    device = opened.column.device
+    if not device.is_host:
+        raise NotOnDevice(
+            "variant.to_python works on the host",
+            found=device.name,
+            where=opened.column.name,
+            hint='Use column.as_batch().to_device("cpu")[0] first.',
+        )
+    check_overlap(opened)
     if typed:
         return list(values(opened, limits=limits))
     try:
@@ -121,7 +129,7 @@ def _read(opened: VariantColumn, limits: Limits) -> tuple[list[Any], list[int]]:
 
 
 def leaf_at(data: Any, at: int) -> Any:
-    """Return a leaf of validated bytes, as :func:`~bowstring.variant.python_leaves.python_leaf` has it."""
+    """Return a leaf of validated bytes, as :func:`~bowstring.variant.python_values.python_leaf` has it."""
     kind = data[at] >> 2
     if kind in _DECIMALS:
         scale, unscaled = _DECIMALS[kind](data, at + 1)
@@ -131,7 +139,7 @@ def leaf_at(data: Any, at: int) -> Any:
 
 def python_of(value: Value) -> Any:
     """Return a typed tree as plain Python objects; leaves as
-    :func:`~bowstring.variant.python_leaves.python_leaf`.
+    :func:`~bowstring.variant.python_values.python_leaf`.
     """
     root: list[Any] = []
     work: list[tuple[Value, str | None, Any]] = [(value, None, root)]

@@ -13,43 +13,21 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, UsageError
+from bowstring.errors import InvalidBody, LimitExceeded, UsageError
 from bowstring.kernels.variant import shred as kernels
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant import column as variant_column
-from bowstring.variant.codec.decode import decode
-from bowstring.variant.codec.primitives import PRIMITIVES, Value, unscaled
-from bowstring.variant.codec.rows import in_row, raw_rows
+from bowstring.variant.codec.primitives import Value, unscaled
+from bowstring.variant.codec.rows import in_row, on_host, values
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.nested import Source
 from bowstring.variant.shredded.levels import Level, Levels
+from bowstring.variant.shredded.schema import NAMES, TYPES, exact_digits, union_of_numbers
 from bowstring.variant.status import Status
 from bowstring.variant.validate import statuses_of
 from bowstring.variant.walk import Located
 
-_TYPES: Final[dict[str, pa.DataType]] = {
-    "null": pa.null(),
-    "boolean": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "time": pa.time64("us"),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "timestamp_ns": pa.timestamp("ns", "UTC"),
-    "timestamp_ntz_ns": pa.timestamp("ns"),
-    "binary": pa.binary(),
-    "string": pa.string(),
-    "uuid": pa.uuid(),
-}
-_INTS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-_INT_DIGITS: Final = (3, 5, 10, 19)
 _REALS: Final = (pa.float32(), pa.float64())
-_MOST_DIGITS: Final = 38
 _ITEM: Final = "item"
 # pyarrow recurses over types: these levels take up to 4 MiB of a thread's stack; 10,000 end the process.
 _MOST_LEVELS: Final = 2_000
@@ -59,8 +37,6 @@ _KINDS, _SCALES = int(kernels.KINDS), int(kernels.SCALES)
 _OBJECT_KIND, _ARRAY_KIND = int(kernels.OBJECT_KIND), int(kernels.ARRAY_KIND)
 _EXACT_KIND: Final = int(kernels.EXACT_KIND)
 _WITHOUT_TYPE: Final = (int(kernels.NULL_KIND), int(kernels.ABSENT_KIND), int(kernels.OTHER_KIND))
-_NAMES: Final = ("null", "boolean", *PRIMITIVES[2:])
-"""The types of leaves by their kinds."""
 
 
 def schema_of(
@@ -110,7 +86,10 @@ def schema_of(
     if sample is not None and sample < rows:
         chosen = np.linspace(0, rows - 1, sample).astype(np.int64)
     with device.use():
-        statuses = _statuses(opened, limits)
+        try:
+            statuses = device.to_host(statuses_of(opened, limits=limits))
+        except InvalidBody:  # offsets that decrease: each row is looked at
+            statuses = np.full(rows, Status.MALFORMED, np.uint8)
         right = chosen[statuses[chosen] == Status.OK]
         root = _Array({_ITEM: pa.null()})
         others = chosen[statuses[chosen] > Status.VARIANT_NULL]
@@ -120,31 +99,18 @@ def schema_of(
     return _arrow(root)
 
 
-def _statuses(opened: VariantColumn, limits: Limits) -> np.ndarray[Any, Any]:
-    """Return the statuses of rows, on the host: malformed where offsets decrease, so that each row is looked at."""
-    device = opened.column.device
-    try:
-        found: np.ndarray[Any, Any] = device.to_host(statuses_of(opened, limits=limits))
-    except InvalidBody:
-        found = np.full(opened.rows, Status.MALFORMED, np.uint8)
-    return found
-
-
 def _decode(opened: VariantColumn, rows: np.ndarray[Any, Any], root: _Array, limits: Limits) -> None:
     """Widen what is in `root` until it holds some rows, one after the other."""
     if not len(rows):
         return
-    if not opened.column.device.is_host:
-        opened = open_column(opened.column.as_batch().to_device("cpu")[0], plain=True)
-    wanted = np.zeros(opened.rows, np.bool_)
-    wanted[rows] = True
-    flags = wanted.tolist()
-    for number, raw in enumerate(raw_rows(opened)):
-        if raw is not None and flags[number]:
-            try:
-                _merge(root, decode(*raw, limits=limits))
-            except BowstringError as error:
-                raise in_row(error, number) from error
+    chosen = rows.tolist()
+    found = values(on_host(opened.column), limits=limits, chosen=chosen)
+    for row, value in zip(chosen, found, strict=True):
+        try:
+            if value is not None:
+                _merge(root, value)
+        except LimitExceeded as error:
+            raise in_row(error, row) from error
 
 
 def _walk(opened: VariantColumn, rows: np.ndarray[Any, Any], root: _Array, limits: Limits) -> bool:
@@ -205,7 +171,12 @@ def _widen(places: Sequence[_Place], levels: Levels, level: Level, kinds: Any) -
                 shape = _Array({_ITEM: pa.null()})
             holder[name] = shape if isinstance(shape, _Array) else _Mixed()
         elif kind not in _WITHOUT_TYPE:
-            holder[name] = _with_leaf(shape, _type_of(kind))
+            if kind < _EXACT_KIND:
+                found = TYPES[NAMES[kind]]
+            else:
+                scale, whole = divmod(kind - _EXACT_KIND, _SCALES)
+                found = pa.decimal128(max(whole + scale, 1), scale)
+            holder[name] = _with_leaf(shape, found)
 
 
 def _below(
@@ -238,14 +209,6 @@ def _below(
     if (device.to_host(statuses) > Status.VARIANT_NULL).any():
         return None
     return found.joined(elements, xp), made
-
-
-def _type_of(kind: int) -> pa.DataType:
-    """Return the type of a kind of leaf."""
-    if kind < _EXACT_KIND:
-        return _TYPES[_NAMES[kind]]
-    scale, whole = divmod(kind - _EXACT_KIND, _SCALES)
-    return pa.decimal128(max(whole + scale, 1), scale)
 
 
 class _Object(dict[str, "_Shape"]):
@@ -286,7 +249,11 @@ def _merge(root: _Array, value: Value) -> None:
             else:
                 shape = _Mixed()
         elif value.type != "null":
-            shape = _with_leaf(shape, _leaf(value))
+            found = TYPES.get(value.type)
+            if found is None:
+                number, scale = unscaled(value.value)
+                found = pa.decimal128(max(len(str(abs(number))), scale, 1), scale)
+            shape = _with_leaf(shape, found)
         holder[key] = shape
 
 
@@ -296,35 +263,12 @@ def _with_leaf(shape: _Shape, found: pa.DataType) -> _Shape:
     return found if found == shape or shape == pa.null() else _common(shape, found)
 
 
-def _leaf(value: Value) -> pa.DataType:
-    if not value.type.startswith("decimal"):
-        return _TYPES[value.type]
-    number, scale = unscaled(value.value)
-    digits = len(str(abs(number)))
-    return pa.decimal128(max(digits, scale, 1), scale)
-
-
 def _common(one: pa.DataType, other: pa.DataType) -> _Shape:
     if pa.types.is_timestamp(one) and pa.types.is_timestamp(other) and one.tz == other.tz:
         return pa.timestamp("ns", one.tz)
-    exact = [_digits(type_) for type_ in (one, other)]
-    if any(digits is None and type_ not in _REALS for digits, type_ in zip(exact, (one, other), strict=True)):
+    if any(exact_digits(type_) is None and type_ not in _REALS for type_ in (one, other)):
         return _Mixed()
-    if one in _INTS and other in _INTS:
-        return max(one, other, key=_INTS.index)
-    if None in exact:
-        return pa.float64()
-    whole, scale = (max(each) for each in zip(*exact, strict=True))
-    return pa.decimal128(whole + scale, scale) if whole + scale <= _MOST_DIGITS else pa.float64()
-
-
-def _digits(type_: pa.DataType) -> tuple[int, int] | None:
-    """Return the digits before and behind the point of an exact number."""
-    if type_ in _INTS:
-        return _INT_DIGITS[_INTS.index(type_)], 0
-    if pa.types.is_decimal(type_):
-        return type_.precision - type_.scale, type_.scale
-    return None
+    return union_of_numbers(one, other) or pa.float64()
 
 
 def _arrow(root: _Array) -> pa.DataType:

@@ -34,7 +34,7 @@ from bowstring.memory.arrays import distinct
 from bowstring.variant.cast import SparkDecimals, SparkNumbers, SparkText
 from bowstring.variant.json.writer import rows_of
 from bowstring.variant.nested import bounds_of, ends_of
-from bowstring.variant.status import Status
+from bowstring.variant.status import Status, any_of
 
 if TYPE_CHECKING:
     from bowstring.variant.nested import Source
@@ -56,23 +56,18 @@ def spark_numbers_at(source: Source, located: Located, target: SparkNumbers) -> 
         if target.family in _INTEGERS:
             launch(spark_text_numbers, rows, source.data, located.positions, *what, located.statuses, out)
         elif target.family in _REALS:
-            launch(
-                spark_text_reals, rows, source.data, located.positions, target.family, located.statuses, out
-            )
+            where = source.data, located.positions
+            launch(spark_text_reals, rows, *where, target.family, located.statuses, out)
             _long_reals(source, located, out, single=target.family == int(numbers.FLOAT))
         else:
-            _text_times(source, located, out, target.family)
+            # A time without a date is one of today.
+            now, zones = int(time.time()), xp.empty(rows, np.int64)
+            slots = source.data, located.positions, target.family, now, located.statuses
+            launch(spark_text_times, rows, *slots, out, zones)
+            _settle_regions(source, located, out, zones, target.family, now)
     if target.bits:
         return bitmap.packed(out != np.int64(0))
     return out.astype(target.dtype)
-
-
-def _text_times(source: Source, located: Located, out: Any, family: int) -> None:
-    """Read text as dates and timestamps; a time without a date is one of today."""
-    now, rows = int(time.time()), len(located.statuses)
-    zones = source.device.xp.empty(rows, np.int64)
-    launch(spark_text_times, rows, source.data, located.positions, family, now, located.statuses, out, zones)
-    _settle_regions(source, located, out, zones, family, now)
 
 
 def spark_decimals_at(source: Source, located: Located, target: SparkDecimals) -> Any:
@@ -112,7 +107,7 @@ def spark_strings_at(source: Source, located: Located, metadata_ids: Any, target
 
 
 def _any(source: Source, located: Located, status: Any) -> bool:
-    return bool(source.device.to_host((located.statuses == np.uint8(status)).sum(keepdims=True))[0])
+    return any_of(located.statuses == np.uint8(status), source.device)
 
 
 def _long_reals(source: Source, located: Located, out: Any, *, single: bool) -> None:
@@ -149,13 +144,11 @@ def _real(text: bytes, *, single: bool) -> float:
 
 def _middle(bits: int) -> decimal.Decimal:
     """Return what is half way from a float to the next."""
+    ends = [float(np.uint32(max(each, 0)).view(np.float32)) for each in (bits, bits + 1)]
     with decimal.localcontext(prec=400):
-        return (_exactly(bits) + _exactly(bits + 1)) / 2
-
-
-def _exactly(bits: int) -> decimal.Decimal:
-    found = float(np.uint32(max(bits, 0)).view(np.float32))
-    return decimal.Decimal(found if found <= _LARGEST else 2**128)
+        return sum(decimal.Decimal(each if each <= _LARGEST else 2**128) for each in ends) / decimal.Decimal(
+            2
+        )
 
 
 _MICROS: Final = 1_000_000
@@ -224,8 +217,9 @@ def _settle_regions(source: Source, located: Located, out: Any, zones: Any, fami
         elif family == int(numbers.TIMESTAMP):
             day = dt.datetime.fromtimestamp(now, zone).date().toordinal() - _EPOCH.toordinal()
             seconds = times[chosen] // _MICROS + today[chosen] * (day * _DAY)
-            micros = times[chosen] % _MICROS
-            times[chosen], fits = _instants(seconds, micros, zone)
+            micros, seconds = times[chosen] % _MICROS, seconds - _offsets(seconds, zone)
+            fits = (seconds >= _LEAST // _MICROS + 1) & (seconds < _MOST // _MICROS)
+            times[chosen] = np.where(fits, np.where(fits, seconds, 0) * _MICROS + micros, 0)
             settled[chosen[~fits]] = Status.OVERFLOW
     out[rows] = xp.asarray(times)
     statuses[rows] = xp.asarray(settled)
@@ -240,13 +234,6 @@ def _distinct_names(names: Any) -> tuple[Any, Any]:
         return words[first].reshape(-1).view(f"S{LONGEST_NAME}"), inverse
     found: tuple[Any, Any] = np.unique(names.view(f"S{LONGEST_NAME}"), return_inverse=True)
     return found
-
-
-def _instants(seconds: Any, micros: Any, zone: dt.tzinfo) -> tuple[Any, Any]:
-    """Return the microseconds since 1970 of seconds of the time of a zone, and which of them fit."""
-    seconds = seconds - _offsets(seconds, zone)
-    fits = (seconds >= _LEAST // _MICROS + 1) & (seconds < _MOST // _MICROS)
-    return np.where(fits, np.where(fits, seconds, 0) * _MICROS + micros, 0), fits
 
 
 def _offsets(seconds: Any, zone: dt.tzinfo) -> Any:

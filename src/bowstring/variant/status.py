@@ -1,11 +1,12 @@
-"""The status of a row, and results: columns put together from buffers, and the error of a row."""
+"""The status of a row; results as columns; the error of a row; and values that became null, which calls warn of."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +16,14 @@ from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.columnar.spans import buffer_or_none
-from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
+from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported, warn_caller
 from bowstring.kernels import bitmap
-from bowstring.variant.codec.rows import values
-from bowstring.variant.column import open_column
+from bowstring.variant.codec.decode import decode
+from bowstring.variant.codec.rows import in_row, raw_row
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bowstring.columnar.column import Column
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device
@@ -151,6 +154,11 @@ def validity_of(located: Located | Read, device: Device) -> Buffer | None:
     return buffer_or_none(bitmap.packed(located.statuses == np.uint8(Status.OK)), device)
 
 
+def any_of(flags: Any, device: Device) -> bool:
+    """Return whether a flag is set: one read by the host."""
+    return bool(len(flags)) and bool(device.to_host(flags.max(keepdims=True))[0])
+
+
 def first_error(statuses: Any, device: Device) -> int | None:
     """Return the first row of which the status is an error."""
     bad = device.xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL))
@@ -158,15 +166,12 @@ def first_error(statuses: Any, device: Device) -> int | None:
 
 
 def tree_at(opened: VariantColumn, row: int, limits: Limits) -> Value | None:
-    """Return one row as a typed tree. It is copied to the host, wherever the column is; errors name the row."""
-    column = opened.column.as_batch().slice(row, 1).to_device("cpu")[0]
+    """Return one row as a typed tree, on the host, wherever the column is; errors name the row."""
+    raw = raw_row(opened, row)
     try:
-        return next(values(open_column(column, plain=True), limits=limits))
+        return None if raw is None else decode(*raw, limits=limits)
     except BowstringError as error:
-        where = error.where.replace("row 0", f"row {row}", 1) if error.where else f"row {row}"
-        raise type(error)(
-            error.what, expected=error.expected, found=error.found, where=where, hint=error.hint
-        ) from error
+        raise in_row(error, row) from error
 
 
 def _length(opened: VariantColumn, row: int) -> int:
@@ -197,3 +202,69 @@ def raise_error(opened: VariantColumn, row: int, statuses: Any, limits: Limits) 
             where=f"row {row}",
         )
     raise InvalidBody("a Variant is not what the specification says", found=status.name, where=f"row {row}")
+
+
+class _Loss(NamedTuple):
+    """How many values became null, of how many, and where one of them is."""
+
+    lost: int
+    there: int
+    example: str
+
+
+class Losses:
+    """What a call or a read has lost, by what was asked for. Threads may add to it."""
+
+    def __init__(self, became: str = "became null") -> None:
+        self._became = became
+        self._by_name: dict[str, _Loss] = {}
+        self._lock = threading.Lock()
+
+    def add(self, name: str, lost: int, there: int, example: str) -> None:
+        """Count values; `name` says which, and as what they were read, and `example` where one is that was lost."""
+        with self._lock:
+            known = self._by_name.get(name, _Loss(0, 0, ""))
+            self._by_name[name] = _Loss(known.lost + lost, known.there + there, known.example or example)
+
+    def warn(self, advice: str) -> None:
+        """Warn of the losses counted so far, if any, and reset them."""
+        if self._by_name:
+            warn_caller(self.texts(advice))
+
+    def texts(self, advice: str) -> list[str]:
+        """Return the text of a warning of the losses counted so far, if any, and reset them."""
+        with self._lock:
+            found = [(name, loss) for name, loss in self._by_name.items() if loss.lost]
+            self._by_name.clear()
+        lines = [
+            f"{loss.lost} of {loss.there} values {name} {self._became}, for example {loss.example}"
+            for name, loss in found
+        ]
+        return [f"{'; '.join(lines)}. {advice}"] if lines else []
+
+
+def counted(device: Device, statuses: Iterable[Any], holders: Iterable[Any] = ()) -> tuple[int, int]:
+    """Return how many values became null, and of how many that are there.
+
+    `statuses` are those of values; `holders` those of lists, structs and maps: these count where they are lost.
+    """
+    least = np.uint8(Status.VARIANT_NULL)
+    lost = there = 0
+    for each in statuses:
+        xp = device.xp
+        sums = xp.stack(
+            [(each > least).sum(dtype=np.int64), (each == np.uint8(Status.OK)).sum(dtype=np.int64)]
+        )
+        bad, good = device.to_host(sums).tolist()
+        lost, there = lost + bad, there + bad + good
+    for each in holders:
+        [bad] = device.to_host((each > least).sum(keepdims=True, dtype=np.int64)).tolist()
+        lost, there = lost + bad, there + bad
+    return lost, there
+
+
+def first_lost(device: Device, statuses: Any) -> tuple[int, Status]:
+    """Return the first row of which the status is an error, and that; there is one."""
+    rows = device.xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL))
+    row = int(device.to_host(rows[:1])[0])
+    return row, Status(int(device.to_host(statuses[row : row + 1])[0]))

@@ -11,8 +11,7 @@ from bowstring.columnar.slots import check_order
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.validate import WORDS, validate_values
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.column import VariantColumn, open_column
-from bowstring.variant.metadata_dictionary import MetadataDictionary, dictionary_of
+from bowstring.variant.column import MetadataDictionary, VariantColumn, dictionary_of, open_column
 from bowstring.variant.status import batch_of, status_column
 
 # So many work items at most, for each needs scratch of its own.
@@ -85,23 +84,9 @@ def statuses_in(
         items = -(-rows // block)
         scratch = device.xp.empty(items * limits.depth * int(WORDS), np.uint64)
         statuses = device.xp.empty(rows, np.uint8)
-        launch(
-            validate_values,
-            items,
-            block,
-            opened.validity,
-            opened.value.validity,
-            opened.value.starts,
-            opened.value.stops,
-            opened.value.data,
-            dictionary.indices,
-            dictionary.starts,
-            dictionary.stops,
-            dictionary.data,
-            dictionary.marks,
-            int(full),
-            limits.depth,
-            scratch,
-            statuses,
-        )
+        value = opened.value
+        slots = opened.validity, value.validity, value.starts, value.stops, value.data, dictionary.indices
+        names = dictionary.starts, dictionary.stops, dictionary.data, dictionary.marks
+        rule = int(full), limits.depth
+        launch(validate_values, items, block, *slots, *names, *rule, scratch, statuses)
         return statuses

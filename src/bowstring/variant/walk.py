@@ -1,7 +1,11 @@
-"""Where paths lead in every row: names become ids once for each distinct metadata, then one pass walks the rows."""
+"""Where paths lead in every row: one pass walks a tree of steps, and reads what are plain numbers.
+
+Names become ids once for each distinct metadata.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -9,20 +13,206 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.kernels.launch import launch
+from bowstring.kernels.variant import any_numbers, numbers
 from bowstring.kernels.variant.any_numbers import read_located
-from bowstring.kernels.variant.format import OK
-from bowstring.kernels.variant.metadata import find_names
+from bowstring.kernels.variant.format import OK, SIZES
+from bowstring.kernels.variant.metadata import NAMED, find_names
 from bowstring.kernels.variant.walk import locate as locate_rows
-from bowstring.kernels.variant.walk_fast import LOCATED, read_plain
-from bowstring.variant.metadata_dictionary import MetadataDictionary, dictionary_of
-from bowstring.variant.tree import Tree
+from bowstring.kernels.variant.walk_fast import (
+    BY_INDEX,
+    BY_NAME,
+    LATER,
+    LOCATED,
+    PLACE,
+    ROOT,
+    WHOLE,
+    read_plain,
+)
+from bowstring.variant.cast import Numbers
+from bowstring.variant.column import MetadataDictionary, dictionary_of
+from bowstring.variant.status import Status
 
 if TYPE_CHECKING:
     from bowstring.columnar.slots import Slots
     from bowstring.memory import Device
+    from bowstring.variant.cast import Target
     from bowstring.variant.column import VariantColumn
     from bowstring.variant.path import Path
-    from bowstring.variant.tree import Node, Number
+
+
+_ABOVE: Final = -1
+_COUNTED: Final = 255
+
+_INT8, _DOUBLE, _DECIMAL4, _DATE, _FLOAT = 3, 7, 8, 11, 14
+_INTEGERS: Final = [_INT8 + k for k in range(4)]
+_DECIMALS: Final = [_DECIMAL4 + k for k in range(3)]
+_MICROS: Final = {int(numbers.TIMESTAMP): 12, int(numbers.TIMESTAMP_NTZ): 13}
+_NANOS: Final = {int(numbers.TIMESTAMP): 18, int(numbers.TIMESTAMP_NTZ): 19}
+_WIDE, _HALF = 0, 32  # values of eight and of four bytes
+_NUMBER_1: Final = 32
+
+
+@functools.cache
+def lengths() -> np.ndarray[Any, Any]:
+    """Return how long a value is by its header, 0 where the header does not say."""
+    found = np.zeros(256, np.uint16)
+    sizes = SIZES.astype(np.uint16)
+    found[: len(sizes) << 2 : 4] = np.where(sizes == _COUNTED, 0, sizes + 1)
+    found[1::4] = np.arange(1, 65)
+    found.flags.writeable = False
+    return found
+
+
+_PLACES: Final = (lengths() << 8).tobytes()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Number:
+    """The number that a path is read as during the walk."""
+
+    width: int  # in bytes
+    meanings: bytes  # two bytes for each of the 256 headers, as walk_fast takes them
+    asked: tuple[int, int, int, int]  # for a cast: family, least, greatest, unit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """One result of the walk."""
+
+    index: int
+    width: int  # of its number in bytes; 0 where it is a place
+    column: int  # index among the outputs of the same width
+
+
+class Tree:
+    """Paths as a tree: parents first, and the children of one parent by one kind of step together. The lists
+    are what :func:`~bowstring.kernels.variant.walk.locate` takes.
+    """
+
+    def __init__(self, wanted: Sequence[tuple[Path, Number | None]]) -> None:
+        self.names: dict[str, int] = {}
+        self.families: list[int] = []
+        self.operands: list[int] = []
+        self.indices: list[int] = []
+        self.kinds: list[int] = []
+        self.columns: list[int] = []
+        self.meanings: list[bytes] = []
+        # Columns of each width.
+        self.count_of = dict.fromkeys((0, 1, 2, 4, 8), 0)
+        self._known: dict[tuple[Path, Number | None], Node] = {}
+        results = _by_path(wanted)
+        children: dict[Path, list[Path]] = {}
+        for path in sorted((path for path in results if path), key=repr):
+            children.setdefault(path[:-1], []).append(path)
+        self._family(_ABOVE, ROOT, [()] if () in results else [], results)
+        waiting: list[Path] = [()]
+        for parent in waiting:
+            below = children.get(parent, [])
+            # The whole value is where every path begins, and is not a parent.
+            above = self._known[parent, None].index if parent else _ABOVE
+            self._family(above, BY_NAME, [path for path in below if isinstance(path[-1], str)], results)
+            self._family(above, BY_INDEX, [path for path in below if isinstance(path[-1], int)], results)
+            waiting.extend(path for path in below if path in children)
+        # In the order of what is wanted.
+        self.nodes = [self._known[each] for each in wanted]
+
+    def _family(self, parent: int, step: Any, paths: list[Path], results: _Results) -> None:
+        for path in paths:
+            last = path[-1] if path else 0
+            for number in results[path]:
+                width = number.width if number else int(PLACE)
+                node = self._known[path, number] = Node(len(self.kinds), width, self.count_of[width])
+                is_name = isinstance(last, str)
+                self.operands.append(self.names.setdefault(str(last), len(self.names)) if is_name else 0)
+                self.indices.append(int(NAMED) if isinstance(last, str) else last)
+                self.kinds.append(width)
+                self.columns.append(node.column)
+                self.meanings.append(number.meanings if number else _PLACES)
+                self.count_of[width] += 1
+        if paths:
+            self.families += [parent, int(step), len(self.kinds)]
+
+    @property
+    def has_root(self) -> bool:
+        """Whether the whole value is wanted."""
+        return int(ROOT) in self.families[1::3]
+
+    def texts(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the bytes of all names, and where each begins and the last ends."""
+        encoded = [name.encode() for name in self.names]
+        ends = np.cumsum([0, *(len(each) for each in encoded)], dtype=np.int64)
+        return np.frombuffer(b"".join(encoded), np.uint8), ends
+
+
+_Results = dict["Path", list["Number | None"]]
+
+
+def _by_path(wanted: Sequence[tuple[Path, Number | None]]) -> _Results:
+    """Return what is wanted at each path; the place, where others begin with it."""
+    results: _Results = {}
+    for path, number in wanted:
+        inner = [(path[:length], None) for length in range(1, len(path))]
+        for each, what in (*inner, (path, number)):
+            at = results.setdefault(each, [])
+            if what not in at:
+                at.append(what)
+    return results
+
+
+def inline_number(target: Target) -> Number | None:
+    """Return what the headers of values mean to a type, ``None`` where none is a plain number to it."""
+    if not isinstance(target, Numbers) or target.kernel not in _READ:
+        return None
+    family, low, high, *rest = (each for each in target.arguments if isinstance(each, int))
+    limits = np.iinfo(target.dtype)
+    if (low, high) != (limits.min, limits.max):
+        return None
+    unit = rest[0] if target.kernel is numbers.cast_numbers else 1
+    return _number(family, unit, limits.bits // 8)
+
+
+_READ: Final = (numbers.cast_numbers, any_numbers.cast_any_numbers)
+
+
+@functools.cache
+def _number(family: int, unit: int, width: int) -> Number | None:
+    read, later = _types_of(family, unit)
+    if not read:
+        return None
+    spans = lengths().copy()
+    readings = np.full(256, int(WHOLE) + Status.TYPE_MISMATCH, np.uint16)
+    readings[0] = int(WHOLE) + Status.VARIANT_NULL
+    for kind, reading in read.items():
+        readings[kind << 2] = reading
+        if reading < int(WHOLE) and 8 - reading // 8 > width:
+            spans[kind << 2] = 0  # it may not fit, and must be looked at
+    for kind in later:
+        readings[kind << 2] = LATER
+    limits = np.iinfo(f"i{width}")
+    asked = family, int(limits.min), int(limits.max), unit
+    return Number(width, (spans << 8 | readings).tobytes(), asked)
+
+
+def _types_of(family: int, unit: int) -> tuple[dict[int, int], list[int]]:
+    """Return the types that are read and how, and those that need a cast."""
+    if family in (numbers.INTEGER, any_numbers.ANY_INTEGER):
+        shifts = {each: 64 - (8 << each - _INT8) for each in _INTEGERS}
+        return shifts, [*_DECIMALS, *([] if family == numbers.INTEGER else (_DOUBLE, _FLOAT))]
+    if family == numbers.BOOLEAN:
+        return {1: int(WHOLE) + _NUMBER_1, 2: int(WHOLE)}, []
+    if family in (numbers.FLOAT, any_numbers.ANY_FLOAT):
+        return {_FLOAT: _HALF}, [] if family == numbers.FLOAT else [*_INTEGERS, *_DECIMALS, _DOUBLE]
+    if family in (numbers.DOUBLE, any_numbers.ANY_DOUBLE):
+        return {_DOUBLE: _WIDE}, [] if family == numbers.DOUBLE else [*_INTEGERS, *_DECIMALS, _FLOAT]
+    if family == numbers.DATE:
+        return ({_DATE: _HALF}, []) if unit == 1 else ({}, [])
+    if family in _MICROS and unit in (1_000_000, 1_000_000_000):
+        same, other = _MICROS[family], _NANOS[family]
+        if unit != 1_000_000:
+            same, other = other, same
+        return {same: _WIDE}, [other]
+    return {}, []
+
 
 ROWS_PER_CALL: Final = 1024
 """Rows that one call of a kernel takes on the host; a GPU has a thread for each."""
@@ -77,8 +267,14 @@ def extract(
     walk = _walk(*slots, wanted)
     worst, was_cast = walk.worst(device), False
     for node, (_, number) in zip(walk.tree.nodes, wanted, strict=True):
-        if worst[node.index] == LOCATED and number is not None and _holds_places(number, value):
-            _read_located(device, value.data, walk, node, number)
+        if worst[node.index] != LOCATED or number is None:
+            continue
+        # Where the places fit, the numbers there are read.
+        if number.width == 8 or (number.width == 4 and len(value.data) <= _PLACES_OF_4):
+            block = ROWS_PER_CALL if device.is_host else 1
+            out, statuses = walk.column(node)
+            what = *number.asked, 64 - 8 * number.width, block, statuses, out
+            launch(read_located, -(-walk.rows // block), value.data, *what)
             was_cast = True
     if was_cast:
         worst = walk.worst(device)
@@ -96,18 +292,6 @@ def extract(
         for at, located in zip(again, locate_in(*slots, [wanted[at][0] for at in again]), strict=True):
             found[at] = located
     return found
-
-
-def _holds_places(number: Number, value: Slots) -> bool:
-    return number.width == 8 or (number.width == 4 and len(value.data) <= _PLACES_OF_4)
-
-
-def _read_located(device: Device, data: Any, walk: _Walk, node: Node, number: Number) -> None:
-    """Read the numbers of which a walk wrote the places."""
-    block = ROWS_PER_CALL if device.is_host else 1
-    spare = 64 - 8 * number.width
-    numbers, statuses = walk.column(node)
-    launch(read_located, -(-walk.rows // block), data, *number.asked, spare, block, statuses, numbers)
 
 
 class _Walk(NamedTuple):
@@ -134,21 +318,16 @@ class _Walk(NamedTuple):
         return found
 
 
-class _Settled(NamedTuple):
-    """The tree of some paths, and its tables in the order in which a walk takes them."""
-
-    tree: Tree
-    has_root: bool
-    tables: tuple[np.ndarray[Any, Any], ...]
-
-
 @functools.lru_cache(64)
-def _settled(wanted: tuple[tuple[Path, Number | None], ...]) -> _Settled:
+def _settled(
+    wanted: tuple[tuple[Path, Number | None], ...],
+) -> tuple[Tree, tuple[np.ndarray[Any, Any], ...]]:
+    """Return the tree of some paths, and its tables in the order in which a walk takes them."""
     tree = Tree(wanted)
     numbers = (np.array(each, np.int64) for each in (tree.operands, tree.indices, tree.families))
     kinds, columns = np.array(tree.kinds, np.uint8), np.array(tree.columns, np.int64)
     meanings = np.frombuffer(b"".join(tree.meanings), np.uint16)
-    return _Settled(tree, tree.has_root, (*tree.texts(), *numbers, kinds, columns, meanings))
+    return tree, (*tree.texts(), *numbers, kinds, columns, meanings)
 
 
 def _walk(
@@ -158,11 +337,11 @@ def _walk(
     dictionary: MetadataDictionary,
     wanted: Sequence[tuple[Path, Number | None]],
 ) -> _Walk:
-    settled = _settled(tuple(wanted))
-    tree, xp, rows = settled.tree, device.xp, len(dictionary.indices)
+    tree, tables = _settled(tuple(wanted))
+    xp, rows = device.xp, len(dictionary.indices)
     stride = -(-rows // _ALIGNED) * _ALIGNED
     count = len(tree.kinds)
-    texts, ends, operands, indices, families, kinds, columns, meanings = map(xp.asarray, settled.tables)
+    texts, ends, operands, indices, families, kinds, columns, meanings = map(xp.asarray, tables)
     names = texts, ends
     found = dictionary.starts, dictionary.stops, dictionary.data, dictionary.marks
     ids = xp.empty(len(dictionary.marks) * count, np.int64)
@@ -178,20 +357,13 @@ def _walk(
     slots = validity, value.validity, value.starts, value.stops, value.data, dictionary.indices
     shape = block, rows, stride
     chosen, items = xp.empty(0, np.int64), rows
-    if not settled.has_root:
+    if not tree.has_root:
         left = xp.zeros(rows, np.uint8)
-        launch(
-            read_plain,
-            -(-rows // block),
-            *(*slots, dictionary.marks, ids, families, kinds, columns, meanings, *shape, left, *outputs),
-        )
+        paths = dictionary.marks, ids, families, kinds, columns, meanings
+        launch(read_plain, -(-rows // block), *slots, *paths, *shape, left, *outputs)
         chosen = xp.flatnonzero(left.view(np.bool_))
         items = len(chosen)
     if items:
         nodes = ids, families, operands, kinds, columns, meanings
-        launch(
-            locate_rows,
-            -(-items // block),
-            *(*slots, *found, *names, *nodes, *shape, chosen, *outputs),
-        )
+        launch(locate_rows, -(-items // block), *slots, *found, *names, *nodes, *shape, chosen, *outputs)
     return walk

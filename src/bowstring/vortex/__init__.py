@@ -2,8 +2,7 @@
 
 from bowstring.vortex.batch import EncodedBatch, Encoding
 from bowstring.vortex.decode import encodings
-from bowstring.vortex.forward import from_messages, to_messages
-from bowstring.vortex.stream import VortexStream, open_stream
+from bowstring.vortex.stream import VortexStream, from_messages, open_stream, to_messages
 from bowstring.vortex.writer import VortexWriter, new_stream
 
 __all__ = [

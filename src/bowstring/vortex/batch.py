@@ -18,9 +18,9 @@ from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import device_by_name
 from bowstring.vortex.dtype import DType, Kind, to_schema
-from bowstring.vortex.encodings.nested import struct_children
+from bowstring.vortex.encodings.canonical import struct_children
 from bowstring.vortex.encodings.structural import chunks
-from bowstring.vortex.nodes import Body, exact_stats, read_body
+from bowstring.vortex.message import Body, exact_stats, read_body
 from bowstring.vortex.program import Source, decode_columns
 from bowstring.vortex.values import Values, concatenated, size_of, to_batch
 
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.validation import Validated
     from bowstring.memory import Buffer, Device
     from bowstring.vortex.decode import Decoder
-    from bowstring.vortex.message import Message
-    from bowstring.vortex.nodes import ArrayNode
+    from bowstring.vortex.message import ArrayNode, Message
 
 _BYTES = Layout.of(pa.schema([pa.field("body", pa.uint8(), nullable=False)]))
 
@@ -216,8 +215,12 @@ class EncodedBatch:
         chosen = [column_index(self.schema, each) for each in indices]
         try:
             with self.device.use():
+                source = Source(
+                    *(self.message, self.buffer, self.dtype, self._is_struct),
+                    *(self.schema, self._limits, self._body, self._column),
+                )
                 schema = pa.schema([self.schema.field(index) for index in chosen])
-                found, regions = decode_columns(self._source(), chosen)
+                found, regions = decode_columns(source, chosen)
                 batch = to_batch(found, regions, schema, self.num_rows, self.device)
         except MemoryError as error:
             raise LimitExceeded(
@@ -232,7 +235,10 @@ class EncodedBatch:
         target = device_by_name(device) if isinstance(device, str) else device
         if target is self.device:
             return self
-        column = _bytes_column(self.buffer)
+        # As a column, which can be moved between devices.
+        nbytes = self.buffer.nbytes
+        nodes, buffers = np.array([[nbytes, 0]], np.int64), [None, self.buffer]
+        column = make_batch(Batch, _BYTES, nbytes, nodes, buffers, device=self.device)
         moved = column.to_device(target).buffers[1]
         assert moved is not None  # a body has 4 bytes at least
         return EncodedBatch(self.message, moved, self.dtype, self.schema, self._limits, self._validate)
@@ -272,18 +278,6 @@ class EncodedBatch:
             self._parsed = read_body(self.message, self.buffer, self._limits)
         return self._parsed
 
-    def _source(self) -> Source:
-        return Source(
-            self.message,
-            self.buffer,
-            self.dtype,
-            self._is_struct,
-            self.schema,
-            self._limits,
-            self._body,
-            self._column,
-        )
-
     def _described(self, node: ArrayNode, tables: Tables) -> Encoding:
         stored = self._body().stored
         own = sum(stored[index].nbytes for index in node.buffers if index < len(stored))
@@ -312,9 +306,3 @@ class EncodedBatch:
                 decoder.allocate(sum(map(size_of, parts)))
             return concatenated(parts, dtype, decoder.device, decoder.faults)
         return decoder.decode(node, self.dtype, rows).children[index]
-
-
-def _bytes_column(buffer: Buffer) -> Batch:
-    """Return bytes as a batch of one column without nulls, which can be moved between devices."""
-    nodes = np.array([[buffer.nbytes, 0]], np.int64)
-    return make_batch(Batch, _BYTES, buffer.nbytes, nodes, [None, buffer], device=buffer.device)

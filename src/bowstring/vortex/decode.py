@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bowstring.limits import Limits
     from bowstring.memory import Device
-    from bowstring.vortex.nodes import ArrayNode, Body
+    from bowstring.vortex.message import ArrayNode, Body
     from bowstring.vortex.values import Values
 
 _RULES: Final[dict[str, Callable[[Decoder, ArrayNode, DType, int], Values]]] = {}
@@ -78,10 +78,9 @@ class Decoder:
         self._whole = body.buffer.array()
         self._address = body.buffer.address
         self.faults = new_faults(self._whole)  # what kernels note in; looked at by `finish`
-        self._room = most_decompressed(body.buffer.nbytes, limits) if room is None else room
+        self.room = most_decompressed(body.buffer.nbytes, limits) if room is None else room
 
     def decode(self, node: ArrayNode, dtype: DType, rows: int) -> Values:
-        """Return the values of a node."""
         rule = _RULES.get(node.encoding)
         if rule is None:
             raise Unsupported(
@@ -128,8 +127,8 @@ class Decoder:
 
     def allocate(self, nbytes: int) -> None:
         """Count memory that is about to be allocated."""
-        self._room -= nbytes
-        if self._room < 0:
+        self.room -= nbytes
+        if self.room < 0:
             raise LimitExceeded(
                 "decoding the array takes too much memory for its size",
                 expected=f"at most {self.limits.decompression_ratio:g} times its "
@@ -148,7 +147,7 @@ class Decoder:
             )
         nbytes = None if count is None else count * size
         index = node.buffers[at]
-        raw = self.body.array(index, self._whole, self.limits, nbytes, max(self._room, 0))
+        raw = self.body.array(index, self._whole, self.limits, nbytes, max(self.room, 0))
         if nbytes is None and len(raw) % size:
             raise InvalidBody(
                 "a buffer does not hold whole elements",
@@ -173,7 +172,6 @@ class Decoder:
         return last_of(integers)
 
     def child(self, node: ArrayNode, at: int, dtype: DType, rows: int) -> Values:
-        """Return the values of a child."""
         if not 0 <= at < len(node.children):
             raise InvalidMetadata(
                 "a node lacks a child", expected=f"child {at}", found=len(node.children), where=node.encoding
@@ -183,18 +181,17 @@ class Decoder:
     def numbers(self, node: ArrayNode, at: int, dtype: DType, rows: int) -> Any:
         """Return the values of a child that are numbers of which none is null, as an array."""
         values = self.child(node, at, dtype, rows)
-        if values.validity is not None and self.has_nulls(values):
+        if values.validity is not None and self.count_valid(values.validity, values.length) < values.length:
             raise InvalidBody(
                 "numbers that an encoding needs are null", where=f"child {at} of {node.encoding}"
             )
         return values.arrays[0]
 
-    def has_nulls(self, values: Values) -> bool:
-        """Whether something is null: one read by the host where there is a bitmap."""
-        if values.validity is None:
-            return False
-        valid = self.device.to_host(bitmap.count_set(values.validity, 0, values.length))
-        return int(valid[0]) < values.length
+    def count_valid(self, validity: Any | None, rows: int) -> int:
+        """Return how many rows are not null: one read by the host where there is a bitmap."""
+        if validity is None:
+            return rows
+        return int(self.device.to_host(bitmap.count_set(validity, 0, rows))[0])
 
     def validity(self, node: ArrayNode, at: int, rows: int) -> Any | None:
         """Return the bitmap of the validity child at a position, or ``None`` where it is absent: all are valid."""

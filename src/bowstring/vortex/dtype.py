@@ -1,4 +1,4 @@
-"""Types of Vortex: logical, with nullability; and the Arrow types that hold their values.
+"""Types of Vortex: logical, with nullability; the Arrow types that hold their values; and their flatbuffers.
 
 Text and binary have one logical type each, which is read as views. The nullability of an extension is that of its
 storage. Extensions that are not known here keep their storage, their name and their metadata.
@@ -9,13 +9,20 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
-from bowstring.errors import InvalidMetadata, Unsupported
+from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
+from bowstring.ipc.flatbuf.builder import Builder, Field, Reference, Scalar
+from bowstring.ipc.flatbuf.reader import Tables, follow
+from bowstring.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 COLUMN: Final = "c"
 """The name of the only column of a stream whose type is not a struct, or a struct that may be null."""
@@ -89,7 +96,21 @@ class DType:
         return dataclasses.replace(self, nullable=nullable)
 
     def __str__(self) -> str:
-        return _text(self) + ("?" if self.nullable and self.kind is not Kind.EXTENSION else "")
+        kind, inside = self.kind, self.children
+        if kind is Kind.EXTENSION:
+            return f"{self.id}({inside[0]})"
+        text = kind.name.lower()
+        if kind is Kind.PRIMITIVE:
+            text = f"{self.numpy.kind}{8 * self.numpy.itemsize}"
+        elif kind is Kind.DECIMAL:
+            text = f"decimal({self.precision},{self.scale})"
+        elif kind is Kind.STRUCT:
+            text = f"{{{', '.join(f'{name}={each}' for name, each in zip(self.names, inside, strict=True))}}}"
+        elif kind is Kind.LIST:
+            text = f"list({inside[0]})"
+        elif kind is Kind.FIXED_SIZE_LIST:
+            text = f"fixed_size_list({inside[0]})[{self.size}]"
+        return text + "?" * self.nullable
 
 
 BOOL: Final = DType(Kind.BOOL)
@@ -105,24 +126,6 @@ def primitive(name: str, nullable: bool = False) -> DType:
 def numbered(ptype: int, nullable: bool = False) -> DType:
     """Return a primitive type by its number in :data:`PTYPES`."""
     return DType(Kind.PRIMITIVE, nullable, ptype=ptype)
-
-
-def _text(dtype: DType) -> str:
-    kind = dtype.kind
-    if kind is Kind.PRIMITIVE:
-        return f"{dtype.numpy.kind}{8 * dtype.numpy.itemsize}"
-    if kind is Kind.DECIMAL:
-        return f"decimal({dtype.precision},{dtype.scale})"
-    if kind is Kind.STRUCT:
-        fields = zip(dtype.names, dtype.children, strict=True)
-        return "{" + ", ".join(f"{name}={each}" for name, each in fields) + "}"
-    if kind is Kind.LIST:
-        return f"list({dtype.children[0]})"
-    if kind is Kind.FIXED_SIZE_LIST:
-        return f"fixed_size_list({dtype.children[0]})[{dtype.size}]"
-    if kind is Kind.EXTENSION:
-        return f"{dtype.id}({dtype.children[0]})"
-    return kind.name.lower()
 
 
 # Arrow
@@ -289,7 +292,16 @@ def _of_type(field: pa.Field, type_: pa.DataType) -> DType:
     if types.is_fixed_size_list(type_):
         element = of_arrow(type_.value_field)
         return DType(Kind.FIXED_SIZE_LIST, nullable, children=(element,), size=type_.list_size)
-    return _of_temporal(field, type_)
+    if types.is_timestamp(type_):
+        zone = (type_.tz or "").encode()
+        metadata = bytes([_UNITS.index(type_.unit)]) + len(zone).to_bytes(2, "little") + zone
+        return _extended(_TIMESTAMP, "i8", nullable, metadata)
+    for (name, number), (storage, found) in _UNIT_TYPES.items():
+        if found is not None and found.equals(type_):
+            return _extended(name, storage.str[1:], nullable, bytes([number]))
+    raise Unsupported(
+        f"columns of type {type_}: Vortex has no such type", where=field.name, hint="Cast the column first."
+    )
 
 
 _TEXT: Final = (pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW)
@@ -299,19 +311,141 @@ _LISTS: Final = (
 )  # fmt: skip
 
 
-def _of_temporal(field: pa.Field, type_: pa.DataType) -> DType:
-    if pa.types.is_timestamp(type_):
-        zone = (type_.tz or "").encode()
-        metadata = bytes([_UNITS.index(type_.unit)]) + len(zone).to_bytes(2, "little") + zone
-        return _extended(_TIMESTAMP, "i8", field.nullable, metadata)
-    for (name, number), (storage, found) in _UNIT_TYPES.items():
-        if found is not None and found.equals(type_):
-            return _extended(name, storage.str[1:], field.nullable, bytes([number]))
-    raise Unsupported(
-        f"columns of type {type_}: Vortex has no such type", where=field.name, hint="Cast the column first."
-    )
-
-
 def _extended(name: str, storage: str, nullable: bool, metadata: bytes) -> DType:
     child = primitive(storage, nullable)
     return DType(Kind.EXTENSION, nullable, children=(child,), id=name, metadata=metadata)
+
+
+_WIDE_DECIMAL: Final = 76
+
+
+def decode_dtype(data: bytes, limits: Limits = DEFAULT_LIMITS) -> DType:
+    """Return the type that a flatbuffer describes."""
+    root = follow(data, len(data), 0, "DType")
+    return _Reader(data, limits).read(root, 1)
+
+
+class _Reader:
+    def __init__(self, data: bytes, limits: Limits) -> None:
+        self._tables = Tables(data)
+        self._limits = limits
+        self._fields = 0
+
+    def read(self, table: int, depth: int) -> DType:
+        self._fields += 1
+        if self._fields > self._limits.columns or depth > self._limits.depth:
+            raise LimitExceeded(
+                "the type of the stream has too many fields, or nests too deeply",
+                expected=f"at most {self._limits.columns} fields and {self._limits.depth} levels",
+            )
+        tag_slot, type_slot, *_ = self._tables.slots(table, "DType")
+        tag = self._tables.scalar(table, tag_slot, "B", 0, "DType.type_type")
+        try:
+            kind = Kind(tag)
+        except ValueError as error:
+            raise Unsupported("a type of Vortex that is not known here", found=f"number {tag}") from error
+        inner = self._tables.reference(table, type_slot, "DType.type")
+        if inner < 0:
+            raise InvalidMetadata("a type has no description", found=kind.name, where="DType.type")
+        if kind in (Kind.VARIANT, Kind.UNION, Kind.MAP):
+            raise Unsupported(f"columns of the Vortex type {kind.name.capitalize()}")
+        return self._typed(kind, inner, depth)
+
+    def _typed(self, kind: Kind, table: int, depth: int) -> DType:
+        slots = self._tables.slots(table, kind.name)
+        if kind is Kind.NULL:
+            return DType(kind, nullable=True)
+        if kind in (Kind.BOOL, Kind.UTF8, Kind.BINARY):
+            return DType(kind, self._flag(table, slots[0]))
+        if kind is Kind.PRIMITIVE:
+            ptype = self._tables.scalar(table, slots[0], "B", 0, "Primitive.ptype")
+            if ptype >= len(PTYPES):
+                raise InvalidMetadata("no such physical type", expected="0 to 10", found=ptype)
+            return DType(kind, self._flag(table, slots[1]), ptype=ptype)
+        if kind is Kind.DECIMAL:
+            precision = self._tables.scalar(table, slots[0], "B", 0, "Decimal.precision")
+            scale = self._tables.scalar(table, slots[1], "b", 0, "Decimal.scale")
+            if not 1 <= precision <= _WIDE_DECIMAL:
+                raise InvalidMetadata(
+                    "a decimal has an impossible precision", expected="1 to 76", found=precision
+                )
+            return DType(kind, self._flag(table, slots[2]), precision=precision, scale=scale)
+        if kind is Kind.STRUCT:
+            return self._struct(table, slots, depth)
+        if kind is Kind.EXTENSION:
+            return self._extension(table, slots, depth)
+        element = self._child(table, slots[0], "element_type", depth)
+        if kind is Kind.LIST:
+            return DType(kind, self._flag(table, slots[1]), children=(element,))
+        size = self._tables.scalar(table, slots[1], "I", 0, "FixedSizeList.size")
+        return DType(kind, self._flag(table, slots[2]), children=(element,), size=size)
+
+    def _struct(self, table: int, slots: Sequence[int], depth: int) -> DType:
+        names = tuple(map(decoded_name, self._tables.strings(table, slots[0], "Struct.names")))
+        children = tuple(
+            self.read(each, depth + 1) for each in self._tables.tables(table, slots[1], "Struct.dtypes")
+        )
+        if len(names) != len(children):
+            raise InvalidMetadata(
+                "a struct has other numbers of names and types", expected=len(names), found=len(children)
+            )
+        return DType(Kind.STRUCT, self._flag(table, slots[2]), names=names, children=children)
+
+    def _extension(self, table: int, slots: Sequence[int], depth: int) -> DType:
+        name = self._tables.string(table, slots[0], "Extension.id")
+        storage = self._child(table, slots[1], "storage_dtype", depth)
+        start, count = self._tables.vector(table, slots[2], 1, "Extension.metadata")
+        dtype = DType(
+            Kind.EXTENSION,
+            storage.nullable,
+            children=(storage,),
+            id=decoded_name(name or b""),
+            metadata=self._tables.data[start : start + count],
+        )
+        known(dtype)  # what is known must be right
+        return dtype
+
+    def _child(self, table: int, slot: int, where: str, depth: int) -> DType:
+        child = self._tables.reference(table, slot, where)
+        if child < 0:
+            raise InvalidMetadata("a type lacks the type inside it", where=where)
+        return self.read(child, depth + 1)
+
+    def _flag(self, table: int, slot: int) -> bool:
+        return bool(self._tables.scalar(table, slot, "B", 0, "nullable"))
+
+
+def encode_dtype(dtype: DType) -> bytes:
+    """Return the flatbuffer of a type."""
+    builder = Builder()
+    return builder.finish(_written(builder, dtype))
+
+
+def _written(builder: Builder, dtype: DType) -> int:
+    kind = dtype.kind
+    flag = Scalar("B", int(dtype.nullable))
+    inner = [Reference(_written(builder, child)) for child in dtype.children]
+    fields: list[Field]
+    if kind is Kind.NULL:
+        fields = []
+    elif kind is Kind.PRIMITIVE:
+        fields = [Scalar("B", dtype.ptype), flag]
+    elif kind is Kind.DECIMAL:
+        fields = [Scalar("B", dtype.precision), Scalar("b", dtype.scale), flag]
+    elif kind is Kind.STRUCT:
+        types = Reference(builder.references([each.position for each in inner]))
+        names = Reference(builder.references([builder.string(name) for name in dtype.names]))
+        fields = [names, types, flag]
+    elif kind is Kind.EXTENSION:
+        metadata = Reference(
+            builder.elements(dtype.metadata, 1, 1)
+        )  # vortex-data wants it also where it is empty
+        fields = [Reference(builder.string(dtype.id)), inner[0], metadata]
+    elif kind is Kind.LIST:
+        fields = [inner[0], flag]
+    elif kind is Kind.FIXED_SIZE_LIST:
+        fields = [inner[0], Scalar("I", dtype.size), flag]
+    else:
+        fields = [flag]
+    table = Reference(builder.table(fields))
+    return builder.table([Scalar("B", kind), table])

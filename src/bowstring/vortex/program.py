@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Region
     from bowstring.vortex.dtype import DType
-    from bowstring.vortex.message import Message
-    from bowstring.vortex.nodes import Body
+    from bowstring.vortex.message import Body, Message
     from bowstring.vortex.values import Values
 
 _MANY_ROWS: Final = 1 << 17
@@ -58,9 +57,7 @@ _ENCODING: Final = (1 << int(kernel.CHILDREN)) - 1
 class _Stage(NamedTuple):
     steps: int  # the register of the first launch
     length: int
-    loads: tuple[
-        tuple[int, int], ...
-    ]  # numbers that were decoded before: the register, and that of their address
+    loads: tuple[tuple[int, int], ...]  # of numbers that were decoded: the register, and that of the address
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -93,11 +90,10 @@ class _Kept:
         self.shapes: dict[tuple[bytes, int], _Shape] = {}
         self.rows = 0  # of the code of all programs
 
-    def add(self, key: tuple[bytes, int], dtype: DType) -> _Shape:
+    def add(self, key: tuple[bytes, int], dtype: DType) -> None:
         if len(self.shapes) >= _MOST_SHAPES or self.rows > _MOST_ROWS:
             self.shapes, self.rows = {}, 0
-        found = self.shapes[key] = _Shape(dtype)
-        return found
+        self.shapes[key] = _Shape(dtype)
 
 
 _kept: Final = _Kept()
@@ -135,9 +131,12 @@ def decode_columns(source: Source, columns: Sequence[int]) -> tuple[list[Parts],
     tree = _read(source) if device.is_host and is_small else None
     if tree is not None:
         for each in columns:
-            shape, is_known = _shape_of(source, tree, each)
-            if is_known:
-                shapes[each] = shape
+            dtype = source.dtype.children[each] if source.is_struct else source.dtype
+            key = tree.shapes[8 * tree.begins[each][0] : 8 * tree.begins[each + 1][0]], id(dtype)
+            if key in _kept.shapes:
+                shapes[each] = _kept.shapes[key]
+            else:
+                _kept.add(key, dtype)
         for number in range(_MOST_PROGRAMS):
             programs: dict[int, Program] = {}
             for each, shape in shapes.items():
@@ -147,8 +146,15 @@ def decode_columns(source: Source, columns: Sequence[int]) -> tuple[list[Parts],
                 break
             room = _run(source, tree, programs, room, found, regions)
         for each, shape in shapes.items():
-            if each not in found:
-                _record(source, each, shape)
+            if each not in found and shape.recorded < _MOST_PROGRAMS:
+                shape.recorded += 1
+                body = source.parse()
+                node = body.root.children[each] if source.is_struct else body.root
+                recorder = Recorder(body, node, source.limits, source.message.row_count)
+                parts = recorder.try_column(shape.dtype, source.schema.field(each).type)
+                if parts is not None and len(recorder.code) <= _MOST_CODE:
+                    shape.programs.append(_finished(recorder, parts))
+                    _kept.rows += len(recorder.code)
     decoder = None
     for each in columns:
         if each not in found:
@@ -200,29 +206,6 @@ def _numbers(names: tuple[str, ...]) -> Any:
     return np.array([known.index(each) if each in known else len(known) for each in names], np.int64)
 
 
-def _shape_of(source: Source, tree: _Tree, column: int) -> tuple[_Shape, bool]:
-    """Return the shape of a column, and whether it was seen before."""
-    dtype = source.dtype.children[column] if source.is_struct else source.dtype
-    first, end = tree.begins[column][0], tree.begins[column + 1][0]
-    key = tree.shapes[8 * first : 8 * end], id(dtype)
-    shape = _kept.shapes.get(key)
-    return (_kept.add(key, dtype), False) if shape is None else (shape, True)
-
-
-def _record(source: Source, column: int, shape: _Shape) -> None:
-    """Make a program of a column, where there is room for another of its shape."""
-    if shape.recorded >= _MOST_PROGRAMS:
-        return
-    shape.recorded += 1
-    body = source.parse()
-    node = body.root.children[column] if source.is_struct else body.root
-    recorder = Recorder(body, node, source.limits, source.message.row_count)
-    parts = recorder.try_column(shape.dtype, source.schema.field(column).type)
-    if parts is not None and len(recorder.code) <= _MOST_CODE:
-        shape.programs.append(_finished(recorder, parts))
-        _kept.rows += len(recorder.code)
-
-
 def _finished(recorder: Recorder, parts: Parts) -> Program:
     register = recorder.register_of
     for array in parts.buffers:
@@ -236,7 +219,8 @@ def _finished(recorder: Recorder, parts: Parts) -> Program:
     ]
     nodes, left = [(register(length), nulls) for length, nulls in parts.nodes], register(recorder.room)
     for memory in recorder.memories:
-        memory.place(int(memory.is_kept))
+        assert memory.row is not None
+        memory.row[5] |= int(memory.is_kept)  # in which memory of the stage it lies
     stages = []
     for stage in range(1 + max((row[0] for row in recorder.code), default=0)):
         steps, first = [each for each in recorder.steps if each.stage == stage], len(recorder.registers)

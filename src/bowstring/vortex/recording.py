@@ -9,6 +9,7 @@ does something else with them raises :class:`Unrecorded`, and its column stays w
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
@@ -21,7 +22,7 @@ from bowstring.kernels.vortex import gather, numbers
 from bowstring.kernels.vortex import program as kernel
 from bowstring.kernels.vortex.faults import check_faults
 from bowstring.vortex.decode import Decoder
-from bowstring.vortex.nodes import ArrayNode
+from bowstring.vortex.message import ArrayNode
 from bowstring.vortex.protobuf import BYTES, Field, Message
 from bowstring.vortex.values import Parts, parts_of
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from bowstring.kernels.signature import Signature
     from bowstring.limits import Limits
     from bowstring.vortex.dtype import DType
-    from bowstring.vortex.nodes import Body
+    from bowstring.vortex.message import Body
 
 _WORD: Final = 2**64 - 1
 _MOST: Final = 1 << 62
@@ -142,7 +143,6 @@ class Blob:
         self.register = register
 
     def message(self, where: str) -> RecordedMessage:
-        """Return the message that the bytes hold."""
         return RecordedMessage(self, where)
 
 
@@ -196,11 +196,6 @@ class Memory:
         self.row = row
         self.stage = stage
         self.is_kept = False
-
-    def place(self, arena: int) -> None:
-        """Say which memory of the stage it lies in."""
-        assert self.row is not None
-        self.row[5] |= arena
 
 
 class Array:
@@ -257,14 +252,6 @@ class Array:
     __hash__ = None  # type: ignore[assignment]
 
 
-class _Arrays:
-    """What :func:`bowstring.kernels.launch.run_arrays` gives instead of NumPy."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.empty = recorder.empty
-        self.asarray = recorder.put
-
-
 class Step(NamedTuple):
     """A launch: address of the loop, items, and the first register of its block."""
 
@@ -289,13 +276,13 @@ class Recorder(Decoder):
         self.node = self._node(node)
         self.words = len(self.registers)
         self.rows: Any = Number(self, rows, int(kernel.ROWS), 0)
-        self._room: Any = Number(self, self._room, int(kernel.ROOM), 0)
+        self.room: Any = Number(self, self.room, int(kernel.ROOM), 0)
         self._plain_faults = self.faults
         faults = Number(self, library.address_of(self.faults), int(kernel.FAULTS), 0)
         self.faults = Array(self, Memory(), self.faults, faults, self.faults.size)
         self.device: Any = None  # rules that use it cannot be recorded, nor those that work on whole arrays
         self.xp: Any = None
-        self.arrays = _Arrays(self)
+        self.arrays = SimpleNamespace(empty=self.empty, asarray=self.put)
 
     def try_column(self, dtype: DType, type_: pa.DataType) -> Parts | None:
         """Return the recorded column; None where it cannot be recorded, or something is wrong."""
@@ -312,11 +299,6 @@ class Recorder(Decoder):
         children = tuple(map(self._node, node.children))
         metadata: Any = Blob(self, node.metadata, register)
         return ArrayNode(node.encoding, metadata, own, children)  # type: ignore[arg-type]
-
-    @property
-    def room(self) -> Any:
-        """What is left of the bytes that may be allocated."""
-        return self._room
 
     # Registers and code
 
@@ -372,7 +354,6 @@ class Recorder(Decoder):
     # Arrays
 
     def empty(self, size: Any, dtype: Any) -> Array:
-        """Return a new array."""
         dtype = np.dtype(dtype)
         (count,) = _values_of((size,))
         values = np.empty(count, dtype)

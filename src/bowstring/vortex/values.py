@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bowstring.memory import Device, Region
-    from bowstring.vortex.scalar import Scalar
+    from bowstring.vortex.protobuf import Scalar
 
 # Arrow's pool keeps the pages of what is freed. Fresh ones cost more than most decoding.
 allocate_by(pa.allocate_buffer)
@@ -134,19 +134,16 @@ def to_batch(
 def _walk(values: Values, type_: pa.DataType, device: Device) -> Iterator[Values]:
     """Yield the nodes of a column of an Arrow type."""
     if type_ == _UUIDS:
-        yield values._replace(arrays=(_bytes_of_uuids(values.children[0], device),), children=())
+        [elements] = values.children
+        if elements.validity is not None:
+            valid = device.to_host(bitmap.count_set(elements.validity, 0, elements.length))
+            if int(valid[0]) < elements.length:
+                raise InvalidBody("a byte of a UUID is null")
+        yield values._replace(arrays=elements.arrays, children=())
         return
     yield values
     for at, child in enumerate(values.children):
         yield from _walk(child, type_.field(at).type, device)
-
-
-def _bytes_of_uuids(elements: Values, device: Device) -> Any:
-    if elements.validity is not None:
-        valid = device.to_host(bitmap.count_set(elements.validity, 0, elements.length))
-        if int(valid[0]) < elements.length:
-            raise InvalidBody("a byte of a UUID is null")
-    return elements.arrays[0]
 
 
 # Scalars
@@ -261,7 +258,8 @@ def _take_fixed(values: Values, codes: Any, validity: Any | None, faults: Any) -
         return (first.reshape(-1, 1) + xp.arange(size, dtype=np.int64)).reshape(-1)
 
     # Codes that stand for nothing are noted here: the places of elements always exist.
-    decode_rows.take(codes, _ones(values.length, codes), validity=validity, faults=faults)
+    ones = run_arrays(lambda xp, _: xp.ones(values.length, np.uint8), codes)
+    decode_rows.take(codes, ones, validity=validity, faults=faults)
     if not values.length or not size:
         return _none_of(values.children[0], size * len(codes), faults)
     return take(values.children[0], run_arrays(places, codes), None, faults)
@@ -272,10 +270,6 @@ def _none_of(values: Values, count: int, faults: Any) -> Values:
     codes = run_arrays(lambda xp, _: xp.zeros(count, np.uint8), faults)
     nothing = run_arrays(lambda xp, _: xp.zeros(bitmap.bytes_for(count), np.uint8), faults)
     return take(values, codes, nothing, faults)
-
-
-def _ones(count: int, beside: Any) -> Any:
-    return run_arrays(lambda xp, _: xp.ones(count, np.uint8), beside)
 
 
 def lists_of(
@@ -319,7 +313,13 @@ def concatenated(parts: Sequence[Values], dtype: DType, device: Device, faults: 
     length = sum(each.length for each in parts)
     validity = None
     if any(each.validity is not None for each in parts):
-        validity = bitmap.packed(xp.concatenate([_flags(xp, each.validity, each.length) for each in parts]))
+        flags = [
+            xp.ones(each.length, np.bool_)
+            if each.validity is None
+            else bitmap.expanded(each.validity, 0, each.length)
+            for each in parts
+        ]
+        validity = bitmap.packed(xp.concatenate(flags))
     arrays: tuple[Any, ...] = ()
     children: tuple[Values, ...] = ()
     if kind is Kind.BOOL:
@@ -337,10 +337,6 @@ def concatenated(parts: Sequence[Values], dtype: DType, device: Device, faults: 
     elif kind is Kind.LIST:
         return _joined_lists(parts, dtype, validity, device, faults)
     return Values(dtype, length, validity, arrays, children)
-
-
-def _flags(xp: Any, validity: Any | None, length: int) -> Any:
-    return xp.ones(length, np.bool_) if validity is None else bitmap.expanded(validity, 0, length)
 
 
 def _joined_views(xp: Any, parts: Sequence[Values]) -> tuple[Any, ...]:

@@ -17,13 +17,11 @@ from bowstring.ipc.framing import write_all
 from bowstring.kernels import bitmap
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.vortex.batch import EncodedBatch
-from bowstring.vortex.compress import compressed
-from bowstring.vortex.dtype import PTYPES, DType, Kind, of_schema, to_schema
-from bowstring.vortex.forward import encoded_batches, is_messages, messages_dtype
-from bowstring.vortex.message import Message, MessageKind, encode_message
-from bowstring.vortex.nodes import Piece, array_message
+from bowstring.vortex.compress.tree import compressed
+from bowstring.vortex.dtype import PTYPES, DType, Kind, encode_dtype, of_schema, to_schema
+from bowstring.vortex.message import Message, MessageKind, Piece, array_message, encode_message, number_piece
 from bowstring.vortex.protobuf import VARINT, encode
-from bowstring.vortex.type_flatbuffer import encode_dtype
+from bowstring.vortex.stream import encoded_batches, is_messages, messages_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,7 +165,9 @@ class VortexWriter(FileWriter):
             raise UsageError("a message holds fewer rows", expected=_MOST_ROWS, found=batch.num_rows)
         try:
             host = compacted(batch.to_device("cpu"))
-            columns = pieces_of(host, self.dtype)
+            writer = _Columns(host)
+            fields = zip(host.layout.columns, self.dtype.children, strict=True)
+            columns = [writer.node(index, inner) for index, inner in fields]
             if self._compresses:
                 columns = [
                     compressed(piece, dtype, batch.num_rows)
@@ -210,25 +210,6 @@ class VortexWriter(FileWriter):
             raise
 
 
-def pieces_of(batch: Batch, dtype: DType) -> list[Piece]:
-    """Return the columns of a compact batch on the host in canonical encodings, over the same memory."""
-    writer = _Columns(batch)
-    columns = zip(batch.layout.columns, dtype.children, strict=True)
-    return [writer.node(index, inner) for index, inner in columns]
-
-
-def number_piece(numbers: Any, validity: Piece | None = None) -> Piece:
-    """Return numbers as they are."""
-    children = () if validity is None else (validity,)
-    return Piece("vortex.primitive", buffers=((numbers, numbers.dtype.itemsize),), children=children)
-
-
-def bool_piece(bits: Any, rows: int, validity: Piece | None = None) -> Piece:
-    """Return a bitmap that begins with its first bit."""
-    children = () if validity is None else (validity,)
-    return Piece("vortex.bool", buffers=((bits[: bitmap.bytes_for(rows)], 1),), children=children)
-
-
 class _Columns:
     """Makes pieces of the nodes of a batch."""
 
@@ -251,12 +232,12 @@ class _Columns:
         kind = dtype.kind
         if kind is Kind.NULL:
             return Piece("vortex.null")
-        valid = self._validity(index, dtype, rows)
-        tail = () if valid is None else (valid,)
+        tail = self._validity(index, dtype, rows)
         if kind is Kind.BOOL:
-            return bool_piece(self._array(index, 1, np.uint8, bitmap.bytes_for(rows)), rows, valid)
+            bits = self._array(index, 1, np.uint8, bitmap.bytes_for(rows))
+            return Piece("vortex.bool", buffers=((bits, 1),), children=tail)
         if kind is Kind.PRIMITIVE:
-            return number_piece(self._array(index, 1, dtype.numpy, rows), valid)
+            return number_piece(self._array(index, 1, dtype.numpy, rows), tail)
         if kind is Kind.DECIMAL:
             metadata = encode([(1, VARINT, _DECIMAL_WIDTHS[node.bits])])
             data = self._array(index, 1, np.uint8, rows * node.width)
@@ -267,36 +248,24 @@ class _Columns:
         if kind is Kind.STRUCT:
             fields = tuple(self.node(child, inner) for child, inner in children)
             return Piece("vortex.struct", children=(*tail, *fields))
-        if not children:  # UUIDs, which Arrow has as bytes of a fixed size
+        if children:
+            elements = self.node(*children[0])
+        else:  # UUIDs, which Arrow has as bytes of a fixed size
             elements = number_piece(self._array(index, 1, np.uint8, rows * dtype.size))
-            return Piece("vortex.fixed_size_list", children=(elements, *tail))
-        elements = self.node(*children[0])
         if kind is Kind.FIXED_SIZE_LIST:
             return Piece("vortex.fixed_size_list", children=(elements, *tail))
-        held = int(batch_parts(self._batch).nodes[node.children[0], 0])
-        return self._list(index, node, rows, held, (elements,), tail)
+        return self._list(index, node, rows, elements, tail)
 
-    def _list(
-        self,
-        index: int,
-        node: Node,
-        rows: int,
-        held: int,
-        elements: tuple[Piece, ...],
-        tail: tuple[Piece, ...],
-    ) -> Piece:
-        narrow = node.buffer_kinds[1] in _NARROW
-        integer = np.dtype("<i4" if narrow else "<i8")
-        ptype = PTYPES.index(integer)
-        is_view = node.buffer_kinds[1] in (BufferKind.STARTS32, BufferKind.STARTS64)
-        offsets = self._array(index, 1, integer, rows if is_view else rows + 1)
-        if not is_view:
-            metadata = encode([(1, VARINT, held), (2, VARINT, ptype)])
-            return Piece("vortex.list", metadata, (), (*elements, number_piece(offsets), *tail))
-        sizes = self._array(index, 2, integer, rows)
-        metadata = encode([(1, VARINT, held), (2, VARINT, ptype), (3, VARINT, ptype)])
-        both = number_piece(offsets), number_piece(sizes)
-        return Piece("vortex.listview", metadata, (), (*elements, *both, *tail))
+    def _list(self, index: int, node: Node, rows: int, elements: Piece, tail: tuple[Piece, ...]) -> Piece:
+        held = int(batch_parts(self._batch).nodes[node.children[0], 0])
+        integer = np.dtype("<i4" if node.buffer_kinds[1] in _NARROW else "<i8")
+        fields = [(1, VARINT, held), (2, VARINT, PTYPES.index(integer))]
+        if node.buffer_kinds[1] not in (BufferKind.STARTS32, BufferKind.STARTS64):
+            offsets = number_piece(self._array(index, 1, integer, rows + 1))
+            return Piece("vortex.list", encode(fields), (), (elements, offsets, *tail))
+        fields.append((3, VARINT, PTYPES.index(integer)))
+        both = (number_piece(self._array(index, at, integer, rows)) for at in (1, 2))
+        return Piece("vortex.listview", encode(fields), (), (elements, *both, *tail))
 
     def _text(self, index: int, node: Node, rows: int, tail: tuple[Piece, ...]) -> Piece:
         if node.variadic:
@@ -305,8 +274,7 @@ class _Columns:
             data = tuple((self._bytes(index, fixed + at), 1) for at in range(count))
             views = self._array(index, 1, np.uint8, 16 * rows)
             return Piece("vortex.varbinview", b"", (*data, (views, 16)), tail)
-        narrow = node.buffer_kinds[1] in _NARROW
-        integer = np.dtype("<i4" if narrow else "<i8")
+        integer = np.dtype("<i4" if node.buffer_kinds[1] in _NARROW else "<i8")
         offsets = self._array(index, 1, integer, rows + 1)
         metadata = encode([(1, VARINT, PTYPES.index(integer))])
         return Piece("vortex.varbin", metadata, ((self._bytes(index, 2), 1),), (number_piece(offsets), *tail))
@@ -327,6 +295,8 @@ class _Columns:
         return Piece("vortex.dict", metadata, (), children)
 
     def _runs(self, node: Node, dtype: DType, rows: int) -> Piece:
+        from bowstring.columnar.column import Column
+
         ends_at, values_at = node.children
         width = self._batch.layout.nodes[ends_at].width
         count = int(batch_parts(self._batch).nodes[ends_at, 0])
@@ -336,35 +306,23 @@ class _Columns:
             ends = np.minimum(ends[:count], rows).astype(ends.dtype)
         ptype = PTYPES.index(ends.dtype)
         metadata = encode([(1, VARINT, ptype), (2, VARINT, count), (3, VARINT, 0)])
-        values = self._batch_of(values_at, count)
-        return Piece(
-            "vortex.runend",
-            metadata,
-            (),
-            (number_piece(ends), _Columns(values).node(values.layout.columns[0], dtype)),
-        )
+        field = pa.field("values", self._batch.layout.nodes[values_at].type)
+        values = compacted(Column._at(self._batch, values_at, field).as_batch().slice(0, count))
+        inside = _Columns(values).node(values.layout.columns[0], dtype)
+        return Piece("vortex.runend", metadata, (), (number_piece(ends), inside))
 
-    def _batch_of(self, index: int, rows: int) -> Batch:
-        from bowstring.columnar.column import Column
-
-        column = Column._at(self._batch, index, pa.field("values", self._batch.layout.nodes[index].type))
-        return compacted(column.as_batch().slice(0, rows))
-
-    def _validity(self, index: int, dtype: DType, rows: int) -> Piece | None:
+    def _validity(self, index: int, dtype: DType, rows: int) -> tuple[Piece, ...]:
+        """Return the validity as the last child of a node, or nothing."""
         buffer = self._buffer(index, 0)
         if buffer is None:
-            return None
+            return ()
         bits = buffer.to_host()
-        if not dtype.nullable:
-            if int(bitmap.count_set(bits, 0, rows)[0]) < rows:
-                raise InvalidBody(
-                    "a column that is not nullable has nulls", where=".".join(self._path(index))
-                )
-            return None
-        return bool_piece(bits, rows)
-
-    def _path(self, index: int) -> tuple[str, ...]:
-        return self._batch.layout.nodes[index].path
+        if dtype.nullable:
+            return (Piece("vortex.bool", buffers=((bits[: bitmap.bytes_for(rows)], 1),)),)
+        if int(bitmap.count_set(bits, 0, rows)[0]) < rows:
+            where = ".".join(self._batch.layout.nodes[index].path)
+            raise InvalidBody("a column that is not nullable has nulls", where=where)
+        return ()
 
     def _buffer(self, index: int, at: int) -> Buffer | None:
         return self._batch.buffers[int(self._first[index]) + at]

@@ -233,23 +233,6 @@ def decode_names(metadata: bytes) -> tuple[str, ...]:
             where="metadata",
         )
     offsets = [little(metadata, first + index * width, width) for index in range(count + 1)]
-    _check_name_offsets(offsets, len(metadata) - start)
-    return tuple(
-        _name(metadata[start + begin : start + end], index)
-        for index, (begin, end) in enumerate(itertools.pairwise(offsets))
-    )
-
-
-def _name(encoded: bytes, index: int) -> str:
-    try:
-        return encoded.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidBody(
-            "a key is not UTF-8", found=error.reason, where=f"metadata, name {index}"
-        ) from error
-
-
-def _check_name_offsets(offsets: list[int], available: int) -> None:
     if offsets[0] != 0:
         raise InvalidBody(
             "the first name of a Variant's metadata begins late",
@@ -259,16 +242,22 @@ def _check_name_offsets(offsets: list[int], available: int) -> None:
         )
     for index, (begin, end) in enumerate(itertools.pairwise(offsets)):
         if end < begin:
+            where = f"metadata, name {index}"
             raise InvalidBody(
-                "a name ends before it begins",
-                expected=f"at least {begin}",
-                found=end,
-                where=f"metadata, name {index}",
+                "a name ends before it begins", expected=f"at least {begin}", found=end, where=where
             )
-    if offsets[-1] > available:
+    if offsets[-1] > len(metadata) - start:
         raise Truncated(
             "a Variant's metadata end within their names",
             expected=f"{offsets[-1]} bytes of names",
-            found=available,
+            found=len(metadata) - start,
             where="metadata",
         )
+    names: list[str] = []
+    for begin, end in itertools.pairwise(offsets):
+        try:
+            names.append(metadata[start + begin : start + end].decode())
+        except UnicodeDecodeError as error:
+            where = f"metadata, name {len(names)}"
+            raise InvalidBody("a key is not UTF-8", found=error.reason, where=where) from error
+    return tuple(names)

@@ -1,4 +1,4 @@
-"""The primitive types of Variant: read with every bound checked, and written.
+"""The primitive types of Variant, and metadata of names: read with every bound checked, and written.
 
 All numbers are little-endian but for the bytes of a UUID ("Value Data for Primitive type" of the specification).
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import decimal
+import itertools
 import struct
 import uuid
+from collections.abc import Sequence
 from typing import Any, Final
 
 from bowstring.errors import InvalidBody, LimitExceeded, Truncated, Unsupported, UsageError
@@ -121,7 +123,18 @@ def primitive(value: bytes, position: int, end: int, budget: Budget, path: Path)
     if name == "null":
         return Value(name, None)
     if name in DIGITS:
-        return Value(name, _decimal_of(payload, DIGITS[name], path, position))
+        scale, number = payload[0], int.from_bytes(payload[1:], "little", signed=True)
+        if scale > MAX_SCALE:
+            where = at(path, position)
+            raise InvalidBody("the scale of a decimal", expected="0 to 38", found=scale, where=where)
+        if abs(number) >= 10 ** DIGITS[name]:
+            raise InvalidBody(
+                "a decimal has too many digits",
+                expected=f"at most {DIGITS[name]}",
+                found=number,
+                where=at(path, position),
+            )
+        return Value(name, decimal.Decimal(number).scaleb(-scale, _EXACT))
     if name == "uuid":
         return Value(name, uuid.UUID(bytes=payload))
     if name in ("double", "float"):
@@ -147,21 +160,6 @@ def width_of(number: int, path: Path, position: int) -> int:
             where=at(path, position),
         )
     return WIDTHS[number]
-
-
-def _decimal_of(payload: bytes, digits: int, path: Path, position: int) -> decimal.Decimal:
-    scale = payload[0]
-    unscaled = int.from_bytes(payload[1:], "little", signed=True)
-    if scale > MAX_SCALE:
-        raise InvalidBody("the scale of a decimal", expected="0 to 38", found=scale, where=at(path, position))
-    if abs(unscaled) >= 10**digits:
-        raise InvalidBody(
-            "a decimal has too many digits",
-            expected=f"at most {digits}",
-            found=unscaled,
-            where=at(path, position),
-        )
-    return decimal.Decimal(unscaled).scaleb(-scale, _EXACT)
 
 
 def payload_of(value: bytes, start: int, stop: int, end: int, budget: Budget, path: Path) -> bytes:
@@ -225,21 +223,44 @@ def primitive_bytes(value: Value) -> bytes:
     if name == "null":
         return b"\x00"
     if name == "boolean":
-        return _header("true" if held else "false")
+        return bytes((_NUMBERS["true" if held else "false"] << 2,))
     if name not in _NUMBERS or name in ("true", "false"):
         raise UsageError("not a type of Variant", expected=", ".join(sorted(_NUMBERS)), found=repr(name))
-    _check(name, held)
-    if name == "string":
-        return _string(held)
-    if name == "binary":
-        return _header(name) + _sized(bytes(held))
+    wanted, header, width = _TYPES.get(name, int), bytes((_NUMBERS[name] << 2,)), WIDTHS[_NUMBERS[name]]
+    fits = isinstance(held, wanted) and not (wanted is int and isinstance(held, bool))
+    if not fits:
+        raise _misfit(name, held)
+    if name in ("string", "binary"):
+        payload = utf8(held, "a string") if name == "string" else bytes(held)
+        if name == "string" and len(payload) <= _LONGEST_SHORT:
+            return bytes((_SHORT_STRING | len(payload) << 2,)) + payload
+        if len(payload) > _LONGEST:
+            raise LimitExceeded(
+                "a text or binary of a Variant", expected="less than 4 GiB", found=len(payload)
+            )
+        return header + len(payload).to_bytes(4, "little") + payload
     if name == "uuid":
-        return _header(name) + bytes(held.bytes)
-    if name in ("double", "float"):
-        return _header(name) + _real(name, held)
+        return header + bytes(held.bytes)
     if name in DIGITS:
-        return _header(name) + _decimal(name, held)
-    return _header(name) + _integer(name, held)
+        narrowest = decimal_type(held)
+        if narrowest is None or DIGITS[narrowest] > DIGITS[name]:
+            raise _misfit(name, held)
+        number, scale = unscaled(held)
+        return header + bytes((scale,)) + number.to_bytes(width - 1, "little", signed=True)
+    try:
+        if name == "double":
+            return header + struct.pack("<d", held)
+        if name == "float":
+            packed = struct.pack("<f", held)
+            if held == held and struct.unpack("<f", packed)[0] != held:  # noqa: PLR0124  a NaN has no nearest
+                raise _misfit(name, held)
+            return header + packed
+        if name == "time" and not 0 <= held < MICROSECONDS_PER_DAY:
+            raise _misfit(name, held)
+        integer: bytes = held.to_bytes(width, "little", signed=True)
+        return header + integer
+    except OverflowError as error:
+        raise _misfit(name, held) from error
 
 
 def int_type(number: int) -> str | None:
@@ -288,57 +309,20 @@ def utf8(text: str, what: str) -> bytes:
         ) from error
 
 
-def _header(name: str) -> bytes:
-    return bytes((_NUMBERS[name] << 2,))
-
-
-def _check(name: str, held: Any) -> None:
-    wanted = _TYPES.get(name, int)
-    if not isinstance(held, wanted) or (wanted is int and isinstance(held, bool)):
-        raise _misfit(name, held)
-
-
 def _misfit(name: str, held: Any) -> UsageError:
     return UsageError("a value that its Variant type cannot hold", expected=name, found=repr(held)[:80])
 
 
-def _string(text: str) -> bytes:
-    encoded = utf8(text, "a string")
-    if len(encoded) <= _LONGEST_SHORT:
-        return bytes((_SHORT_STRING | len(encoded) << 2,)) + encoded
-    return _header("string") + _sized(encoded)
+_LARGEST: Final = (1 << 32) - 1
 
 
-def _sized(payload: bytes) -> bytes:
-    if len(payload) > _LONGEST:
-        raise LimitExceeded("a text or binary of a Variant", expected="less than 4 GiB", found=len(payload))
-    return len(payload).to_bytes(4, "little") + payload
-
-
-def _real(name: str, held: float) -> bytes:
-    if name == "double":
-        return struct.pack("<d", held)
-    try:
-        packed = struct.pack("<f", held)
-    except OverflowError as error:
-        raise _misfit(name, held) from error
-    if held == held and struct.unpack("<f", packed)[0] != held:  # noqa: PLR0124  a NaN has no nearest
-        raise _misfit(name, held)
-    return packed
-
-
-def _decimal(name: str, held: decimal.Decimal) -> bytes:
-    narrowest = decimal_type(held)
-    if narrowest is None or DIGITS[narrowest] > DIGITS[name]:
-        raise _misfit(name, held)
-    number, scale = unscaled(held)
-    return bytes((scale,)) + number.to_bytes(WIDTHS[_NUMBERS[name]] - 1, "little", signed=True)
-
-
-def _integer(name: str, held: int) -> bytes:
-    if name == "time" and not 0 <= held < MICROSECONDS_PER_DAY:
-        raise _misfit(name, held)
-    try:
-        return held.to_bytes(WIDTHS[_NUMBERS[name]], "little", signed=True)
-    except OverflowError as error:
-        raise _misfit(name, held) from error
+def metadata_bytes(names: Sequence[str]) -> bytes:
+    """Return the metadata component that holds distinct names in the order of their UTF-8."""
+    encoded = [utf8(name, "a key") for name in names]
+    numbers = [len(names), 0, *itertools.accumulate(map(len, encoded))]
+    largest = max(numbers)
+    if largest > _LARGEST:
+        raise LimitExceeded("a part of a Variant is too large", expected="less than 4 GiB", found=largest)
+    width = max(1, (largest.bit_length() + 7) // 8)
+    header = bytes((1 | bool(names) << 4 | (width - 1) << 6,))
+    return b"".join((header, *(number.to_bytes(width, "little") for number in numbers), *encoded))

@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from bowstring.columnar.column import Column
 from bowstring.columnar.slots import Slots
-from bowstring.errors import BowstringError, InvalidBody, NotOnDevice
+from bowstring.errors import BowstringError, InvalidBody
 from bowstring.kernels import bitmap
 from bowstring.limits import Limits
 from bowstring.variant.codec.decode import decode, decode_names
 from bowstring.variant.codec.primitives import Value
 from bowstring.variant.column import VariantColumn, open_column
-from bowstring.variant.metadata_dictionary import check_overlap
 
 # Distinct metadata that are kept parsed.
 _NAMES_KEPT = 64
 _VARIANT_NULL: Final = b"\x00"
 
 
-def open_on_host(column: Any, call: str, *, plain: bool) -> VariantColumn:
-    """Return a Variant column on the host; raise `NotOnDevice` for another, since `call` has no kernel."""
-    opened = open_column(column, plain=plain)
-    device = opened.column.device
-    if not device.is_host:
-        raise NotOnDevice(
-            f"variant.{call} works on the host",
-            found=device.name,
-            where=opened.column.name,
-            hint='Use column.as_batch().to_device("cpu")[0] first.',
-        )
-    check_overlap(opened)
-    return opened
-
-
 def raw_rows(
-    column: VariantColumn, chosen: Iterable[int] | None = None
+    column: VariantColumn, chosen: Iterable[int] | None = None, first: int = 0
 ) -> Iterator[tuple[bytes, bytes] | None]:
     """Yield metadata and value of each row, or of some, None for an SQL NULL; rows that share a metadata get one
-    object. A row without a value has that of a Variant null, as Parquet says.
+    object. A row without a value has that of a Variant null, as Parquet says. Errors count rows from `first`.
     """
     valid = _flags(column.validity, column.rows)
     slots = range(column.rows) if column.indices is None else column.indices.tolist()
@@ -51,13 +37,24 @@ def raw_rows(
             yield None
             continue
         # By its place among the bytes: dictionaries and views may name the same one again and again.
-        bounds = metadata.bounds(slots[row], row)
+        bounds = metadata.bounds(slots[row], first + row)
         names = shared.get(bounds)
         if names is None:
             if len(shared) >= _NAMES_KEPT:
                 shared.clear()
             names = shared[bounds] = metadata.cut(*bounds)
-        yield names, value.cut(*value.bounds(row, row)) if value.has(row) else _VARIANT_NULL
+        yield names, value.cut(*value.bounds(row, first + row)) if value.has(row) else _VARIANT_NULL
+
+
+def raw_row(column: VariantColumn, row: int) -> tuple[bytes, bytes] | None:
+    """Return metadata and value of one row, wherever the column is."""
+    [raw] = raw_rows(on_host(column.column.as_batch().slice(row, 1)[0]), first=row)
+    return raw
+
+
+def on_host(column: Column) -> VariantColumn:
+    """Return a Variant column, marked or not, as it is or copied to the host."""
+    return open_column(column if column.device.is_host else column.as_batch().to_device("cpu")[0], plain=True)
 
 
 class _Reader:
@@ -104,27 +101,17 @@ def values(
     column: VariantColumn, *, limits: Limits, chosen: Sequence[int] | None = None
 ) -> Iterator[Value | None]:
     """Yield each row, or some of them, as a typed tree, None for an SQL NULL; an error says its row."""
-    names = Names()
+    # Where every row has metadata of its own, keeping them all would hold the column twice.
+    names = functools.lru_cache(_NAMES_KEPT)(decode_names)
     chosen = range(column.rows) if chosen is None else chosen
     for row, raw in zip(chosen, raw_rows(column, chosen), strict=True):
         if raw is None:
             yield None
             continue
         try:
-            yield decode(names[raw[0]], raw[1], limits=limits)
+            yield decode(names(raw[0]), raw[1], limits=limits)
         except BowstringError as error:
             raise in_row(error, row) from error
-
-
-class Names(dict[bytes, tuple[str, ...]]):
-    """The names of metadata, parsed once while rows share them."""
-
-    def __missing__(self, metadata: bytes) -> tuple[str, ...]:
-        # Where every row has its own, keeping them all would hold the column twice.
-        if len(self) >= _NAMES_KEPT:
-            self.clear()
-        self[metadata] = names = decode_names(metadata)
-        return names
 
 
 def in_row(error: BowstringError, row: int) -> BowstringError:

@@ -12,19 +12,15 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
-import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
-from bowstring.columnar.parts import batch_parts, make_batch
-from bowstring.columnar.spans import buffer_of
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, UsageError
+from bowstring.kernels import bitmap
 from bowstring.kernels.json import format as status
 from bowstring.kernels.json.format import NOTHING, READ
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.build import column_of, storage_array, variant_field
-from bowstring.variant.json.lines import lines_of, progress
-from bowstring.variant.json.source import Rules, Texts, check_rules, texts_of
+from bowstring.variant.column import metadata_values, variant_of
+from bowstring.variant.json.source import Rules, Texts, check_rules, lines_of, progress, texts_of
 from bowstring.variant.json.waves import Chunks, Ranks, Read, Wave, Waves, chunks_of, join_keys, waves_of
 
 _SHOWN: Final = 20
@@ -188,22 +184,17 @@ def error_of(code: int, text: bytes, position: int, row: str, limits: Limits) ->
             hint='repeated="last" keeps the last value of each key.',
         )
     if code == status.NO_TEXT:
-        return _no_text(text, position, row)
+        what, found = "JSON text is not UTF-8", ""
+        try:
+            text[position:].decode()
+        except UnicodeDecodeError as error:
+            wrong = text[position + error.start : position + error.end + 1]
+            if len(wrong) > 1 and wrong[0] == _LEAD_OF_SURROGATES and wrong[1] >= _FIRST_OF_SURROGATES:
+                what = _WHAT[int(status.SURROGATE)]
+            position, found = position + error.start, f"{error.reason}: {wrong[:1].hex()}"
+        return InvalidBody(what, found=found, where=f"{row}, byte {position}")
     shown = text[position : position + _SHOWN].decode(errors="replace")
     return InvalidBody(_WHAT[code], found=repr(shown) if shown else "the end", where=where)
-
-
-def _no_text(text: bytes, position: int, row: str) -> InvalidBody:
-    """Return the error of a string that is not UTF-8, which begins at `position`."""
-    what, found = "JSON text is not UTF-8", ""
-    try:
-        text[position:].decode()
-    except UnicodeDecodeError as error:
-        wrong = text[position + error.start : position + error.end + 1]
-        if len(wrong) > 1 and wrong[0] == _LEAD_OF_SURROGATES and wrong[1] >= _FIRST_OF_SURROGATES:
-            what = _WHAT[int(status.SURROGATE)]
-        position, found = position + error.start, f"{error.reason}: {wrong[:1].hex()}"
-    return InvalidBody(what, found=found, where=f"{row}, byte {position}")
 
 
 class ColumnBuilder:
@@ -249,38 +240,16 @@ class ColumnBuilder:
             )
         self._offsets[rows.start : rows.stop + 1] = offsets
         self._valid[rows] = read.statuses == READ
-        self._reserve(begin, end)
+        if len(self._values) < end:
+            larger = self._device.xp.empty(max(end, len(self._values) * 3 // 2), np.uint8)
+            larger[:begin] = self._values[:begin]
+            self._values = larger
         waves.write(read, device.from_host(offsets), self._values)
 
-    def _reserve(self, held: int, needed: int) -> None:
-        if len(self._values) < needed:
-            larger = self._device.xp.empty(max(needed, len(self._values) * 3 // 2), np.uint8)
-            larger[:held] = self._values[:held]
-            self._values = larger
-
     def column(self, name: str) -> Column:
-        """Return the column, on the device of the texts."""
-        rows, device = len(self._valid), self._device
-        nothing = pa.py_buffer(np.zeros(rows + 1, np.int32))
-        empty = pa.Array.from_buffers(pa.binary(), rows, [None, nothing, pa.py_buffer(b"")], null_count=0)
-        mask = None if self._valid.all() else pa.array(~self._valid)
-        batch = column_of(
-            storage_array(self._indices, self._metadata, empty, mask), variant_field(name)
-        ).batch
-        if not device.is_host:
-            batch = batch.to_device(device)
-        offsets = device.from_host(self._offsets.astype(np.int32))
-        values = self._values[: int(self._offsets[-1])]
-        return make_batch(
-            Batch,
-            batch.layout,
-            rows,
-            batch_parts(batch).nodes,
-            [
-                *batch.buffers[:-2],
-                buffer_of(offsets.view(np.uint8), device),
-                buffer_of(values, device) if len(values) else None,
-            ],
-            dictionaries=batch.dictionaries,
-            device=device,
-        )[name]
+        device = self._device
+        metadata = metadata_values(self._metadata, len(self._valid), device)
+        valid: Any = self._valid
+        validity = None if valid.all() else device.from_host(bitmap.packed(valid))
+        indices, offsets = device.from_host(self._indices), device.from_host(self._offsets)
+        return variant_of(name, validity, indices, metadata, offsets, self._values[: int(self._offsets[-1])])

@@ -27,7 +27,7 @@ from bowstring.kernels.json.write import measure_rows, write_rows
 from bowstring.kernels.launch import launch
 from bowstring.limits import Limits
 from bowstring.memory.arrays import distinct
-from bowstring.variant.build import BLOCK_ROWS
+from bowstring.variant.column import BLOCK_ROWS
 from bowstring.variant.json.source import Texts
 
 # Enough text for a thread to forget what starting it took, and not so much that one would be left alone at the end.
@@ -215,7 +215,10 @@ class Waves:
         texts, device, xp = self._texts, self._texts.device, self._texts.device.xp
         plan = self._plan(wave)
         rows = slice(int(self._chunks.firsts[wave.start]), int(self._chunks.lasts[wave.stop - 1]))
-        self._reserve(_end(plan, 2))
+        nodes = _end(plan, 2)
+        if len(self._children) < nodes:
+            self._nodes = self._children = None
+            self._nodes, self._children = xp.empty(nodes * int(NODE), np.uint64), xp.empty(nodes, np.uint64)
         statuses = device.from_host(texts.statuses[rows].copy())
         positions = xp.zeros(len(statuses), np.int64)
         firsts, counts = xp.zeros(len(statuses), np.uint64), xp.zeros(len(statuses), np.uint64)
@@ -223,19 +226,10 @@ class Waves:
         names = xp.empty(len(table) // 2 * int(NAME), np.uint64)
         pool = xp.empty(_end(plan, 6), np.uint8)
         states = xp.zeros(len(plan) * int(STATE), np.uint64)
-        launch(
-            read_rows,
-            len(plan),
-            texts.data,
-            device.from_host(texts.starts[rows]),
-            device.from_host(texts.stops[rows]),
-            device.from_host(plan.reshape(-1)),
-            self._rules,
-            self._limits.depth,
-            self._seed,
-            *(statuses, positions, firsts, counts, self._nodes, self._children),
-            *(table, names, pool, states),
-        )
+        slots = map(device.from_host, (texts.starts[rows], texts.stops[rows], plan.reshape(-1)))
+        rules = self._rules, self._limits.depth, self._seed
+        found = statuses, positions, firsts, counts, self._nodes, self._children
+        launch(read_rows, len(plan), texts.data, *slots, *rules, *found, table, names, pool, states)
         results = device.to_host(states).reshape(-1, int(STATE))
         if results[:, int(NO_ROOM)].any():
             return None
@@ -261,13 +255,6 @@ class Waves:
             plan[:, column + 1] = sizes
         return plan
 
-    def _reserve(self, nodes: int) -> None:
-        if len(self._children) < nodes:
-            xp = self._texts.device.xp
-            self._nodes = self._children = None
-            self._nodes = xp.empty(nodes * int(NODE), np.uint64)
-            self._children = xp.empty(nodes, np.uint64)
-
     def measure(self, read: Read, ranks: Ranks) -> Any:
         """Return how many bytes each row takes, given the rank of each key of each chunk of its wave."""
         device = self._texts.device
@@ -285,7 +272,6 @@ class Waves:
         return sizes
 
     def write(self, read: Read, offsets: Any, out: Any) -> None:
-        """Write each row to where its offset says."""
         texts = self._texts
         stops = texts.device.from_host(texts.stops[read.rows])
         scratch = (read.firsts, read.counts, offsets, self._nodes, self._children)

@@ -16,18 +16,16 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.text.writer import SPARE, WORDS, quote_names, write_text
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.column import open_column
+from bowstring.variant.column import dictionary_of, open_column
 from bowstring.variant.json.source import Rules, check_rules
-from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.status import Gathered, batch_of, first_error, raise_error, validity_of
 from bowstring.variant.walk import Located
 
 if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Device
-    from bowstring.variant.column import VariantColumn
+    from bowstring.variant.column import MetadataDictionary, VariantColumn
     from bowstring.variant.json.source import Rules
-    from bowstring.variant.metadata_dictionary import MetadataDictionary
 
 _LARGEST_TEXT: Final = (1 << 31) - 1
 # On the host: rows that are written before they are put together, and rows of one work item.
@@ -251,26 +249,11 @@ class Rows:
         """Write the rows from `first` on, a multiple of 8, as many as there are statuses."""
         last, byte = first + len(statuses), first // 8
         items = len(begins)
-        launch(
-            write_text,
-            items,
-            block,
-            self.validity[byte:],
-            self.starts[first:last],
-            self.stops[first:last],
-            self.data,
-            self.metadata_ids[first:last],
-            self.marks,
-            *self.names,
-            self.depth,
-            self.spark,
-            begins,
-            limits,
-            self.device.xp.empty(items * (self.depth + 1) * int(WORDS), np.uint64),
-            statuses,
-            sizes,
-            out,
-        )
+        slots = self.validity[byte:], self.starts[first:last], self.stops[first:last], self.data
+        metas = self.metadata_ids[first:last], self.marks, *self.names
+        scratch = self.device.xp.empty(items * (self.depth + 1) * int(WORDS), np.uint64)
+        room = self.depth, self.spark, begins, limits, scratch
+        launch(write_text, items, block, *slots, *metas, *room, statuses, sizes, out)
 
     def measured(self) -> tuple[Any, Any]:
         """Return the status of each row, and the size of its text."""
@@ -282,7 +265,6 @@ class Rows:
         return statuses, sizes
 
     def texts(self) -> Texts:
-        """Return the JSON text of every row."""
         return self._on_host() if self.device.is_host else self._on_device()
 
     def _on_device(self) -> Texts:

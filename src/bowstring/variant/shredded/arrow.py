@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.dictionary import Dictionary
-from bowstring.columnar.layout import Layout
 from bowstring.columnar.marks import is_variant
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.one_column import one_column
-from bowstring.columnar.parts import make_batch
-from bowstring.columnar.spans import buffer_of, buffer_or_none
 from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.metadata import inspect_metadata
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.build import variant_field
-from bowstring.variant.codec.encode import metadata_bytes
-from bowstring.variant.metadata_dictionary import MetadataDictionary
+from bowstring.variant.codec.primitives import metadata_bytes
+from bowstring.variant.column import MetadataDictionary, metadata_values, variant_of
 from bowstring.variant.shredded.encode import (
     ArrayBytes,
     Bytes,
@@ -32,10 +27,10 @@ from bowstring.variant.shredded.encode import (
     Names,
     ObjectBytes,
     UnionBytes,
+    leaf_of,
 )
 from bowstring.variant.shredded.layout import check_children, flags_of, is_text, list_bounds
-from bowstring.variant.shredded.leaves import leaf_of
-from bowstring.variant.shredded.unshred import encode, raise_rule
+from bowstring.variant.shredded.shred import encode, raise_rule
 
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column
@@ -112,7 +107,11 @@ def from_arrow(column: Any, *, name: str | None = None, limits: Limits | None = 
         names = sorted({*_names(found), *keys.names_of(found)}, key=str.encode)
         keys.ids = {each: number for number, each in enumerate(names)}
         blob = metadata_bytes(tuple(names))
-        known = Names(device, _one_metadata(device, blob))
+        data = device.xp.asarray(np.frombuffer(blob, np.uint8))
+        slots = device.xp.zeros(1, np.int64), device.xp.full(1, len(blob), np.int64), data
+        marks = device.xp.empty(1, np.uint8)
+        launch(inspect_metadata, 1, *slots, 0, marks)
+        known = Names(device, MetadataDictionary(device.xp.zeros(0, np.int32), *slots, marks))
         present = flags_of(device, len(found), found)
         if found.type.id != pa.lib.Type_NA:
             if found.type.id == pa.lib.Type_DENSE_UNION:
@@ -147,7 +146,6 @@ class _Keys:
             yield from self.names_of(child)
 
     def of(self, keys: Column) -> Any:
-        """Return the id of each key."""
         found = self._encoded[keys._index]
         numbers = np.array([self.ids[each] for each in found.dictionary.to_pylist()], np.int32)
         places = found.indices.to_numpy(zero_copy_only=False)
@@ -182,7 +180,11 @@ def _bytes(column: Column, known: Names, keys: _Keys, rows: int | None = None) -
     made: Bytes
     if type_.id in _LISTS or type_.id == pa.lib.Type_FIXED_SIZE_LIST:
         [item] = column.children
-        starts, stops = (each[:rows] for each in _bounds(column))
+        if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
+            starts = device.xp.arange(rows, dtype=np.int64) * np.int64(type_.list_size)
+            stops = starts + np.int64(type_.list_size)
+        else:
+            starts, stops = (each[:rows] for each in list_bounds(column))
         made = ArrayBytes(device, rows, flags, starts, stops, _bytes(item, known, keys), len(item))
     elif type_.id == pa.lib.Type_MAP:
         made = _map(column, flags, known, keys)
@@ -216,14 +218,6 @@ def _present(column: Column) -> Any:
     return found
 
 
-def _bounds(column: Column) -> tuple[Any, Any]:
-    if column.type.id != pa.lib.Type_FIXED_SIZE_LIST:
-        return list_bounds(column)
-    size = np.int64(column.type.list_size)
-    starts = column.device.xp.arange(len(column), dtype=np.int64) * size
-    return starts, starts + size
-
-
 def _object(
     column: Column, children: dict[str, Column], flags: Any, known: Names, keys: _Keys
 ) -> ObjectBytes:
@@ -246,47 +240,19 @@ def _map(column: Column, flags: Any, known: Names, keys: _Keys) -> Bytes:
     return ArrayBytes(device, rows, flags, starts, stops, inside, count)
 
 
-def _one_metadata(device: Any, blob: bytes) -> MetadataDictionary:
-    xp = device.xp
-    data = xp.asarray(np.frombuffer(blob, np.uint8))
-    starts, stops = xp.zeros(1, np.int64), xp.full(1, len(blob), np.int64)
-    marks = xp.empty(1, np.uint8)
-    launch(inspect_metadata, 1, starts, stops, data, 0, marks)
-    return MetadataDictionary(xp.zeros(0, np.int32), starts, stops, data, marks)
-
-
 def _variant(column: Column, name: str, blob: bytes, offsets: Any, data: Any, present: Any) -> Column:
     """Return values as a Variant column whose rows share one metadata; `present` says which are no SQL NULLs."""
-    device, xp, rows = column.device, column.device.xp, len(column)
+    device, rows = column.device, len(column)
     if len(data) > _LARGEST:
         raise LimitExceeded(
             "the values of a Variant column", expected="at most 2 GiB", found=len(data), where=column.name
         )
     nulls = column.type.id == pa.lib.Type_NA
-    validity = column._buffer(Kind.VALIDITY) if Kind.VALIDITY in column._node.buffer_kinds else None
+    validity = column.validity
     if rows and (nulls or column.type.id == pa.lib.Type_DENSE_UNION):
-        validity = buffer_of(bitmap.packed(present), device)
-    ends = xp.asarray(np.array([0, len(blob)], np.int32))
-    parts = [buffer_or_none(each, device) for each in (ends, xp.asarray(np.frombuffer(blob, np.uint8)))]
-    metadata = make_batch(
-        Batch,
-        Layout.of(pa.schema([pa.field("values", pa.binary())])),
-        1,
-        np.array([(1, 0)], np.int64),
-        [None, *parts],
-        device=device,
-    )
-    values = [buffer_or_none(each, device) for each in (offsets.astype(np.int32), data)]
-    indices = buffer_or_none(xp.zeros(rows, np.int32), device)
-    return make_batch(
-        Batch,
-        Layout.of(pa.schema([variant_field(name)])),
-        rows,
-        np.array([(rows, rows if nulls else -1 if validity else 0), (rows, 0), (rows, 0)], np.int64),
-        [validity, None, indices, None, *values],
-        dictionaries={0: Dictionary(0, metadata)},
-        device=device,
-    )[0]
+        validity = bitmap.packed(present)
+    indices, metadata = device.xp.zeros(rows, np.int32), metadata_values([blob], rows, device)
+    return variant_of(name, validity, indices, metadata, offsets, data, nulls=rows if nulls else -1)
 
 
 def _is_direct(field: pa.Field) -> bool:
@@ -328,7 +294,16 @@ def _plain(array: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_binary(type_):
         return array.cast(pa.binary())
     if pa.types.is_decimal(type_):
-        return _decimal(array)
+        if type_.id != pa.lib.Type_DECIMAL256 and type_.scale >= 0:
+            return array
+        try:
+            return array.cast(pa.decimal128(_MOST_DIGITS, max(type_.scale, 0)))
+        except pa.ArrowInvalid as error:
+            raise Unsupported(
+                "Variant has no such decimals",
+                expected=f"at most {_MOST_DIGITS} digits",
+                found=f"{type_}: {error}",
+            ) from error
     if type_.id in _LIST_VIEWS:
         return _from_views(array)
     if pa.types.is_map(type_):
@@ -378,19 +353,3 @@ def _absolute(array: pa.Array) -> pa.Array:
         return offsets
     mask = np.append(array.is_null().to_numpy(zero_copy_only=False), False)
     return pa.array(offsets.to_numpy(), offsets.type, mask=mask)
-
-
-def _decimal(array: pa.Array) -> pa.Array:
-    type_ = array.type
-    if type_.id != pa.lib.Type_DECIMAL256 and type_.scale >= 0:
-        return array
-    try:
-        return array.cast(pa.decimal128(_MOST_DIGITS, max(type_.scale, 0)))
-    except pa.ArrowInvalid as error:
-        _refuse(type_, error)
-
-
-def _refuse(type_: pa.DataType, error: Exception) -> NoReturn:
-    raise Unsupported(
-        "Variant has no such decimals", expected=f"at most {_MOST_DIGITS} digits", found=f"{type_}: {error}"
-    ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,14 +15,13 @@ from bowstring.columnar.slots import Slots, slots_of
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.kernels import bitmap
 from bowstring.kernels.variant.format import PRIMITIVE, PRIMITIVES
-from bowstring.variant.column import VariantColumn
+from bowstring.variant.column import VariantColumn, dictionary_of
 from bowstring.variant.gather import gather
-from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.nested import Parts, Source
 from bowstring.variant.shredded.encode import Names, bytes_of
 from bowstring.variant.shredded.layout import Elements, Fields, Group, Leaf, flags_of, list_bounds
-from bowstring.variant.shredded.unshred import encode, with_values
-from bowstring.variant.status import Gathered, Status
+from bowstring.variant.shredded.shred import encode, with_values
+from bowstring.variant.status import Gathered, Status, any_of
 from bowstring.variant.walk import Located, locate_in
 
 if TYPE_CHECKING:
@@ -60,14 +60,11 @@ class ShreddedPaths:
         self._limits = limits
         self._device = shredded.device
         self._rows = len(shredded.column)
-        self._known: Names | None = None
 
-    @property
+    @functools.cached_property
     def names(self) -> Names:
         """The names of the distinct metadata, which are read when they are needed first."""
-        if self._known is None:
-            self._known = Names(self._device, dictionary_of(self._shredded.opened))
-        return self._known
+        return Names(self._device, dictionary_of(self._shredded.opened))
 
     def gathered(
         self, path: Path, name: str, type_: pa.DataType, target: Target, *, with_status: bool
@@ -105,7 +102,7 @@ class ShreddedPaths:
         """Return whether a row has a value here."""
         if group.value is None or group.value.null_count == len(group.value):
             return False
-        return self._any(flags_of(self._device, self._rows, *holders, group.value))
+        return any_of(flags_of(self._device, self._rows, *holders, group.value), self._device)
 
     def _leaves(self, group: Group, holders: list[Column]) -> bool:
         """Return whether a row has a value here and no typed one."""
@@ -114,10 +111,7 @@ class ShreddedPaths:
         if not group.typed.column.null_count:
             return False
         typed = flags_of(self._device, self._rows, group.typed.column)
-        return self._any(flags_of(self._device, self._rows, *holders, group.value) & ~typed)
-
-    def _any(self, flags: Any) -> bool:
-        return bool(len(flags)) and bool(self._device.to_host(flags.max(keepdims=True))[0])
+        return any_of(flags_of(self._device, self._rows, *holders, group.value) & ~typed, self._device)
 
     def _gathered(self, column: Column, field: pa.Field, holders: list[Column]) -> Gathered:
         nulls = [each for each in holders if each.null_count and each.validity is not None]
@@ -192,7 +186,7 @@ class ShreddedPaths:
     def _in_value(self, place: _Place, rows: Any, rest: Path, found: _Found) -> None:
         """Find the rest of a path in the values of some rows."""
         value = place.group.value
-        if value is None or not self._any(rows):
+        if value is None or not any_of(rows, self._device):
             return
         slots = slots_of(value)
         starts, stops = slots.starts, slots.stops
@@ -206,7 +200,7 @@ class ShreddedPaths:
     def _end(self, place: _Place, found: _Found) -> None:
         """Put together the values of the rows that went to the end of the path in typed columns."""
         group, xp = place.group, self._device.xp
-        if not self._any(place.alive):
+        if not any_of(place.alive, self._device):
             return
         groups = self.names.dictionary.indices
         wanted = place.alive

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 import pyarrow as pa
 
+from bowstring.columnar.marks import NAME_KEY
 from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.columnar.slots import Slots, slots_of
 from bowstring.errors import InvalidBody, Unsupported
@@ -90,12 +91,10 @@ class Shredded:
 
     @property
     def column(self) -> Column:
-        """The struct."""
         return self.opened.column
 
     @property
     def device(self) -> Device:
-        """Where everything is."""
         return self.column.device
 
 
@@ -108,14 +107,10 @@ def open_shredded(column: Column) -> Shredded:
         _refuse("group of a Variant", "a child metadata", list(children), column.name)
     group = _group(column, children, column.name, required=True)
     metadata, indices = metadata_of(column, children["metadata"])
-    xp = column.device.xp
-    nothing = xp.zeros(0, np.int64)
-    empty = xp.zeros(0, np.uint8)
-    value = (
-        slots_of(group.value)
-        if group.value is not None
-        else Slots(nothing, nothing, empty, empty, shared=False)
-    )
+    nothing, empty = column.device.xp.zeros(0, np.int64), column.device.xp.zeros(0, np.uint8)
+    value = Slots(nothing, nothing, empty, empty, shared=False)
+    if group.value is not None:
+        value = slots_of(group.value)
     validity = empty if column.validity is None else column.validity
     return Shredded(VariantColumn(column, len(column), validity, value, metadata, indices), group)
 
@@ -161,9 +156,13 @@ def _group(
 
 def _typed(column: Column, path: str) -> Leaf | Elements | Fields:
     type_ = column.type
-    meaning = _meaning_of(column.field)
-    if meaning is not None:
-        _refuse("type of typed_value", "no other logical type", f"{type_} that is {meaning}", path)
+    # A logical type of Parquet's, or an extension type, that the storage of a field does not show.
+    metadata = column.field.metadata or {}
+    extension = metadata.get(NAME_KEY, b"")
+    meaning = metadata.get(_LOGICAL, b"") or (b"" if extension == _UUID_NAME else extension)
+    if meaning:
+        found = f"{type_} that is {meaning.decode(errors='replace')}"
+        _refuse("type of typed_value", "no other logical type", found, path)
     if column.dictionary is None and type_.id == pa.lib.Type_STRUCT:
         return _fields(column, path)
     if column.dictionary is None and type_.id in _LISTS:
@@ -179,16 +178,11 @@ def _typed(column: Column, path: str) -> Leaf | Elements | Fields:
             type_,
             path,
         )
-    _check_length(column)
+    if Kind.DATA in column._node.buffer_kinds:
+        needed, held = len(column) * column._node.bits // 8, len(column._array(np.uint8, Kind.DATA))
+        if held < needed:
+            raise InvalidBody("a buffer is too short", expected=needed, found=held, where=column.name)
     return Leaf(column)
-
-
-def _meaning_of(field: pa.Field) -> str | None:
-    """Return a logical type of Parquet's, or an extension type, that the storage of a field does not show."""
-    metadata = field.metadata or {}
-    extension = metadata.get(b"ARROW:extension:name", b"")
-    found = metadata.get(_LOGICAL, b"") or (b"" if extension == _UUID_NAME else extension)
-    return found.decode(errors="replace") if found else None
 
 
 def _fields(column: Column, path: str) -> Fields:
@@ -218,15 +212,6 @@ def is_leaf(type_: pa.DataType) -> bool:
     if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
         return bool(type_.byte_width == _UUID)
     return type_.id in _PLAIN
-
-
-def _check_length(column: Column) -> None:
-    """Check that the buffer of values of a fixed width is as long as the column."""
-    if Kind.DATA in column._node.buffer_kinds:
-        needed = len(column) * column._node.bits // 8
-        found = len(column._array(np.uint8, Kind.DATA))
-        if found < needed:
-            raise InvalidBody("a buffer is too short", expected=needed, found=found, where=column.name)
 
 
 def is_binary(type_: pa.DataType) -> bool:

@@ -10,18 +10,17 @@ import numpy as np
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant import shred as kernels
 from bowstring.kernels.variant.format import OBJECT
-from bowstring.kernels.variant.nested import ANY_COUNT, count_children, place_children
+from bowstring.kernels.variant.nested import ANY_COUNT, count_children
 from bowstring.kernels.variant.shredded import place_groups
-from bowstring.variant.nested import elements, ends_of
+from bowstring.variant.nested import CHILD, children_at, elements, ends_of
 from bowstring.variant.shredded.encode import Names
 from bowstring.variant.walk import Located
 
 if TYPE_CHECKING:
     from bowstring.memory import Device
-    from bowstring.variant.metadata_dictionary import MetadataDictionary
+    from bowstring.variant.column import MetadataDictionary
     from bowstring.variant.nested import Source
 
-_CHILD: Final = 16
 _MOST_COUNTED: Final = 1 << 22
 """Of more keys than these, the distinct ones are found by sorting."""
 
@@ -80,10 +79,9 @@ class Levels:
         counts = xp.empty(rows, np.int64)
         data, (places, statuses) = self._source.data, level.located
         launch(count_children, rows, data, places, OBJECT, int(ANY_COUNT), statuses, counts)
-        offsets, total = ends_of(self._source, counts, _CHILD)
-        found = Located(xp.empty(total, np.uint64), xp.empty(total, np.uint8))
-        groups, parents = xp.empty(total, np.int32), xp.zeros(total, np.int32)
-        launch(place_children, rows, data, places, statuses, level.groups, offsets, *found, groups)
+        offsets, total = ends_of(self._source, counts, CHILD)
+        found, groups = children_at(self._source, level.located, level.groups, offsets, total)
+        parents = xp.zeros(total, np.int32)
         launch(place_groups, rows, offsets[:-1], offsets[1:], level.numbers, parents)
         names = xp.empty(total, np.int32)
         metas = level.groups, texts.bases, texts.numbers
@@ -137,16 +135,16 @@ class Texts:
         to_host = self._device.to_host
         place = int(to_host(self._first[number : number + 1])[0])
         group = int(np.searchsorted(self._ends, place, side="right")) - 1
-        start, stop = (int(to_host(each[group : group + 1])[0]) for each in self._bounds())
+        start, stop = (
+            int(to_host(each[group : group + 1])[0])
+            for each in (self._dictionary.starts, self._dictionary.stops)
+        )
         try:
             return _name_of(
                 to_host(self._dictionary.data[start:stop]).tobytes(), place - int(self._ends[group])
             )
         except UnicodeDecodeError:
             return None
-
-    def _bounds(self) -> tuple[Any, Any]:
-        return self._dictionary.starts, self._dictionary.stops
 
 
 def _name_of(metadata: bytes, number: int) -> str:

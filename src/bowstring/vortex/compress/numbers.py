@@ -1,4 +1,4 @@
-"""Numbers that are to be encoded, what is known about them, and plans of how to."""
+"""Numbers that are to be encoded, and plans of how to: as they are, in few bits, floats as decimal numbers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from bowstring.kernels.vortex.decode_numbers import CHUNK
+from bowstring.kernels.vortex.encode import pack
 from bowstring.vortex.dtype import PTYPES, DType, Kind
-from bowstring.vortex.nodes import Piece
+from bowstring.vortex.message import Piece, number_piece
+from bowstring.vortex.protobuf import BYTES, VARINT, encode, encode_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 NODE: Final = 96
 """About how many bytes a node takes besides its buffers: its flatbuffer, and padding."""
@@ -40,7 +44,6 @@ class Numbers:
 
     @property
     def bits(self) -> int:
-        """Bits of a number."""
         return 8 * int(self.values.dtype.itemsize)
 
     @property
@@ -54,7 +57,6 @@ class Numbers:
 
     @functools.cached_property
     def count(self) -> int:
-        """How many are not null."""
         return len(self) if self.valid is None else int(np.count_nonzero(self.valid))
 
     @functools.cached_property
@@ -82,14 +84,9 @@ class Numbers:
         return np.where(self.valid, self.integers, self.integers.dtype.type(self.bounds[0]))
 
     @functools.cached_property
-    def sample(self) -> Any:
-        """Positions of some rows: blocks that are spread over all, or all where they are few."""
-        return sampled(len(self))
-
-    @functools.cached_property
     def sample_counts(self) -> tuple[Any, Any]:
         """The distinct integers of the sample, and how often each of them is there."""
-        found = np.sort(self.filled[self.sample])
+        found = np.sort(self.filled[sampled(len(self))])
         first = np.flatnonzero(np.concatenate([[True], found[1:] != found[:-1]]))
         return found[first], np.diff(np.concatenate([first, [len(found)]]))
 
@@ -124,12 +121,8 @@ def sampled(rows: int) -> Any:
 
 def plain(numbers: Numbers) -> Plan:
     """Numbers as they are: ``vortex.primitive``."""
-
-    def build() -> Piece:
-        values = np.ascontiguousarray(numbers.values)
-        return Piece("vortex.primitive", buffers=((values, values.dtype.itemsize),), children=numbers.tail)
-
-    return Plan(numbers.values.nbytes + numbers.tail_bytes + NODE, build)
+    nbytes = numbers.values.nbytes + numbers.tail_bytes + NODE
+    return Plan(nbytes, lambda: number_piece(np.ascontiguousarray(numbers.values), numbers.tail))
 
 
 def validity_of(valid: Any | None) -> tuple[Piece, ...]:
@@ -152,3 +145,160 @@ def flags_of(validity: tuple[Piece, ...], rows: int) -> Any | None:
 def smallest_unsigned(most: int) -> Any:
     """Return the narrowest unsigned type that holds a number."""
     return np.dtype(f"<u{1 if most < 1 << 8 else 2 if most < 1 << 16 else 4 if most < 1 << 32 else 8}")
+
+
+_EXACT_IN_FLOAT: Final = 53
+
+
+def packed(numbers: Numbers) -> Plan | None:
+    """Return the best of the ways to pack integers, or ``None`` where they need all their bits."""
+    if numbers.is_float:
+        return None
+    low, high = numbers.bounds
+    reference = low if low < 0 or numbers.width < high.bit_length() else 0
+    unsigned = numbers.filled.view(f"<u{numbers.bits // 8}")
+    number = unsigned.dtype.type
+    offsets = unsigned - number(reference & (1 << numbers.bits) - 1) if reference else unsigned
+    plans = [_plan(numbers, offsets, reference=reference)]
+    # Zigzag pays where there are outliers on both sides.
+    if low < 0 < high:
+        signs = (numbers.filled >> numbers.filled.dtype.type(numbers.bits - 1)).view(unsigned.dtype)
+        plans.append(_plan(numbers, (unsigned << number(1)) ^ signs, zigzag=True))
+    found = [each for each in plans if each is not None]
+    return min(found, key=lambda plan: plan.nbytes, default=None)
+
+
+def _plan(numbers: Numbers, offsets: Any, *, reference: int = 0, zigzag: bool = False) -> Plan | None:
+    width, patches = _best_width(numbers, offsets)
+    if width >= numbers.bits:
+        return None
+    nodes = 1 + bool(reference) + zigzag + 2 * (patches > 0)
+    nbytes = _cost(len(numbers), width, patches, numbers.bits) + numbers.tail_bytes + NODE * nodes
+
+    def build() -> Piece:
+        inner = _packed(numbers, offsets, width, patches)
+        if zigzag:
+            return Piece("vortex.zigzag", children=(inner,))
+        if reference:
+            return Piece("fastlanes.for", encode_scalar(reference, numbers.dtype), children=(inner,))
+        return inner
+
+    return Plan(nbytes, build)
+
+
+def _packed(numbers: Numbers, offsets: Any, width: int, patched: int) -> Piece:
+    fields: list[tuple[int, int, int | bytes]] = [(1, VARINT, width)]
+    children: tuple[Piece, ...] = ()
+    if patched:
+        rows = np.flatnonzero(offsets >> offsets.dtype.type(width))
+        metadata, children = patches_of(rows, len(numbers), number_piece(np.ascontiguousarray(offsets[rows])))
+        fields.append((3, BYTES, metadata))
+    buffer = pack(np.ascontiguousarray(offsets), width), numbers.bits // 8
+    return Piece("fastlanes.bitpacked", encode(fields), (buffer,), (*children, *numbers.tail))
+
+
+def patches_of(rows: Any, length: int, values: Piece) -> tuple[bytes, tuple[Piece, ...]]:
+    """Return ``PatchesMetadata`` of patches in some of the rows of an array, and the children: indices, values."""
+    indices = rows.astype(smallest_unsigned(length - 1))
+    metadata = encode([(1, VARINT, len(rows)), (2, VARINT, 0), (3, VARINT, PTYPES.index(indices.dtype))])
+    return metadata, (number_piece(indices), values)
+
+
+def packed_bytes(rows: int, width: Any) -> Any:
+    """Return how many bytes so many integers take in so many bits each, in whole chunks."""
+    return -(-rows // CHUNK) * CHUNK // 8 * width
+
+
+def _cost(rows: int, width: Any, patches: Any, bits: int) -> Any:
+    return packed_bytes(rows, width) + patches * ((bits >> 3) + int(smallest_unsigned(rows - 1).itemsize))
+
+
+def _best_width(numbers: Numbers, offsets: Any) -> tuple[int, int]:
+    """Return in how many bits to pack, by a sample, and how many numbers do not fit in them."""
+    rows = len(numbers)
+    most = int(offsets.max()).bit_length()
+    sample = offsets[sampled(rows)]
+    above = len(sample) - np.cumsum(np.bincount(_widths(sample), minlength=most + 1))
+    costs = _cost(len(sample), np.arange(most + 1), above, numbers.bits)
+    width = most - int(costs[::-1].argmin())  # of several the widest
+    found = [(most, 0)]
+    if width < most:
+        found.append((width, int(np.count_nonzero(offsets >> offsets.dtype.type(width)))))
+    return min(found, key=lambda each: _cost(rows, each[0], each[1], numbers.bits))
+
+
+def _widths(unsigned: Any) -> Any:
+    """Return how many bits each of some unsigned integers takes."""
+    if unsigned.dtype.itemsize < 8:
+        return np.frexp(unsigned.astype(np.float64))[1]
+    high = unsigned >> np.uint64(_EXACT_IN_FLOAT)
+    low = unsigned & np.uint64((1 << _EXACT_IN_FLOAT) - 1)
+    widths = np.frexp(low.astype(np.float64))[1]
+    if high.any():
+        widths = np.where(high > 0, np.frexp(high.astype(np.float64))[1] + _EXACT_IN_FLOAT, widths)
+    return widths
+
+
+_SAMPLE: Final = 256
+_MOST_EXPONENT: Final = {4: 10, 8: 18}
+_MOST_PATCHES: Final = 0.3
+_LARGEST: Final = {4: float(1 << 30), 8: float(1 << 62)}
+
+
+def alp(numbers: Numbers, below: Callable[[Numbers], Piece]) -> Plan | None:
+    """Integers times powers of ten, and patches for the numbers that are none."""
+    size = numbers.bits // 8
+    if not numbers.is_float or size not in _MOST_EXPONENT:
+        return None
+    valid = numbers.values if numbers.valid is None else numbers.values[numbers.valid]
+    step = -(-len(valid) // _SAMPLE)
+    sample = valid[::step]
+    bits, share, exponents = _best(sample, numbers.bits)
+    if share > _MOST_PATCHES:
+        return None
+    nbytes = len(numbers) * bits / 8 + share * len(valid) * (size + 4) + numbers.tail_bytes + 4 * NODE
+    return Plan(nbytes, lambda: _encode(numbers, exponents, below))
+
+
+def _best(sample: Any, bits: int) -> tuple[int, float, tuple[int, int]]:
+    """Return how many bits each number takes, the share of patches, and the exponents, where that is least."""
+    best = float("inf"), bits, 1.0, (0, 0)
+    for e in range(_MOST_EXPONENT[bits // 8] + 1):
+        for f in range(e + 1):
+            integers, exact = _encoded(sample, (e, f))
+            good = integers[exact]
+            share = 1 - len(good) / len(sample)
+            width = (int(good.max()) - int(good.min())).bit_length() if len(good) else bits
+            cost = width + share * (bits + 32)
+            if cost < best[0]:
+                best = cost, width, share, (e, f)
+    return best[1:]
+
+
+def _encoded(values: Any, exponents: tuple[int, int]) -> tuple[Any, Any]:
+    """Return integers that stand for numbers, and which of them do in every bit."""
+    float_ = values.dtype.type
+    size = values.dtype.itemsize
+    e, f = exponents
+    with np.errstate(all="ignore"):
+        scaled = np.rint(values * float_(f"1e{e}") * float_(f"1e-{f}"))
+        inside = np.abs(scaled) < _LARGEST[size]
+        integers = np.where(inside, scaled, 0).astype(f"<i{size}")
+        again = integers.astype(values.dtype) * float_(f"1e{f}") * float_(f"1e-{e}")
+    kind = f"<u{size}"
+    return integers, again.view(kind) == np.ascontiguousarray(values).view(kind)
+
+
+def _encode(numbers: Numbers, exponents: tuple[int, int], below: Callable[[Numbers], Piece]) -> Piece:
+    integers, exact = _encoded(numbers.values, exponents)
+    valid = True if numbers.valid is None else numbers.valid
+    rows = np.flatnonzero(~exact & valid)
+    fields: list[tuple[int, int, int | bytes]] = [(1, VARINT, exponents[0]), (2, VARINT, exponents[1])]
+    children: tuple[Piece, ...] = ()
+    if len(rows):
+        good = np.flatnonzero(exact & valid)
+        integers[rows] = integers[good[0]] if len(good) else 0  # what the patches stand for counts no bits
+        values = number_piece(np.ascontiguousarray(numbers.values[rows]))
+        metadata, children = patches_of(rows, len(numbers), values)
+        fields.append((3, BYTES, metadata))
+    return Piece("vortex.alp", encode(fields), (), (below(numbers.with_values(integers)), *children))

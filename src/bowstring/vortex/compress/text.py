@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.kernels.vortex.encode import encode_fsst, train_fsst
-from bowstring.vortex.compress.choice import DEPTH, encoded, integers, plan
+from bowstring.vortex.compress.choice import DEPTH, constant_piece, dictionary_piece, encoded, integers, plan
 from bowstring.vortex.compress.numbers import NODE, Numbers, Plan, sampled, smallest_unsigned, validity_of
-from bowstring.vortex.compress.repeats import constant_piece, dictionary_piece
 from bowstring.vortex.dtype import PTYPES, DType
-from bowstring.vortex.nodes import Piece
+from bowstring.vortex.message import Piece
 from bowstring.vortex.protobuf import VARINT, encode
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Encodings that hold values as they are: nulls, Booleans, numbers and decimals; extensions of them."""
+"""Encodings that hold values as they are, in parts, or inside others: nulls to decimals, times, lists."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import numpy as np
 
 from bowstring.errors import InvalidBody, InvalidMetadata
 from bowstring.kernels import bitmap
+from bowstring.kernels.vortex import decode_numbers, decode_text
+from bowstring.memory.arrays import last_of
 from bowstring.vortex.decode import encoding
-from bowstring.vortex.dtype import Kind
-from bowstring.vortex.values import Values, words_of_decimal
+from bowstring.vortex.dtype import BOOL, DType, Kind, primitive, units_per_second
+from bowstring.vortex.protobuf import decode_number
+from bowstring.vortex.values import Values, check_offsets, lists_of, size_of, words_of_decimal
 
 if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
-    from bowstring.vortex.dtype import DType
-    from bowstring.vortex.nodes import ArrayNode
+    from bowstring.vortex.message import ArrayNode
+
 
 _WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 _MOST_BIT_OFFSET: Final = 8
@@ -58,7 +61,7 @@ def byte_boolean(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> 
 
 
 @encoding("vortex.primitive")
-def primitive(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+def plain_numbers(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     """Numbers as they are.
 
     Metadata: none. Buffers: the numbers, of exactly as many bytes as they need. Children: validity, or none.
@@ -125,3 +128,161 @@ def extension(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Val
         raise InvalidMetadata("an encoding does not fit its type", expected="an extension", found=str(dtype))
     decoder.only_children(node, 1)
     return decoder.child(node, 0, dtype.children[0], rows)
+
+
+@encoding("vortex.struct")
+def struct(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Fields beside each other."""
+    # Children: validity first where there is one child more than there are fields; then the fields in the
+    # order of the type, as long as the struct.
+    dtype = decoder.expect(node, dtype, Kind.STRUCT)
+    first = struct_children(node, dtype)
+    validity = decoder.child(node, 0, BOOL, rows).arrays[0] if first else None
+    children = tuple(decoder.child(node, at, inner, rows) for at, inner in enumerate(dtype.children, first))
+    return Values(dtype, rows, validity, (), children)
+
+
+def struct_children(node: ArrayNode, dtype: DType) -> int:
+    """Return which child of a struct is its first field."""
+    first = len(node.children) - len(dtype.children)
+    if first not in (0, 1):
+        raise InvalidMetadata(
+            "a struct has another number of children than its type",
+            expected=len(dtype.children),
+            found=len(node.children),
+        )
+    return first
+
+
+@encoding("vortex.list")
+def list_(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Lists one behind the other."""
+    # Metadata: 1 number of elements, 2 type of the offsets. Children: elements; offsets, one more than
+    # there are rows, of which the first need not be 0; validity, or none.
+    dtype = decoder.expect(node, dtype, Kind.LIST)
+    metadata = decoder.metadata(node)
+    count = metadata.uint(1)
+    kind = decoder.ptype(node, metadata.uint(2), kinds="ui")
+    elements = decoder.child(node, 0, dtype.children[0], count)
+    offsets = decoder.numbers(node, 1, kind, rows + 1)
+    check_offsets(count)
+    decoder.check_below(offsets, count + 1, "the offsets of lists")
+    if rows and decoder.any(offsets[1:] < offsets[:-1]):
+        raise InvalidBody("the offsets of lists decrease")
+    if offsets.dtype != np.int32:
+        decoder.allocate(4 * len(offsets))
+        offsets = offsets.astype(np.int32)
+    return Values(dtype, rows, decoder.validity(node, 2, rows), (offsets,), (elements,))
+
+
+@encoding("vortex.listview")
+def list_view(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Lists that lie anywhere in their elements, also over each other. They are put one behind the other."""
+    # Metadata: 1 number of elements, 2 type of the offsets, 3 type of the sizes. Children: elements;
+    # offsets; sizes; validity, or none.
+    dtype = decoder.expect(node, dtype, Kind.LIST)
+    metadata = decoder.metadata(node)
+    count = metadata.uint(1)
+    elements = decoder.child(node, 0, dtype.children[0], count)
+    starts = decoder.numbers(node, 1, decoder.ptype(node, metadata.uint(2), kinds="ui"), rows)
+    sizes = decoder.numbers(node, 2, decoder.ptype(node, metadata.uint(3), kinds="ui"), rows)
+    validity = decoder.validity(node, 3, rows)
+    starts, sizes = _int64(decoder, starts), _int64(decoder, sizes)
+    if validity is not None:  # what a null list names is not looked at
+        flags = bitmap.expanded(validity, 0, rows)
+        starts, sizes = decoder.xp.where(flags, starts, 0), decoder.xp.where(flags, sizes, 0)
+    decoder.check_below(sizes, count + 1, "the sizes of lists")
+    decoder.check_below(starts, count + 1, "the offsets of lists")
+    if rows and decoder.any(starts + sizes > count):
+        raise InvalidBody("a list ends behind the elements", expected=count)
+    total = last_of(decode_text.offsets_of(sizes))
+    decoder.allocate(total * (8 + size_of(elements) // max(count, 1)))
+    return lists_of(dtype, starts, sizes, validity, elements, decoder.faults)
+
+
+@encoding("vortex.fixed_size_list")
+def fixed_size_list(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Lists of the size that the type says.
+
+    Children: elements, the size times as many as rows; validity, or none.
+    """
+    dtype = decoder.expect(node, dtype, Kind.FIXED_SIZE_LIST)
+    elements = decoder.child(node, 0, dtype.children[0], rows * dtype.size)
+    return Values(dtype, rows, decoder.validity(node, 1, rows), (), (elements,))
+
+
+def _int64(decoder: Decoder, integers: Any) -> Any:
+    decoder.allocate(8 * len(integers))
+    if integers.dtype == np.uint64:  # beyond 2^63 they would turn negative
+        decoder.check_below(integers, 1 << 63, "the offsets of lists")
+    return integers.astype(np.int64)
+
+
+_SECONDS_OF_A_DAY: Final = 86_400
+_MOST_PARTS: Final = 3
+
+
+@encoding("vortex.datetimeparts")
+def date_time_parts(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Timestamps as days, seconds of the day, and units of the second."""
+    # Metadata: 1 type of the days, 2 of the seconds, 3 of the rest; any integers. Children: days, null
+    # where the row is; seconds; the rest.
+    unit = units_per_second(dtype)
+    decoder.only_children(node, 3)
+    metadata = decoder.metadata(node)
+    kinds = [decoder.ptype(node, metadata.uint(field), kinds="ui") for field in (1, 2, 3)]
+    days = decoder.child(node, 0, kinds[0].as_nullable(dtype.nullable), rows)
+    parts: list[tuple[Any, int]] = [(days.arrays[0], _SECONDS_OF_A_DAY * unit)]
+    for at, factor in ((1, unit), (2, 1)):
+        part = None
+        if at < len(node.children) and node.children[at].encoding == "vortex.constant":
+            part = decode_number(decoder.stored_bytes(node.children[at], 0), kinds[at])
+        parts.append((decoder.numbers(node, at, kinds[at], rows) if part is None else part, factor))
+    decoder.allocate(8 * rows)
+    total = decode_numbers.add_parts(parts, rows, beside=decoder.faults)
+    return Values(primitive("i8", dtype.nullable), rows, days.validity, (total,))
+
+
+@encoding("vortex.decimal_byte_parts")
+def decimal_byte_parts(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Decimals whose unscaled values are signed integers of at most 64 bits.
+
+    Metadata: 1 type of the integers, 2 number of lower parts, which must be 0. Children: the integers.
+    """
+    dtype = decoder.expect(node, dtype, Kind.DECIMAL)
+    decoder.only_children(node, 1)
+    metadata = decoder.metadata(node)
+    if metadata.uint(2):
+        raise InvalidMetadata("decimals in parts have lower parts", expected=0, found=metadata.uint(2))
+    kind = decoder.ptype(node, metadata.uint(1), kinds="i").as_nullable(dtype.nullable)
+    high = decoder.child(node, 0, kind, rows)
+    words = words_of_decimal(dtype)
+    decoder.allocate(8 * words * rows)
+    return Values(dtype, rows, high.validity, (decode_numbers.widen(high.arrays[0], words).view(np.int64),))
+
+
+@encoding("vortex.decimal_byte_parts.v2")
+def decimal_byte_parts_2(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Decimals as a signed part and up to three unsigned ones of 64 bits each, the most significant first.
+
+    Metadata: 1 type of the signed part, 2 types of the lower parts. Children: the signed part; the lower parts.
+    """
+    dtype = decoder.expect(node, dtype, Kind.DECIMAL)
+    metadata = decoder.metadata(node)
+    lower = [decoder.ptype(node, each) for each in metadata.uints(2)]
+    if len(lower) > _MOST_PARTS:
+        raise InvalidMetadata(
+            "decimals have too many parts", expected="at most 3 lower ones", found=len(lower)
+        )
+    decoder.only_children(node, 1 + len(lower))
+    kind = decoder.ptype(node, metadata.uint(1), kinds="i").as_nullable(dtype.nullable)
+    high = decoder.child(node, 0, kind, rows)
+    held = 1 + len(lower)
+    decoder.allocate(8 * held * rows)
+    words = decoder.xp.empty((rows, held), np.int64)
+    words[:, len(lower)] = high.arrays[0].astype(np.int64)
+    for at, part in enumerate(lower):
+        found = decoder.numbers(node, 1 + at, part, rows)
+        words[:, len(lower) - 1 - at] = found.astype(np.uint64).view(np.int64)
+    flat = words.reshape(-1)
+    return Values(dtype, rows, high.validity, (decimal_words(decoder, flat, rows, dtype, high.validity),))

@@ -20,7 +20,7 @@ from bowstring.vortex.values import Values
 if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
     from bowstring.vortex.dtype import DType
-    from bowstring.vortex.nodes import ArrayNode
+    from bowstring.vortex.message import ArrayNode
 
 _PREFIX_BYTES: Final = 4
 _MOST_BYTES: Final = (1 << 31) - 1
@@ -34,7 +34,7 @@ def pco(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     metadata = decoder.metadata(node)
     validity = decoder.validity(node, 0, rows)
-    count = _count_valid(decoder, validity, rows)
+    count = decoder.count_valid(validity, rows)
     chunks = [[page.uint(1) for page in chunk.messages(1)] for chunk in metadata.messages(2)]
     pages = sum(map(len, chunks))
     if len(node.buffers) != len(chunks) + pages or sum(map(sum, chunks)) < count:
@@ -85,7 +85,7 @@ def zstd(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE, Kind.UTF8, Kind.BINARY)
     metadata = decoder.metadata(node)
     validity = decoder.validity(node, 0, rows)
-    count = _count_valid(decoder, validity, rows)
+    count = decoder.count_valid(validity, rows)
     sizes = [frame.uint(1) for frame in metadata.messages(2)]
     first = 1 if metadata.uint(1) else 0
     if len(node.buffers) != first + len(sizes):
@@ -151,13 +151,6 @@ def _frame(data: Any, size: int, trained: Any) -> Any:
             "a frame of zstd does not hold as many bytes as are declared", expected=size, found=len(found)
         )
     return np.frombuffer(found, np.uint8)
-
-
-def _count_valid(decoder: Decoder, validity: Any | None, rows: int) -> int:
-    """Return how many rows are not null."""
-    if validity is None:
-        return rows
-    return int(decoder.device.to_host(bitmap.count_set(validity, 0, rows))[0])
 
 
 def _numbers(decoder: Decoder, dtype: DType, rows: int, validity: Any | None, stored: Any) -> Values:

@@ -15,7 +15,7 @@ from bowstring.vortex.values import Values
 if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
     from bowstring.vortex.dtype import DType
-    from bowstring.vortex.nodes import ArrayNode
+    from bowstring.vortex.message import ArrayNode
 
 _OLDER_BUFFERS: Final = 2
 _SYMBOL_BYTES: Final = 8

@@ -1,4 +1,4 @@
-"""Encodings that put other arrays together: constants, dictionaries, masks and chunks."""
+"""Encodings of what repeats or is rare, and of arrays put together: dictionaries, runs, masks, chunks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bowstring.errors import InvalidBody
+from bowstring.errors import InvalidBody, InvalidMetadata
 from bowstring.kernels import bitmap
-from bowstring.kernels.vortex import decode_numbers
+from bowstring.kernels.vortex import decode_numbers, decode_rows
+from bowstring.kernels.vortex.decode_numbers import CHUNK
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind, primitive
-from bowstring.vortex.scalar import decode_scalar
+from bowstring.vortex.encodings.numbers import Patches, patched_validity, patches_of
+from bowstring.vortex.protobuf import decode_number, decode_scalar
 from bowstring.vortex.values import Values, both_valid, concatenated, from_scalars, size_of, take
 
 if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
-    from bowstring.vortex.nodes import ArrayNode
+    from bowstring.vortex.message import ArrayNode
 
 
 @encoding("vortex.constant")
@@ -96,21 +98,118 @@ def dictionary(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Va
     codes = decoder.child(node, 0, kind, rows)
     unsigned = codes.arrays[0].view(f"u{kind.numpy.itemsize}")  # negative ones stand for no value
     values = decoder.child(node, 1, dtype, metadata.uint(1))
-    return picked(decoder, codes._replace(arrays=(unsigned,)), values)
-
-
-def picked(decoder: Decoder, codes: Values, values: Values) -> Values:
-    """Return the values that codes stand for; the codes of null rows may be any."""
     if values.dtype.kind in (Kind.BOOL, Kind.NULL, Kind.STRUCT):
-        _check_codes(decoder, codes, values.length)
-    decoder.allocate(codes.length * (1 + size_of(values) // max(values.length, 1)))
-    return take(values, codes.arrays[0], codes.validity, decoder.faults)
+        # The kernel that takes bits notes no faults.
+        outside = unsigned >= values.length
+        if codes.validity is not None:
+            outside = outside & bitmap.expanded(codes.validity, 0, rows)
+        if decoder.any(outside):
+            raise InvalidBody("a code of a dictionary stands for no value", expected=f"below {values.length}")
+    decoder.allocate(rows * (1 + size_of(values) // max(values.length, 1)))
+    return take(values, unsigned, codes.validity, decoder.faults)
 
 
-def _check_codes(decoder: Decoder, codes: Values, length: int) -> None:
-    # The kernel that takes bits notes no faults.
-    outside = codes.arrays[0] >= length
-    if codes.validity is not None:
-        outside = outside & bitmap.expanded(codes.validity, 0, codes.length)
-    if decoder.any(outside):
-        raise InvalidBody("a code of a dictionary stands for no value", expected=f"below {length}")
+@encoding("vortex.runend")
+def run_end(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Runs of one value each. Row i has that of the first run that ends behind it."""
+    # Metadata: 1 type of the ends, 2 number of runs, 3 how many rows of the first runs come before the
+    # first row. Children: ends, which rise; values.
+    decoder.only_children(node, 2)
+    metadata = decoder.metadata(node)
+    count, offset = metadata.uint(2), metadata.uint(3)
+    ends = decoder.numbers(node, 0, decoder.ptype(node, metadata.uint(1)), count)
+    values = decoder.child(node, 1, dtype, count)
+    if values.dtype.kind is Kind.PRIMITIVE and values.validity is None:
+        decoder.allocate(rows * values.dtype.numpy.itemsize)
+        out = decode_rows.expand_runs(ends, values.arrays[0], rows, offset=offset, faults=decoder.faults)
+        return Values(values.dtype, rows, None, (out,))
+    decoder.allocate(rows * (4 + size_of(values) // max(count, 1)))
+    numbers = decoder.xp.arange(count, dtype=np.uint32)
+    codes = decode_rows.expand_runs(ends, numbers, rows, offset=offset, faults=decoder.faults)
+    decoder.finish(node.encoding)  # of what is not written, codes are anything
+    return take(values, codes, None, decoder.faults)
+
+
+@encoding("fastlanes.rle")
+def run_lengths(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Blocks of 1,024 rows that have values of their own, of which indices choose."""
+    # Metadata: 1 number of values, 2 number of indices, a multiple of 1,024, 3 their type, 4 number and 5
+    # type of the offsets, 6 how many rows come before the first, below 1,024. Children: values; indices,
+    # null where the row is; offsets, with which value each block begins, more by the first of them. An
+    # index behind the values of its block is the last of them.
+    dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
+    decoder.only_children(node, 3)
+    metadata = decoder.metadata(node)
+    held, offset = metadata.uint(2), metadata.uint(6)
+    if offset >= CHUNK or offset + rows > held:
+        raise InvalidMetadata("indices do not cover the rows", expected=offset + rows, found=held)
+    values = decoder.numbers(node, 0, dtype.as_nullable(False), metadata.uint(1))
+    kind = decoder.ptype(node, metadata.uint(3))
+    indices = decoder.child(node, 1, kind.as_nullable(dtype.nullable), held)
+    offsets = decoder.numbers(node, 2, decoder.ptype(node, metadata.uint(5)), metadata.uint(4))
+    decoder.allocate(rows * dtype.numpy.itemsize)
+    validity = indices.validity
+    if validity is not None:
+        validity = bitmap.shifted(validity, offset, rows)
+    out = decode_rows.expand_rle(
+        indices.arrays[0], values, offsets, rows, offset=offset, validity=validity, faults=decoder.faults
+    )
+    return Values(dtype, rows, validity, (out,))
+
+
+@encoding("vortex.sparse")
+def sparse(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """One value for most rows, and others where patches say so."""
+    # Metadata: 1 patches. Buffers: the value for most rows, as an encoded ``ScalarValue``. Children: those
+    # of the patches.
+    patches = patches_of(decoder, node, decoder.metadata(node).blob(1), 0, dtype)
+    if patches is None:
+        raise InvalidMetadata("a sparse array has no patches", where=node.encoding)
+    decoder.only_children(node, patches.children)
+    data = decoder.stored_bytes(node, 0)
+    if patches.values.dtype.kind is Kind.PRIMITIVE:
+        return _patched_numbers(decoder, data, dtype.storage, rows, patches)
+    if patches.values.dtype.kind is Kind.NULL:
+        return Values(patches.values.dtype, rows)
+    # Each row has a code: 0 for the value of most, others for the patches.
+    scalar = decode_scalar(data, dtype, decoder.limits.depth)
+    most = from_scalars([scalar], dtype, decoder.device)
+    decoder.allocate(rows * 4 + size_of(patches.values))
+    values = concatenated([most, patches.values], dtype, decoder.device, decoder.faults)
+    codes = decoder.xp.zeros(rows, np.uint32)
+    numbers = decoder.xp.arange(1, patches.values.length + 1, dtype=np.uint32)
+    decode_rows.patch(codes, patches.indices, numbers, offset=patches.offset, faults=decoder.faults)
+    decoder.allocate(rows * (size_of(values) // max(values.length, 1)))
+    return take(values, codes, None, decoder.faults)
+
+
+def _patched_numbers(decoder: Decoder, data: bytes, dtype: DType, rows: int, patches: Patches) -> Values:
+    scalar = decode_scalar(data, dtype)
+    has_nulls = scalar is None or patches.values.validity is not None
+    filled = constant_of(decoder, data, dtype, rows)
+    out = filled.arrays[0]
+    if rows == 1:  # the scalar itself, which may not be written
+        out = out.copy()
+    values, place = patches.values, {"offset": patches.offset, "faults": decoder.faults}
+    decode_rows.patch(out, patches.indices, values.arrays[0], **place)
+    if not has_nulls:
+        return Values(dtype, rows, None, (out,))
+    filled_valid = filled.validity if scalar is None else None
+    return Values(dtype, rows, patched_validity(decoder, filled_valid, rows, patches), (out,))
+
+
+@encoding("vortex.sequence")
+def sequence(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """A first number, and each further one greater by a step, wrapping.
+
+    Metadata: 1 the first, 2 the step, as ``ScalarValue``.
+    """
+    dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
+    decoder.only_children(node, 0)
+    metadata = decoder.metadata(node)
+    first, step = (decode_number(metadata.blob(field) or b"", dtype) for field in (1, 2))
+    if first is None or step is None or dtype.numpy.kind == "f":
+        raise InvalidMetadata("a sequence has no integers", found=str(dtype), where=node.encoding)
+    decoder.allocate(rows * dtype.numpy.itemsize)
+    out = decode_numbers.sequence(decoder.faults, first, step, dtype.numpy, rows)
+    return Values(dtype, rows, None, (out,))

@@ -1,4 +1,4 @@
-"""Encodings of integers by FastLanes: bit-packed, with a frame of reference, zigzag-coded; differences.
+"""Encodings of numbers: bit-packed by FastLanes, with a frame of reference, zigzag-coded, differences; ALP.
 
 What follows the unpacking of bits is collected while the nodes above are walked (:func:`integers`), so that one
 launch does it all.
@@ -16,17 +16,16 @@ from bowstring.kernels.vortex import decode_numbers, decode_rows
 from bowstring.kernels.vortex.decode_numbers import CHUNK, Adjustment
 from bowstring.kernels.vortex.unpack import reversed_bits
 from bowstring.vortex.decode import encoding
-from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind
-from bowstring.vortex.protobuf import Message
-from bowstring.vortex.scalar import decode_number
+from bowstring.vortex.dtype import BOOL, DType, Kind, primitive
+from bowstring.vortex.protobuf import Message, decode_number
 from bowstring.vortex.values import Values
 
 if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
-    from bowstring.vortex.nodes import ArrayNode
+    from bowstring.vortex.message import ArrayNode
+
 
 _CHUNK_BYTES: Final = 128
-_CHUNK_WORDS: Final = _CHUNK_BYTES // 8
 _PACKED, _PACKED2 = "fastlanes.bitpacked", "fastlanes.bitpacked.v2"
 _FOR, _FOR2, _ZIGZAG = "fastlanes.for", "fastlanes.for.v2", "vortex.zigzag"
 _PLAIN: Final = Adjustment()
@@ -54,7 +53,7 @@ def patches_of(
     count = message.uint(1)
     indices = decoder.numbers(node, at, decoder.ptype(node, message.uint(3)), count)
     values = decoder.child(node, at + 1, dtype, count)
-    children = 2 if message.optional(5) is None else 3
+    children = 2 if message.uint(5, -1) < 0 else 3
     return Patches(indices, values, message.uint(2), children)
 
 
@@ -73,25 +72,15 @@ def patched_validity(decoder: Decoder, validity: Any | None, rows: int, patches:
     return bitmap.packed(flags.view(np.bool_))
 
 
-@encoding(_PACKED)
-def packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Integers of a fixed number of bits, in chunks of 1,024 in the order of FastLanes."""
-    # Metadata: 1 bits of each integer, 2 how many integers come before the first row, below 1,024, 3
-    # patches. Buffers: the chunks, each of 128 bytes for each bit. Children: those of the patches;
-    # validity, or none.
-    return _packed(decoder, node, dtype, rows, _PLAIN)
-
-
-@encoding(_PACKED2)
-def packed_by_chunk(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Bit-packed integers whose number of bits differs from chunk to chunk."""
-    # Metadata: 1 how many integers come before the first row, 2 type of the offsets, 3 patches. Buffers:
-    # the chunks. Children: those of the patches; validity, or none; last the offsets, in bytes, at which
-    # each chunk begins and the last one ends.
-    return _packed(decoder, node, dtype, rows, _PLAIN)
-
-
-def _packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustment: Adjustment) -> Values:
+@encoding(_PACKED, _PACKED2)
+def packed(
+    decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustment: Adjustment = _PLAIN
+) -> Values:
+    """Integers in chunks of 1,024 in the order of FastLanes: of one number of bits, or of one in each chunk."""
+    # Metadata: 1 bits of each integer, 2 how many integers come before the first row, below 1,024, 3 patches.
+    # Buffers: the chunks, each of 128 bytes for each bit. Children: those of the patches; validity, or none.
+    # v2: 1 how many integers come before the first row, 2 type of the offsets, 3 patches. The last child are the
+    # offsets, in bytes, at which each chunk begins and the last one ends.
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     _check_integers(node, dtype)
     metadata = decoder.metadata(node)
@@ -100,15 +89,16 @@ def _packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustme
     if offset >= CHUNK:
         raise InvalidMetadata("integers begin behind the first chunk", expected="below 1024", found=offset)
     chunks = -(-(offset + rows) // CHUNK)
-    width, starts = metadata.uint(1), None
     if by_chunk:
-        width = 0
         kind = decoder.ptype(node, metadata.uint(2))
-        starts = _starts(decoder, decoder.numbers(node, len(node.children) - 1, kind, chunks + 1))
-    if by_chunk:
-        data = decoder.buffer(node, 0)
+        places = decoder.numbers(node, len(node.children) - 1, kind, chunks + 1)
+        decoder.check_below(places, 1 << 62, "the offsets of chunks")
+        if decoder.any(places % _CHUNK_BYTES != 0):
+            raise InvalidBody("a chunk does not begin at a multiple of 128 bytes")
+        width, starts, data = 0, places.astype(np.int64), decoder.buffer(node, 0)
     else:
-        data = decoder.buffer(node, 0, np.uint64, chunks * _CHUNK_WORDS * width)
+        width, starts = metadata.uint(1), None
+        data = decoder.buffer(node, 0, np.uint64, chunks * _CHUNK_BYTES // 8 * width)
     decoder.allocate(chunks * CHUNK * dtype.numpy.itemsize)
     patches = patches_of(decoder, node, metadata.blob(3), 0, dtype)
     out = decode_numbers.unpack(
@@ -124,7 +114,7 @@ def _packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustme
     at = 0
     if patches is not None:
         at = patches.children
-        values = _adjusted(patches.values.arrays[0], adjustment)
+        values = _adjusted(decoder, patches.values.arrays[0], adjustment)
         decode_rows.patch(out, patches.indices, values, offset=patches.offset, faults=decoder.faults)
     decoder.only_children(node, at + 1 + by_chunk)
     validity = None
@@ -133,37 +123,11 @@ def _packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustme
     return Values(dtype, rows, validity, (out,))
 
 
-def _starts(decoder: Decoder, offsets: Any) -> Any:
-    decoder.check_below(offsets, 1 << 62, "the offsets of chunks")
-    if decoder.any(offsets % _CHUNK_BYTES != 0):
-        raise InvalidBody("a chunk does not begin at a multiple of 128 bytes")
-    return offsets.astype(np.int64)
-
-
-@encoding(_FOR)
-def frame_of_reference(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Integers less a reference, which is added with wrapping.
-
-    Metadata: the reference, as a ``ScalarValue``. Children: the differences, of the same type.
-    """
-    return integers(decoder, node, dtype, rows, _PLAIN)
-
-
-@encoding(_FOR2)
-def frames_of_reference(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Integers less a reference of each 1,024 rows.
-
-    Children: the differences; the references, of the same type.
-    """
-    return integers(decoder, node, dtype, rows, _PLAIN)
-
-
-@encoding(_ZIGZAG)
-def zigzag(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Signed integers, of which 0, -1, 1, -2 … are stored as 0, 1, 2, 3 …
-
-    Children: the unsigned integers, of the same width.
-    """
+@encoding(_FOR, _FOR2, _ZIGZAG)
+def adjusted(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Integers less a reference, which is added with wrapping; or signed ones stored as 0, -1, 1, -2 …"""
+    # Metadata of the first: the reference, as a ``ScalarValue``. Children: the differences, of the same type; v2:
+    # the references, of each 1,024 rows one. Zigzag has unsigned integers of the same width.
     return integers(decoder, node, dtype, rows, _PLAIN)
 
 
@@ -179,19 +143,22 @@ def integers(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, after: 
         inner = dtype
         own = Adjustment(zigzag=True)
         if name == _ZIGZAG:
-            inner = DType(Kind.PRIMITIVE, dtype.nullable, ptype=_unsigned(dtype))
+            inner = primitive(f"u{dtype.numpy.itemsize}", dtype.nullable)
         elif name == _FOR:
-            own = Adjustment(reference=_reference(decoder, node, dtype))
+            reference = decode_number(node.metadata, dtype, decoder.limits.depth)
+            if reference is None:
+                raise InvalidMetadata("a frame of reference has no reference", where=node.encoding)
+            own = Adjustment(reference=reference)
         else:
             blocks = -(-rows // CHUNK)
             references = decoder.numbers(node, 1, dtype.as_nullable(False), blocks)
             own = Adjustment(reference=references.view(f"u{references.dtype.itemsize}"))
         values = _below(decoder, node, inner, rows, own, after)
     elif name in (_PACKED, _PACKED2):
-        values = _packed(decoder, node, dtype, rows, after)
+        values = packed(decoder, node, dtype, rows, after)
     else:
         values = decoder.decode(node, dtype, rows)
-        values = values._replace(arrays=(_allocated(decoder, values.arrays[0], after),))
+        values = values._replace(arrays=(_adjusted(decoder, values.arrays[0], after),))
     array = values.arrays[0]
     if after.exponents is None and array.dtype != dtype.numpy:
         array = array.view(dtype.numpy)
@@ -209,12 +176,12 @@ def _below(
     are_chunks = child.encoding == _PACKED and not decoder.metadata(child).uint(2)
     if hasattr(own.reference, "dtype") and not are_chunks:
         values = integers(decoder, child, dtype, rows, _PLAIN)
-        array = _allocated(decoder, values.arrays[0], own)
-        return values._replace(arrays=(_allocated(decoder, array, after),))
+        array = _adjusted(decoder, values.arrays[0], own)
+        return values._replace(arrays=(_adjusted(decoder, array, after),))
     if merged is not None:
         return integers(decoder, child, dtype, rows, merged)
     values = integers(decoder, child, dtype, rows, own)
-    return values._replace(arrays=(_allocated(decoder, values.arrays[0], after),))
+    return values._replace(arrays=(_adjusted(decoder, values.arrays[0], after),))
 
 
 def _merged(own: Adjustment, after: Adjustment) -> Adjustment | None:
@@ -223,35 +190,18 @@ def _merged(own: Adjustment, after: Adjustment) -> Adjustment | None:
         return None
     if own.zigzag:
         return after._replace(zigzag=True)
-    if not hasattr(own.reference, "dtype") and not hasattr(after.reference, "dtype"):
+    if hasattr(after.reference, "dtype"):
+        return None
+    if not hasattr(own.reference, "dtype"):
         return after._replace(reference=own.reference + after.reference)
-    return after._replace(reference=own.reference) if _is_zero(after.reference) else None
+    return after._replace(reference=own.reference) if after.reference == 0 else None
 
 
-def _is_zero(reference: Any) -> bool:
-    return not hasattr(reference, "dtype") and bool(reference == 0)
-
-
-def _allocated(decoder: Decoder, array: Any, adjustment: Adjustment) -> Any:
+def _adjusted(decoder: Decoder, array: Any, adjustment: Adjustment) -> Any:
     if adjustment is _PLAIN:
         return array
     decoder.allocate(array.nbytes)
-    return _adjusted(array, adjustment)
-
-
-def _adjusted(array: Any, adjustment: Adjustment) -> Any:
-    return array if adjustment is _PLAIN else decode_numbers.adjust(array, adjustment)
-
-
-def _reference(decoder: Decoder, node: ArrayNode, dtype: DType) -> int:
-    found = decode_number(node.metadata, dtype, decoder.limits.depth)
-    if found is None:
-        raise InvalidMetadata("a frame of reference has no reference", where=node.encoding)
-    return found
-
-
-def _unsigned(dtype: DType) -> int:
-    return PTYPES.index(np.dtype(f"<u{dtype.numpy.itemsize}"))
+    return decode_numbers.adjust(array, adjustment)
 
 
 def _check_integers(node: ArrayNode, dtype: DType) -> None:
@@ -306,3 +256,68 @@ def _untransposed(decoder: Decoder, bits: Any, whole: int, rest: int, offset: in
     xp, flags = decoder.xp, bitmap.expanded(bits, 0, whole * CHUNK + rest)
     chunks = flags[: whole * CHUNK].reshape(-1, CHUNK)[:, xp.asarray(stored)].reshape(-1)
     return bitmap.packed(xp.concatenate([chunks, flags[whole * CHUNK :]])[offset : offset + rows])
+
+
+_MOST_LEFT_PARTS: Final = 1 << 16
+
+
+@encoding("vortex.alp")
+def alp(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Numbers as integers times 10^f times 10^-e, multiplied in this order in the column's own precision."""
+    # Metadata: 1 the exponent e, 2 the exponent f, 3 patches. Children: the integers, as wide as the
+    # numbers; those of the patches. Validity is that of the integers, and of patches where they are.
+    dtype = _floats(decoder, node, dtype)
+    metadata = decoder.metadata(node)
+    inner = primitive(f"i{dtype.numpy.itemsize}", dtype.nullable)
+    if not node.children:
+        decoder.child(node, 0, inner, rows)  # raises
+    exponents = int(metadata.uint(1)), int(metadata.uint(2))
+    values = integers(decoder, node.children[0], inner, rows, Adjustment(exponents=exponents))
+    patches = patches_of(decoder, node, metadata.blob(3), 1, dtype)
+    decoder.only_children(node, 1 + (patches.children if patches else 0))
+    out, validity = values.arrays[0], values.validity
+    if patches is not None:
+        place = {"offset": patches.offset, "faults": decoder.faults}
+        decode_rows.patch(out, patches.indices, patches.values.arrays[0], **place)
+        validity = patched_validity(decoder, validity, rows, patches)
+    return Values(dtype, rows, validity, (out,))
+
+
+@encoding("vortex.alprd")
+def alp_real_doubles(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Numbers as their left bits, by a small dictionary, and their right bits as they are."""
+    # Metadata: 1 how many bits are right, 2 number of left parts, 3 left parts, 4 type of the codes, 5
+    # patches. Children: codes of the left parts; right parts, as wide as the numbers; those of the patches,
+    # which are left parts. Validity is that of the codes.
+    dtype = _floats(decoder, node, dtype)
+    metadata = decoder.metadata(node)
+    lefts = metadata.uints(3)
+    if len(lefts) > _MOST_LEFT_PARTS or metadata.uint(2) > len(lefts):
+        raise InvalidMetadata(
+            "a dictionary of left parts is cut off", expected=metadata.uint(2), found=len(lefts)
+        )
+    kind = decoder.ptype(node, metadata.uint(4))
+    codes = decoder.child(node, 0, kind.as_nullable(dtype.nullable), rows)
+    rights = decoder.numbers(node, 1, primitive(f"u{dtype.numpy.itemsize}"), rows)
+    patches = patches_of(decoder, node, metadata.blob(5), 2, kind)
+    decoder.only_children(node, 2 + (patches.children if patches else 0))
+    decoder.allocate(rows * dtype.numpy.itemsize)
+    out = decode_numbers.join_halves(
+        codes.arrays[0],
+        rights,
+        lefts[: metadata.uint(2)],
+        metadata.uint(1),
+        patches=None if patches is None else (patches.indices, patches.values.arrays[0], patches.offset),
+        validity=codes.validity,
+        faults=decoder.faults,
+    )
+    return Values(dtype, rows, codes.validity, (out,))
+
+
+def _floats(decoder: Decoder, node: ArrayNode, dtype: DType) -> DType:
+    dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
+    if dtype.numpy not in (np.dtype("<f4"), np.dtype("<f8")):
+        raise InvalidMetadata(
+            "an encoding does not fit its type", expected="f32 or f64", found=str(dtype), where=node.encoding
+        )
+    return dtype
