@@ -10,11 +10,10 @@ from types import ModuleType
 from typing import Final
 
 ROOT = Path(__file__).parents[1]
-BUDGET: Final = {"lines": 104_649, "code": 74_200, "functions": 6_520}
+BUDGET: Final = {"lines": 102_000, "code": 72_700, "functions": 6_080}
 """What was counted when a step that made the house smaller was merged; the next such step lowers it.
 
-Since the step before came Python objects by `marshal`, programs of Vortex, lazy frames of polars, servers in
-the loop, data sets that grow, allocators for CuPy and RMM, and tables that are filled in place.
+The last one made each room smaller: one form of each thing that stood twice, and no layer with one use.
 """
 SLACK: Final = 1.03
 

@@ -265,7 +265,7 @@ def _whole(source: Any) -> pa.RecordBatch | pa.Table | pa.RecordBatchReader | No
         return source
     try:
         if isinstance(source, pa.Array | pa.ChunkedArray):
-            source.validate()  # while the sizes of its buffers are known: see decision 124
+            source.validate()  # while the sizes of its buffers are known: see decision 101
         if hasattr(source, "__arrow_c_stream__"):
             return pa.RecordBatchReader.from_stream(source)
         if hasattr(source, "__arrow_c_array__") or hasattr(source, "__arrow_c_device_array__"):
