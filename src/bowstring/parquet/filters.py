@@ -60,7 +60,7 @@ class RowFilter:
         self._references = {name: each for name, each in references.items() if each is not None}
         self._leaves = leaves
         self._prepared: tuple[pa.Schema, Any] | None = None
-        self._others = Losses("and no comparison of the filter holds for them")
+        self._others = Losses()
 
     def columns(self, schema: pa.Schema) -> list[Chosen]:
         chosen: dict[str, Chosen] = {}
@@ -162,7 +162,7 @@ class RowFilter:
                 )
             there = functools.reduce(pc.or_, [each.is_valid() for each in column.flatten()]).true_count
             where = f"at {reference.label} of {reference.column} are not {_class_of(reference.type)}"
-            self._others.add(where, count, there, first)
+            self._others.add(f"{where}, and no comparison of the filter holds for them", count, there, first)
 
     def _compared(self, leaf: Condition) -> str | None:
         """Return the name of the path whose values a condition compares, ``None`` for columns."""

@@ -287,7 +287,9 @@ class Columns:
             example = f"row {first + first_lost(cpu(), kept)[0]} of {self._file.name}" if lost else ""
         elif wanted is not None:
             there = int(np.count_nonzero(_flags(values.is_valid()) & wanted))
-        name = f"at {reference.label} of {reference.column} cannot be read as {reference.type} and"
+        name = (
+            f"at {reference.label} of {reference.column} cannot be read as {reference.type} and became null"
+        )
         losses.add(name, lost, there, example)
 
     def _result(self, name: str, reference: Reference, way: _Way | None) -> pa.Field:

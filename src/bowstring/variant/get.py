@@ -445,7 +445,9 @@ def _count(column: Column, statuses: Any, inside: Parts, name: str, wanted: _Wan
             kinds = type_of(column.as_batch().slice(row, 1)[0], wanted.path, plain=True)
             kind = kinds.to_arrow()[0].as_py()
             example = f"row {row}, which holds {'an' if kind[0] in 'aio' else 'a'} {kind}"
-    losses.add(f"at {name} cannot be read as {wanted.type} and", *counted(device, *inside), example)
+    losses.add(
+        f"at {name} cannot be read as {wanted.type} and became null", *counted(device, *inside), example
+    )
 
 
 def type_of(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = False) -> Column:

@@ -215,8 +215,7 @@ class _Loss(NamedTuple):
 class Losses:
     """What a call or a read has lost, by what was asked for. Threads may add to it."""
 
-    def __init__(self, became: str = "became null") -> None:
-        self._became = became
+    def __init__(self) -> None:
         self._by_name: dict[str, _Loss] = {}
         self._lock = threading.Lock()
 
@@ -237,8 +236,7 @@ class Losses:
             found = [(name, loss) for name, loss in self._by_name.items() if loss.lost]
             self._by_name.clear()
         lines = [
-            f"{loss.lost} of {loss.there} values {name} {self._became}, for example {loss.example}"
-            for name, loss in found
+            f"{loss.lost} of {loss.there} values {name}, for example {loss.example}" for name, loss in found
         ]
         return [f"{'; '.join(lines)}. {advice}"] if lines else []
 

@@ -55,9 +55,12 @@ class Packed(NamedTuple):
 
 
 def laid_out(batch: Batch) -> Packed:
-    """Lay out the body of a batch without its pieces, as a message needs it whose body goes by pointers."""
+    """Lay out the body of a batch without its pieces, as a message needs it whose body goes by pointers.
+
+    As `pack` and `pack_on_device` do: metadata and bodies may go by connections of their own.
+    """
     parts = batch_parts(batch)
-    return _placed(parts.nodes, parts.spans.table[:, _LENGTH])
+    return _placed(parts.nodes, parts.spans.table[:, _LENGTH], batch.device.alignment)
 
 
 def _placed(
@@ -88,7 +91,7 @@ def pack(batch: Batch, codec: pa.Codec | None = None, *, use_threads: bool = Tru
                 pieces.append(buffer.to_host())
                 if buffer.nbytes % ALIGNMENT:
                     pieces.append(PADDING[-buffer.nbytes % ALIGNMENT])
-    return laid_out(batch)._replace(pieces=pieces)
+    return _placed(parts.nodes, parts.spans.table[:, _LENGTH])._replace(pieces=pieces)
 
 
 def compressed_pieces(
@@ -111,7 +114,7 @@ def compressed_pieces(
 def pack_on_device(batch: Batch) -> Packed:
     """Lay out the body of a batch of a device; its bytes are put together when it is known where they go."""
     parts, device = batch_parts(batch), batch.device
-    packed = _placed(parts.nodes, parts.spans.table[:, _LENGTH], device.alignment)
+    packed = laid_out(batch)
     if not packed.body_length:
         return packed
     present = packed.buffers[:, 1] > 0
