@@ -45,7 +45,7 @@ def test_a_bell_a_time_and_a_descriptor_do_a_job(waits: bool) -> None:
     turns = Turns(math.inf, 0.001, math.inf, math.inf, None, waits=waits)
     loop = do_in_loop(turns.job)
     turns.wait()
-    loop.ring(turns.job)
+    turns.job.ring()
     turns.wait()
     turns.wait()
     here, there = socket.socketpair()
@@ -55,34 +55,34 @@ def test_a_bell_a_time_and_a_descriptor_do_a_job(waits: bool) -> None:
         turns.wait()
         loop.wait_for(turns.job, [here.fileno()], writable=True)
         turns.wait()
-    loop.ring(turns.job)
+    turns.job.ring()
     assert len(turns.threads) == 5
 
 
 def test_an_interrupted_bell_silences_no_other() -> None:
     """Who is interrupted before any line of ringing may have rung for nothing; the next bell is heard."""
     turns = Turns(*[math.inf] * 100)
-    loop = do_in_loop(turns.job)
+    do_in_loop(turns.job)
     turns.wait()
     asleep = threading.Event()
-    lines = interrupted(lambda: loop.ring(turns.job), sys.maxsize)[1]
+    lines = interrupted(turns.job.ring, sys.maxsize)[1]
     turns.wait()
     for line in range(lines):
         asleep.wait(0.02)
-        interrupted(lambda: loop.ring(turns.job), line)
+        interrupted(turns.job.ring, line)
         asleep.wait(0.02)
         while turns.done.acquire(blocking=False):
             pass
-        loop.ring(turns.job)
+        turns.job.ring()
         turns.wait()
 
 
 def test_an_earlier_time_counts() -> None:
     """A job that wanted to be done late and is rung for may want to be done soon."""
     turns = Turns(WAIT, 0.001, None)
-    loop = do_in_loop(turns.job)
+    do_in_loop(turns.job)
     turns.wait()
-    loop.ring(turns.job)
+    turns.job.ring()
     turns.wait()
     turns.wait()
 
@@ -90,16 +90,16 @@ def test_an_earlier_time_counts() -> None:
 def test_a_time_may_be_far_away() -> None:
     """A job that wants to be done in a hundred years is rung for in the meantime, as are others."""
     turns, others = Turns(3.2e9, 3.2e9, None), Turns(0.001, math.inf, None)
-    loop = do_in_loop(turns.job)
+    do_in_loop(turns.job)
     turns.wait()
     do_in_loop(others.job)
     others.wait()
     others.wait()
-    loop.ring(turns.job)
+    turns.job.ring()
     turns.wait()
-    loop.ring(turns.job)
+    turns.job.ring()
     turns.wait()
-    loop.ring(others.job)
+    others.job.ring()
     others.wait()
 
 
@@ -140,9 +140,9 @@ def test_a_job_that_fails_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
     after = Turns(math.inf, None)
     do_in_loop(Job(fail, NAME, waits=False))
-    loop = do_in_loop(after.job)
+    do_in_loop(after.job)
     after.wait()
-    loop.ring(after.job)
+    after.job.ring()
     after.wait()
     assert seen == [LookupError]
 
@@ -152,8 +152,8 @@ def test_a_queue_rings() -> None:
     found = threading.Event()
     notes = RingingQueue()
     job = Job(lambda: math.inf if notes.empty() else found.set(), NAME, waits=False)
-    loop = do_in_loop(job)
-    notes.ring = lambda: loop.ring(job)
+    do_in_loop(job)
+    notes.ring = job.ring
     notes.put(1)
     assert found.wait(WAIT)
 
@@ -170,14 +170,14 @@ def test_a_child_has_a_loop_of_its_own(forked: Callable[[Callable[[], None]], No
         own = Turns(None)
         do_in_loop(own.job)
         own.wait()
-        loop.ring(parents.job)
+        parents.job.ring()
         there.send(b"x")
 
     with here, there:
         forked(child)
         parents.wait()
     assert len(parents.threads) == 2
-    loop.ring(parents.job)
+    parents.job.ring()
 
 
 @pytest.fixture

@@ -107,11 +107,11 @@ class Usage:
             self._users -= 1
             return self.closed and self._last()
 
-    def close(self) -> bool:
-        """Let nobody begin to use it; true when the caller must release the descriptor now."""
+    def close(self) -> None:
+        """Let nobody begin to use it; who calls this uses it still, until `leave`."""
         with self._lock:
             self.closed = True
-            return self._last()
+            self._users += 1
 
     def _last(self) -> bool:
         last = not (self._users or self._released)
@@ -141,10 +141,12 @@ class InUse(abc.ABC):
         """Let no call begin any more, and wake those that wait. Idempotent."""
         if self._usage.abandoned:
             return
-        last = self._usage.close()
-        self._interrupt()
-        if last:
-            self._release()
+        self._usage.close()
+        try:
+            self._interrupt()
+        finally:  # whoever else is the last to leave must not release what is interrupted just now
+            if self._usage.leave():
+                self._release()
 
     @property
     def closed(self) -> bool:

@@ -130,10 +130,6 @@ class Loop:
         self._tell(job, after or None, done=False)
         return True
 
-    def ring(self, job: Job) -> None:
-        """Have a job done; nothing happens if it is over."""
-        self._tell(job, None, done=False)
-
     def wait_for(self, job: Job, fds: Iterable[int], *, writable: bool = False) -> None:
         """Ring for a job, once, when one of some descriptors can be read, or written.
 

@@ -157,7 +157,8 @@ class Peer:
         if self._usage.abandoned or self._usage.closed:
             return
         self.exited(0)
-        if self._usage.close():
+        self._usage.close()
+        if self._usage.leave():
             self._release()
 
     def _release(self) -> None:

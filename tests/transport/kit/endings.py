@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from types import FrameType
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -159,6 +161,47 @@ def check_drain(make: Maker) -> None:
                 send(there, Message(None, [bytes(1000)]))
 
 
+def check_close_as_another_call_ends(make: Maker) -> None:
+    """Whichever line `close` has come to when the last other call ends, it closes, and raises nothing."""
+    line, lines = 0, 1
+    while line < lines:
+        with make(DEFAULT_LIMITS) as (here, there):
+            lines = _close_as_another_call_ends(here, line)
+            if lines:
+                with raises(BrokenError):
+                    next_from(there)
+        line += 1
+
+
+def _close_as_another_call_ends(here: Channel, line: int) -> int:
+    """Let another call end before a line of `close`; return how many there are, 0 where no call can be held."""
+    inside, leaves, lines = threading.Event(), threading.Event(), 0
+
+    def stay(_: Sequence[int]) -> None:
+        inside.set()
+        assert leaves.wait(PATIENCE)
+
+    staying = in_thread(lambda: here.watch(stay) or inside.set())
+    assert inside.wait(PATIENCE)
+
+    def on_line(_: FrameType, event: str, __: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        if lines > line and not leaves.is_set():
+            leaves.set()
+            let_it_wait(staying)  # in vain, where this thread holds what that one needs
+        return on_line
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, *_: on_line if "bowstring" in frame.f_code.co_filename else None)
+    try:
+        here.close()
+    finally:
+        sys.settrace(before)
+        leaves.set()
+    return lines if staying.result() is True else 0
+
+
 def check_close_wakes_receiver(make: Maker) -> None:
     """Closing wakes a thread that waits for a message."""
     with make(DEFAULT_LIMITS) as (here, _):
@@ -245,6 +288,7 @@ def _in_child(channel: Channel, hold: int, release: int) -> NoReturn:
 END_CHECKS: Sequence[Callable[[Maker], None]] = (
     check_close,
     check_drain,
+    check_close_as_another_call_ends,
     check_close_wakes_receiver,
     check_close_wakes_sender,
     check_peers_end_wakes,

@@ -400,9 +400,8 @@ class Connection:
         self._ring_reading()
 
     def _ring_reading(self) -> None:
-        job = self._reading
-        if job is not None and job.loop is not None:
-            job.loop.ring(job)
+        if (job := self._reading) is not None:
+            job.ring()
 
     @property
     def _lost_peer(self) -> bool:

@@ -111,8 +111,7 @@ class Keeper:
         self._ring()
 
     def _ring(self) -> None:
-        if self._job.loop is not None:
-            self._job.loop.ring(self._job)
+        self._job.ring()
 
     def explain(self, error: BowstringError, patience: float) -> BowstringError:
         """Return what the end of a connection means: after a pause beyond the producer's patience, a lost lease.

@@ -213,7 +213,10 @@ class UcxListener(InUse, Listener):
 
     def __del__(self) -> None:
         usage = getattr(self, "_usage", None)
-        if usage is not None and not usage.abandoned and usage.close():
+        if usage is None or usage.abandoned:
+            return
+        usage.close()
+        if usage.leave():
             # Inside a callback of UCX, maybe, which must not let go of anything of UCX.
             leave(self._door)
             self._waiting.close()

@@ -211,7 +211,10 @@ class Progress(InUse, Channel):
 
     def __del__(self) -> None:
         usage = getattr(self, "_usage", None)
-        if usage is not None and not usage.abandoned and usage.close() and not self._link.let_go:
+        if usage is None or usage.abandoned:
+            return
+        usage.close()
+        if usage.leave() and not self._link.let_go:
             # Inside a callback of UCX, maybe, which must not let go of anything of UCX.
             self._link.let_go = True
             self._link.revoke()
