@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
+import io
 import pickle
 import queue
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import bowstring as bow
 from bowstring.columnar import Batch, Dictionary, compacted
 from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.errors import ClosedError, NotPicklable, UsageError, ViewsAlive
+from bowstring.ipc import open_stream
 from bowstring.memory import Device, Lease, wrap
+from tests.ipc.forms import without_library
+from tests.ipc.null_counts import stream_without_nulls
 
 VIEWS: dict[str, Callable[[Batch], Any]] = {
     "values": lambda batch: batch["a"].raw_values,
@@ -33,6 +42,8 @@ VIEWS: dict[str, Callable[[Batch], Any]] = {
     "one column": lambda batch: batch["a"].as_batch(),
     "compact part": lambda batch: compacted(batch.slice(1)),
 }
+
+OURS = str(Path(bow.__file__).parent)
 
 
 @pytest.fixture
@@ -251,3 +262,65 @@ def test_what_a_released_batch_still_tells(batch: Batch) -> None:
         assert each.name in each._repr_html_()
         with pytest.raises(ClosedError):
             each.to_pylist()
+
+
+def with_open_counts() -> bytes:
+    """Return a stream of one batch whose message does not say how many nulls it has."""
+    sink = io.BytesIO()
+    texts = pa.array(["x", "y", None])
+    data = pa.record_batch({"a": [1, 2, 3], "s": texts, "d": texts.dictionary_encode()})
+    with pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write_batch(data)
+    return stream_without_nulls(sink.getvalue(), -1)
+
+
+LOOKS: dict[str, Callable[[Batch], Any]] = {
+    **{name: view for name, view in VIEWS.items() if name != "compact part"},  # that may be a copy
+    "null count": lambda batch: batch["a"].null_count,
+    "null count of text": lambda batch: batch["s"].null_count,
+    "dictionary": lambda batch: batch["d"].dictionary,
+    "array of a dictionary": lambda batch: batch["d"].as_batch(),
+    "to_arrow": Batch.to_arrow,
+    "bytes": lambda batch: batch.nbytes,
+    "repr": repr,
+}
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_release_between_any_two_lines_of_a_look(look: str, compiled: bool) -> None:
+    """Released by another thread while it is looked at, a batch is released for good, or a view keeps it."""
+    data = with_open_counts()
+
+    def released_at(line: int) -> int:
+        with contextlib.nullcontext() if compiled else without_library():
+            (batch,) = open_stream(data)
+        seen, found = 0, None
+
+        def on_line(_: FrameType, event: str, __: object) -> Any:
+            nonlocal seen
+            seen += event == "line"
+            if seen > line:
+                sys.settrace(None)
+                with contextlib.suppress(ViewsAlive):
+                    batch.release()
+            return on_line
+
+        before = sys.gettrace()
+        sys.settrace(lambda frame, *_: on_line if frame.f_code.co_filename.startswith(OURS) else None)
+        try:
+            found = LOOKS[look](batch)
+        except ClosedError:
+            pass
+        finally:
+            sys.settrace(before)
+        if batch.lease.released:
+            assert found is None or isinstance(found, int | str | bow.Column), (look, line, found)
+            assert "released" in repr(batch), (look, line)
+            with pytest.raises(ClosedError):
+                batch_parts(batch)
+        return seen
+
+    released_at(sys.maxsize)  # which imports what is looked with
+    for line in range(released_at(sys.maxsize)):
+        released_at(line)

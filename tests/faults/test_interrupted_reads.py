@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -55,7 +56,7 @@ def encoded() -> bytes:
 
 def number_of(batch: Any) -> int:
     """Return the number of a batch."""
-    return int(batch.to_arrow().column(0)[0].as_py())
+    return int(pa.record_batch(batch).column(0)[0].as_py())
 
 
 FORMS: Final[dict[str, tuple[Callable[[], bytes], Callable[[Any], Any]]]] = {
@@ -107,6 +108,31 @@ def in_parquet() -> bytes:
         for number in range(8):
             writer.write_batch(pa.record_batch({"n": [number] * 20}))
     return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("way", ["read_next_batch", "reader of pyarrow"])
+@pytest.mark.parametrize("reads", [0, 3])
+def test_no_row_group_is_lost_in_silence(reads: int, way: str) -> None:
+    """Interrupted before any line of a read, a stream of Parquet gives all other rows, or says that it cannot."""
+    data = in_parquet()
+
+    def opened() -> tuple[Any, Callable[[], Any], list[int]]:
+        stream = parquet.read(data)
+        read = stream.read_next_batch if way == "read_next_batch" else stream.to_reader().read_next_batch
+        return stream, read, [number_of(read()) for _ in range(reads)]
+
+    count = interrupted(opened()[1], sys.maxsize)[1]
+    for line in range(0, count, max(1, count // 100)):
+        stream, read, found = opened()
+        with contextlib.suppress(pa.ArrowException):  # pyarrow has its own error for what ends a generator
+            batch, _ = interrupted(read, line)
+            found += [] if batch is None else [number_of(batch)]
+        try:
+            found += map(number_of, stream)
+        except ClosedError:
+            assert found == list(range(reads)), line
+        else:
+            assert found in (list(range(8)), [n for n in range(8) if n != reads]), line
 
 
 @pytest.mark.parametrize("form", ["Arrow", "Parquet"])

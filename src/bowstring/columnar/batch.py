@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, overload
 import pyarrow as pa
 
 from bowstring.columnar.column import Column
-from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.dictionary import Dictionary, ReleasedDictionaries
 from bowstring.columnar.display import table_of_batch
 from bowstring.columnar.interchange import cudf, export
 from bowstring.columnar.interchange.conversions import Converting
@@ -354,7 +354,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         if not is_released(self):
             self._nodes = nodes_of(self)  # columns go on telling their lengths
             self._later = self._parts = None
-        self.dictionaries = {}
+        self.dictionaries = ReleasedDictionaries()
 
     def __arrow_c_schema__(self) -> Any:
         return self.schema.__arrow_c_schema__()

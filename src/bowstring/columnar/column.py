@@ -113,9 +113,6 @@ class Column(export.Exporting, Converting):
             valid = length
             if validity is not None:
                 valid = int(self.device.to_host(bitmap.count_set(validity, 0, length))[0])
-            if not nodes.flags.writeable:  # they lie in a message
-                nodes = nodes.copy()
-                self.batch._parts = batch_parts(self.batch)._replace(nodes=nodes)
             nodes[self._index, 1] = length - valid
         return int(nodes[self._index, 1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from bowstring.errors import InvalidBody, NotPicklable
+from bowstring.errors import ClosedError, InvalidBody, NotPicklable
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
@@ -50,6 +50,15 @@ class Dictionaries(dict[int, Dictionary]):
 
     def __missing__(self, id_: int) -> NoReturn:
         raise InvalidBody("a dictionary is missing", expected=f"id {id_}", found=f"ids {sorted(self)}")
+
+
+class ReleasedDictionaries(dict[int, Dictionary]):
+    """Those of a batch that was released, in another thread, too: asking for one raises ClosedError."""
+
+    __slots__ = ()
+
+    def __missing__(self, _: int) -> NoReturn:
+        raise ClosedError("the batch was released", hint="Copy what you need before release().")
 
 
 def dictionaries_of(batch: Batch) -> Iterator[tuple[str, Dictionary]]:

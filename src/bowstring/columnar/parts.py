@@ -87,6 +87,8 @@ def make_batch(
         dictionaries = Dictionaries(dictionaries or {})
     batch = unread_batch(cls, layout, num_rows, dictionaries, lease, device or table.device)
     batch.custom_metadata = custom_metadata
+    if not nodes.flags.writeable:  # they lie in a message, and nulls are counted later
+        nodes = nodes.copy()
     batch._parts = Parts(layout, nodes, table, tuple(variadic_counts))
     return batch
 

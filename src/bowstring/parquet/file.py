@@ -297,10 +297,10 @@ class OpenFile:
                 try:
                     for table in self._pieces(metadata, groups, selection, rows, threads=threads):
                         left = table.slice(min(max(done - found, 0), table.num_rows))
+                        batches = _batches(left, selection, left.num_rows) if left.num_rows else []
                         found += table.num_rows
                         done = max(done, found)
-                        if left.num_rows:
-                            yield from _batches(left, selection, left.num_rows)
+                        yield from batches
                     break
                 except BowstringError:
                     raise

@@ -288,14 +288,13 @@ class ParquetStream(SequentialReader):
             The stream was closed.
         """
         self._check_open()
-        found = self._next()
         try:
-            batch = self._uploaded(found)
+            batch = self._uploaded(self._next())
             self._counts.batches += 1
             return check_once(batch) if self._checks else batch
         except BowstringError:
             raise
-        except BaseException:  # an interrupt: going on would leave the batch out in silence
+        except BaseException:  # an interrupt: going on would leave rows out in silence
             self.close()
             raise
 
@@ -349,10 +348,15 @@ class ParquetStream(SequentialReader):
         while True:
             try:
                 batch = self._next()
+                if self._checks:
+                    check_once(Batch.from_arrow(batch))
             except EndOfStream:
                 return
-            if self._checks:
-                check_once(Batch.from_arrow(batch))
+            except BowstringError:
+                raise
+            except BaseException:
+                self.close()
+                raise
             self._counts.batches += 1
             yield batch
 
