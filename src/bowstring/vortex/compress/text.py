@@ -80,10 +80,10 @@ def _plan(array: Any, dtype: DType, depth: int) -> Plan:
     least = min(len(texts.bytes), codes + len(array) * codes.bit_length() / 8)
     if chosen is not None and chosen.nbytes <= least:
         return chosen
-    found = [_plain(texts)] if chosen is None else [_plain(texts), chosen]
+    plans = [_plain(texts)] if chosen is None else [_plain(texts), chosen]
     if len(texts.bytes) >= _LEAST_BYTES:
-        found.append(_symbols(texts))
-    return min(found, key=lambda each: each.nbytes)
+        plans.append(_symbols(texts))
+    return min(plans, key=lambda each: each.nbytes)
 
 
 def _plain(texts: _Texts) -> Plan:

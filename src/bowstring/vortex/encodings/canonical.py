@@ -282,7 +282,7 @@ def decimal_byte_parts_2(decoder: Decoder, node: ArrayNode, dtype: DType, rows: 
     words = decoder.xp.empty((rows, held), np.int64)
     words[:, len(lower)] = high.arrays[0].astype(np.int64)
     for at, part in enumerate(lower):
-        found = decoder.numbers(node, 1 + at, part, rows)
-        words[:, len(lower) - 1 - at] = found.astype(np.uint64).view(np.int64)
+        words_below = decoder.numbers(node, 1 + at, part, rows)
+        words[:, len(lower) - 1 - at] = words_below.astype(np.uint64).view(np.int64)
     flat = words.reshape(-1)
     return Values(dtype, rows, high.validity, (decimal_words(decoder, flat, rows, dtype, high.validity),))
