@@ -94,7 +94,7 @@ def elsewhere(
 ) -> Batch:
     """Return a batch of the same rows with other buffers and dictionaries; it has a lease of its own by default."""
     parts = batch_parts(batch)
-    made = make_batch(
+    copied = make_batch(
         type(batch),
         batch.layout,
         batch.num_rows,
@@ -107,8 +107,8 @@ def elsewhere(
         regions=regions,
         device=device,
     )
-    made.validated = batch.validated
-    return made
+    copied.validated = batch.validated
+    return copied
 
 
 def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:

@@ -122,7 +122,7 @@ def derived(
     """Return a batch over the same memory; `batch` cannot be released while that one lives."""
     if dictionaries is None:
         dictionaries = {id_: batch.dictionaries[id_] for id_ in parts.layout.dictionary_ids}
-    made = make_batch(
+    view = make_batch(
         type(batch),
         parts.layout,
         num_rows,
@@ -135,8 +135,8 @@ def derived(
         regions=parts.spans.regions,
         device=batch.device,
     )
-    made.validated = batch.validated
-    return made
+    view.validated = batch.validated
+    return view
 
 
 def owner_of(batch: Batch) -> object:

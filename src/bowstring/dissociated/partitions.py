@@ -55,9 +55,9 @@ class PartitionRequest:
     @classmethod
     def of(cls, tickets: Iterable[PartitionTicket]) -> tuple[Self, list[bytes]]:
         """Return a request for partitions, and the messages that say it."""
-        made = cls()
-        messages = [made.take(body) for body in _pieces(tickets)]
-        return made, messages
+        request = cls()
+        messages = [request.take(body) for body in _pieces(tickets)]
+        return request, messages
 
     def take(self, body: bytes, most: int = MOST_BYTES) -> bytes:
         """Take one message of the list, which has `most` bytes at most, and return it."""

@@ -440,8 +440,8 @@ class Recorder(Decoder):
         elif nbytes < count * dtype.itemsize:
             raise Unrecorded
         nbytes = count * dtype.itemsize
-        (held,) = _values_of((nbytes,))
-        values = self._whole[stored.offset : stored.offset + held]
+        (size,) = _values_of((nbytes,))
+        values = self._whole[stored.offset : stored.offset + size]
         if dtype.itemsize == 1:
             return Array(self, Memory(), values.view(dtype), address, count)
         self.allocate(nbytes)

@@ -101,9 +101,9 @@ def tokens(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
     )
     validity = decoder.validity(node, 4, rows)
     starts, size = _placed(decoder, lengths)
-    held = decoder.buffer(node, 0)
+    packed = decoder.buffer(node, 0)
     data = decode_text.decode_onpair(
-        codes, _signed(decoder, ends), held, _signed(decoder, bounds), starts, size, faults=decoder.faults
+        codes, _signed(decoder, ends), packed, _signed(decoder, bounds), starts, size, faults=decoder.faults
     )
     return _with_views(decoder, dtype, rows, validity, starts, data)
 
