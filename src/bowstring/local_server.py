@@ -132,14 +132,14 @@ def release(endpoint: Endpoint | str) -> None:
       ...
     bowstring.errors.UnknownTicket: the data set is no longer offered; found put-...
     """
-    found = Endpoint.parse(endpoint) if isinstance(endpoint, str) else endpoint
+    parsed = Endpoint.parse(endpoint) if isinstance(endpoint, str) else endpoint
     with _lock:
         server = _server
-    if server is None or all(each.address != server.address for each in found.offers):
+    if server is None or all(each.address != server.address for each in parsed.offers):
         raise UsageError(
             "only what this process has put can be released here",
-            found=str(found.uri)[:200],
+            found=str(parsed.uri)[:200],
             hint="Call release() in the process that called put(), or Server.withdraw() for a server of your own.",
         )
     with contextlib.suppress(UnknownTicket):
-        server.withdraw(found.ticket.decode())
+        server.withdraw(parsed.ticket.decode())

@@ -58,12 +58,12 @@ def private_folder(folder: str, what: str, hint: str) -> str:
     'drwx------'
     """
     make_folder(folder)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _ANY_OTHER:
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _ANY_OTHER:
         raise UsageError(
             f"{what} is not private",
             expected=f"a folder of uid {os.geteuid()} with mode 0700",
-            found=owner_and_mode(found),
+            found=owner_and_mode(status),
             where=folder,
             hint=hint,
         )

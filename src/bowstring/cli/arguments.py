@@ -301,10 +301,10 @@ def count(text: str) -> int:
 
 def names(text: str) -> list[str]:
     """Return the names in a comma-separated list."""
-    found = [name.strip() for name in text.split(",")]
-    if not all(found):
+    parts = [name.strip() for name in text.split(",")]
+    if not all(parts):
         raise argparse.ArgumentTypeError("an empty name")
-    return found
+    return parts
 
 
 def token_apart(path: str | None) -> str | None:

@@ -33,11 +33,11 @@ def run(arguments: argparse.Namespace) -> int:
             depot.stop(everywhere=arguments.everywhere)
             _say(arguments, {"stopped": True}, "the depot has ended")
             return 0
-        found = depot.status()
+        status = depot.status()
     if arguments.json:
-        print(json.dumps(found.to_json()))
+        print(json.dumps(status.to_json()))
     else:
-        _show(found)
+        _show(status)
     return 0
 
 

@@ -18,13 +18,13 @@ Facts = dict[str, Any]
 
 def schema_facts(schema: pa.Schema) -> list[Facts]:
     """Return name, type and metadata of each column."""
-    found = []
+    columns = []
     for field in schema:
         facts: Facts = {"name": field.name, "type": str(field.type), "nullable": field.nullable}
         if field.metadata:
             facts["metadata"] = metadata_facts(field.metadata)
-        found.append(facts)
-    return found
+        columns.append(facts)
+    return columns
 
 
 def metadata_facts(metadata: Mapping[bytes, bytes]) -> dict[str, str]:

@@ -117,8 +117,8 @@ class Preview:
         """Keep what is still wanted of a batch."""
         wanted = min(_PREVIEW_ROWS - len(self.rows), batch.num_rows)
         if wanted > 0 and batch.num_columns:
-            found = _checked(batch.slice(0, wanted))
-            columns = [python_values(found, index) for index in range(found.num_columns)]
+            head = _checked(batch.slice(0, wanted))
+            columns = [python_values(head, index) for index in range(head.num_columns)]
             self.rows += zip(*columns, strict=True)
 
     def print(self, rows: int) -> None:
@@ -240,10 +240,10 @@ def _json(array: pa.Array, field: pa.Field) -> list[Any] | None:
 
     column = Batch.from_arrow(pa.RecordBatch.from_arrays([array], schema=pa.schema([field])))[0]
     try:
-        found: list[Any] = to_json(column).to_pylist()
+        texts: list[Any] = to_json(column).to_pylist()
     except BowstringError:
         return None
-    return found
+    return texts
 
 
 def _wkt(array: pa.Array, field: pa.Field) -> list[Any] | None:
@@ -257,11 +257,11 @@ def _wkt(array: pa.Array, field: pa.Field) -> list[Any] | None:
         marked = False
     if not marked:
         return None
-    found: list[Any] = [_value(scalar) for scalar in array]
-    for place, value in enumerate(found):
+    values: list[Any] = [_value(scalar) for scalar in array]
+    for place, value in enumerate(values):
         with contextlib.suppress(InvalidBody):
-            found[place] = to_wkt(value) if isinstance(value, bytes) else value
-    return found
+            values[place] = to_wkt(value) if isinstance(value, bytes) else value
+    return values
 
 
 def _value(scalar: pa.Scalar) -> Any:
@@ -274,8 +274,8 @@ def _value(scalar: pa.Scalar) -> Any:
         if count > _MOST:
             return f"{count} values"
         item = scalar.type.value_field if hasattr(scalar.type, "value_field") else None
-        found = _values(scalar.values, item or pa.field("entries", scalar.values.type))
-        return [tuple(each.values()) for each in found] if isinstance(scalar, pa.MapScalar) else found
+        items = _values(scalar.values, item or pa.field("entries", scalar.values.type))
+        return [tuple(each.values()) for each in items] if isinstance(scalar, pa.MapScalar) else items
     if isinstance(scalar, pa.StructScalar):  # of a dictionary or a union
         return {name: _value(each) for name, each in scalar.items()}
     return _plain(scalar)

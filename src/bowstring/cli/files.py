@@ -191,12 +191,12 @@ def recognise(path: str) -> DataFile:
         with ipc.open_stream(path) as reader:
             return DataFile(path, Format.ARROW_STREAM, reader.schema, None, nbytes)
     except (pa.ArrowException, OSError, ValueError, LimitExceeded, Unsupported) as error:
-        found = _vortex_stream(path, nbytes)
-        if found is None:
+        vortex = _vortex_stream(path, nbytes)
+        if vortex is None:
             raise UsageError(
                 "this file has none of the formats", expected=_EXPECTED, found=repr(magic), where=path
             ) from error
-        return found
+        return vortex
 
 
 def _vortex_stream(path: str, nbytes: int) -> DataFile | None:

@@ -113,15 +113,15 @@ class _Walk:
 
     def facts(self) -> Facts:
         """Return it all."""
-        found: Facts = {
+        facts: Facts = {
             "rows": self._rows,
             "batches": self._batches,
             "dictionary_batches": self._dictionaries,
             "schema": self._schema,
         }
         if self._metadata:
-            found["schema_metadata"] = self._metadata
-        return found | {"messages": self._messages}
+            facts["schema_metadata"] = self._metadata
+        return facts | {"messages": self._messages}
 
     def step(self, source: Source) -> bool:
         """Look at the next message; say whether there was one."""

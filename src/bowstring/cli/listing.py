@@ -21,11 +21,11 @@ _COLUMNS_WIDTH = 60
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each data set, or with ``--json`` a list of objects."""
     tls = tls_config(arguments)
-    found = list_datasets(arguments.address, token=token_apart(arguments.token_file), tls=tls)
+    datasets = list_datasets(arguments.address, token=token_apart(arguments.token_file), tls=tls)
     if arguments.json:
-        print(json.dumps([_facts(info) for info in found]))
+        print(json.dumps([_facts(info) for info in datasets]))
         return 0
-    if not found:
+    if not datasets:
         print("no data sets")
         return 0
     rows = [
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             "" if (time := _time(info)) is None else time.strftime("%Y-%m-%d %H:%M:%S"),
             clipped(", ".join(map(shown, info.schema.names)), _COLUMNS_WIDTH),
         ]
-        for info in found
+        for info in datasets
     ]
     print_table(["Name", "Rows", "Size", "Readers", "Published", "Columns"], rows, right=[1, 2, 3])
     return 0

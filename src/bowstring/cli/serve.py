@@ -161,18 +161,18 @@ def _names(paths: Sequence[str], given: Sequence[str]) -> list[str]:
     if given:
         if len(given) != len(paths):
             raise UsageError("--name is given once for each file", expected=len(paths), found=len(given))
-        found = list(given)
+        names = list(given)
     else:
-        found = [_stem(path) for path in paths]
-        if len(set(found)) < len(found):
-            found = [os.path.basename(path) for path in paths]
-        if len(set(found)) < len(found):
-            found = list(paths)
-    if len(set(found)) < len(found):
+        names = [_stem(path) for path in paths]
+        if len(set(names)) < len(names):
+            names = [os.path.basename(path) for path in paths]
+        if len(set(names)) < len(names):
+            names = list(paths)
+    if len(set(names)) < len(names):
         raise UsageError(
-            "two data sets would have one name", found=", ".join(found), hint="Give each a --name."
+            "two data sets would have one name", found=", ".join(names), hint="Give each a --name."
         )
-    return found
+    return names
 
 
 def _stem(path: str) -> str:

@@ -100,9 +100,9 @@ def _without_strays(chunk: pa.Array) -> pa.Array:
     """Return a chunk of valid indices, with zeros in place of others where it is null."""
     if not chunk.null_count or not _stray_indices(chunk, whole=False):
         return chunk
-    found = chunk.indices
-    is_null = found.is_null().to_numpy(zero_copy_only=False)
-    indices = pa.array(found.fill_null(0).to_numpy(), found.type, mask=is_null)
+    stored = chunk.indices
+    is_null = stored.is_null().to_numpy(zero_copy_only=False)
+    indices = pa.array(stored.fill_null(0).to_numpy(), stored.type, mask=is_null)
     return pa.DictionaryArray.from_arrays(indices, chunk.dictionary, ordered=chunk.type.ordered, safe=False)
 
 
@@ -199,5 +199,5 @@ def _stray_indices(array: pa.Array, *, whole: bool) -> bool:
         start, rows = 0, data.size * 8 // indices.type.bit_width
     import pyarrow.compute as pc  # it takes long to import
 
-    found = pc.min_max(pa.Array.from_buffers(indices.type, rows, [None, data], offset=start)).as_py()
-    return rows > 0 and not 0 <= found["min"] <= found["max"] < len(array.dictionary)
+    bounds = pc.min_max(pa.Array.from_buffers(indices.type, rows, [None, data], offset=start)).as_py()
+    return rows > 0 and not 0 <= bounds["min"] <= bounds["max"] < len(array.dictionary)

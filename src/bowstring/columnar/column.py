@@ -266,17 +266,17 @@ class Column(export.Exporting, Converting):
         """
         children = self.children
         if isinstance(key, str):
-            found = [child for child in children if child.name == key]
+            matches = [child for child in children if child.name == key]
         else:
-            found = list(children[key : key + 1]) if key >= 0 else []
-        if len(found) != 1:
+            matches = list(children[key : key + 1]) if key >= 0 else []
+        if len(matches) != 1:
             raise UnknownColumn(
-                "no such child" if not found else "several children have this name",
+                "no such child" if not matches else "several children have this name",
                 expected=f"one of {[child.name for child in children]}",
                 found=repr(key),
                 where=self.name,
             )
-        return found[0]
+        return matches[0]
 
     @property
     def dictionary(self) -> Column | None:

@@ -199,8 +199,8 @@ class Layout:
 
     def alone(self, index: int, field: pa.Field) -> Layout:
         """Return the layout of a node of this field, and of those below it, as the only column; made once."""
-        found = self._alone.get(index)
-        if found is None:
+        layout = self._alone.get(index)
+        if layout is None:
             ids: list[int] = []
             for node in self.nodes[index : self.nodes[index].end]:
                 if node.dictionary_id is not None:
@@ -208,8 +208,8 @@ class Layout:
             # It is no deeper and no wider than this one, whatever limits that was let in by.
             width = max([self.num_nodes, *(each.num_nodes for each in self.dictionaries.values())])
             limits = DEFAULT_LIMITS.replace(depth=self.depth, columns=width)
-            found = self._alone[index] = self._derive(pa.schema([field]), tuple(ids), limits)
-        return found
+            layout = self._alone[index] = self._derive(pa.schema([field]), tuple(ids), limits)
+        return layout
 
     def is_like(self, other: Layout) -> bool:
         """Whether batches of both layouts have the same nodes and buffers."""
@@ -343,11 +343,11 @@ class Recent(Generic[_T]):
 
     def of(self, key: Any) -> list[_T]:
         """Return the values under a key, the last one first."""
-        found: list[_T] = []
+        values: list[_T] = []
         for known, value, _ in self.kept:
             if known == key:
-                found.append(value)
-        return found
+                values.append(value)
+        return values
 
     def keep(self, key: Any, value: _T, weight: int) -> None:
         """Keep a value, unless it weighs more than all may, and drop the oldest that are too many with it."""

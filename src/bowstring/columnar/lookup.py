@@ -16,11 +16,11 @@ _FOREIGN = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 def _position_of(schema: pa.Schema, name: str) -> int:
     """Return the position of a column."""
-    found = schema.get_all_field_indices(name)
-    if len(found) == 1:
-        return int(found[0])
-    what = "several columns have this name" if found else "no such column"
-    hint = "" if found else did_you_mean(name, schema.names)
+    positions = schema.get_all_field_indices(name)
+    if len(positions) == 1:
+        return int(positions[0])
+    what = "several columns have this name" if positions else "no such column"
+    hint = "" if positions else did_you_mean(name, schema.names)
     raise UnknownColumn(what, expected=f"one of {schema.names}"[:500], found=repr(name), hint=hint)
 
 

@@ -94,7 +94,7 @@ def elsewhere(
 ) -> Batch:
     """Return a batch of the same rows with other buffers and dictionaries; it has a lease of its own by default."""
     parts = batch_parts(batch)
-    made = make_batch(
+    copied = make_batch(
         type(batch),
         batch.layout,
         batch.num_rows,
@@ -107,8 +107,8 @@ def elsewhere(
         regions=regions,
         device=device,
     )
-    made.validated = batch.validated
-    return made
+    copied.validated = batch.validated
+    return copied
 
 
 def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
@@ -256,15 +256,15 @@ class Lender:
             index, _, nbytes = table[row].tolist()
             owner = (spans.regions[index], batch.lease.export())
             address = int(addresses[row])
-            found = self._region(device, address, nbytes, owner)
-            if isinstance(found, str):
-                self._refused[found] += nbytes
+            region = self._region(device, address, nbytes, owner)
+            if isinstance(region, str):
+                self._refused[region] += nbytes
                 continue
             self._nbytes[device] += nbytes
-            place = places.setdefault(id(found), len(regions))
+            place = places.setdefault(id(region), len(regions))
             if place == len(regions):
-                regions.append(found)
-            table[row] = place, address - found.address, nbytes
+                regions.append(region)
+            table[row] = place, address - region.address, nbytes
         if not places and all(dictionaries[id_] is batch.dictionaries[id_] for id_ in dictionaries):
             return batch
         # Only what is used: memory of a pool is freed by its library, which the regions before would keep from it.

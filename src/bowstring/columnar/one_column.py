@@ -50,11 +50,11 @@ def _alone(source: Any, name: str) -> pa.Table | None:
         field = None
         if hasattr(source, "__arrow_c_schema__"):
             field = pa.Field._import_from_c_capsule(source.__arrow_c_schema__())
-        found = pa.Array._import_from_c_capsule(*source.__arrow_c_array__())
+        array = pa.Array._import_from_c_capsule(*source.__arrow_c_array__())
     metadata = (field.metadata or {}) if field is not None else {}
-    if found.type.id == pa.lib.Type_STRUCT and NAME_KEY not in metadata:
+    if array.type.id == pa.lib.Type_STRUCT and NAME_KEY not in metadata:
         return None
-    return pa.table([found], schema=pa.schema([pa.field(name, found.type, metadata=metadata)]))
+    return pa.table([array], schema=pa.schema([pa.field(name, array.type, metadata=metadata)]))
 
 
 @contextlib.contextmanager

@@ -124,7 +124,7 @@ def derived(
     """Return a batch over the same memory; `batch` cannot be released while that one lives."""
     if dictionaries is None:
         dictionaries = {id_: batch.dictionaries[id_] for id_ in parts.layout.dictionary_ids}
-    made = make_batch(
+    view = make_batch(
         type(batch),
         parts.layout,
         num_rows,
@@ -137,8 +137,8 @@ def derived(
         regions=parts.spans.regions,
         device=batch.device,
     )
-    made.validated = batch.validated
-    return made
+    view.validated = batch.validated
+    return view
 
 
 def owner_of(batch: Batch) -> object:
@@ -165,7 +165,7 @@ def offset_bounds(batch: Batch) -> list[OffsetBounds]:
     rows: list[int] = []
     at: list[int] = []
     widths: list[int] = []
-    found: list[tuple[int, int, bool]] = []
+    bounded: list[tuple[int, int, bool]] = []
     fixed = layout.fixed_buffers(counts).tolist()
     lengths = nodes[:, 0].tolist()
     sizes = spans.table[:, 2].tolist()
@@ -174,7 +174,7 @@ def offset_bounds(batch: Batch) -> list[OffsetBounds]:
             rows += [fixed[position]] * 2
             at += [0, lengths[node] * width]
             widths += [width] * 2
-            found.append((node, lengths[child] if child >= 0 else sizes[fixed[position + 1]], False))
+            bounded.append((node, lengths[child] if child >= 0 else sizes[fixed[position + 1]], False))
     for node in layout.run_ends:
         ends = layout.nodes[node].children[0]
         if lengths[node] and lengths[ends]:
@@ -182,9 +182,9 @@ def offset_bounds(batch: Batch) -> list[OffsetBounds]:
             rows += [fixed[layout.nodes[ends].first_buffer + 1]] * 2
             at += [0, (lengths[ends] - 1) * width]
             widths += [width] * 2
-            found.append((node, lengths[node], True))
+            bounded.append((node, lengths[node], True))
     values = spans.fetch(batch.device, rows, at, widths)
     return [
         OffsetBounds(node, first, last, bound, is_runs)
-        for (node, bound, is_runs), first, last in zip(found, values[::2], values[1::2], strict=True)
+        for (node, bound, is_runs), first, last in zip(bounded, values[::2], values[1::2], strict=True)
     ]

@@ -131,7 +131,7 @@ class _Ranges:
         rows: list[int] = []
         at: list[int] = []
         widths: list[int] = []
-        found: list[int] = []
+        ended: list[int] = []
         for index in nodes:
             if index not in offset_widths:
                 continue
@@ -139,12 +139,12 @@ class _Ranges:
                 self.ends[index] = 0, 0
                 continue
             start, width = int(self.starts[index]), offset_widths[index]
-            found.append(index)
+            ended.append(index)
             rows += [int(self.first[index]) + 1] * 2
             at += [start * width, (start + int(self.lengths[index])) * width]
             widths += [width] * 2
         values = self.parts.spans.fetch(self.device, rows, at, widths)
-        for index, first, last in zip(found, values[::2], values[1::2], strict=True):
+        for index, first, last in zip(ended, values[::2], values[1::2], strict=True):
             if not 0 <= first <= last:
                 _refuse(layout, index, "offsets decrease", found=f"first {first}, last {last}")
             self.ends[index] = first, last
@@ -161,7 +161,7 @@ class _Ranges:
 
     def _find_runs(self, nodes: list[int]) -> None:
         asked = []
-        found = []
+        runs = []
         for index in nodes:
             start, length = int(self.starts[index]), int(self.lengths[index])
             if length and (start or self.trim):
@@ -169,11 +169,11 @@ class _Ranges:
                 wanted = self.device.xp.asarray(np.array([start, start + length - 1], ends.dtype))
                 within = self.device.xp.searchsorted(ends, wanted, side="right")
                 asked += [within.astype(np.int64), ends[-1:].astype(np.int64)]
-                found.append(index)
-        if not found:
+                runs.append(index)
+        if not runs:
             return
         values = iter(self.device.to_host(self.device.xp.concatenate(asked)).tolist())
-        for index in found:
+        for index in runs:
             first, end, last = next(values), next(values) + 1, next(values)
             start, length = int(self.starts[index]), int(self.lengths[index])
             if last < start + length:

@@ -55,8 +55,8 @@ class Spans(Sequence["Buffer | None"]):
     def lent(self) -> npt.NDArray[np.bool_]:
         """Which of the buffers lie in memory of another library that is lent where it is."""
         lent = np.array([*(region.in_place for region in self.regions), False])
-        found: npt.NDArray[np.bool_] = lent[self.table[:, 0]] & (self.table[:, 2] != 0)
-        return found
+        is_lent: npt.NDArray[np.bool_] = lent[self.table[:, 0]] & (self.table[:, 2] != 0)
+        return is_lent
 
     @property
     def nbytes(self) -> int:
@@ -96,8 +96,8 @@ class Spans(Sequence["Buffer | None"]):
         if device.is_host and len(rows) <= _FEW:
             return self._integers(rows, at, widths)
         with device.use():
-            places, found = zip(*self._gathered(device, rows, at, widths), strict=True)
-            together = device.to_host(device.xp.concatenate(found))
+            places, pieces = zip(*self._gathered(device, rows, at, widths), strict=True)
+            together = device.to_host(device.xp.concatenate(pieces))
         values = np.empty(len(rows), np.int64)
         values[np.concatenate(places)] = together
         return values.tolist()

@@ -38,11 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _show(arguments, {"flights": _two_processes(arguments)})
     absent = missing()
     if arguments.json:
-        found: dict[str, Any] = {"flights": _two_processes(arguments), "missing": absent}
+        results: dict[str, Any] = {"flights": _two_processes(arguments), "missing": absent}
         if not absent:
-            found["pipeline"] = _pipeline(arguments)
-        print(json.dumps(found))
-        return int(not all(part["verified"] for part in found.values() if isinstance(part, dict)))
+            results["pipeline"] = _pipeline(arguments)
+        print(json.dumps(results))
+        return int(not all(part["verified"] for part in results.values() if isinstance(part, dict)))
     print("1. Two processes\n")
     code = _show(arguments, {"flights": _two_processes(arguments)})
     print("\n2. Spark, a process without it, and back\n", flush=True)
@@ -77,8 +77,8 @@ def _two_processes(arguments: argparse.Namespace) -> dict[str, Any]:
             Child("bowstring.demo.flights:Reader") as process_b,
         ):
             uri = process_a.call("publish", deadline=_PUBLISH_SECONDS)
-            found: dict[str, Any] = process_b.call("read", deadline=_READ_SECONDS, uri=uri, rounds=rounds)
-            return found
+            results: dict[str, Any] = process_b.call("read", deadline=_READ_SECONDS, uri=uri, rounds=rounds)
+            return results
     except ChildFailed as error:
         raise BrokenError("a process of the demo failed", found=str(error).partition("\n")[0]) from error
 
@@ -92,9 +92,9 @@ def _pipeline(arguments: argparse.Namespace) -> dict[str, Any]:
 def _show(arguments: argparse.Namespace, part: dict[str, Any]) -> int:
     from bowstring.demo import printing
 
-    [(name, found)] = part.items()
+    [(name, result)] = part.items()
     if arguments.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
     else:
-        {"flights": printing.print_flights, "pipeline": printing.print_pipeline}[name](found)
-    return int(not found["verified"] or found.get("same_as_flight") is False)
+        {"flights": printing.print_flights, "pipeline": printing.print_pipeline}[name](result)
+    return int(not result["verified"] or result.get("same_as_flight") is False)

@@ -51,10 +51,10 @@ def pipeline(rounds: int, *, device: str | None = None, quiet: bool = False) -> 
             facts = spark.call("start")
             facts["seconds_to_start"] = time.perf_counter() - began
             process_b.finish()
-            found = _run(spark, process_b, rounds, facts, step)
+            results = _run(spark, process_b, rounds, facts, step)
     except ChildFailed as error:
         raise BrokenError("a process of the demo failed", found=reason(str(error))) from error
-    return {"verified": is_verified(found["checksums"]), **found}
+    return {"verified": is_verified(results["checksums"]), **results}
 
 
 def is_verified(checksums: dict[str, Any]) -> bool:
@@ -75,14 +75,14 @@ def _run(
     step("Spark: parsing places to VARIANT, joining them with countries")
     facts["seconds_to_load"] = spark.call("load")
     step("Spark → depot → process B, and toArrow(), in turn")
-    found = {"spark": facts, **_hand_over(spark, process_b, rounds)}
+    results = {"spark": facts, **_hand_over(spark, process_b, rounds)}
     step("Process B: typed columns out of the Variants, by path")
-    found["extracted"] = process_b.call("take")
-    found["countries"] = process_b.call("report")
+    results["extracted"] = process_b.call("take")
+    results["countries"] = process_b.call("report")
     uri = process_b.call("offer")
     step("Spark: reading process B's columns, and comparing them with its own")
     compared = spark.call("compare", uri=uri)
-    return {**found, "read_back": compared["seconds"], "checksums": compared["checksums"]}
+    return {**results, "read_back": compared["seconds"], "checksums": compared["checksums"]}
 
 
 def _hand_over(spark: Child, process_b: Child, rounds: int) -> dict[str, Any]:

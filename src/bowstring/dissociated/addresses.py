@@ -51,14 +51,14 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """Return one of its own for another reader that was told the same, and nothing of partitions."""
-        made = Ledger()
-        made._bases = self._bases.copy()
-        made._starts = self._starts.copy()
-        made._held = self._held.copy()
-        made._lent = self._lent.copy()
-        made._next = self._next
-        made._outstanding = self._outstanding.copy()
-        return made
+        copied = Ledger()
+        copied._bases = self._bases.copy()
+        copied._starts = self._starts.copy()
+        copied._held = self._held.copy()
+        copied._lent = self._lent.copy()
+        copied._next = self._next
+        copied._outstanding = self._outstanding.copy()
+        return copied
 
     def begin(self, partition: int) -> None:
         """Begin a partition: its regions are announced anew, so that each range is of one partition."""
@@ -165,8 +165,8 @@ class Ledger:
     @property
     def regions(self) -> list[Region]:
         """The regions in which the reader holds an address, or which it may have open."""
-        held = [region for region, _ in self._held.values() if not region.lent]
-        return held + self._lent
+        regions = [region for region, _ in self._held.values() if not region.lent]
+        return regions + self._lent
 
     def retire(self, *, forked: bool = False) -> None:
         """Never write again what the reader holds: it, or its child, may look at it without our hearing of it."""

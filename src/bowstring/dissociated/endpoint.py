@@ -223,15 +223,15 @@ class Endpoint:
         BrokenError
             The server is on another host, and nothing is offered to readers of this one.
         """
-        found = [each for each in self.offers if not each.why_not()]
-        if not found:
+        usable = [each for each in self.offers if not each.why_not()]
+        if not usable:
             raise BrokenError(
                 "the data set is on another host, and is not offered to others",
                 expected=f"host {self.host}",
                 found=f"host {this_host()}",
                 hint="Let its producer listen on tcp:, too.",
             )
-        return found
+        return usable
 
 
 _NO_DATASET: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)

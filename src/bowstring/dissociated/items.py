@@ -70,10 +70,10 @@ def used_regions(spans: npt.NDArray[np.int64]) -> list[int]:
 
 def regions_of(items: Iterable[IpcMessage]) -> list[Region]:
     """Return the regions that the bodies of some items point into, each once, in the order of their first use."""
-    found = {
+    regions = {
         item.regions[index].uuid: item.regions[index]
         for item in items
         if item.spans is not None
         for index in (item.lent[-1].indices if item.lent else used_regions(item.spans))
     }
-    return list(found.values())
+    return list(regions.values())

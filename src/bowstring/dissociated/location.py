@@ -98,7 +98,7 @@ def _split(uri: str) -> tuple[str, dict[str, str]]:
             found=repr(without_secrets(uri)),
             hint=COPY_WHOLE,
         )
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     parts = query.split("&", _MOST_FIELDS) if query else []
     encoded = "%" in query or "+" in query
     for part in parts:  # not parse_qsl, which takes four times as long
@@ -107,10 +107,10 @@ def _split(uri: str) -> tuple[str, dict[str, str]]:
             raise UsageError("the query of the URI cannot be read", found=without_secrets(uri))
         if encoded:
             name, value = urllib.parse.unquote_plus(name), urllib.parse.unquote_plus(value)
-        if name in found and name in _KNOWN:
+        if name in options and name in _KNOWN:
             raise UsageError("the URI says something twice", found=name)
-        found[name] = value
-    return address, found
+        options[name] = value
+    return address, options
 
 
 def _u64(query: dict[str, str], name: str) -> int:

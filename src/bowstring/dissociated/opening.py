@@ -86,10 +86,10 @@ class Ask(NamedTuple):
         (hello_tag, _, packed), (want, _, ticket) = messages
         if hello_tag != Want.HELLO or want != Want.DATA or len(ticket) > _MOST_TICKET:
             return None
-        found = None if messages[0].attachments or messages[1].attachments else _HELLO.fullmatch(packed)
-        if found is None:
+        match = None if messages[0].attachments or messages[1].attachments else _HELLO.fullmatch(packed)
+        if match is None:
             return None
-        columns, window, token, ipc = found.group("columns", "window", "token", "ipc")
+        columns, window, token, ipc = match.group("columns", "window", "token", "ipc")
         names = None if columns is None else tuple(columns.decode().split('", "'))
         secret = None if token is None else token.decode()
         hello = Hello(names, int(window), pointers=True, token=secret, ipc=ipc.decode(), tries=True)
@@ -126,11 +126,11 @@ class Beginning(NamedTuple):
         if len(messages) < len(regions) + 2:
             return None
         (tag, some, welcome), (untagged, others, schema) = messages[len(regions) : len(regions) + 2]
-        found = _WELCOME.fullmatch(welcome)
+        match = _WELCOME.fullmatch(welcome)
         is_first = untagged is None and schema[:PREFIX_BYTES] == _FIRST
-        if tag != Control.WELCOME or found is None or not is_first or some or others:
+        if tag != Control.WELCOME or match is None or not is_first or some or others:
             return None
-        path, why, rows, batches, nbytes, patience, ticket = found.groups()
+        path, why, rows, batches, nbytes, patience, ticket = match.groups()
         following: list[tuple[int | None, bytes, tuple[()]]] = []
         for tag, some, body in messages[len(regions) + 2 :]:
             if some or not (tag is None or tag >> TYPE_SHIFT == POINTERS):

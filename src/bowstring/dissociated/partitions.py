@@ -55,13 +55,13 @@ class PartitionRequest:
     @classmethod
     def of(cls, tickets: Iterable[PartitionTicket]) -> tuple[Self, list[bytes]]:
         """Return a request for partitions, and the messages that say it."""
-        made = cls()
-        messages = [made.take(body) for body in _pieces(tickets)]
-        return made, messages
+        request = cls()
+        messages = [request.take(body) for body in _pieces(tickets)]
+        return request, messages
 
     def take(self, body: bytes, most: int = MOST_BYTES) -> bytes:
         """Take one message of the list, which has `most` bytes at most, and return it."""
-        at, found = 0, []
+        at, tickets = 0, []
         last = self.tickets[-1].number if self.tickets else -1
         while at < len(body):
             if len(body) - at < _ENTRY.size:
@@ -74,15 +74,15 @@ class PartitionRequest:
                     expected=f"a number above {last}, and a ticket of at most {len(body) - at} bytes",
                     found=f"number {number}, {length} bytes",
                 )
-            found.append(PartitionTicket(number, body[at : at + length]))
+            tickets.append(PartitionTicket(number, body[at : at + length]))
             last, at = number, at + length
         self._nbytes += len(body)
-        if self._nbytes > most or len(self.tickets) + len(found) > MOST_PARTITIONS:
+        if self._nbytes > most or len(self.tickets) + len(tickets) > MOST_PARTITIONS:
             raise ProtocolError(
                 "a stream has too many partitions",
                 expected=f"at most {MOST_PARTITIONS}, whose entries have {most} bytes",
             )
-        self.tickets += found
+        self.tickets += tickets
         self._digest.update(body)
         return body
 

@@ -45,14 +45,14 @@ class Position:
         UsageError
             It is not the text of a position.
         """
-        found = _TEXT.fullmatch(text) if isinstance(text, str) else None
-        if found is None:
+        match = _TEXT.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
             raise UsageError(
                 "not a position",
                 expected="what stream.position or Server.append() returned, or str() of it",
                 found=ascii(text)[:80],
             )
-        return cls(found[1], int(found[2]))
+        return cls(match[1], int(match[2]))
 
     def __str__(self) -> str:
         return f"{self._version}:{self._batch}"

@@ -377,8 +377,8 @@ class ProducerProtocol:
         if before is None or before.bases != bases:
             before = Lending.of(spans, indices, bases)
             item.lent[:] = [before]
-        held = zip(bases, (item.regions[index] for index in indices), before.counts, strict=True)
-        self.ledger.lend(before.addresses, held)
+        lendings = zip(bases, (item.regions[index] for index in indices), before.counts, strict=True)
+        self.ledger.lend(before.addresses, lendings)
         return announcements, before.message
 
     def _announce(self, region: Region) -> tuple[int, list[Outgoing]]:

@@ -246,10 +246,10 @@ class DatasetCatalog:
 
     def named(self, name: str) -> Offered:
         """Return one data set."""
-        found = self._offered.get(name)
-        if found is None:
+        offered = self._offered.get(name)
+        if offered is None:
             raise _unknown(name)
-        return found
+        return offered
 
     def _described(self, name: str, dataset: Dataset) -> Offered:
         places = []

@@ -81,10 +81,10 @@ def started(
 def _certificates(tls: TlsConfig) -> dict[str, Any]:
     tls.for_server()  # which says what is wrong with them
     assert tls.cert is not None
-    found: dict[str, Any] = {"tls_certificates": [(_read(tls.cert), _read(tls.key or tls.cert))]}
+    arguments: dict[str, Any] = {"tls_certificates": [(_read(tls.cert), _read(tls.key or tls.cert))]}
     if tls.ca is not None:
-        found |= {"verify_client": True, "root_certificates": _read(tls.ca)}
-    return found
+        arguments |= {"verify_client": True, "root_certificates": _read(tls.ca)}
+    return arguments
 
 
 def _read(path: Any) -> bytes:
@@ -150,8 +150,8 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         with _said():
             if criteria:
                 raise NotImplementedError("data sets are listed without criteria")
-            found = [flight_info(each, self._where) for each in self._catalog.all()]
-        yield from found
+            infos = [flight_info(each, self._where) for each in self._catalog.all()]
+        yield from infos
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:  # noqa: ARG002
         """Say where a data set is; nobody counts as a reader for that."""
@@ -202,16 +202,16 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         with _said():
             if action.type == "renew":
                 until = self._catalog.renew(body.decode())
-                found = b"" if until is None else _iso(until)
+                reply = b"" if until is None else _iso(until)
             elif action.type == _RENEW:
-                found = self._renewed(body)
+                reply = self._renewed(body)
             elif action.type == "withdraw":
                 self._check_allowed()
                 self._catalog.withdraw(body.decode())
-                found = b""
+                reply = b""
             else:
                 raise NotImplementedError(f"no such action: {action.type[:80]!r}")
-        yield flight.Result(found)
+        yield flight.Result(reply)
 
     def _renewed(self, body: bytes) -> bytes:
         """Return the endpoint of a request of Flight's own, renewed."""
@@ -220,8 +220,8 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             for place in offered.places:
                 if place.endpoint.ticket == ticket:
                     until = self._catalog.renew(offered.name)
-                    found: bytes = flight_endpoint(place, self._where, until).serialize()
-                    return found
+                    serialized: bytes = flight_endpoint(place, self._where, until).serialize()
+                    return serialized
         raise UnknownTicket("no endpoint has that ticket", found=repr(ticket[:80]))
 
 

@@ -86,14 +86,14 @@ class WkbType:
 
     def serialized(self) -> bytes:
         """Return the metadata as GeoArrow spells them."""
-        found: dict[str, Any] = {}
+        pairs: dict[str, Any] = {}
         if self.crs is not None:
-            found["crs"] = self.crs
+            pairs["crs"] = self.crs
         if self.crs_type is not None:
-            found["crs_type"] = self.crs_type
+            pairs["crs_type"] = self.crs_type
         if self.is_geography:
-            found["edges"] = self.edges
-        return json.dumps(found).encode()
+            pairs["edges"] = self.edges
+        return json.dumps(pairs).encode()
 
     @classmethod
     def parse(cls, serialized: bytes) -> WkbType:
@@ -105,14 +105,14 @@ class WkbType:
             They are no JSON object, or say what GeoArrow does not have.
         """
         try:
-            found = json.loads(serialized) if serialized else {}
+            pairs = json.loads(serialized) if serialized else {}
         except (ValueError, RecursionError) as error:
             raise InvalidMetadata("metadata of geoarrow.wkb are no JSON", found=str(error)[:200]) from error
-        if not isinstance(found, dict):
-            raise InvalidMetadata("metadata of geoarrow.wkb are no object", found=type(found).__name__)
+        if not isinstance(pairs, dict):
+            raise InvalidMetadata("metadata of geoarrow.wkb are no object", found=type(pairs).__name__)
         try:
-            edges = found.get("edges")
-            return cls(found.get("crs"), found.get("crs_type"), "planar" if edges is None else edges)
+            edges = pairs.get("edges")
+            return cls(pairs.get("crs"), pairs.get("crs_type"), "planar" if edges is None else edges)
         except (UsageError, TypeError) as error:
             raise InvalidMetadata("metadata of geoarrow.wkb are wrong", found=str(error)[:300]) from error
 
@@ -177,8 +177,8 @@ def type_of(given: pa.Field | Column) -> WkbType | None:
     >>> type_of(pa.field("id", pa.int64())) is None
     True
     """
-    found = given.field if isinstance(given, Column) else given
-    name, serialized = _mark_of(found)
+    field = given.field if isinstance(given, Column) else given
+    name, serialized = _mark_of(field)
     return WkbType.parse(serialized) if name in _NAMES else None
 
 
@@ -225,13 +225,13 @@ def open_column(source: Any) -> WkbColumn:
             if name
             else "",
         )
-    found = type_of(column) or WkbType()
+    type_ = type_of(column) or WkbType()
     with column.device.use():
         slots = slots_of(column)
         check_order(slots, column.device, column.name)
         size = len(slots.data)
         if not slots.shared or are_bounded(column.device, slots.starts, slots.stops, size):
-            return WkbColumn(column, found, slots.starts, slots.stops, slots.data, slots.validity, None)
+            return WkbColumn(column, type_, slots.starts, slots.stops, slots.data, slots.validity, None)
         distinct = distinct_slots(column.device, slots.starts, slots.stops, size)
         if distinct is None:
             raise InvalidBody(
@@ -241,4 +241,4 @@ def open_column(source: Any) -> WkbColumn:
             )
         numbers, starts, stops = distinct
         empty = column.device.xp.empty(0, "u1")
-        return WkbColumn(column, found, starts, stops, slots.data, empty, numbers)
+        return WkbColumn(column, type_, starts, stops, slots.data, empty, numbers)

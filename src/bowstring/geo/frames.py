@@ -57,13 +57,13 @@ def to_geopandas(data: Any, *, geometry: str | None = None) -> Any:
         ) from error
     schema, taken = batches(data.as_batch() if isinstance(data, Column) else data, None)
     table = pa.Table.from_batches((each.to_device("cpu").to_arrow() for each in taken), schema)
-    found = [each.name for each in table.schema if type_of(each) is not None]
-    if not found or geometry not in (None, *found):
+    marked_names = [each.name for each in table.schema if type_of(each) is not None]
+    if not marked_names or geometry not in (None, *marked_names):
         raise UsageError(
             "no such geometry column",
-            expected=f"one of {found}" if found else "a column marked geoarrow.wkb",
-            found=repr(geometry) if found else str(schema.names)[:200],
-            hint="" if found else "geo.field() makes the field of a column of WKB.",
+            expected=f"one of {marked_names}" if marked_names else "a column marked geoarrow.wkb",
+            found=repr(geometry) if marked_names else str(schema.names)[:200],
+            hint="" if marked_names else "geo.field() makes the field of a column of WKB.",
         )
     table = table.cast(pa.schema([_named(each) for each in table.schema], table.schema.metadata))
     try:
@@ -78,5 +78,5 @@ def to_geopandas(data: Any, *, geometry: str | None = None) -> Any:
 
 def _named(field: pa.Field) -> pa.Field:
     """Return the field of a WKB column with the name of the extension type that GeoPandas knows."""
-    found = type_of(field)
-    return field if found is None or isinstance(field.type, pa.ExtensionType) else marked(field, found)
+    type_ = type_of(field)
+    return field if type_ is None or isinstance(field.type, pa.ExtensionType) else marked(field, type_)

@@ -92,13 +92,13 @@ def bounds(
     opened = open_column(column)
     device, rows = opened.column.device, len(opened.column)
     with device.use():
-        found = _extents(opened, limits, on_error)
+        boxes = _extents(opened, limits, on_error)
         names = [f"{axis}{side}" for side in ("min", "max") for axis in dimensions]
-        buffers = [_bits(found.known, device)]
+        buffers = [_bits(boxes.known, device)]
         for name in names:
-            values = (found.least if name[1:] == "min" else found.greatest)[name[0]]
+            values = (boxes.least if name[1:] == "min" else boxes.greatest)[name[0]]
             optional = name[0] in "zm"
-            buffers += _bits(found.has[name[0]], device) if optional else None, buffer_or_none(values, device)
+            buffers += _bits(boxes.has[name[0]], device) if optional else None, buffer_or_none(values, device)
         fields = [pa.field(name, pa.float64(), name[0] in "zm") for name in names]
         nodes = [(rows, -1), *((rows, -1 if each.nullable else 0) for each in fields)]
         return _column(pa.field("bounds", pa.struct(fields)), rows, nodes, buffers, device)
@@ -144,18 +144,18 @@ def intersects_box(
     opened = open_column(column)
     device, rows = opened.column.device, len(opened.column)
     with device.use():
-        found = _extents(opened, limits, on_error)
-        inside = found.known & meet(found.least["x"], found.greatest["x"], box.xmin, box.xmax)
+        boxes = _extents(opened, limits, on_error)
+        inside = boxes.known & meet(boxes.least["x"], boxes.greatest["x"], box.xmin, box.xmax)
         for axis, least, greatest in (
             ("y", box.ymin, box.ymax),
             ("z", box.zmin, box.zmax),
             ("m", box.mmin, box.mmax),
         ):
             if least is not None and greatest is not None:
-                meets = (found.least[axis] <= greatest) & (found.greatest[axis] >= least)
-                inside = inside & (meets | ~found.has[axis])
-        inside = inside | found.unbounded
-        buffers = [_bits(found.valid, device), _bits(inside, device)]
+                meets = (boxes.least[axis] <= greatest) & (boxes.greatest[axis] >= least)
+                inside = inside & (meets | ~boxes.has[axis])
+        inside = inside | boxes.unbounded
+        buffers = [_bits(boxes.valid, device), _bits(inside, device)]
         return _column(pa.field("intersects", pa.bool_()), rows, [(rows, -1)], buffers, device)
 
 

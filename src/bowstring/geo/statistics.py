@@ -102,10 +102,10 @@ def statistics(column: Any, *, limits: Limits | None = None) -> Statistics:
         geography = opened.type.is_geography
         device = opened.column.device
         with device.use():
-            found = scan(opened, limits, spread=False)
-            check_statuses(opened, found.statuses, limits)
-            keys.append(device.to_host(found.keys))
-            masks.append(device.to_host(found.masks))
+            scanned = scan(opened, limits, spread=False)
+            check_statuses(opened, scanned.statuses, limits)
+            keys.append(device.to_host(scanned.keys))
+            masks.append(device.to_host(scanned.masks))
     # Of x, y, z, m: least and greatest keys; then of eastern and of western x.
     info, every = np.iinfo(np.int64), np.concatenate(keys, axis=1)
     least = every[0::2].min(axis=1, initial=info.max)

@@ -82,6 +82,6 @@ class _Reader:
         return int(self._take("I")[0])
 
     def _take(self, form: str) -> tuple[float, ...]:
-        found = struct.unpack_from(self._order + form, self._wkb, self.at)
+        values = struct.unpack_from(self._order + form, self._wkb, self.at)
         self.at += struct.calcsize(self._order + form)
-        return found
+        return values

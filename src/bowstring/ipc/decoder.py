@@ -181,8 +181,8 @@ class Decoder:
         layout = self.layout
         dictionaries = self._memo.complete(layout, decoded.nodes[0]) if layout.dictionaries else {}
         if decoded.codec is not None:
-            made = self._decompressed(decoded, body, dictionaries)
-            return made[0] if made else None
+            batches = self._decompressed(decoded, body, dictionaries)
+            return batches[0] if batches else None
         batch = decoded.maker(layout, (body.region,), Dictionaries(dictionaries), body.lease)(0)
         if not body.region.device.is_host:
             check_offsets(batch)
@@ -222,9 +222,9 @@ class Decoder:
         if decoded.codec is None:
             parts = layout, (memory.region,), Dictionaries(dictionaries), memory.lease
             return ReadAhead(decoded.heads, decoded.maker(*parts))
-        made = self._decompressed(decoded, memory, dictionaries)
-        waiting: dict[int, Batch] = dict(enumerate(made))
-        return ReadAhead(decoded.heads[: len(made)], lambda index: waiting.pop(index, None))
+        batches = self._decompressed(decoded, memory, dictionaries)
+        waiting: dict[int, Batch] = dict(enumerate(batches))
+        return ReadAhead(decoded.heads[: len(batches)], lambda index: waiting.pop(index, None))
 
     @property
     def decompressed(self) -> str:

@@ -121,10 +121,10 @@ class Allocations:
 
     def deallocate(self, address: int, nbytes: int, stream: Any) -> None:  # noqa: ARG002  it is known
         """Note that memory is free behind a stream."""
-        found = None
+        named = None
         with contextlib.suppress(Exception):  # an error would end the process
-            found = named_streams(stream)[0]
-        self._note(address, found)
+            named = named_streams(stream)[0]
+        self._note(address, named)
 
     def _note(self, address: int, stream: NamedStream | None) -> None:
         self.freed.append((address, stream))

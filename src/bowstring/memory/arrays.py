@@ -43,8 +43,8 @@ def device_array(values: Any) -> tuple[Device, Any] | None:
 def last_of(integers: Any) -> int:
     """Return the last of some integers, on whatever device they are: one read by the host."""
     last = integers[-1:]
-    found = device_array(last)
-    return int((last if found is None else found[0].to_host(found[1]))[0])
+    on_device = device_array(last)
+    return int((last if on_device is None else on_device[0].to_host(on_device[1]))[0])
 
 
 def distinct(numbers: npt.NDArray[Any]) -> list[int]:
@@ -55,5 +55,5 @@ def distinct(numbers: npt.NDArray[Any]) -> list[int]:
     ordered = np.sort(numbers, axis=None)
     first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    found: list[int] = ordered[first].tolist()
-    return found
+    values: list[int] = ordered[first].tolist()
+    return values

@@ -267,5 +267,5 @@ def wrap(source: Any) -> Buffer:
     >>> wrap(b"abc").nbytes
     3
     """
-    held = source if isinstance(source, pa.Buffer) else pa.py_buffer(source)
-    return Buffer(foreign_region(held.address, held.size, held), 0, held.size)
+    buffer = source if isinstance(source, pa.Buffer) else pa.py_buffer(source)
+    return Buffer(foreign_region(buffer.address, buffer.size, buffer), 0, buffer.size)

@@ -319,15 +319,15 @@ def devices_in_use() -> list[Device]:
 
 def current_streams() -> dict[Device, NamedStream]:
     """Return the streams on which this thread queues work now, for another thread that works on its behalf."""
-    found: dict[Device, NamedStream] = {}
+    streams: dict[Device, NamedStream] = {}
     for device in devices_in_use():
         with contextlib.suppress(Exception):  # a GPU that failed, which data on the host need not care about
             stream = device.current()
             if stream is not None:
                 # The default stream of each thread is another one, and the legacy one waits for all of them.
                 legacy = stream.address == _PER_THREAD
-                found[device] = stream._replace(address=_LEGACY) if legacy else stream
-    return found
+                streams[device] = stream._replace(address=_LEGACY) if legacy else stream
+    return streams
 
 
 def with_current_streams(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:

@@ -91,14 +91,14 @@ class LentHandle:
         uuid, device_uuid, nbytes, arrow_device_type = _head(data, size, _CUDA_IPC)
         token, buffer_id, address = _LENT.unpack_from(data, _HANDLE.size)
         exporter = Process.unpack(data[_HANDLE.size + _LENT.size :])
-        found = cls(token, buffer_id, address, exporter, device_uuid, nbytes, arrow_device_type)
-        if found.uuid != uuid:
+        handle = cls(token, buffer_id, address, exporter, device_uuid, nbytes, arrow_device_type)
+        if handle.uuid != uuid:
             raise ProtocolError(
                 "the name of lent memory is not the hash of what it names",
-                expected=found.uuid.hex(),
+                expected=handle.uuid.hex(),
                 found=uuid.hex(),
             )
-        return found
+        return handle
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -99,9 +99,9 @@ class Lease:
 
     def read_on(self, device: Device) -> None:
         """Count the current stream of a device as one that may read the memory until the lease ends."""
-        found = device.handed_out()
-        if found is not None:
-            self._readers.setdefault(*found)
+        stream = device.handed_out()
+        if stream is not None:
+            self._readers.setdefault(*stream)
 
     @property
     def borrowed(self) -> bool:

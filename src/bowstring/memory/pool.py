@@ -413,9 +413,9 @@ class Pool:
         >>> pool.stats.allocated
         4194304
         """
-        found = self._allocations
-        block: contextlib.AbstractContextManager[None] = found.device().using_allocator(
-            found.malloc, found.free
+        allocations = self._allocations
+        block: contextlib.AbstractContextManager[None] = allocations.device().using_allocator(
+            allocations.malloc, allocations.free
         )
         return block
 
@@ -442,8 +442,8 @@ class Pool:
         4194304
         >>> resource.deallocate(address, 4 << 20)
         """
-        found = self._allocations
-        return found.device().memory_resource(found.allocate, found.deallocate)
+        allocations = self._allocations
+        return allocations.device().memory_resource(allocations.allocate, allocations.deallocate)
 
     def before_fork(self) -> None:
         """Let nothing be taken until after a fork, and never use again what is in use now.

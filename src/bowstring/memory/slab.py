@@ -288,12 +288,12 @@ def check_sealed(fd: int, nbytes: int) -> tuple[int, int]:
     """
     # The seals before the size: a size that was right before it was sealed may have changed.
     refused = _why_not_sealed(fd)
-    found = os.fstat(fd)
-    if refused is not None and not _is_reserved_file(fd, found):
+    status = os.fstat(fd)
+    if refused is not None and not _is_reserved_file(fd, status):
         raise refused
-    if found.st_size != nbytes or nbytes <= 0:
-        raise InvalidRegion("a region is not of the announced size", expected=nbytes, found=found.st_size)
-    return found.st_dev, found.st_ino
+    if status.st_size != nbytes or nbytes <= 0:
+        raise InvalidRegion("a region is not of the announced size", expected=nbytes, found=status.st_size)
+    return status.st_dev, status.st_ino
 
 
 def _why_not_sealed(fd: int) -> InvalidRegion | None:
@@ -398,5 +398,5 @@ def ask_for_large_pages(address: int, nbytes: int) -> None:
 def has_page(address: int) -> bool:
     """Return whether there is a page of memory at an address that this process has mapped."""
     seen = ctypes.c_ubyte()
-    found = libc().mincore(address & -mmap.PAGESIZE, 1, ctypes.addressof(seen))
-    return found == 0 and bool(seen.value & 1)
+    result = libc().mincore(address & -mmap.PAGESIZE, 1, ctypes.addressof(seen))
+    return result == 0 and bool(seen.value & 1)

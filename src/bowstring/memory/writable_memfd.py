@@ -39,12 +39,12 @@ def make_writable_memfd(device: Device, nbytes: int) -> tuple[Slab, int]:
 
     Return a slab mapped for reading, and the descriptor to write by, owned by the caller.
     """
-    made = fresh_memfd(nbytes)
+    slab = fresh_memfd(nbytes)
     try:
-        fcntl.fcntl(made, fcntl.F_ADD_SEALS, SEALS)
-        fd = reopen(made, os.O_RDWR)  # the first descriptor is not counted by :func:`used_elsewhere`
+        fcntl.fcntl(slab, fcntl.F_ADD_SEALS, SEALS)
+        fd = reopen(slab, os.O_RDWR)  # the first descriptor is not counted by :func:`used_elsewhere`
     finally:
-        made.close()
+        slab.close()
     try:
         try:
             return _for_readers(device, fd, nbytes), fd.detach()

@@ -406,8 +406,8 @@ class FakeNamespace:
         def on_device(*arguments: Any, **options: Any) -> Any:
             check_current(device)
             plain = {key: unwrapped(device, value) for key, value in options.items()}
-            found = function(*unwrapped(device, arguments), **plain)
-            return made(device, found) if isinstance(found, np.ndarray) else wrapped(device, found)
+            result = function(*unwrapped(device, arguments), **plain)
+            return made(device, result) if isinstance(result, np.ndarray) else wrapped(device, result)
 
         on_device.__name__ = name
         setattr(self, name, on_device)

@@ -132,13 +132,13 @@ class FakeDriver(FakeEvents, CudaDriver):
     def free(self, address: int) -> None:
         """Free what `allocate` made; the same address is given out next."""
         with self._lock:
-            found = self._allocations.at(address)
-            if found is None or found[0] != address:
+            allocation = self._allocations.at(address)
+            if allocation is None or allocation[0] != address:
                 raise refused("free", "CUDA_ERROR_INVALID_VALUE (1)")
-            room = whole_pages(found[1].nbytes)
+            room = whole_pages(allocation[1].nbytes)
             self._allocations.remove(address, room)
-            os.close(found[1].fd)
-            if not self._allocations.is_alone(found[1]):
+            os.close(allocation[1].fd)
+            if not self._allocations.is_alone(allocation[1]):
                 return
             map_untouchable(address - ADDRESS_SHIFT, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | FIXED, -1)
 
@@ -284,13 +284,13 @@ class FakeDriver(FakeEvents, CudaDriver):
     def pointer_attributes(self, ordinal: int, address: int) -> PointerAttributes:  # noqa: ARG002
         self._call("pointer_attributes")
         with self._lock:
-            found = self._allocations.at(address)
-            if found is not None:
-                kind = found[1].kind
+            allocation = self._allocations.at(address)
+            if allocation is not None:
+                kind = allocation[1].kind
                 return PointerAttributes(
                     2,
-                    found[1].ordinal,
-                    found[1].buffer_id,
+                    allocation[1].ordinal,
+                    allocation[1].buffer_id,
                     kind == "managed",
                     kind == "async",
                     kind == "malloc",
@@ -303,9 +303,9 @@ class FakeDriver(FakeEvents, CudaDriver):
     def address_range(self, ordinal: int, address: int) -> tuple[int, int]:  # noqa: ARG002
         self._call("address_range")
         with self._lock:
-            found = self._allocations.at(address)
-            if found is not None:
-                return found[0], found[1].nbytes
+            allocation = self._allocations.at(address)
+            if allocation is not None:
+                return allocation[0], allocation[1].nbytes
             for start, nbytes, _ in self._opened.values():
                 if start <= address < start + nbytes:
                     return start, nbytes
@@ -314,13 +314,13 @@ class FakeDriver(FakeEvents, CudaDriver):
     def get_ipc_handle(self, ordinal: int, address: int) -> bytes:  # noqa: ARG002
         self._call("get_ipc_handle")
         with self._lock:
-            found = self._allocations.at(address)
-            if found is None or found[1].kind != "malloc":
+            allocation = self._allocations.at(address)
+            if allocation is None or allocation[1].kind != "malloc":
                 raise refused("get_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
-            fd, alone = found[1].fd, self._allocations.is_alone(found[1])
+            fd, alone = allocation[1].fd, self._allocations.is_alone(allocation[1])
             status = os.fstat(fd)
-            nbytes = found[1].nbytes if alone else status.st_size
-            return Token(os.getpid(), fd, status.st_ino, nbytes, found[1].offset).pack()
+            nbytes = allocation[1].nbytes if alone else status.st_size
+            return Token(os.getpid(), fd, status.st_ino, nbytes, allocation[1].offset).pack()
 
     def open_ipc_handle(self, ordinal: int, token: bytes) -> int:  # noqa: ARG002
         self._call("open_ipc_handle")
@@ -350,9 +350,9 @@ class FakeDriver(FakeEvents, CudaDriver):
                 libc().munmap(start - ADDRESS_SHIFT, whole_pages(nbytes))
 
     def _opened_at(self, token: bytes) -> int:
-        found = Token.unpack(token)
-        assert found is not None
-        return self._opened[token][0] + found.offset
+        unpacked = Token.unpack(token)
+        assert unpacked is not None
+        return self._opened[token][0] + unpacked.offset
 
     def memory_info(self, ordinal: int) -> tuple[int, int]:  # noqa: ARG002  of all the same
         self._call("memory_info")

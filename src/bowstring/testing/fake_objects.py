@@ -51,10 +51,10 @@ def libc() -> Any:
 
 def map_untouchable(address: int, nbytes: int, flags: int, fd: int) -> int:
     """Map memory that may not be touched yet: access fails as on a GPU."""
-    found = libc().mmap(address or None, nbytes, _NOTHING, flags, fd, 0)
-    if found in (None, _FAILED):
+    mapped = libc().mmap(address or None, nbytes, _NOTHING, flags, fd, 0)
+    if mapped in (None, _FAILED):
         raise OutOfBudget("the system has no room to map memory", found=f"{nbytes} bytes")
-    return int(found)
+    return int(mapped)
 
 
 def refused(call: str, found: str) -> DeviceError:
@@ -191,10 +191,10 @@ class FakeAllocations:
 
     def remove(self, address: int, room: int) -> Allocation | None:
         """Forget an allocation of so much room; its address may be used again."""
-        found = self._known.pop(address, None)
-        if found is not None and found.buffer_id not in self._together:
+        allocation = self._known.pop(address, None)
+        if allocation is not None and allocation.buffer_id not in self._together:
             self._freed.setdefault(room, []).append(address)
-        return found
+        return allocation
 
     def is_alone(self, allocation: Allocation) -> bool:
         """Whether its memory is its own."""
@@ -353,12 +353,12 @@ class FakeEvents:
 
     def _pending(self, ordinal: int, stream: int) -> list[_Event | _Work]:
         """Return what is queued on a stream and not done, on the default stream that of all of the device."""
-        found: list[_Event | _Work] = []
+        pending: list[_Event | _Work] = []
         for (device, each), queued in self._queued.items():
             queued[:] = [one for one in queued if not one.done]
             if device == ordinal and (each == stream or stream in self.default_streams):
-                found += queued
-        return found
+                pending += queued
+        return pending
 
     def _look(self) -> None:
         """Set the events whose streams have come to them."""
@@ -402,14 +402,14 @@ class FakeEvents:
     def event_destroy(self, ordinal: int, event: int) -> None:  # noqa: ARG002
         self._call("event_destroy")
         with self._lock:
-            found = self._known_event("event_destroy", event)
+            known = self._known_event("event_destroy", event)
             del self._events[event]
-            if not found.is_ours:
-                found.replace(os.getpid(), 0)
+            if not known.is_ours:
+                known.replace(os.getpid(), 0)
                 return
-            self._note_misuse("destroyed", found)
-            if found.fd >= 0:
-                os.close(found.fd)
+            self._note_misuse("destroyed", known)
+            if known.fd >= 0:
+                os.close(known.fd)
 
     def _note_misuse(self, what: str, event: _Event) -> None:
         if event.openers:
@@ -418,12 +418,12 @@ class FakeEvents:
     def event_record(self, ordinal: int, event: int, stream: int) -> None:
         self._call("event_record")
         with self._lock:
-            found = self._known_event("event_record", event)
-            self._note_misuse("recorded", found)
+            known = self._known_event("event_record", event)
+            self._note_misuse("recorded", known)
             if self._is_captured(ordinal, stream):
                 self._break_captures("event_record", "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT (906)")
-            found.behind = self._pending(ordinal, stream)
-            found.set(done=False)
+            known.behind = self._pending(ordinal, stream)
+            known.set(done=False)
             self._look()
 
     def event_done(self, ordinal: int, event: int) -> bool:  # noqa: ARG002
@@ -435,10 +435,10 @@ class FakeEvents:
     def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:  # noqa: ARG002
         self._call("get_ipc_event_handle")
         with self._lock:
-            found = self._known_event("get_ipc_event_handle", event)
-            if found.fd < 0:
+            known = self._known_event("get_ipc_event_handle", event)
+            if known.fd < 0:
                 raise refused("get_ipc_event_handle", "CUDA_ERROR_INVALID_VALUE (1)")
-            return _EVENT_TOKEN.pack(_EVENT_MAGIC, os.getpid(), found.fd, os.fstat(found.fd).st_ino)
+            return _EVENT_TOKEN.pack(_EVENT_MAGIC, os.getpid(), known.fd, os.fstat(known.fd).st_ino)
 
     def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:  # noqa: ARG002
         self._call("open_ipc_event_handle")
@@ -463,8 +463,8 @@ class FakeEvents:
     def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
         self._call("stream_wait_event")
         with self._lock:
-            found = self._known_event("stream_wait_event", event)
-            behind = [_Event(found.memory)] if not found.is_ours else found.behind or []
+            known = self._known_event("stream_wait_event", event)
+            behind = [_Event(known.memory)] if not known.is_ours else known.behind or []
             self._queued.setdefault((ordinal, stream), []).extend(behind)
         self.waits.append((stream, event))
 

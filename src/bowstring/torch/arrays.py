@@ -56,10 +56,10 @@ def arrays_of(
 
 
 def _objects(column: Column) -> Any:
-    found = np.empty(len(column), object)
+    objects = np.empty(len(column), object)
     for row, value in enumerate(column.to_arrow().to_pylist()):
-        found[row] = value
-    return found
+        objects[row] = value
+    return objects
 
 
 def _array(name: str, column: Column, decimals: str | None) -> Any:

@@ -16,23 +16,23 @@ def shuffled(batches: Iterable[Arrays], size: int, random: np.random.Generator) 
 
     A buffer of `size` rows shuffles perfectly if it holds all of them; else only nearby rows.
     """
-    held: Arrays = {}
+    pool: Arrays = {}
     for batch in batches:
         rows = _rows(batch)
-        missing = size - _rows(held) if held else size
+        missing = size - _rows(pool) if pool else size
         if missing > 0:
             taken = {name: array[:missing] for name, array in batch.items()}
-            held = {
-                name: np.concatenate([held[name], part]) if held else np.array(part)
+            pool = {
+                name: np.concatenate([pool[name], part]) if pool else np.array(part)
                 for name, part in taken.items()
             }
             batch = {name: array[missing:] for name, array in batch.items()}  # noqa: PLW2901  what is left of it
             rows -= min(rows, missing)
         if rows:
-            yield _exchanged(held, batch, random)
-    if held:
-        order = random.permutation(_rows(held))
-        yield {name: array[order] for name, array in held.items()}
+            yield _exchanged(pool, batch, random)
+    if pool:
+        order = random.permutation(_rows(pool))
+        yield {name: array[order] for name, array in pool.items()}
 
 
 def _exchanged(held: Arrays, batch: Arrays, random: np.random.Generator) -> Arrays:

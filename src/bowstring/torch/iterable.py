@@ -148,9 +148,9 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
                     "rows are shuffled and decoded on the host", found=f"{what} and device={where!r}"
                 )
             where = "cpu"
-        found = _found(dataset)
+        opened = _found(dataset)
         self._reading = Reading(
-            found,
+            opened,
             tuple(columns),
             batch_size,
             shuffle_buffer,
@@ -161,7 +161,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
             where,
             frozenset(self._decode),
         )
-        self._check_columns(found)
+        self._check_columns(opened)
 
     def _check_columns(self, dataset: Dataset) -> None:
         schema = dataset.schema
@@ -249,9 +249,9 @@ def _pair(shard: Any) -> tuple[int, int]:
 
 def _number(name: str, value: Any, least: int) -> int:
     try:
-        found = operator.index(value)
+        number = operator.index(value)
     except TypeError:
-        found = least - 1
-    if found < least or isinstance(value, bool):
+        number = least - 1
+    if number < least or isinstance(value, bool):
         raise UsageError(f"{name} is a whole number, {least} or more", found=repr(value)[:80])
-    return found
+    return number

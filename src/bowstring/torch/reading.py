@@ -41,16 +41,16 @@ class Reading:
         rows = known_rows(self.dataset)
         if rows is None and self.even:
             rows = rows_by_asking(self.dataset.endpoints)
-        found = (
+        batches = (
             self._cut_by_producers(index, count, random)
             if rows is None
             else self._of_parts(parts_of(rows, index, count, even=self.even), random)
         )
         if self.shuffle_buffer:
-            found = shuffled(found, self.shuffle_buffer, random)
+            batches = shuffled(batches, self.shuffle_buffer, random)
         if self.batch_size is not None:
-            found = rebatched(found, self.batch_size, drop_last=self.drop_last)
-        return found
+            batches = rebatched(batches, self.batch_size, drop_last=self.drop_last)
+        return batches
 
     def _of_parts(self, parts: list[Part], random: np.random.Generator) -> Iterator[Arrays]:
         if self.shuffle_buffer:

@@ -35,13 +35,13 @@ def parts_of(rows: Sequence[int], index: int, count: int, *, even: bool) -> list
             total * (index + 1) // count,
         )
     )
-    found, begin = [], 0
+    parts, begin = [], 0
     for endpoint, number in enumerate(rows):
         low, high = max(first - begin, 0), min(last - begin, number)
         if low < high:
-            found.append(Part(endpoint, number, low, high))
+            parts.append(Part(endpoint, number, low, high))
         begin += number
-    return found
+    return parts
 
 
 def known_rows(dataset: Dataset) -> tuple[int, ...] | None:
@@ -56,7 +56,7 @@ def known_rows(dataset: Dataset) -> tuple[int, ...] | None:
 
 def rows_by_asking(endpoints: Sequence[Endpoint]) -> tuple[int, ...]:
     """Return how many rows each endpoint has, as its server says."""
-    found = []
+    rows = []
     for endpoint in endpoints:
         with connect(endpoint) as stream:
             if stream.num_rows is None:
@@ -65,5 +65,5 @@ def rows_by_asking(endpoints: Sequence[Endpoint]) -> tuple[int, ...]:
                     where=repr(endpoint),
                     hint="Publish a table, or from Spark; or train with even=False.",
                 )
-            found.append(stream.num_rows)
-    return tuple(found)
+            rows.append(stream.num_rows)
+    return tuple(rows)

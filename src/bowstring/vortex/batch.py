@@ -220,8 +220,8 @@ class EncodedBatch:
                     *(self.schema, self._limits, self._body, self._column),
                 )
                 schema = pa.schema([self.schema.field(index) for index in chosen])
-                found, regions = decode_columns(source, chosen)
-                batch = to_batch(found, regions, schema, self.num_rows, self.device)
+                parts, regions = decode_columns(source, chosen)
+                batch = to_batch(parts, regions, schema, self.num_rows, self.device)
         except MemoryError as error:
             raise LimitExceeded(
                 "a batch does not fit into memory when it is decoded",
@@ -249,8 +249,8 @@ class EncodedBatch:
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
         """Decode all columns and return them by the Arrow PyCapsule interface."""
-        found: tuple[object, object] = self.to_arrow().__arrow_c_array__(requested_schema)
-        return found
+        capsules: tuple[object, object] = self.to_arrow().__arrow_c_array__(requested_schema)
+        return capsules
 
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
@@ -288,11 +288,11 @@ class EncodedBatch:
         """Return a decoded column, without decoding others where the batch is a struct, or chunks of structs."""
         root, where = decoder.body.root, self.schema.field(index).name
         if not self._is_struct:
-            found = decoder.decode(root, self.dtype, decoder.rows)
+            values = decoder.decode(root, self.dtype, decoder.rows)
         else:
-            found = self._field(decoder, root, index, decoder.rows)
+            values = self._field(decoder, root, index, decoder.rows)
         decoder.finish(where)
-        return found
+        return values
 
     def _field(self, decoder: Decoder, node: ArrayNode, index: int, rows: int) -> Values:
         dtype = self.dtype.children[index]

@@ -195,18 +195,18 @@ def known(dtype: DType) -> pa.DataType | None:
     if dtype.id not in (_TIMESTAMP, _DATE, _TIME, _UUID):
         return None
     number = metadata[0] if metadata else len(_UNITS)
-    found, zone = _UNIT_TYPES.get((dtype.id, number)), None
-    if found is not None and dtype.id == _TIMESTAMP:
+    types, zone = _UNIT_TYPES.get((dtype.id, number)), None
+    if types is not None and dtype.id == _TIMESTAMP:
         size = int.from_bytes(metadata[1:3], "little")
         if len(metadata) < 3 + size:
-            found = None
+            types = None
         zone = decoded_name(metadata[3 : 3 + size]) or None
-    if found is None or storage.kind is not Kind.PRIMITIVE or storage.numpy != found[0]:
+    if types is None or storage.kind is not Kind.PRIMITIVE or storage.numpy != types[0]:
         raise InvalidMetadata(
             f"a {dtype.id} has other metadata or another storage than it must have",
             found=f"metadata {metadata[:16].hex() or 'empty'} over {storage}",
         )
-    return pa.timestamp(_UNITS[number], zone) if dtype.id == _TIMESTAMP else found[1]
+    return pa.timestamp(_UNITS[number], zone) if dtype.id == _TIMESTAMP else types[1]
 
 
 _INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
@@ -296,8 +296,8 @@ def _of_type(field: pa.Field, type_: pa.DataType) -> DType:
         zone = (type_.tz or "").encode()
         metadata = bytes([_UNITS.index(type_.unit)]) + len(zone).to_bytes(2, "little") + zone
         return _extended(_TIMESTAMP, "i8", nullable, metadata)
-    for (name, number), (storage, found) in _UNIT_TYPES.items():
-        if found is not None and found.equals(type_):
+    for (name, number), (storage, arrow_type) in _UNIT_TYPES.items():
+        if arrow_type is not None and arrow_type.equals(type_):
             return _extended(name, storage.str[1:], nullable, bytes([number]))
     raise Unsupported(
         f"columns of type {type_}: Vortex has no such type", where=field.name, hint="Cast the column first."

@@ -221,16 +221,16 @@ def exact_stats(tables: Tables, node: ArrayNode) -> dict[str, bytes | bool]:
         return {}
     where = "ArrayStats"
     least, least_is, most, most_is, total, *flags = tables.slots(node.stats, where)[:8]
-    found: dict[str, bytes | bool] = {}
+    stats: dict[str, bytes | bool] = {}
     for name, slot, precision in (("min", least, least_is), ("max", most, most_is), ("sum", total, -1)):
         is_exact = precision < 0 or tables.scalar(node.stats, precision, "B", 0, where) == _EXACT
         if slot and is_exact:
             start, size = tables.vector(node.stats, slot, 1, where)
-            found[name] = tables.data[start : start + size]
+            stats[name] = tables.data[start : start + size]
     for name, slot in zip(("is_sorted", "is_strict_sorted", "is_constant"), flags, strict=True):
         if slot:
-            found[name] = bool(tables.scalar(node.stats, slot, "B", 0, where))
-    return found
+            stats[name] = bool(tables.scalar(node.stats, slot, "B", 0, where))
+    return stats
 
 
 class StoredBuffer(NamedTuple):
@@ -316,14 +316,14 @@ def _stored(tables: Tables, root: int, slot: int, end: int) -> tuple[StoredBuffe
     start, count = tables.vector(root, slot, 4, "Array.buffers")
     if start + count * _BUFFER.size > tables.size:
         raise InvalidMetadata("the table of buffers is cut off", found=f"{count} buffers")
-    found, at = [], 0
+    buffers, at = [], 0
     for index in range(count):
         padding, exponent, compression, nbytes = _BUFFER.unpack_from(
             tables.data, start + index * _BUFFER.size
         )
         alignment_of(exponent)
         at += padding
-        found.append(StoredBuffer(at, nbytes, compression))
+        buffers.append(StoredBuffer(at, nbytes, compression))
         at += nbytes
         if at > end:
             raise Truncated(
@@ -332,7 +332,7 @@ def _stored(tables: Tables, root: int, slot: int, end: int) -> tuple[StoredBuffe
                 found=at,
                 where=f"{index}",
             )
-    return tuple(found)
+    return tuple(buffers)
 
 
 class _Nodes:
@@ -365,8 +365,8 @@ class _Nodes:
             start, count = tables.vector(table, buffers, 2, "ArrayNode.buffers")
             own = struct.unpack_from(f"<{count}H", tables.data, start)
         if children:
-            found = tables.tables(table, children, "ArrayNode.children")
-            below = tuple([self.read(child, depth + 1) for child in found])
+            child_tables = tables.tables(table, children, "ArrayNode.children")
+            below = tuple([self.read(child, depth + 1) for child in child_tables])
         if stats:
             hints = tables.reference(table, stats, "ArrayNode.stats")
         return ArrayNode(name, data, own, below, hints)

@@ -123,7 +123,7 @@ class _Tree(NamedTuple):
 
 def decode_columns(source: Source, columns: Sequence[int]) -> tuple[list[Parts], list[Region]]:
     """Return columns of a message, and the memory of their spans: by programs, or by the rules."""
-    found: dict[int, Parts] = {}
+    decoded: dict[int, Parts] = {}
     regions: list[Region] = []
     device, room = source.buffer.device, most_decompressed(source.buffer.nbytes, source.limits)
     shapes: dict[int, _Shape] = {}
@@ -140,13 +140,13 @@ def decode_columns(source: Source, columns: Sequence[int]) -> tuple[list[Parts],
         for number in range(_MOST_PROGRAMS):
             programs: dict[int, Program] = {}
             for each, shape in shapes.items():
-                if each not in found and number < len(shape.programs):
+                if each not in decoded and number < len(shape.programs):
                     programs[each] = shape.programs[number]
             if not programs:
                 break
-            room = _run(source, tree, programs, room, found, regions)
+            room = _run(source, tree, programs, room, decoded, regions)
         for each, shape in shapes.items():
-            if each not in found and shape.recorded < _MOST_PROGRAMS:
+            if each not in decoded and shape.recorded < _MOST_PROGRAMS:
                 shape.recorded += 1
                 body = source.parse()
                 node = body.root.children[each] if source.is_struct else body.root
@@ -157,11 +157,11 @@ def decode_columns(source: Source, columns: Sequence[int]) -> tuple[list[Parts],
                     _kept.rows += len(recorder.code)
     decoder = None
     for each in columns:
-        if each not in found:
+        if each not in decoded:
             decoder = decoder or Decoder(source.parse(), source.limits, source.message.row_count, room)
             values = source.column(decoder, each)
-            found[each] = placed(parts_of(values, source.schema.field(each).type, device), regions, device)
-    return [found[each] for each in columns], regions
+            decoded[each] = placed(parts_of(values, source.schema.field(each).type, device), regions, device)
+    return [decoded[each] for each in columns], regions
 
 
 def _read(source: Source) -> _Tree | None:

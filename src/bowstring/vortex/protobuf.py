@@ -73,40 +73,40 @@ class Message:
 
     def uint(self, number: int, default: int = 0) -> int:
         """Return an unsigned number, or a default where the field is absent."""
-        found = self._last(number, VARINT)
-        assert not isinstance(found, bytes)
-        return default if found is None else found
+        value = self._last(number, VARINT)
+        assert not isinstance(value, bytes)
+        return default if value is None else value
 
     def blob(self, number: int) -> bytes | None:
         """Return the bytes of a field, or ``None`` where it is absent."""
-        found = self._last(number, BYTES)
-        assert not isinstance(found, int)
-        return found
+        value = self._last(number, BYTES)
+        assert not isinstance(value, int)
+        return value
 
     def messages(self, number: int) -> list[Message]:
         """Return all messages of a repeated field."""
-        found = []
+        messages = []
         for field in self.fields:
             if field.number == number:
                 if not isinstance(field.value, bytes):
                     raise self._invalid(f"field {number} is no message", field.wire)
-                found.append(Message(field.value, self._where))
-        return found
+                messages.append(Message(field.value, self._where))
+        return messages
 
     def uints(self, number: int) -> list[int]:
         """Return all numbers of a repeated field, packed or not."""
-        found: list[int] = []
+        numbers: list[int] = []
         for field in self.fields:
             if field.number != number:
                 continue
             if isinstance(field.value, int):
-                found.append(field.value)
+                numbers.append(field.value)
                 continue
             at = 0
             while at < len(field.value):
                 value, at = self._varint(field.value, at)
-                found.append(value)
-        return found
+                numbers.append(value)
+        return numbers
 
     def _last(self, number: int, wire: int) -> int | bytes | None:
         kind, value = wire, None
@@ -212,19 +212,19 @@ def decode_scalar(data: bytes, dtype: DType, depth: int = 64) -> Scalar:
 
 def decode_number(data: bytes, dtype: DType, depth: int = 64) -> int | None:
     """Return the scalar of a primitive type: an integer, the bits of a floating-point number, or null."""
-    found = decode_scalar(data, dtype, depth)
-    assert not isinstance(found, bytes | list)
-    return found
+    scalar = decode_scalar(data, dtype, depth)
+    assert not isinstance(scalar, bytes | list)
+    return scalar
 
 
 def _elements(data: bytes, dtype: DType, depth: int) -> Scalar:
-    found = [each.value for each in Message(data, "a list in a scalar").fields if each.number == 1]
-    types = dtype.children if dtype.kind is Kind.STRUCT else dtype.children * len(found)
+    parts = [each.value for each in Message(data, "a list in a scalar").fields if each.number == 1]
+    types = dtype.children if dtype.kind is Kind.STRUCT else dtype.children * len(parts)
     expected = dtype.size if dtype.kind is Kind.FIXED_SIZE_LIST else len(types)
-    if len(found) != expected or len(types) != len(found):
-        raise InvalidMetadata("a scalar has the wrong number of parts", expected=expected, found=len(found))
+    if len(parts) != expected or len(types) != len(parts):
+        raise InvalidMetadata("a scalar has the wrong number of parts", expected=expected, found=len(parts))
     elements: list[Scalar] = []
-    for element, inner in zip(found, types, strict=True):
+    for element, inner in zip(parts, types, strict=True):
         if not isinstance(element, bytes):
             raise InvalidMetadata("a part of a scalar is no scalar", where=str(dtype))
         elements.append(decode_scalar(element, inner, depth - 1))
@@ -234,18 +234,18 @@ def _elements(data: bytes, dtype: DType, depth: int) -> Scalar:
 def _number(number: int, wire: int, value: int, dtype: DType) -> int:
     letter, bits = dtype.numpy.kind, 8 * dtype.numpy.itemsize
     if letter == "f":
-        found = _bits(number, wire, value, dtype)
+        integer = _bits(number, wire, value, dtype)
     elif wire != VARINT or number not in (_INT, _UINT):
         raise InvalidMetadata("a scalar is no integer", expected=str(dtype), found=f"field {number}")
     elif number == _INT:  # zigzag
         half, odd = value >> 1, value & 1
-        found = half - odd * (2 * half + 1)
+        integer = half - odd * (2 * half + 1)
     else:
-        found = value
+        integer = value
     least = -(1 << (bits - 1)) if letter == "i" else 0
-    if least <= found < least + (1 << bits):
-        return found
-    return ((found - least) & (1 << bits) - 1) + least
+    if least <= integer < least + (1 << bits):
+        return integer
+    return ((integer - least) & (1 << bits) - 1) + least
 
 
 def _bits(number: int, wire: int, value: int, dtype: DType) -> int:

@@ -156,26 +156,26 @@ class RecordedMessage(Message):
         self._blob = blob
 
     def _last(self, number: int, wire: int) -> Any:
-        found = super()._last(number, wire)
-        return self._looked_up(kernel.FIELD, number, -1 if found is None else wire, found)
+        value = super()._last(number, wire)
+        return self._looked_up(kernel.FIELD, number, -1 if value is None else wire, value)
 
     def last(self) -> Field | None:
-        found = super().last()
-        if found is None or found.wire == BYTES:
+        field = super().last()
+        if field is None or field.wire == BYTES:
             raise Unrecorded
-        return found._replace(value=self._looked_up(kernel.LAST, found.number, found.wire, found.value))
+        return field._replace(value=self._looked_up(kernel.LAST, field.number, field.wire, field.value))
 
     def messages(self, _number: int) -> NoReturn:
         raise Unrecorded
 
     def uints(self, number: int) -> list[Any]:
-        packed, found = self.blob(number), super().uints(number)
-        if packed is None or len(found) > 0xFF:
+        packed, numbers = self.blob(number), super().uints(number)
+        if packed is None or len(numbers) > 0xFF:
             raise Unrecorded
         recorder, register = self._blob.recorder, packed.register  # type: ignore[attr-defined]
         return [
-            recorder.noted(kernel.ELEMENT, register, 0, each, at << 8 | len(found))
-            for at, each in enumerate(found)
+            recorder.noted(kernel.ELEMENT, register, 0, each, at << 8 | len(numbers))
+            for at, each in enumerate(numbers)
         ]
 
     def _looked_up(self, operation: Any, number: int, wire: int, found: Any) -> Any:
@@ -287,11 +287,11 @@ class Recorder(Decoder):
     def try_column(self, dtype: DType, type_: pa.DataType) -> Parts | None:
         """Return the recorded column; None where it cannot be recorded, or something is wrong."""
         try:
-            found = parts_of(self.decode(self.node, dtype, self.rows), type_, self.device)
+            parts = parts_of(self.decode(self.node, dtype, self.rows), type_, self.device)
             check_faults(self._plain_faults)
         except (Unrecorded, BowstringError, TypeError, AttributeError):
             return None
-        return found
+        return parts
 
     def _node(self, node: ArrayNode) -> ArrayNode:
         register = self._new(2 + 2 * len(node.buffers))
@@ -321,11 +321,11 @@ class Recorder(Decoder):
     ) -> Number:
         """Note a row of code, once; return its result."""
         key = int(operation), left, right, extra
-        found = self._noted.get(key)
-        if found is None:
-            found = self._noted[key] = Number(self, value, self._new(2), stage)
-            self.code.append([stage, key[0], found.register, left, right, extra])
-        return found
+        noted = self._noted.get(key)
+        if noted is None:
+            noted = self._noted[key] = Number(self, value, self._new(2), stage)
+            self.code.append([stage, key[0], noted.register, left, right, extra])
+        return noted
 
     def computed(self, operation: Any, left: Any, right: Any, compute: Callable[[int, int], int]) -> Any:
         """Note an operation on two numbers of which one is of the message; return its result."""
@@ -440,8 +440,8 @@ class Recorder(Decoder):
         elif nbytes < count * dtype.itemsize:
             raise Unrecorded
         nbytes = count * dtype.itemsize
-        (held,) = _values_of((nbytes,))
-        values = self._whole[stored.offset : stored.offset + held]
+        (size,) = _values_of((nbytes,))
+        values = self._whole[stored.offset : stored.offset + size]
         if dtype.itemsize == 1:
             return Array(self, Memory(), values.view(dtype), address, count)
         self.allocate(nbytes)
@@ -481,15 +481,15 @@ def _stage_of(numbers_: Sequence[Any]) -> int:
 
 
 def _values_of(arguments: Sequence[Any]) -> list[Any]:
-    found = []
+    values = []
     for each in arguments:
         if isinstance(each, Array):
-            found.append(each.values)
+            values.append(each.values)
         elif isinstance(each, Number):
-            found.append(each.value)
+            values.append(each.value)
         else:
-            found.append(each)
-    return found
+            values.append(each)
+    return values
 
 
 def _signature_of(function: Any, arguments: Sequence[Any]) -> Signature:

@@ -121,10 +121,10 @@ class VortexStream(Closing):
         self._ended = False
         self._reader: MessageReader | None = MessageReader(source, limits=limits, sentinel=sentinel)
         try:
-            found = self._reader.read()
-            if found is None:
+            first = self._reader.read()
+            if first is None:
                 raise Truncated("the stream ends before its type", hint="It begins with a DType message.")
-            message, body = found
+            message, body = first
             if message.kind is not MessageKind.DTYPE:
                 raise InvalidMetadata(
                     "a stream of Vortex begins with its type", expected="DTYPE", found=message.kind.name
@@ -155,8 +155,8 @@ class VortexStream(Closing):
         assert reader is not None
         start = reader.position
         try:
-            while not self._ended and (found := reader.read()) is not None:
-                message, body = found
+            while not self._ended and (pair := reader.read()) is not None:
+                message, body = pair
                 if message.kind is MessageKind.ARRAY:
                     return EncodedBatch(message, body, self.dtype, self.schema, self._limits, self._validate)
                 is_type = message.kind is MessageKind.DTYPE
@@ -377,7 +377,7 @@ def encoded_batches(batch: Batch, dtype: DType, schema: pa.Schema, limits: Limit
     for start, end in itertools.pairwise(bounds):
         if data is None or not 0 <= start <= end <= data.nbytes:
             raise InvalidBody("a row of encoded batches holds no message", found=f"{end - start} bytes")
-        found = MessageReader(data.slice(start, end - start), limits=limits).read()
-        if found is None or found[0].kind is not MessageKind.ARRAY:
+        pair = MessageReader(data.slice(start, end - start), limits=limits).read()
+        if pair is None or pair[0].kind is not MessageKind.ARRAY:
             raise InvalidBody("a row of encoded batches holds no array message")
-        yield EncodedBatch(found[0], found[1], dtype, schema, limits, batch.validated)
+        yield EncodedBatch(pair[0], pair[1], dtype, schema, limits, batch.validated)

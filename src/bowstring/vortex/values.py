@@ -356,13 +356,13 @@ def _joined_views(xp: Any, parts: Sequence[Values]) -> tuple[Any, ...]:
 def _joined_lists(
     parts: Sequence[Values], dtype: DType, validity: Any | None, device: Device, faults: Any
 ) -> Values:
-    xp, held = device.xp, 0
+    xp, num_elements = device.xp, 0
     starts, sizes = list[Any](), list[Any]()
     for each in parts:
         offsets = each.arrays[0].astype(np.int64)
-        starts.append(offsets[:-1] + np.int64(held))
+        starts.append(offsets[:-1] + np.int64(num_elements))
         sizes.append(offsets[1:] - offsets[:-1])
-        held += each.children[0].length
+        num_elements += each.children[0].length
     elements = concatenated([each.children[0] for each in parts], dtype.children[0], device, faults)
     # There may be elements between the lists of two parts, so they are not simply joined.
     return lists_of(dtype, xp.concatenate(starts), xp.concatenate(sizes), validity, elements, faults)

@@ -257,9 +257,9 @@ class _Columns:
         return self._list(index, node, rows, elements, tail)
 
     def _list(self, index: int, node: Node, rows: int, elements: Piece, tail: tuple[Piece, ...]) -> Piece:
-        held = int(batch_parts(self._batch).nodes[node.children[0], 0])
+        num_elements = int(batch_parts(self._batch).nodes[node.children[0], 0])
         integer = np.dtype("<i4" if node.buffer_kinds[1] in _NARROW else "<i8")
-        fields = [(1, VARINT, held), (2, VARINT, PTYPES.index(integer))]
+        fields = [(1, VARINT, num_elements), (2, VARINT, PTYPES.index(integer))]
         if node.buffer_kinds[1] not in (BufferKind.STARTS32, BufferKind.STARTS64):
             offsets = number_piece(self._array(index, 1, integer, rows + 1))
             return Piece("vortex.list", encode(fields), (), (elements, offsets, *tail))

@@ -107,13 +107,13 @@ class Child:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _how_it_ended(self) -> str:
-        found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        assert found is not None
-        if found.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
-            how = "killed by" if found.si_status in (signal.SIGKILL, signal.SIGTERM) else "crashed with"
-            return f"{how} signal {found.si_status} ({signal.Signals(found.si_status).name})"
+        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        assert status is not None
+        if status.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
+            how = "killed by" if status.si_status in (signal.SIGKILL, signal.SIGTERM) else "crashed with"
+            return f"{how} signal {status.si_status} ({signal.Signals(status.si_status).name})"
         lines = self._said.decode(errors="replace").strip().splitlines()
-        return f"ended with exit code {found.si_status}{': ' + lines[-1].strip() if lines else ''}"
+        return f"ended with exit code {status.si_status}{': ' + lines[-1].strip() if lines else ''}"
 
     def fault(self, seconds: float = 0.0) -> str | None:
         """Return how it ended, ``None`` while it runs, after waiting for its end for so long."""

@@ -193,8 +193,8 @@ def _gpu_kernels(driver_cuda: str | None) -> Check:
     elif _too_old(driver_cuda, loaded.toolkit[0]):
         return Check(GPU_KERNELS, State.OK, "compiled by the build, as PTX that the driver assembles")
     else:
-        made = ", ".join(map(archive.folder_of, loaded.capabilities))
-        return Check(GPU_KERNELS, State.OK, f"compiled by the build, for {made} and as PTX for newer GPUs")
+        targets = ", ".join(map(archive.folder_of, loaded.capabilities))
+        return Check(GPU_KERNELS, State.OK, f"compiled by the build, for {targets} and as PTX for newer GPUs")
     if chosen == "library":
         return Check(GPU_KERNELS, State.BROKEN, reason, compile_hint("compile", "numba-cuda"))
     version = version_of("numba-cuda")

@@ -87,20 +87,20 @@ def try_paths(checks: Iterable[Check], seen: Seen, programs: Programs) -> list[P
     ucx = by_name.get(UCX)
     host = [*_HOST, _UCX] if ucx is not None and ucx.state is State.OK else [*_HOST]
     outcomes = run_trials("cpu", [trial for trial, _ in host], _HOST_SECONDS, programs)
-    found = [
+    paths = [
         _path(trial, meaning, outcome, _causes(by_name, _HOST_CHECKS[trial.way]))
         for (trial, meaning), outcome in zip(host, outcomes, strict=True)
     ]
     missing = _causes(by_name, (CUDA, CUPY, BINDINGS))
     if seen.devices and not missing:
         for device in seen.devices:
-            found += _from_gpu(device, seen, by_name, programs)
+            paths += _from_gpu(device, seen, by_name, programs)
     else:
-        found += _no_gpu(missing or _causes(by_name, _GPU_CHECKS) or (Obstacle("no GPU is visible"),))
+        paths += _no_gpu(missing or _causes(by_name, _GPU_CHECKS) or (Obstacle("no GPU is visible"),))
     if _UCX not in host:
         trial, meaning = _UCX
-        found.append(Path(trial.name, meaning, tried=False, in_the_way=_causes(by_name, (UCX,))))
-    return found
+        paths.append(Path(trial.name, meaning, tried=False, in_the_way=_causes(by_name, (UCX,))))
+    return paths
 
 
 def _path(trial: Trial, meaning: str, outcome: Outcome, causes: tuple[Obstacle, ...]) -> Path:
@@ -148,15 +148,15 @@ def _from_gpu(device: str, seen: Seen, by_name: dict[str, Check], programs: Prog
         if other != device
     ]
     outcomes = run_trials(device, [trial for trial, _ in trials], _GPU_SECONDS, programs)
-    found: list[Path] = []
+    paths: list[Path] = []
     for (trial, meaning), outcome in zip(trials, outcomes, strict=True):
         causes = _causes(by_name, _IN_PLACE_CHECKS if trial.way == IN_PLACE else _GPU_CHECKS)
         if trial.device in seen.devices:
             causes = (*_between(device, str(trial.device), seen.topology), *causes)
         elif trial.way == IN_PLACE:
             causes = (*_divided(device, seen.topology), *causes)
-        found.append(_path(trial, meaning, outcome, causes))
-    return found
+        paths.append(_path(trial, meaning, outcome, causes))
+    return paths
 
 
 def _between(first: str, second: str, topology: Topology | None) -> tuple[Obstacle, ...]:

@@ -46,8 +46,8 @@ class Anchor:
 
     def __init__(self, owner: object) -> None:
         # Any address will do: the structs made of this array get other buffers.
-        held = pa.foreign_buffer(STRUCT_BYTES, 0, base=owner)
-        self._array = pa.Array.from_buffers(pa.int8(), 0, [None, held], 0)
+        buffer = pa.foreign_buffer(STRUCT_BYTES, 0, base=owner)
+        self._array = pa.Array.from_buffers(pa.int8(), 0, [None, buffer], 0)
 
     def fill(self, address: int) -> None:
         """Make a struct at an address."""

@@ -128,11 +128,11 @@ class _Walk:
             wrong["buffers"] = buffers < least or (buffers > least and not node.variadic)
             wrong["pointers to buffers"] = buffers > 0 and not pointers_at
             wrong["dictionary"] = bool(dictionary) != (node.dictionary_id is not None)
-        found = [what for what, holds in wrong.items() if holds]
-        if found:
+        broken = [what for what, holds in wrong.items() if holds]
+        if broken:
             raise UsageError(
                 "a struct of a device is not what its schema says",
-                found=f"{', '.join(found)}: {words[:5]}",
+                found=f"{', '.join(broken)}: {words[:5]}",
                 where=where,
             )
 
@@ -174,8 +174,8 @@ class _Walk:
             (self.pointers[int(rows[position])] + counted[node] * width, width)
             for node, position, width, _ in wanted
         ]
-        for (_, position, _, _), found in zip(wanted, self.memory.read(last), strict=True):
-            fixed[position + 1] = found
+        for (_, position, _, _), end in zip(wanted, self.memory.read(last), strict=True):
+            fixed[position + 1] = end
         if (fixed < 0).any():
             raise UsageError("offsets are negative", found=int(fixed.min()))
         sizes = np.empty(len(self.pointers), np.int64)

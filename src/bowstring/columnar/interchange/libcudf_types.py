@@ -56,15 +56,15 @@ def in_types_of_libcudf(batch: Batch) -> Batch:
     if all(storage_type(node.type).id in _KEPT and node.dictionary_id is None for node in nodes):
         return batch
     with batch.device.use():
-        made = [_made(column, column.name) for column in batch.columns]
-    fields = [field.with_type(each.type) for field, each in zip(batch.schema, made, strict=True)]
+        columns = [_made(column, column.name) for column in batch.columns]
+    fields = [field.with_type(each.type) for field, each in zip(batch.schema, columns, strict=True)]
     result = make_batch(
         type(batch),
         Layout.of(pa.schema(fields)),
         batch.num_rows,
-        np.array([node for each in made for node in each.nodes], np.int64).reshape(-1, 2),
-        [buffer for each in made for buffer in each.buffers],
-        [count for each in made for count in each.counts],
+        np.array([node for each in columns for node in each.nodes], np.int64).reshape(-1, 2),
+        [buffer for each in columns for buffer in each.buffers],
+        [count for each in columns for count in each.counts],
         device=batch.device,
     )
     for column in result.columns:

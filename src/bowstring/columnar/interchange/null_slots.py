@@ -83,5 +83,5 @@ def _stray_views(views: npt.NDArray[np.int32], sizes: Table) -> npt.NDArray[np.b
     reach = np.zeros(len(views), np.int64)
     reach[known] = sizes[buffer[known]]
     inside = (offset >= 0) & (offset.astype(np.int64) + size <= reach)
-    found: npt.NDArray[np.bool_] = (size < 0) | ((size > _LONGEST_INSIDE) & ~inside)
-    return found
+    is_stray: npt.NDArray[np.bool_] = (size < 0) | ((size > _LONGEST_INSIDE) & ~inside)
+    return is_stray

@@ -35,12 +35,12 @@ def open_batches(
     """Return a schema and batches: see :func:`bowstring.columnar.batch.batches`."""
     opened = _open(source, importer)
     if opened is not None:
-        found, taken = opened
-        if schema is not None and not found.equals(schema):
+        own_schema, taken = opened
+        if schema is not None and not own_schema.equals(schema):
             raise UsageError(
-                "the data have another schema", expected=schema.to_string(), found=found.to_string()
+                "the data have another schema", expected=schema.to_string(), found=own_schema.to_string()
             )
-        return found, taken
+        return own_schema, taken
     if not isinstance(source, Iterable) or isinstance(source, str | bytes):
         raise UsageError("not Arrow data", found=type(source).__name__, hint=_HINT)
     items = iter(source)
@@ -118,7 +118,7 @@ def _joined(table: pa.Table) -> list[pa.RecordBatch]:
     if len(chunks) <= 1:
         return chunks
     try:
-        found: list[pa.RecordBatch] = combine_chunks(table).to_batches()
+        batches: list[pa.RecordBatch] = combine_chunks(table).to_batches()
     except pa.ArrowException as error:
         raise UsageError(
             "the chunks of the data cannot be joined",
@@ -126,7 +126,7 @@ def _joined(table: pa.Table) -> list[pa.RecordBatch]:
             where=_not_joined(table),
             hint="Take them batch by batch.",
         ) from error
-    return found
+    return batches
 
 
 def _not_joined(table: pa.Table) -> str | None:
@@ -202,25 +202,25 @@ def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[Batch]) 
 
     The arrays have one dimension and one length.
     """
-    found = {}
+    arrays = {}
     for name, values in source.items():
         with ColumnErrors(name):
             if isinstance(values, Column) and not values.device.is_host:
                 hint = "Batch.select() chooses columns of a batch."
                 raise UsageError("a column of a batch is no array", hint=hint)
-            found[name] = device_array(values)
-    present = [each for each in found.values() if each is not None]
+            arrays[name] = device_array(values)
+    present = [each for each in arrays.values() if each is not None]
     if not present:
         return None
-    places = {each[0].name for each in present} | {"cpu" for each in found.values() if each is None}
+    places = {each[0].name for each in present} | {"cpu" for each in arrays.values() if each is None}
     if len(places) > 1:
         raise UsageError(
             "the columns are in several places", expected="all on one device", found=", ".join(sorted(places))
         )
     device = present[0][0]
-    rows = _equal_rows({name: array for name, (_, array) in zip(found, present, strict=True)})
+    rows = _equal_rows({name: array for name, (_, array) in zip(arrays, present, strict=True)})
     fields = [
-        pa.field(name, _arrow_type(name, array)) for name, (_, array) in zip(found, present, strict=True)
+        pa.field(name, _arrow_type(name, array)) for name, (_, array) in zip(arrays, present, strict=True)
     ]
     with device.use():
         buffers: list[Buffer | None] = []

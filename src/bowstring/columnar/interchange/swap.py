@@ -107,15 +107,15 @@ def _swap(data: Any, out: Any, width: int, device: Device) -> None:
 def _swap_on_host(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], width: int) -> None:
     if width == _VIEWS:
         # The sizes, and the buffers and offsets of texts that do not lie in the view itself.
-        slots, found = data.reshape(-1, 4, 4), out.reshape(-1, 4, 4)
-        found[:] = slots
-        found[:, 0] = slots[:, 0, ::-1]
-        outside = found[:, 0].reshape(-1).view("<i4") > int(rearrange.LONGEST_INSIDE)
-        found[outside, 2:] = slots[outside, 2:, ::-1]
+        slots, swapped = data.reshape(-1, 4, 4), out.reshape(-1, 4, 4)
+        swapped[:] = slots
+        swapped[:, 0] = slots[:, 0, ::-1]
+        outside = swapped[:, 0].reshape(-1).view("<i4") > int(rearrange.LONGEST_INSIDE)
+        swapped[outside, 2:] = slots[outside, 2:, ::-1]
     elif width == _INTERVALS:
-        slots, found = data.reshape(-1, 2, 8), out.reshape(-1, 2, 8)
-        found[:, 0] = slots[:, 0].reshape(-1, 2, 4)[:, :, ::-1].reshape(-1, 8)
-        found[:, 1] = slots[:, 1, ::-1]
+        slots, swapped = data.reshape(-1, 2, 8), out.reshape(-1, 2, 8)
+        swapped[:, 0] = slots[:, 0].reshape(-1, 2, 4)[:, :, ::-1].reshape(-1, 8)
+        swapped[:, 1] = slots[:, 1, ::-1]
     elif width <= np.dtype(np.uint64).itemsize:
         out.view(f"<u{width}")[:] = data.view(f">u{width}")
     else:

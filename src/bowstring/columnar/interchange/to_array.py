@@ -118,11 +118,11 @@ def _held(column: Column, dtype: np.dtype[Any], value: Any) -> Any:
         given = np.asarray(value)
         if dtype.kind == "f":
             with np.errstate(over="ignore"):
-                held = given.astype(dtype)
-            fits = np.isinf(held) == np.isinf(given.astype(np.float64))
+                stored = given.astype(dtype)
+            fits = np.isinf(stored) == np.isinf(given.astype(np.float64))
         else:
-            held = np.array(value, dtype)
-            fits = held == value
+            stored = np.array(value, dtype)
+            fits = stored == value
     except (OverflowError, ValueError, TypeError):
         fits = False
     if np.ndim(fits) or not fits:
@@ -132,7 +132,7 @@ def _held(column: Column, dtype: np.dtype[Any], value: Any) -> Any:
             found=repr(value),
             where=column.name,
         )
-    return held[()]
+    return stored[()]
 
 
 def _refuse_nulls(column: Column) -> None:

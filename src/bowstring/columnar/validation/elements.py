@@ -167,9 +167,9 @@ def _check_decimals(subject: Subject, index: int) -> Iterator[Probe]:
     )
 
     def explain(row: int) -> tuple[object, object]:
-        found = subject.fetch(index, Kind.DATA, _WORD, *range(row * limbs, (row + 1) * limbs))
-        low = sum((word & (2**64 - 1)) << (64 * place) for place, word in enumerate(found[:-1]))
-        return expected, low + (found[-1] << (64 * (limbs - 1)))
+        parts = subject.fetch(index, Kind.DATA, _WORD, *range(row * limbs, (row + 1) * limbs))
+        low = sum((word & (2**64 - 1)) << (64 * place) for place, word in enumerate(parts[:-1]))
+        return expected, low + (parts[-1] << (64 * (limbs - 1)))
 
     yield subject.probe(index, answer, what, explain)
 
@@ -198,8 +198,8 @@ def _range(subject: Subject, index: int, lowest: int, count: int, what: str, exp
     )
 
     def explain(row: int) -> tuple[object, object]:
-        found = subject.fetch(index, Kind.DATA, node.width, row)[0]
-        return expected, found & mask if node.type.id in _UNSIGNED else found
+        value = subject.fetch(index, Kind.DATA, node.width, row)[0]
+        return expected, value & mask if node.type.id in _UNSIGNED else value
 
     return subject.probe(index, answer, what, explain)
 

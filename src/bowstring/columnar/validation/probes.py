@@ -288,8 +288,8 @@ def check_text(subject: Subject, index: int) -> Iterator[Probe]:
 
     def judge_rows() -> None:
         validity = subject.validity(index)
-        found = subject.first_row(validation_text.check_text_rows, rows, offsets, validity, data, rows)
-        row = int(subject.device.to_host(found)[0])
+        first_row = subject.first_row(validation_text.check_text_rows, rows, offsets, validity, data, rows)
+        row = int(subject.device.to_host(first_row)[0])
         if row != NO_ROW:
             first, last = subject.fetch(index, kind, width, row, row + 1)
             value = subject.device.to_host(data[first : min(last, first + _SHOWN)])
@@ -317,12 +317,12 @@ def _marks(data: Any, start: int, stop: int) -> tuple[Any, int]:
 
 
 def _refuse_text(subject: Subject, index: int, row: int, value: bytes) -> None:
-    found = "other bytes"
+    shown = "other bytes"
     try:
         value.decode()
     except UnicodeDecodeError as error:
-        found = f"byte {value[error.start]:#04x} at {error.start} of the value: {error.reason}"
-    subject.refuse(index, "text is not UTF-8", row, expected="UTF-8", found=found)
+        shown = f"byte {value[error.start]:#04x} at {error.start} of the value: {error.reason}"
+    subject.refuse(index, "text is not UTF-8", row, expected="UTF-8", found=shown)
 
 
 def check_views(subject: Subject, index: int) -> Iterator[Probe]:

@@ -48,17 +48,17 @@ def check(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
 def check_pairs(header: RecordBatchHeader, layout: Layout, lengths: npt.NDArray[np.integer[Any]]) -> None:
     """Check the header of a batch whose buffers are given by address (a type 1 body)."""
     check_counts(header, layout)
-    sizes, found = header.buffers[:, 1].tolist(), lengths.tolist()
-    if len(found) != len(sizes):
+    sizes, claimed = header.buffers[:, 1].tolist(), lengths.tolist()
+    if len(claimed) != len(sizes):
         raise InvalidMetadata(
-            "wrong number of pairs", expected=f"{len(sizes)}, one a buffer", found=len(found)
+            "wrong number of pairs", expected=f"{len(sizes)}, one a buffer", found=len(claimed)
         )
-    if found != sizes:
-        position = next(at for at, size in enumerate(sizes) if size != found[at])
+    if claimed != sizes:
+        position = next(at for at, size in enumerate(sizes) if size != claimed[at])
         raise InvalidMetadata(
             "a pair and the metadata differ in a buffer's length",
             expected=sizes[position],
-            found=found[position],
+            found=claimed[position],
             where=buffer_name(header, layout, position),
         )
     if min(sizes, default=0) < 0:
@@ -270,8 +270,8 @@ def right_offsets(
         address_of(statuses),
         statuses.size,
     )
-    found: list[int] = statuses.tolist()
-    return found
+    right: list[int] = statuses.tolist()
+    return right
 
 
 def leave_out_unused_bitmaps(

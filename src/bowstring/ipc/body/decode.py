@@ -211,14 +211,14 @@ class BatchDecoder:
             )
         else:
             self._call(*self._first, *words, how, start, most, address_of(given), given.size, at, to_spans)
-        found = room[:to_nodes].tolist()
-        done, why, codec, needed = found[:_STATE]
+        results = room[:to_nodes].tolist()
+        done, why, codec, needed = results[:_STATE]
         if not done:
             # Memory that changes meanwhile may need more again.
             if why != _GROW or given is not None or wanted or needed * _SPAN > _MOST_WORDS:
                 return None
             return self._read(words, how, start, 1, wanted=needed)
-        head = found[_STATE : _STATE + _HEADS * done]
+        head = results[_STATE : _STATE + _HEADS * done]
         heads = [tuple(head)] if done == 1 else [*zip(*[iter(head)] * _HEADS, strict=True)]
         nodes = room[to_nodes:to_counts].reshape(most, self._num_nodes, 2)
         variadic: list[tuple[int, ...]] = [()] * done

@@ -170,7 +170,7 @@ def decompressed_batches(
     keeps_body = [False] * count
     if is_stored.any():
         keeps_body = np.logical_or.reduceat(is_stored, firsts).tolist()
-    held, around, device = Dictionaries(dictionaries), bounds[:, 0].tolist(), memory.device
+    known, around, device = Dictionaries(dictionaries), bounds[:, 0].tolist(), memory.device
     batches: list[Batch] = []
     for index, status in enumerate(statuses[:good]):
         if status != DONE:
@@ -189,7 +189,7 @@ def decompressed_batches(
                 decoded.nodes[index],
                 None,
                 decoded.counts[index],
-                held,
+                known,
                 None if lease is None else Lease([*regions, lease.export()]),
                 spans=spans[first : first + many],
                 regions=regions,

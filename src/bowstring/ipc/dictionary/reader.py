@@ -117,8 +117,8 @@ class DictionaryMemo:
         """Return the dictionaries that any batch may use; None where one of them has not come."""
         if not self._values.keys() >= layout.dictionaries.keys():
             return None
-        made: dict[Layout, Dictionary] = {}
-        return {id_: self._dictionary(id_, values, made) for id_, values in layout.dictionaries.items()}
+        by_layout: dict[Layout, Dictionary] = {}
+        return {id_: self._dictionary(id_, values, by_layout) for id_, values in layout.dictionaries.items()}
 
     def _complete(
         self, layout: Layout, nodes: Nodes, made: dict[Layout, Dictionary]

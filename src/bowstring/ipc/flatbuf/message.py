@@ -195,10 +195,10 @@ def _codec(data: bytes, size: int, position: int) -> str:
         raise Unsupported(
             "a body compressed in another way than buffer by buffer", where="BodyCompression.method"
         )
-    found = number(data, size, table + codec, _UINT8, "BodyCompression.codec") if codec else 0
-    if found not in CODECS:
-        raise Unsupported(f"compression codec {found}", expected="0 (LZ4 frame) or 1 (ZSTD)")
-    return CODECS[found]
+    codec_id = number(data, size, table + codec, _UINT8, "BodyCompression.codec") if codec else 0
+    if codec_id not in CODECS:
+        raise Unsupported(f"compression codec {codec_id}", expected="0 (LZ4 frame) or 1 (ZSTD)")
+    return CODECS[codec_id]
 
 
 def bound_metadata(nbytes: int, limits: Limits, where: str | None = None) -> None:

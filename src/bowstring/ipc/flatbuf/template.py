@@ -163,9 +163,9 @@ def _pieces_of(shape: _Shape) -> list[bytes]:
     data = builder.finish(builder.table(message))
     pieces, at = [], 0
     for sentinel in (*numbers, of_counts, of_buffers, of_nodes, of_pairs):
-        found = data.index(sentinel[: len(_SENTINEL)], at)
-        pieces.append(data[at:found])
-        at = found + len(sentinel)
+        end = data.index(sentinel[: len(_SENTINEL)], at)
+        pieces.append(data[at:end])
+        at = end + len(sentinel)
     return [*pieces, data[at:]]
 
 

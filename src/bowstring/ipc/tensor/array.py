@@ -20,16 +20,16 @@ _ALIGNMENT = 8
 
 def as_array(values: Any) -> Any:
     """Return an array of a device as one of its namespace, and anything else as NumPy's."""
-    found = _on_device(values)
-    if found is not None:
-        return found[1]
+    on_device = _on_device(values)
+    if on_device is not None:
+        return on_device[1]
     return values if hasattr(values, "__cuda_array_interface__") else np.asarray(values)
 
 
 def device_of(array: Any) -> Device:
     """Return the device whose array it is; the host for all others, and for GPUs that this process cannot name."""
-    found = None if isinstance(array, np.ndarray) else _on_device(array)
-    return cpu() if found is None else found[0]
+    on_device = None if isinstance(array, np.ndarray) else _on_device(array)
+    return cpu() if on_device is None else on_device[0]
 
 
 def as_type(array: Any, dtype: npt.DTypeLike) -> Any:

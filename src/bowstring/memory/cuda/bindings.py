@@ -71,8 +71,8 @@ class CudaDriver:
     def device_uuid(self, ordinal: int) -> bytes:
         # The bindings of CUDA 12 have the one that knows MIG instances under a name of its own.
         get = getattr(self._api, "cuDeviceGetUuid_v2", None) or self._api.cuDeviceGetUuid
-        found = self._done("cuDeviceGetUuid", get(self._device(ordinal)))
-        return bytes(found.bytes)
+        uuid = self._done("cuDeviceGetUuid", get(self._device(ordinal)))
+        return bytes(uuid.bytes)
 
     def device_name(self, ordinal: int) -> str:
         most = 256
@@ -106,8 +106,8 @@ class CudaDriver:
     def allocate_private(self, ordinal: int, nbytes: int) -> int:
         """Return the address of memory that no other process can open."""
         with self._current(ordinal):
-            found = self._api.cuMemAlloc(nbytes)
-            return int(self._done("cuMemAlloc", found, where=f"cuda:{ordinal}, {nbytes} bytes"))
+            answer = self._api.cuMemAlloc(nbytes)
+            return int(self._done("cuMemAlloc", answer, where=f"cuda:{ordinal}, {nbytes} bytes"))
 
     def free_private(self, ordinal: int, address: int) -> None:
         with self._current(ordinal):
@@ -129,14 +129,14 @@ class CudaDriver:
         return properties
 
     def _can_rdma(self, ordinal: int) -> bool:
-        found = self._asks_rdma.get(ordinal)
-        if found is None:
+        can = self._asks_rdma.get(ordinal)
+        if can is None:
             attribute = (
                 self._api.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
             )
             answer = self._api.cuDeviceGetAttribute(attribute, self._device(ordinal))
-            found = self._asks_rdma[ordinal] = bool(self._done("cuDeviceGetAttribute", answer))
-        return found
+            can = self._asks_rdma[ordinal] = bool(self._done("cuDeviceGetAttribute", answer))
+        return can
 
     def _note_rdma(self, ordinal: int, handle: int) -> None:
         """Take note whether the first memory of a device is what was asked for."""
@@ -147,8 +147,8 @@ class CudaDriver:
             return
         with contextlib.suppress(DeviceError):
             answer = self._api.cuMemGetAllocationPropertiesFromHandle(handle)
-            found = self._done("cuMemGetAllocationPropertiesFromHandle", answer)
-            self.direct_rdma[ordinal] = bool(found.allocFlags.gpuDirectRDMACapable)
+            properties = self._done("cuMemGetAllocationPropertiesFromHandle", answer)
+            self.direct_rdma[ordinal] = bool(properties.allocFlags.gpuDirectRDMACapable)
 
     @property
     def _fd_type(self) -> Any:
@@ -158,30 +158,30 @@ class CudaDriver:
         least = self._api.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         # The device will be used: a process that cannot have a context there fails here.
         with self._current(ordinal):
-            found = self._api.cuMemGetAllocationGranularity(self._properties(ordinal), least)
-            return int(self._done("cuMemGetAllocationGranularity", found))
+            answer = self._api.cuMemGetAllocationGranularity(self._properties(ordinal), least)
+            return int(self._done("cuMemGetAllocationGranularity", answer))
 
     def create(self, ordinal: int, nbytes: int) -> int:
         """Make memory that can be exported; return its handle."""
         with self._current(ordinal):
-            found = self._api.cuMemCreate(nbytes, self._properties(ordinal), 0)
-            handle = int(self._done("cuMemCreate", found, where=f"cuda:{ordinal}, {nbytes} bytes"))
+            answer = self._api.cuMemCreate(nbytes, self._properties(ordinal), 0)
+            handle = int(self._done("cuMemCreate", answer, where=f"cuda:{ordinal}, {nbytes} bytes"))
         self._note_rdma(ordinal, handle)
         return handle
 
     @_lenient
     def export(self, handle: int) -> int:
         """Return a file descriptor of some memory, owned by the caller."""
-        found = self._api.cuMemExportToShareableHandle(handle, self._fd_type, 0)
-        fd = int(self._done("cuMemExportToShareableHandle", found))
+        answer = self._api.cuMemExportToShareableHandle(handle, self._fd_type, 0)
+        fd = int(self._done("cuMemExportToShareableHandle", answer))
         os.set_inheritable(fd, False)  # programs that this process starts must not keep the memory
         return fd
 
     @_lenient
     def import_(self, fd: int) -> int:
         """Return a handle of a descriptor's memory; the descriptor stays open."""
-        found = self._api.cuMemImportFromShareableHandle(fd, self._fd_type)
-        return int(self._done("cuMemImportFromShareableHandle", found))
+        answer = self._api.cuMemImportFromShareableHandle(fd, self._fd_type)
+        return int(self._done("cuMemImportFromShareableHandle", answer))
 
     @_lenient
     def reserve(self, nbytes: int) -> int:
@@ -228,8 +228,8 @@ class CudaDriver:
         # A thread without a context, such as a fresh one, gets CUDA_ERROR_INVALID_CONTEXT.
         with self._current(ordinal):
             answer = self._api.cuPointerGetAttributes(len(wanted), wanted, address)
-            found = self._done("cuPointerGetAttributes", answer)
-        memory_type, lies_on, buffer_id, managed, pool, ipc = (int(each) for each in found)
+            values = self._done("cuPointerGetAttributes", answer)
+        memory_type, lies_on, buffer_id, managed, pool, ipc = (int(each) for each in values)
         return PointerAttributes(memory_type, lies_on, buffer_id, bool(managed), bool(pool), bool(ipc))
 
     def address_range(self, ordinal: int, address: int) -> tuple[int, int]:
@@ -239,16 +239,16 @@ class CudaDriver:
 
     def get_ipc_handle(self, ordinal: int, address: int) -> bytes:
         with self._current(ordinal):
-            found = self._done("cuIpcGetMemHandle", self._api.cuIpcGetMemHandle(address))
-        return _bytes_of(found)
+            handle = self._done("cuIpcGetMemHandle", self._api.cuIpcGetMemHandle(address))
+        return _bytes_of(handle)
 
     def open_ipc_handle(self, ordinal: int, token: bytes) -> int:
         """Return the address of another process's allocation: the same each time."""
         handle = _filled("cuIpcOpenMemHandle", self._api.CUipcMemHandle(), token)
         flags = self._api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
         with self._current(ordinal):
-            found = self._api.cuIpcOpenMemHandle(handle, int(flags))
-            return int(self._done("cuIpcOpenMemHandle", found, where=f"cuda:{ordinal}"))
+            answer = self._api.cuIpcOpenMemHandle(handle, int(flags))
+            return int(self._done("cuIpcOpenMemHandle", answer, where=f"cuda:{ordinal}"))
 
     def close_ipc_handle(self, ordinal: int, address: int) -> None:
         """Close what was opened, once for each time."""
@@ -282,14 +282,14 @@ class CudaDriver:
         return int(free), int(total)
 
     def can_reach(self, ordinal: int, peer: int) -> bool:
-        found = self._api.cuDeviceCanAccessPeer(self._device(ordinal), self._device(peer))
-        return bool(self._done("cuDeviceCanAccessPeer", found))
+        answer = self._api.cuDeviceCanAccessPeer(self._device(ordinal), self._device(peer))
+        return bool(self._done("cuDeviceCanAccessPeer", answer))
 
     def pin(self, ordinal: int, nbytes: int) -> int:
         """Return the address of host memory that every device copies from and to quickly."""
         with self._current(ordinal):
-            found = self._api.cuMemHostAlloc(nbytes, _PORTABLE)
-            return int(self._done("cuMemHostAlloc", found, where=f"{nbytes} bytes of the host"))
+            answer = self._api.cuMemHostAlloc(nbytes, _PORTABLE)
+            return int(self._done("cuMemHostAlloc", answer, where=f"{nbytes} bytes of the host"))
 
     def unpin(self, ordinal: int, address: int) -> None:
         with self._current(ordinal):
@@ -322,8 +322,8 @@ class CudaDriver:
         """Return the device of a stream that was made, asked in the context of any."""
         with self._current(ordinal):
             # Version 2 of the call returns a green context beside it.
-            found = self._done("cuStreamGetCtx", self._api.cuStreamGetCtx(stream))
-            self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(_first(found)))
+            context = self._done("cuStreamGetCtx", self._api.cuStreamGetCtx(stream))
+            self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(_first(context)))
             try:
                 return int(self._done("cuCtxGetDevice", self._api.cuCtxGetDevice()))
             finally:
@@ -369,14 +369,14 @@ class CudaDriver:
 
     def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:
         with self._current(ordinal):
-            found = self._done("cuIpcGetEventHandle", self._api.cuIpcGetEventHandle(event))
-        return _bytes_of(found)
+            handle = self._done("cuIpcGetEventHandle", self._api.cuIpcGetEventHandle(event))
+        return _bytes_of(handle)
 
     def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:
         handle = _filled("cuIpcOpenEventHandle", self._api.CUipcEventHandle(), token)
         with self._current(ordinal):
-            found = self._api.cuIpcOpenEventHandle(handle)
-            return int(self._done("cuIpcOpenEventHandle", found, where=f"cuda:{ordinal}"))
+            answer = self._api.cuIpcOpenEventHandle(handle)
+            return int(self._done("cuIpcOpenEventHandle", answer, where=f"cuda:{ordinal}"))
 
     def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
         with self._current(ordinal):

@@ -47,10 +47,10 @@ class CudaDevice(DriverDevice):
     ) -> contextlib.AbstractContextManager[None]:
         """Return a block in which CuPy calls two functions to allocate and free, in this thread."""
         cuda = self.xp.cuda
-        found: contextlib.AbstractContextManager[None] = cuda.using_allocator(
+        context: contextlib.AbstractContextManager[None] = cuda.using_allocator(
             cuda.PythonFunctionAllocator(malloc, free).malloc
         )
-        return found
+        return context
 
     def memory_resource(
         self, allocate: Callable[[int, Any], int], deallocate: Callable[[int, int, Any], None]
@@ -114,8 +114,8 @@ class CudaDevice(DriverDevice):
         if not isinstance(array, self.xp.ndarray) or array.device.id != self.ordinal:
             raise NotOnDevice("not an array of this device", expected=self.name, found=type(array).__name__)
         with self.use():
-            found: np.ndarray[Any, Any] = self.xp.asnumpy(array)
-        return found
+            copied: np.ndarray[Any, Any] = self.xp.asnumpy(array)
+        return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By its UUID: the number may be that of another GPU in the other process.

@@ -94,8 +94,8 @@ def no_gpu(
 
 def status_of(error: BowstringError) -> int | None:
     """Return the driver's number of an error, such as 100 for one that found ``CUDA_ERROR_NO_DEVICE (100)``."""
-    found = re.search(r"\((\d+)\)$", str(error.found))
-    return None if found is None else int(found[1])
+    match = re.search(r"\((\d+)\)$", str(error.found))
+    return None if match is None else int(match[1])
 
 
 def hidden_gpu(

@@ -31,21 +31,21 @@ def lendable(device: Device, address: int) -> LentHandle | str:
     if device.is_borrowed(address):
         return "memory of another producer"
     driver = device.driver
-    found = driver.pointer_attributes(device.ordinal, address)
-    if found.memory_type != _DEVICE_MEMORY:
+    attributes = driver.pointer_attributes(device.ordinal, address)
+    if attributes.memory_type != _DEVICE_MEMORY:
         return "memory that is not the device's"
-    if found.ordinal != device.ordinal:
+    if attributes.ordinal != device.ordinal:
         return "memory of another device"
-    if found.is_managed:
+    if attributes.is_managed:
         return "managed memory"
-    if found.is_pooled:
+    if attributes.is_pooled:
         return "stream-ordered memory (cudaMallocAsync)"
-    if not found.has_ipc:
+    if not attributes.has_ipc:
         return "memory without a handle (cuMemMap)"
     start, nbytes = driver.address_range(device.ordinal, address)
     return LentHandle(
         driver.get_ipc_handle(device.ordinal, start),
-        found.buffer_id,
+        attributes.buffer_id,
         start,
         this_process(),
         device.uuid,

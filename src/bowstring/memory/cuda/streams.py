@@ -33,15 +33,15 @@ def named_streams(given: Any) -> tuple[NamedStream, ...]:
     if given is None:
         return ()
     alone = _address(given) is not None or not isinstance(given, Iterable)
-    found = [(_address(each), each) for each in ([given] if alone else given)]
-    if not found or any(address is None for address, _ in found):
+    pairs = [(_address(each), each) for each in ([given] if alone else given)]
+    if not pairs or any(address is None for address, _ in pairs):
         raise UsageError(
             "not a CUDA stream",
             expected="a stream of CuPy, torch, cuda.core or Numba, its address, or several",
             found=repr(given)[:80],
             where="cuda_stream",
         )
-    return tuple(NamedStream(address, owner) for address, owner in found if address is not None)
+    return tuple(NamedStream(address, owner) for address, owner in pairs if address is not None)
 
 
 def _address(stream: Any) -> int | None:

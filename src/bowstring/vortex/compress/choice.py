@@ -79,15 +79,15 @@ def runs(numbers: Numbers, below: Callable[[Numbers], Piece]) -> Plan | None:
     differs = numbers.filled[1:] != numbers.filled[:-1]
     if numbers.valid is not None:
         differs |= numbers.valid[1:] != numbers.valid[:-1]
-    found = int(np.count_nonzero(differs)) + 1
-    if found * _LEAST_RUN > count:
+    num_runs = int(np.count_nonzero(differs)) + 1
+    if num_runs * _LEAST_RUN > count:
         return None
-    nbytes = found * (count.bit_length() + numbers.width + (numbers.valid is not None)) / 8 + 5 * NODE
+    nbytes = num_runs * (count.bit_length() + numbers.width + (numbers.valid is not None)) / 8 + 5 * NODE
 
     def build() -> Piece:
         starts = np.concatenate([[0], np.flatnonzero(differs) + 1])
         ends = np.concatenate([starts[1:], [count]]).astype(smallest_unsigned(count))
-        fields = [(1, VARINT, PTYPES.index(ends.dtype)), (2, VARINT, found), (3, VARINT, 0)]
+        fields = [(1, VARINT, PTYPES.index(ends.dtype)), (2, VARINT, num_runs), (3, VARINT, 0)]
         return Piece(
             "vortex.runend", encode(fields), (), (below(Numbers(ends)), below(numbers.taken(starts)))
         )
@@ -191,9 +191,9 @@ def plan(numbers: Numbers, depth: int = DEPTH) -> Plan:
     def below(inner: Numbers) -> Piece:
         return encoded(inner, depth - 1)
 
-    found = [plain(numbers), packed(numbers)]
+    plans = [plain(numbers), packed(numbers)]
     if depth > 0:
-        found += [sequence(numbers), runs(numbers, below), sparse(numbers, below), alp(numbers, below)]
-        least = min(each.nbytes for each in found if each is not None)
-        found.append(dictionary(numbers, below, least))
-    return min((each for each in found if each is not None), key=lambda each: each.nbytes)
+        plans += [sequence(numbers), runs(numbers, below), sparse(numbers, below), alp(numbers, below)]
+        least = min(each.nbytes for each in plans if each is not None)
+        plans.append(dictionary(numbers, below, least))
+    return min((each for each in plans if each is not None), key=lambda each: each.nbytes)

@@ -67,8 +67,8 @@ class Numbers:
     @functools.cached_property
     def bounds(self) -> tuple[int, int]:
         """The least and the greatest of the integers that are not null, of which there must be one."""
-        found = self.integers if self.valid is None else self.integers[self.valid]
-        return int(found.min()), int(found.max())
+        integers = self.integers if self.valid is None else self.integers[self.valid]
+        return int(integers.min()), int(integers.max())
 
     @property
     def width(self) -> int:
@@ -86,9 +86,9 @@ class Numbers:
     @functools.cached_property
     def sample_counts(self) -> tuple[Any, Any]:
         """The distinct integers of the sample, and how often each of them is there."""
-        found = np.sort(self.filled[sampled(len(self))])
-        first = np.flatnonzero(np.concatenate([[True], found[1:] != found[:-1]]))
-        return found[first], np.diff(np.concatenate([first, [len(found)]]))
+        ordered = np.sort(self.filled[sampled(len(self))])
+        first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        return ordered[first], np.diff(np.concatenate([first, [len(ordered)]]))
 
     def taken(self, rows: Any) -> Numbers:
         """Return the numbers of some rows: positions, flags or a slice."""
@@ -114,9 +114,9 @@ def sampled(rows: int) -> Any:
     if rows <= _BLOCK * _BLOCKS:
         return slice(None)
     starts = np.linspace(0, rows - _BLOCK, _BLOCKS).astype(np.int64)
-    found = (starts[:, None] + np.arange(_BLOCK)).reshape(-1)
-    found.flags.writeable = False
-    return found
+    positions = (starts[:, None] + np.arange(_BLOCK)).reshape(-1)
+    positions.flags.writeable = False
+    return positions
 
 
 def plain(numbers: Numbers) -> Plan:
@@ -138,8 +138,8 @@ def flags_of(validity: tuple[Piece, ...], rows: int) -> Any | None:
     if not validity:
         return None
     bits = np.frombuffer(validity[0].buffers[0][0], np.uint8)
-    found = np.unpackbits(bits, count=rows, bitorder="little").view(np.bool_)
-    return None if bool(found.all()) else found
+    flags = np.unpackbits(bits, count=rows, bitorder="little").view(np.bool_)
+    return None if bool(flags.all()) else flags
 
 
 def smallest_unsigned(most: int) -> Any:
@@ -164,8 +164,8 @@ def packed(numbers: Numbers) -> Plan | None:
     if low < 0 < high:
         signs = (numbers.filled >> numbers.filled.dtype.type(numbers.bits - 1)).view(unsigned.dtype)
         plans.append(_plan(numbers, (unsigned << number(1)) ^ signs, zigzag=True))
-    found = [each for each in plans if each is not None]
-    return min(found, key=lambda plan: plan.nbytes, default=None)
+    possible = [each for each in plans if each is not None]
+    return min(possible, key=lambda plan: plan.nbytes, default=None)
 
 
 def _plan(numbers: Numbers, offsets: Any, *, reference: int = 0, zigzag: bool = False) -> Plan | None:
@@ -221,10 +221,10 @@ def _best_width(numbers: Numbers, offsets: Any) -> tuple[int, int]:
     above = len(sample) - np.cumsum(np.bincount(_widths(sample), minlength=most + 1))
     costs = _cost(len(sample), np.arange(most + 1), above, numbers.bits)
     width = most - int(costs[::-1].argmin())  # of several the widest
-    found = [(most, 0)]
+    choices = [(most, 0)]
     if width < most:
-        found.append((width, int(np.count_nonzero(offsets >> offsets.dtype.type(width)))))
-    return min(found, key=lambda each: _cost(rows, each[0], each[1], numbers.bits))
+        choices.append((width, int(np.count_nonzero(offsets >> offsets.dtype.type(width)))))
+    return min(choices, key=lambda each: _cost(rows, each[0], each[1], numbers.bits))
 
 
 def _widths(unsigned: Any) -> Any:

@@ -51,8 +51,8 @@ class _Texts:
         kind = np.int32 if array.type == pa.binary() else np.int64
         self.offsets = np.frombuffer(offsets, kind)[array.offset : array.offset + len(array) + 1]
         first, last = (int(self.offsets[0]), int(self.offsets[-1])) if len(array) else (0, 0)
-        held = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        self.bytes = held[first:last]
+        whole = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        self.bytes = whole[first:last]
         self.starts = self.offsets.astype(np.int64) - first
         self.valid = None if not array.null_count else array.is_valid().to_numpy(zero_copy_only=False)
 
@@ -80,10 +80,10 @@ def _plan(array: Any, dtype: DType, depth: int) -> Plan:
     least = min(len(texts.bytes), codes + len(array) * codes.bit_length() / 8)
     if chosen is not None and chosen.nbytes <= least:
         return chosen
-    found = [_plain(texts)] if chosen is None else [_plain(texts), chosen]
+    plans = [_plain(texts)] if chosen is None else [_plain(texts), chosen]
     if len(texts.bytes) >= _LEAST_BYTES:
-        found.append(_symbols(texts))
-    return min(found, key=lambda each: each.nbytes)
+        plans.append(_symbols(texts))
+    return min(plans, key=lambda each: each.nbytes)
 
 
 def _plain(texts: _Texts) -> Plan:
@@ -104,21 +104,21 @@ def _dictionary(texts: _Texts, dtype: DType, depth: int) -> Plan | None:
     if len(some.dictionary_encode().dictionary) > max(_MOST_DISTINCT * len(some), 1):
         return None
     coded = array.dictionary_encode()
-    held = coded.dictionary
-    if len(held) > max(_MOST_DISTINCT * rows, 1):
+    distinct = coded.dictionary
+    if len(distinct) > max(_MOST_DISTINCT * rows, 1):
         return None
-    if len(held) == 1:
-        whole = constant_piece(held[0].as_py(), dtype)
+    if len(distinct) == 1:
+        whole = constant_piece(distinct[0].as_py(), dtype)
         if texts.valid is None:
             return Plan(NODE, lambda: whole)
         children = (whole, *texts.tail)
         return Plan(2 * NODE + texts.tail_bytes, lambda: Piece("vortex.masked", children=children))
     indices = coded.indices.fill_null(0).to_numpy()
-    codes = Numbers(indices.astype(smallest_unsigned(len(held) - 1)), texts.valid)
-    values, of_codes = _plan(held, dtype, depth - 1), plan(codes, depth - 1)
+    codes = Numbers(indices.astype(smallest_unsigned(len(distinct) - 1)), texts.valid)
+    values, of_codes = _plan(distinct, dtype, depth - 1), plan(codes, depth - 1)
 
     def build() -> Piece:
-        return dictionary_piece(codes, len(held), of_codes.build(), values.build())
+        return dictionary_piece(codes, len(distinct), of_codes.build(), values.build())
 
     return Plan(values.nbytes + of_codes.nbytes + NODE, build)
 

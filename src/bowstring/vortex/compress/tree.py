@@ -19,8 +19,8 @@ _WORD: Final = 8
 
 def compressed(piece: Piece, dtype: DType, rows: int) -> Piece:
     """Return an array in the encodings that take the fewest bytes: itself where none takes fewer."""
-    found = _encoded_anew(piece, dtype, rows)
-    return found if found.nbytes < piece.nbytes else piece
+    encoded = _encoded_anew(piece, dtype, rows)
+    return encoded if encoded.nbytes < piece.nbytes else piece
 
 
 def _encoded_anew(piece: Piece, dtype: DType, rows: int) -> Piece:

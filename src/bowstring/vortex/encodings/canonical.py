@@ -99,17 +99,17 @@ def decimal_words(decoder: Decoder, integers: Any, rows: int, dtype: DType, vali
     """Return decimals as words of 64 bits, as many as Arrow has."""
     # integers: signed, of at most 64 bits; or several words of int64 for each row, the lowest first
     xp, wanted = decoder.xp, words_of_decimal(dtype)
-    held = max(integers.size // rows, 1) if rows else wanted
-    if held == wanted and integers.dtype == np.int64:
+    limbs = max(integers.size // rows, 1) if rows else wanted
+    if limbs == wanted and integers.dtype == np.int64:
         return integers
-    words = integers.astype(np.int64).reshape(-1, held)
+    words = integers.astype(np.int64).reshape(-1, limbs)
     decoder.allocate(8 * wanted * rows)
-    kept = min(held, wanted)
+    kept = min(limbs, wanted)
     signs = words[:, kept - 1 : kept] >> np.int64(63)
-    if held > wanted:
+    if limbs > wanted:
         bad = (words[:, wanted:] != signs).reshape(-1)
         if validity is not None:
-            bad = bad & xp.repeat(bitmap.expanded(validity, 0, rows), held - wanted)
+            bad = bad & xp.repeat(bitmap.expanded(validity, 0, rows), limbs - wanted)
         if decoder.any(bad):
             raise InvalidBody("a decimal has more digits than its type", expected=str(dtype))
     out = xp.empty((rows, wanted), np.int64)
@@ -277,12 +277,12 @@ def decimal_byte_parts_2(decoder: Decoder, node: ArrayNode, dtype: DType, rows: 
     decoder.only_children(node, 1 + len(lower))
     kind = decoder.ptype(node, metadata.uint(1), kinds="i").as_nullable(dtype.nullable)
     high = decoder.child(node, 0, kind, rows)
-    held = 1 + len(lower)
-    decoder.allocate(8 * held * rows)
-    words = decoder.xp.empty((rows, held), np.int64)
+    limbs = 1 + len(lower)
+    decoder.allocate(8 * limbs * rows)
+    words = decoder.xp.empty((rows, limbs), np.int64)
     words[:, len(lower)] = high.arrays[0].astype(np.int64)
     for at, part in enumerate(lower):
-        found = decoder.numbers(node, 1 + at, part, rows)
-        words[:, len(lower) - 1 - at] = found.astype(np.uint64).view(np.int64)
+        words_below = decoder.numbers(node, 1 + at, part, rows)
+        words[:, len(lower) - 1 - at] = words_below.astype(np.uint64).view(np.int64)
     flat = words.reshape(-1)
     return Values(dtype, rows, high.validity, (decimal_words(decoder, flat, rows, dtype, high.validity),))

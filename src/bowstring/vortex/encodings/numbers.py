@@ -232,18 +232,18 @@ def delta(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     validity = decoder.validity(node, 2, rows)
     if validity is None and deltas.validity is not None:
         validity = _untransposed(decoder, deltas.validity, whole, rest, offset, rows)
-    found, chunks = deltas.arrays[0], whole * CHUNK
+    steps, chunks = deltas.arrays[0], whole * CHUNK
     parts = []
     if whole:
         most = min(chunks, offset + rows)
         parts.append(
-            decode_numbers.undelta(bases, found, max(most - offset, 0), offset=offset, faults=decoder.faults)
+            decode_numbers.undelta(bases, steps, max(most - offset, 0), offset=offset, faults=decoder.faults)
         )
     if rest and offset + rows > chunks:
         first = bases[-1:].astype(dtype.numpy)
-        tail = decoder.xp.cumsum(decoder.xp.concatenate([first, found[chunks:]]), dtype=dtype.numpy)[1:]
+        tail = decoder.xp.cumsum(decoder.xp.concatenate([first, steps[chunks:]]), dtype=dtype.numpy)[1:]
         parts.append(tail[max(offset - chunks, 0) : offset + rows - chunks])
-    out = parts[0] if len(parts) == 1 else decoder.xp.concatenate(parts or [found[:0]])
+    out = parts[0] if len(parts) == 1 else decoder.xp.concatenate(parts or [steps[:0]])
     return Values(dtype, rows, validity, (out,))
 
 

@@ -46,9 +46,9 @@ def pco(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     total = sum(map(sum, chunks))
     decoder.allocate(total * dtype.numpy.itemsize)
     buffers = [bytes(_host_bytes(decoder, node, at)) for at in range(len(node.buffers))]
-    found = np.empty(total, dtype.numpy)
-    _read_pages(metadata.blob(1) or b"", chunks, buffers, found, str(dtype.as_nullable(False)))
-    return _numbers(decoder, dtype, rows, validity, found[:count])
+    numbers = np.empty(total, dtype.numpy)
+    _read_pages(metadata.blob(1) or b"", chunks, buffers, numbers, str(dtype.as_nullable(False)))
+    return _numbers(decoder, dtype, rows, validity, numbers[:count])
 
 
 def _read_pages(header: bytes, chunks: list[list[int]], buffers: list[bytes], found: Any, name: str) -> None:
@@ -135,7 +135,7 @@ def _frame(data: Any, size: int, trained: Any) -> Any:
         library = _library("zstandard", "zstandard")
         dictionary = library.ZstdCompressionDict(bytes(trained))
         with library.ZstdDecompressor(dict_data=dictionary).stream_reader(data) as stream:
-            found: bytes = stream.read(size + 1)
+            content: bytes = stream.read(size + 1)
     except (MemoryError, BowstringError):
         raise
     except (OSError, pa.ArrowException) as error:
@@ -146,11 +146,11 @@ def _frame(data: Any, size: int, trained: Any) -> Any:
         if type(error).__name__ != "ZstdError":
             raise
         raise InvalidBody(f"a frame of zstd cannot be decompressed: {error}") from error
-    if len(found) != size:
+    if len(content) != size:
         raise InvalidBody(
-            "a frame of zstd does not hold as many bytes as are declared", expected=size, found=len(found)
+            "a frame of zstd does not hold as many bytes as are declared", expected=size, found=len(content)
         )
-    return np.frombuffer(found, np.uint8)
+    return np.frombuffer(content, np.uint8)
 
 
 def _numbers(decoder: Decoder, dtype: DType, rows: int, validity: Any | None, stored: Any) -> Values:

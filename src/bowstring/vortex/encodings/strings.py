@@ -43,9 +43,9 @@ def offsets(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
     # of which the first need not be 0; validity, or none.
     dtype = decoder.expect(node, dtype, Kind.UTF8, Kind.BINARY)
     kind = decoder.ptype(node, decoder.metadata(node).uint(1), kinds="ui")
-    found = decoder.numbers(node, 0, kind, rows + 1)
+    bounds = decoder.numbers(node, 0, kind, rows + 1)
     validity = decoder.validity(node, 1, rows)
-    return _with_views(decoder, dtype, rows, validity, _signed(decoder, found), decoder.buffer(node, 0))
+    return _with_views(decoder, dtype, rows, validity, _signed(decoder, bounds), decoder.buffer(node, 0))
 
 
 @encoding("vortex.fsst")
@@ -101,9 +101,9 @@ def tokens(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
     )
     validity = decoder.validity(node, 4, rows)
     starts, size = _placed(decoder, lengths)
-    held = decoder.buffer(node, 0)
+    packed = decoder.buffer(node, 0)
     data = decode_text.decode_onpair(
-        codes, _signed(decoder, ends), held, _signed(decoder, bounds), starts, size, faults=decoder.faults
+        codes, _signed(decoder, ends), packed, _signed(decoder, bounds), starts, size, faults=decoder.faults
     )
     return _with_views(decoder, dtype, rows, validity, starts, data)
 

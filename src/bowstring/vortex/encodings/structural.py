@@ -140,12 +140,12 @@ def run_lengths(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> V
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     decoder.only_children(node, 3)
     metadata = decoder.metadata(node)
-    held, offset = metadata.uint(2), metadata.uint(6)
-    if offset >= CHUNK or offset + rows > held:
-        raise InvalidMetadata("indices do not cover the rows", expected=offset + rows, found=held)
+    covered, offset = metadata.uint(2), metadata.uint(6)
+    if offset >= CHUNK or offset + rows > covered:
+        raise InvalidMetadata("indices do not cover the rows", expected=offset + rows, found=covered)
     values = decoder.numbers(node, 0, dtype.as_nullable(False), metadata.uint(1))
     kind = decoder.ptype(node, metadata.uint(3))
-    indices = decoder.child(node, 1, kind.as_nullable(dtype.nullable), held)
+    indices = decoder.child(node, 1, kind.as_nullable(dtype.nullable), covered)
     offsets = decoder.numbers(node, 2, decoder.ptype(node, metadata.uint(5)), metadata.uint(4))
     decoder.allocate(rows * dtype.numpy.itemsize)
     validity = indices.validity

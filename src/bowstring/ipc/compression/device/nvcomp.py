@@ -80,10 +80,10 @@ class NvComp:
 
     def takes(self, codec: str, largest: int, place: int) -> bool:
         """Whether chunks may be as large as this, and lie at multiples of so many bytes."""
-        found = _Alignments()
+        alignments = _Alignments()
         name = f"nvcompBatched{_NAMES[codec]}DecompressGetRequiredAlignments"
-        _check(name, getattr(self._library, name)(self._options, ctypes.byref(found)))
-        return largest <= _LARGEST[codec] and not (place % found.input or place % found.output)
+        _check(name, getattr(self._library, name)(self._options, ctypes.byref(alignments)))
+        return largest <= _LARGEST[codec] and not (place % alignments.input or place % alignments.output)
 
     def run(self, device: Device, work: Work) -> npt.NDArray[np.bool_]:
         """Decompress, wait, and return which chunks became exactly as many bytes as they should.
@@ -99,7 +99,7 @@ class NvComp:
         numbers[3] = work.places[:, 2] + work.target
         tables = device.from_host(numbers)
         # Said to have failed until they are said to have not.
-        found = xp.full(2 * count, -1, xp.int64)
+        results = xp.full(2 * count, -1, xp.int64)
         temp_bytes = self._temp_bytes(work, stream)
         temp = xp.empty(max(temp_bytes, 1), xp.uint8)
         start, each = tables.data.ptr, 8 * count
@@ -108,35 +108,35 @@ class NvComp:
             ctypes.c_void_p(start),
             ctypes.c_void_p(start + each),
             ctypes.c_void_p(start + 2 * each),
-            ctypes.c_void_p(found.data.ptr),
+            ctypes.c_void_p(results.data.ptr),
             ctypes.c_size_t(count),
             ctypes.c_void_p(temp.data.ptr if temp_bytes else None),
             ctypes.c_size_t(temp_bytes),
             ctypes.c_void_p(start + 3 * each),
             self._options,
-            ctypes.c_void_p(found.data.ptr + each),
+            ctypes.c_void_p(results.data.ptr + each),
             ctypes.c_void_p(stream),
         )
         _check(name, status)
-        said = device.to_host(found)
-        sizes, statuses = said[:count], said[count:].view(np.int32)[:count]
+        on_host = device.to_host(results)
+        sizes, statuses = on_host[:count], on_host[count:].view(np.int32)[:count]
         fine: npt.NDArray[np.bool_] = (statuses == _SUCCESS) & (sizes == work.places[:, 3])
         return fine
 
     def _temp_bytes(self, work: Work, stream: int) -> int:
         sizes = work.places[:, 3]
-        found = ctypes.c_size_t()
+        nbytes = ctypes.c_size_t()
         name = f"nvcompBatched{_NAMES[work.codec]}DecompressGetTempSize" + "Async" * self._is_5
         status = getattr(self._library, name)(
             ctypes.c_size_t(len(sizes)),
             ctypes.c_size_t(int(sizes.max())),
             self._options,
-            ctypes.byref(found),
+            ctypes.byref(nbytes),
             ctypes.c_size_t(int(sizes.sum())),
             *(() if self._is_5 else (ctypes.c_void_p(stream),)),
         )
         _check(name, status)
-        return found.value
+        return nbytes.value
 
 
 def _check(name: str, status: int) -> None:
@@ -147,17 +147,17 @@ def _check(name: str, status: int) -> None:
 def _library() -> Any:
     """Return the library of the wheel, or of the system."""
     try:
-        found = importlib.import_module(_WHEEL).load_library()
+        library = importlib.import_module(_WHEEL).load_library()
     except ImportError:
-        found = None
-    for name in () if found is not None else _LIBRARIES:
+        library = None
+    for name in () if library is not None else _LIBRARIES:
         try:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    if found is None:
+    if library is None:
         raise OSError(f"nvCOMP is not installed ({_HINT})")
-    return found
+    return library
 
 
 @functools.cache

@@ -137,8 +137,8 @@ def to_arrow(tensor: SparseTensor) -> Any:
             matrix = as_strided(np.empty(0, np.int64), matrix.shape, (8, 8))
         return pa.SparseCOOTensor.from_numpy(data, matrix, shape=shape, dim_names=names)
     if isinstance(index, CsxIndex):
-        made = pa.SparseCSRMatrix if index.axis == 0 else pa.SparseCSCMatrix
-        return made.from_numpy(*values, shape=shape, dim_names=names)
+        type_ = pa.SparseCSRMatrix if index.axis == 0 else pa.SparseCSCMatrix
+        return type_.from_numpy(*values, shape=shape, dim_names=names)
     order = list(index.axis_order)
     return pa.SparseCSFTensor.from_numpy(*values, shape=shape, axis_order=order, dim_names=names)
 
@@ -170,8 +170,8 @@ def _axis_order(tensor: Any) -> Sequence[int]:
     else:
         orders.append(axes)
     for order in orders:
-        made = pa.SparseCSFTensor.from_numpy(data, indptr, indices, tensor.shape, axis_order=list(order))
-        if made.equals(tensor):
+        candidate = pa.SparseCSFTensor.from_numpy(data, indptr, indices, tensor.shape, axis_order=list(order))
+        if candidate.equals(tensor):
             return order
     raise Unsupported(
         "the order of axes of this pyarrow.SparseCSFTensor cannot be found out",
