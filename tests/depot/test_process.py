@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +57,31 @@ def test_clients_are_served_where_no_thread_is_left(here: Depot, monkeypatch: py
     Connection(here.paths.control, WAIT).close()
 
 
+def test_what_goes_wrong_later_is_written_to_no_other_file(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipe of the start is closed once a depot is ready: whatever has its number then is not written."""
+    heard, told = os.pipe()
+    other = (tmp_path / "slab").open("wb", 0)
+
+    def ends(*_: Any, ready: Any) -> None:
+        ready(None)
+        os.dup2(other.fileno(), told)
+        raise FileNotFoundError("the folder is gone")
+
+    monkeypatch.setattr(process, "serve", ends)
+    try:
+        with pytest.raises(FileNotFoundError, match="folder is gone"):
+            process.run(folder, "{}", told)
+        assert os.read(heard, 99) == b"ready"
+        os.write(told, b"its own")
+        assert (tmp_path / "slab").read_bytes() == b"its own"
+    finally:
+        other.close()
+        os.close(heard)
+        os.close(told)
+
+
 def test_clients_have_no_threads(connect: Connect) -> None:
     """A depot with a hundred clients, some of which have written, has few threads; each of them is answered."""
     depot = connect()
@@ -98,7 +124,7 @@ def test_those_who_wait_have_no_threads(connect: Connect) -> None:
         borrow(holder, 4 * MIB)
         asked = [threads.submit(borrow, begun(f"data {number}"), 1) for number in range(40)]
         until(lambda: depot.status().waiting == 40, "all wait")
-        assert len(os.listdir(f"/proc/{depot.pid}/task")) <= 20
+        until(lambda: len(os.listdir(f"/proc/{depot.pid}/task")) <= 20, "no thread for each of them")
         holder.ask(Verb.ABORT, {"kept": b""}, WAIT)
         for each in asked:
             each.result(2 * WAIT)

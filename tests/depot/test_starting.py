@@ -313,6 +313,12 @@ def test_why_it_cannot_be_started_is_said(folder: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(bow.RefusedError, match="/nowhere/python"):
         bow.depot.connect(folder=folder)
+    os.unlink(Path(folder, "depot-5.log"))
+    os.mkdir(Path(folder, "depot-5.log"))
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(bow.RefusedError, match=r"directory.*depot-5\.log"):
+        bow.depot.connect(folder=folder)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_one_that_says_nothing_is_not_waited_for(folder: str) -> None:

@@ -26,6 +26,7 @@ from bowstring.transport import Message, dial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from io import FileIO
 
     from bowstring.memory.slab import Descriptor
 
@@ -175,10 +176,13 @@ def _lock_for_life(paths: Paths) -> Descriptor:
 
 def run(folder: str, options: str, ready: int) -> int:
     """Run a depot; `ready` is a descriptor that gets ``ready``, or the error. Return the exit code."""
+    pipe = os.fdopen(ready, "wb", 0)
     try:
-        serve(Paths(folder), Options.from_json(options), ready=lambda _: _say(ready, READY))
+        serve(Paths(folder), Options.from_json(options), ready=lambda _: _say(pipe, READY))
     except (BowstringError, OSError) as error:
-        _say(ready, str(error).encode())
+        if pipe.closed:  # nobody hears of it; its number may be that of a slab by now
+            raise
+        _say(pipe, str(error).encode())
         return 1
     return 0
 
@@ -224,7 +228,6 @@ def _take_all_allowed() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-def _say(fd: int, text: bytes) -> None:
-    with contextlib.suppress(OSError):
-        os.write(fd, text)
-        os.close(fd)
+def _say(pipe: FileIO, text: bytes) -> None:
+    with contextlib.suppress(OSError), pipe:
+        pipe.write(text)

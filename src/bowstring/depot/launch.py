@@ -157,55 +157,46 @@ def found_or_started(
 
 
 def _start(paths: Paths, options: Options, end: float) -> None:
-    heard, told = os.pipe2(os.O_CLOEXEC)
+    heard, told = map(Descriptor, os.pipe2(os.O_CLOEXEC))
+    command = [sys.executable, "-P", "-m", "bowstring.depot", paths.folder, options.to_json(), str(told)]
     try:
-        output = os.open(
-            paths.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        output = opened(
+            os.open,
+            paths.log,
+            os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW,
+            0o600,
         )
-        try:
-            command = [
-                sys.executable,
-                "-P",
-                "-m",
-                "bowstring.depot",
-                paths.folder,
-                options.to_json(),
-                str(told),
-            ]
-            starter = subprocess.Popen(  # noqa: S603  our own interpreter, and a module of ours
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd="/",
-                env=_environment(),
-                pass_fds=(told,),
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise RefusedError("a depot cannot be started", found=f"{sys.executable}: {error}") from error
-        finally:
-            os.close(output)
-            os.close(told)
-        poll, said = select.poll(), b""
-        poll.register(heard, select.POLLIN)
-        try:
-            while len(said) < _MOST_SAID:
-                if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
-                    raise DeadlineExceeded("a depot was started, and was not ready in time")
-                more = os.read(heard, _MOST_SAID)
-                if not more:
-                    break
-                said += more
-        finally:
-            try:
-                starter.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                starter.kill()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    starter.wait(_END_SECONDS)
+        starter = subprocess.Popen(  # noqa: S603  our own interpreter, and a module of ours
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env=_environment(),
+            pass_fds=(told,),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise RefusedError("a depot cannot be started", found=str(error)) from error
+    told.close()  # the end of what it says is seen when no other process has it
+    poll, said = select.poll(), b""
+    poll.register(heard, select.POLLIN)
+    try:
+        while len(said) < _MOST_SAID:
+            if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
+                raise DeadlineExceeded("a depot was started, and was not ready in time")
+            more = os.read(heard, _MOST_SAID)
+            if not more:
+                break
+            said += more
     finally:
-        os.close(heard)
+        heard.close()
+        try:
+            starter.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            starter.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                starter.wait(_END_SECONDS)
     if said != READY:
         last_words = ""
         with contextlib.suppress(OSError), open(paths.log, errors="replace") as log:

@@ -144,7 +144,8 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
             raise UsageError(
                 "no Variant has these children", expected="metadata, value", found=names, where=column.name
             )
-        metadata, value = column.child("metadata"), column.child("value")
+        first, second = column.children
+        metadata, value = (first, second) if names[0] == "metadata" else (second, first)
         _refuse_other(value, "value")
         blobs, indices = metadata_of(column, metadata)
         if len(value) < rows:
