@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -233,7 +234,27 @@ def test_metadata_of_undecided_rows_are_parsed_once(on_device: Move, monkeypatch
         parsed.append(metadata)
         return decode_names(metadata)
 
-    monkeypatch.setattr(sys.modules["bowstring.variant.codec.rows"], "decode_names", parse)
+    monkeypatch.setattr(sys.modules["bowstring.variant.equals"], "decode_names", parse)
     one, other = on_device(column_of([left] * 3)), on_device(column_of(right))
     assert answers(one, other) == [True] * 3
     assert sorted(parsed) == sorted([left[0], right[0][0]])
+
+
+def test_one_undecided_row_costs_nothing_for_the_others() -> None:
+    """Comparing a row in Python takes memory for that row, not for each row of the column."""
+    names = [f"k{number:05}" for number in range(5000)]
+    values = [bytes([6 << 2]) + (number % 128).to_bytes(8, "little") for number in reversed(range(5000))]
+    undecided = object_of(names, list(range(5000))), object_of(names[::-1], list(range(5000)), values)
+    rows, peaks = 50_000, []
+    for others in (0, rows):
+        one, other = (column_of([row] + [GOOD] * others) for row in undecided)
+        two, three = (column_of([GOOD] * (others + 1)) for _ in undecided)
+        taken = []
+        for left, right in ((one, other), (two, three)):
+            tracemalloc.start()
+            found = answers(left, right)
+            taken.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+            assert found == [True] * (others + 1)
+        peaks.append(taken[0] - taken[1])
+    assert peaks[1] - peaks[0] < 16 * rows

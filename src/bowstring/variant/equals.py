@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,24 +12,27 @@ import pyarrow as pa
 from bowstring.columnar.column import Column
 from bowstring.columnar.slots import check_order
 from bowstring.columnar.spans import buffer_or_none
-from bowstring.errors import UsageError
+from bowstring.errors import BowstringError, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.equals import SAME, UNKNOWN, WORDS, compare_values
 from bowstring.limits import Limits, limits_or_default
+from bowstring.variant.codec.decode import decode, decode_names
 from bowstring.variant.codec.primitives import Value
-from bowstring.variant.codec.rows import on_host, values
+from bowstring.variant.codec.rows import in_row
 from bowstring.variant.column import VariantColumn, dictionary_of, open_column
 from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
 from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bowstring.memory import Device
 
 _EXACT_NUMERIC: Final = frozenset(("int8", "int16", "int32", "int64", "decimal4", "decimal8", "decimal16"))
 _LONG_NAME: Final = 256
 """Names of more bytes, with their quotes, are compared by number."""
-Sides = tuple[VariantColumn, VariantColumn]
+_NAMES_KEPT: Final = 64
 _NANOSECONDS: Final = {"timestamp": 1000, "timestamp_ns": 1, "timestamp_ntz": 1000, "timestamp_ntz_ns": 1}
 
 
@@ -84,14 +88,14 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits | None 
         both = (statuses[0] == np.uint8(Status.OK)) & (statuses[1] == np.uint8(Status.OK))
         verdicts = _verdicts(rows, names_for_comparing([each.names for each in rows], device), statuses)
         unknown = device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN)))
-        _decide(sides, [device.to_host(each.metadata_ids) for each in rows], unknown, verdicts, limits)
+        _decide(rows, unknown, verdicts, limits)
         bitmaps = bitmap.packed(both), bitmap.packed(verdicts == SAME)
         field = pa.field(sides[0].column.name, pa.bool_())
         gathered = Gathered(field, [(sides[0].rows, -1)], [buffer_or_none(each, device) for each in bitmaps])
         return batch_of([gathered], sides[0])[0]
 
 
-def _raise_first(sides: Sides, statuses: list[Any], limits: Limits) -> None:
+def _raise_first(sides: tuple[VariantColumn, VariantColumn], statuses: list[Any], limits: Limits) -> None:
     """Raise for the first row with an error, the left side before the right."""
     found = [
         (row, side)
@@ -117,17 +121,35 @@ def _verdicts(sides: list[Rows], names: list[Names], statuses: list[Any]) -> Any
     return verdicts
 
 
-def _decide(sides: Sides, ids: list[Any], unknown: Any, verdicts: Any, limits: Limits) -> None:
+def _decide(sides: list[Rows], unknown: Any, verdicts: Any, limits: Limits) -> None:
     """Write the verdicts on rows that the kernel left open, by their decoded values."""
     if not len(unknown):
         return
     # Rows of the same metadata one after the other, of which only the last are kept parsed.
-    chosen = unknown[np.lexsort([each[unknown] for each in reversed(ids)])].tolist()
-    left, right = (values(on_host(side.column), limits=limits, chosen=chosen) for side in sides)
+    ids = [side.device.to_host(side.metadata_ids)[unknown] for side in sides]
+    order = np.lexsort(ids[::-1])
+    chosen = unknown[order].tolist()
+    left, right = (
+        _trees(side, chosen, known[order].tolist(), limits) for side, known in zip(sides, ids, strict=True)
+    )
     for row, one, other in zip(chosen, left, right, strict=True):
-        assert one is not None
-        assert other is not None  # rows that are null are not compared
         verdicts[row : row + 1] = np.uint8(same(one, other))
+
+
+def _trees(side: Rows, chosen: list[int], ids: list[int], limits: Limits) -> Iterator[Value]:
+    """Yield some rows as trees, `ids` say of which metadata; no other row is copied or looked at."""
+    names = functools.lru_cache(_NAMES_KEPT)(lambda number: decode_names(_slot(side, side.metadata, number)))
+    for row, number in zip(chosen, ids, strict=True):
+        try:
+            yield decode(names(number), _slot(side, (side.starts, side.stops, side.data), row), limits=limits)
+        except BowstringError as error:
+            raise in_row(error, row) from error
+
+
+def _slot(side: Rows, slots: tuple[Any, Any, Any], slot: int) -> bytes:
+    start, stop = (int(side.device.to_host(each[slot : slot + 1])[0]) for each in slots[:2])
+    found: bytes = side.device.to_host(slots[2][start:stop]).tobytes()
+    return found
 
 
 def names_for_comparing(sides: list[Names], device: Device) -> list[Names]:
