@@ -89,7 +89,7 @@ def test_who_read_all_but_the_end(server: bow.Server) -> None:
     """A reader that took every batch has read the data set, though it never asked for the end."""
     with bow.connect(server.publish("t", TABLE, readers=1)) as stream:
         assert next(stream).num_rows == stream.num_rows
-        until(lambda: stream._connection.quiet)  # type: ignore[attr-defined]  # the end is there, unasked for
+        until(lambda: stream._connection._protocol.quiet)  # type: ignore[attr-defined]  # the end is there, unasked for
     server.wait_released("t")
     assert (server.stats.readers, server.stats.lost) == (1, 0)
 

@@ -65,8 +65,14 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     return {one.arg for one in each if one is not None}
 
 
+@functools.cache
+def classes() -> dict[str, ast.ClassDef]:
+    """Return the classes by their names, some of several by one name."""
+    return {node.name: node for _, node in documented() if isinstance(node, ast.ClassDef)}
+
+
 def fields(node: ast.ClassDef) -> set[str]:
-    """Return what an object of a class is made of."""
+    """Return what an object of a class is made of, also where a base class says so."""
     found = {
         each.target.id
         for each in node.body
@@ -75,6 +81,10 @@ def fields(node: ast.ClassDef) -> set[str]:
     for each in node.body:
         if isinstance(each, ast.FunctionDef) and each.name in ("__init__", "__new__"):
             found |= parameters(each)
+    if not found:
+        for base in node.bases:
+            if isinstance(base, ast.Name) and base.id in classes() and base.id != node.name:
+                found |= fields(classes()[base.id])
     return found
 
 

@@ -72,13 +72,17 @@ class InprocChannel(StreamChannel):
     def _push(self, views: Views, attachments: tuple[object, ...], *, wait: bool = True) -> int:
         if not attachments:
             return super()._push(views, (), wait=wait)
-        # The other end looks for them as soon as the first byte is there.
+        # The other end looks for them as soon as the first byte is there, maybe before an interrupt here.
         self._outgoing.append(attachments)
-        sent = -1
+        stays = False
         try:
             sent = super()._push(views, (), wait=wait)
+            stays = sent < 0
+        except OSError:
+            stays = True
+            raise
         finally:
-            if sent < 0:
+            if stays:
                 with contextlib.suppress(IndexError):  # the other end was closed
                     self._outgoing.pop()
         return sent
