@@ -181,7 +181,11 @@ def _close_as_another_call_ends(here: Channel, line: int) -> int:
         inside.set()
         assert leaves.wait(PATIENCE)
 
-    staying = in_thread(lambda: here.watch(stay) or inside.set())
+    def watch() -> None:
+        here.watch(stay)
+        inside.set()  # also where there is nothing to watch
+
+    staying = in_thread(watch)
     assert inside.wait(PATIENCE)
 
     def on_line(_: FrameType, event: str, __: object) -> Any:
