@@ -311,14 +311,15 @@ def test_why_it_cannot_be_started_is_said(folder: str, monkeypatch: pytest.Monke
         bow.depot.connect(folder=folder)
     os.unlink(Path(folder, "depot-5.sock"))
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(bow.RefusedError, match="/nowhere/python"):
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(bow.RefusedError, match="/nowhere/python") as no_python:
         bow.depot.connect(folder=folder)
     os.unlink(Path(folder, "depot-5.log"))
     os.mkdir(Path(folder, "depot-5.log"))
-    before = os.listdir("/proc/self/fd")
-    with pytest.raises(bow.RefusedError, match=r"directory.*depot-5\.log"):
+    with pytest.raises(bow.RefusedError, match=r"directory.*depot-5\.log") as no_log:
         bow.depot.connect(folder=folder)
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(os.listdir("/proc/self/fd")) == len(before), "errors that are kept keep no descriptor"
+    del no_python, no_log
 
 
 def test_one_that_says_nothing_is_not_waited_for(folder: str) -> None:

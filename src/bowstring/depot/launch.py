@@ -159,26 +159,24 @@ def found_or_started(
 def _start(paths: Paths, options: Options, end: float) -> None:
     heard, told = map(Descriptor, os.pipe2(os.O_CLOEXEC))
     command = [sys.executable, "-P", "-m", "bowstring.depot", paths.folder, options.to_json(), str(told)]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        output = opened(
-            os.open,
-            paths.log,
-            os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW,
-            0o600,
-        )
-        starter = subprocess.Popen(  # noqa: S603  our own interpreter, and a module of ours
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd="/",
-            env=_environment(),
-            pass_fds=(told,),
-            start_new_session=True,
-        )
+        with contextlib.closing(opened(os.open, paths.log, flags, 0o600)) as output:
+            starter = subprocess.Popen(  # noqa: S603  our own interpreter, and a module of ours
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                env=_environment(),
+                pass_fds=(told,),
+                start_new_session=True,
+            )
     except OSError as error:
+        heard.close()  # an error that is kept keeps this frame
         raise RefusedError("a depot cannot be started", found=str(error)) from error
-    told.close()  # the end of what it says is seen when no other process has it
+    finally:
+        told.close()  # the end of what it says is seen when no other process has it
     poll, said = select.poll(), b""
     poll.register(heard, select.POLLIN)
     try:

@@ -103,14 +103,11 @@ class Keeper:
     def ring(self, stream: Kept) -> None:
         """Have a stream attended to; for finalizers, too."""
         self._rung.append(stream)
-        self._ring()
+        self._job.ring()
 
     def hasten(self) -> None:
         """Look at all streams now."""
         self._hasty = True
-        self._ring()
-
-    def _ring(self) -> None:
         self._job.ring()
 
     def explain(self, error: BowstringError, patience: float) -> BowstringError:
