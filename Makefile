@@ -18,7 +18,7 @@ SLOW := (slow or hypothesis) and not gpu and not peers
 JOBS ?= 4
 SIDE_BY_SIDE = -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-.PHONY: help env packages kernels wheel demo test test-fast test-install test-slow test-jit test-peers test-gpu test-gpu-sanitized coverage-public \
+.PHONY: help env packages kernels wheel demo test test-fast test-install release-check test-slow test-jit test-peers test-gpu test-gpu-sanitized coverage-public \
     test-cudf-env lint format docs bench bench-full figures bench-gpu constraints clean
 
 help:
@@ -72,6 +72,11 @@ test-fast: env
 # make test-install   plain `pip wheel .` of the last commit, and the README in an environment with that wheel alone
 test-install:
 	@PIP_CONSTRAINT="$(CURDIR)/constraints.txt" scripts/test_install.sh
+
+# make release-check  dist/: wheels and sources of the last commit, their contents checked, each installed and tried on every Python here
+release-check: env
+	@$(RUN) -m pip install --quiet 'twine>=6'
+	@PIP_CONSTRAINT="$(CURDIR)/constraints.txt" $(RUN) scripts/release_check.py
 
 # make lint           ruff, mypy and the words of scripts/words.py; the floors are a test (tests/test_floors.py)
 lint: packages
