@@ -1,9 +1,9 @@
 """Build what a release uploads, from the last commit, and try it as a user would: ``make release-check``.
 
 Three files come into ``dist/``: the wheel with kernels for this machine, the wheel for every machine, and the
-sources. Their contents are compared with what they must and must not hold, ``twine`` checks what an index shows of them, and
-each wheel, and the one that is built from the sources, runs the README in an environment with nothing else, on each
-Python from 3.11 to 3.14 that this machine has. The last lines say what ran.
+sources. Their contents are compared with what they must and must not hold, ``twine`` checks what an index shows of
+them, and each wheel, and the one that is built from the sources, runs the README in an environment with nothing
+else, on each Python from 3.11 to 3.14 that this machine has. The last lines say what ran.
 """
 
 from __future__ import annotations
@@ -48,6 +48,14 @@ def demand(condition: bool, problem: str) -> None:
         sys.exit(f"release-check: {problem}")
 
 
+def runs(python: str) -> bool:
+    """Return whether a Python is there, and not only a command that says how to get it, as pyenv leaves."""
+    path = shutil.which(python)
+    return (
+        path is not None and not subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode
+    )  # noqa: S603
+
+
 def unpack_commit(folder: Path) -> None:
     """Put the files of the last commit into a folder, with the kernels that are compiled already."""
     archive = folder.with_suffix(".tar")
@@ -65,9 +73,11 @@ def copy_objects(folder: Path) -> None:
 
 def build(folder: Path, target: str, into: Path, *, pure: bool = False) -> Path:
     """Build one file and return it."""
+    before = set(into.glob("bowstring-*"))
     command = (sys.executable, "-m", "hatchling", "build", "-t", target, "-d", into)
-    printed = run(*command, folder=folder, HATCH_BUILD_NO_HOOKS="true" if pure else "")
-    return Path(printed.splitlines()[-1])
+    run(*command, folder=folder, HATCH_BUILD_NO_HOOKS="true" if pure else "false")
+    [built] = set(into.glob("bowstring-*")) - before
+    return built
 
 
 def check_sources(path: Path, version: str) -> None:
@@ -120,7 +130,7 @@ def try_install(wheel: Path, pythons: Iterable[str]) -> list[str]:
 def main() -> None:
     """Build, look, install, and say what was done."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    pythons = [f"python{each}" for each in PYTHONS if shutil.which(f"python{each}")]
+    pythons = [f"python{each}" for each in PYTHONS if runs(f"python{each}")]
     demand(bool(pythons), f"none of Python {', '.join(PYTHONS)} is on PATH")
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
