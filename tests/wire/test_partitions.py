@@ -14,8 +14,13 @@ from tests.wire.player import RecordedServer, ask, opening_of, table_of
 from tests.wire.program import TABLES, TOKEN
 from tests.wire.transcripts import PARTITIONED, WAIT, Conversation
 
-FOLDER = Path(__file__).parents[1] / "data" / "transcripts" / "partitions"
-CONVERSATIONS = {path.stem: Conversation.load(path) for path in sorted(FOLDER.glob("*.json"))}
+FOLDER = Path(__file__).parents[1] / "data" / "transcripts"
+# What the first build with such streams said, and release 0.1.0.
+CONVERSATIONS = {
+    f"{build}{path.stem}": Conversation.load(path)
+    for build in ("", "0.1.0/")
+    for path in sorted((FOLDER / build / "partitions").glob("*.json"))
+}
 LIMITS = bow.Limits(connect_timeout=WAIT, reply_timeout=WAIT, release_timeout=WAIT, heartbeat=WAIT)
 PARTITION: Final = 0xB0000000FFFFFF0C
 PARTITIONS: Final = 0xB0000000FFFFFF1B
@@ -31,7 +36,8 @@ def dataset_of(uri: str, table: pa.Table) -> bow.Dataset:
 
 def test_all_were_recorded() -> None:
     """There is a conversation of each table that is recorded."""
-    assert {each.table for each in CONVERSATIONS.values()} == set(PARTITIONED)
+    recorded = sorted(each.table for each in CONVERSATIONS.values())
+    assert recorded == sorted([*PARTITIONED, *PARTITIONED])
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
@@ -74,7 +80,7 @@ def test_a_recorded_reader_is_served(name: str) -> None:
 def test_an_older_server_is_asked_for_one_at_a_time() -> None:
     """A server whose URI says nothing of partitions is sent no list of them."""
     table = TABLES["types"]
-    with RecordedServer(Conversation.load(FOLDER.parent / "tcp-types.json"), times=3) as server:
+    with RecordedServer(Conversation.load(FOLDER / "tcp-types.json"), times=3) as server:
         endpoint = bow.Endpoint.parse(server.uri)
         dataset = bow.Dataset((endpoint,) * 3, table.schema)
         with bow.connect(dataset, limits=LIMITS) as stream:

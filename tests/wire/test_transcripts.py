@@ -14,13 +14,20 @@ from tests.wire.program import TABLES, datasets
 from tests.wire.transcripts import WAIT, Conversation
 
 FOLDER = Path(__file__).parents[1] / "data" / "transcripts"
-CONVERSATIONS = {path.stem: Conversation.load(path) for path in sorted(FOLDER.glob("*.json"))}
+# Each folder holds what one build said: that of the first protocol that is promised, and a release by its number.
+CONVERSATIONS = {
+    f"{build}{path.stem}": Conversation.load(path)
+    for build in ("", "0.1.0/")
+    for path in sorted((FOLDER / build).glob("*.json"))
+}
 WHOLE = [name for name, each in CONVERSATIONS.items() if each.table != "failing"]
-PACKED = [name for name in WHOLE if name.startswith("tcp")]
+FAILING = [name for name in CONVERSATIONS if name not in WHOLE]
+PACKED = [name for name in WHOLE if name.removeprefix("0.1.0/").startswith("tcp")]
 LIMITS = bow.Limits(connect_timeout=WAIT, reply_timeout=WAIT, release_timeout=WAIT, heartbeat=WAIT)
-# What a server of that time knows from a reader (docs/protocol.md, section 4).
+# What a server of the first protocol knows from a reader (docs/protocol.md, section 4), and one of 0.1.0 besides.
 KNOWN = {*range(0xB1000000FFFFFF01, 0xB1000000FFFFFF06), *range(0xB0000000FFFFFF11, 0xB0000000FFFFFF19)}
 KNOWN |= {0xB0000000FFFFFF04, 0xB0000000FFFFFF05}
+KNOWN_TO_0_1_0 = KNOWN | {*range(0xB0000000FFFFFF19, 0xB0000000FFFFFF1F)}
 
 
 def options_of(name: str) -> dict[str, Any]:
@@ -45,12 +52,19 @@ def test_a_recorded_server_is_read(name: str) -> None:
         rows = pa.Table.from_batches(batches, schema).to_pylist()
         del batches
     assert rows == expected(name)
-    assert {frame.tag for frame in server.heard} <= KNOWN
+    assert {frame.tag for frame in server.heard} <= (KNOWN_TO_0_1_0 if name.startswith("0.1.0/") else KNOWN)
 
 
-def test_a_recorded_failure_is_read() -> None:
+def test_all_tables_were_recorded_with_each_build() -> None:
+    """Each build left the same conversations."""
+    names = sorted(name for name in CONVERSATIONS if not name.startswith("0.1.0/"))
+    assert sorted(name.removeprefix("0.1.0/") for name in CONVERSATIONS if name not in names) == names != []
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_recorded_failure_is_read(name: str) -> None:
     """The error of an earlier server is raised as what it was, behind the batches that came before it."""
-    recorded = RecordedServer(CONVERSATIONS["tcp-failing"])
+    recorded = RecordedServer(CONVERSATIONS[name])
     with recorded as server, bow.connect(server.uri, limits=LIMITS) as stream:
         count = sum(len(stream.read_next_batch()) for _ in range(2))
         with pytest.raises(bow.ProducerFailed, match="the third batch cannot be made"):

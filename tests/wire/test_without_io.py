@@ -11,7 +11,7 @@ from bowstring.dissociated.items import IpcMessage
 from bowstring.dissociated.producer import ProducerProtocol, Role, Wanted
 from bowstring.dissociated.reader import ReaderProtocol
 from tests.wire.player import is_body, is_last, numbered
-from tests.wire.test_transcripts import CONVERSATIONS, PACKED
+from tests.wire.test_transcripts import CONVERSATIONS, FAILING, PACKED
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
@@ -27,11 +27,13 @@ def test_the_reader_without_io_takes_it(name: str) -> None:
     bodies = [part.body for part in parts if part.body is not None]
     assert len(parts) == sum(frame.tag is None and not is_last(frame) for frame in frames)
     assert len(bodies) == sum(is_body(frame) for frame in frames)
-    assert {type(body) for body in bodies} <= {Pointers if name.startswith("unix") else Packed}
+    assert {type(body) for body in bodies} <= {
+        Pointers if CONVERSATIONS[name].uri.startswith("unix") else Packed
+    }
     assert sum(isinstance(event, Announced) for event in events) == sum(
         frame.region is not None for frame in frames
     )
-    assert isinstance(events[-1], Failed if name == "tcp-failing" else End)
+    assert isinstance(events[-1], Failed if name in FAILING else End)
 
 
 @pytest.mark.parametrize("name", PACKED)

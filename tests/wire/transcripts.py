@@ -2,9 +2,9 @@
 
 As a program it records them: ``python -m tests.wire.transcripts FOLDER``. Those in ``tests/data/transcripts`` were
 recorded with the build of commit 6da4e3a; those in its folder ``partitions``, of streams of many partitions, with
-the first build that had such streams, by ``python -m tests.wire.transcripts FOLDER partitions``. Each file has the
-messages of each connection in the order in which they passed, as they were framed (``docs/protocol.md``,
-section 3), and the contents of the regions beside them.
+the first build that had such streams, by ``python -m tests.wire.transcripts FOLDER partitions``; those in folder
+``0.1.0`` with the code of that release. Each file has the messages of each connection in the order in which they
+passed, as they were framed (``docs/protocol.md``, section 3), and the contents of the regions beside them.
 """
 
 from __future__ import annotations
