@@ -51,9 +51,9 @@ def demand(condition: bool, problem: str) -> None:
 def runs(python: str) -> bool:
     """Return whether a Python is there, and not only a command that says how to get it, as pyenv leaves."""
     path = shutil.which(python)
-    return (
-        path is not None and not subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode
-    )  # noqa: S603
+    if path is None:
+        return False
+    return subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0  # noqa: S603  ours
 
 
 def unpack_commit(folder: Path) -> None:
