@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from bowstring.client.names import list_datasets
 from bowstring.client.opening import ConnectOptions, InsideOptions, connect
-from bowstring.client.preview import stream_html
 from bowstring.client.stream import Readiness, Stream, StreamStatistics, copy_borrowed
 from bowstring.columnar.interchange.conversions import Converting, needed
 from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved, UsageError
@@ -101,7 +100,8 @@ class AsyncStream(AsyncIterator["Batch"]):
     cancelled, as by ``asyncio.timeout``, loses no batch: the next one returns what it would have.
 
     Awaiting readers share a few threads, which take messages from the connections; the event loop is free
-    meanwhile. Copies, conversions and what waits for a device are done in these threads as well.
+    meanwhile. Copies, conversions, what waits for a device, and for data sets of many endpoints, are done by a
+    thread for each that waits.
 
     Examples
     --------
@@ -352,7 +352,7 @@ class AsyncStream(AsyncIterator["Batch"]):
         return f"<Async{repr(self._stream)[1:]}"
 
     def _repr_html_(self) -> str:
-        return stream_html(self._stream, "AsyncStream")
+        return self._stream._html("AsyncStream")
 
 
 class AsyncOpening(Awaitable[AsyncStream]):

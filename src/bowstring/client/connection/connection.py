@@ -698,21 +698,16 @@ class Connection:
             is_there = first is not None and first.awaited is None and first.batch.device.is_host
             return first.batch if is_there and first is not None else None
 
-    def readiness(self, wake: Callable[[], object], began: float, partition: int | None = None) -> Readiness:
+    def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
         """Return what `next` would do; if it would wait, have `wake` called once something has changed."""
         self.check_process()
         with self.lock:
-            passed = partition is not None and self._protocol.passed(partition)
-            if passed and not self.closed:
-                found = Readiness.ENDED
-            elif self._batches and not self.closed:
+            if self._batches and not self.closed:
                 first = self._batches[0]
                 at_once = first.awaited is None and first.batch.device.is_host
                 found = Readiness.READY if at_once else Readiness.SLOW
-            elif self.closed or self._protocol.error is not None or self._protocol.behind_end is not None:
+            elif self.closed or self._complete or self._protocol.error is not None:
                 found = Readiness.READY
-            elif self._complete:
-                found = Readiness.ENDED
             else:
                 if wake not in self._wakes:
                     self._wakes.append(wake)
