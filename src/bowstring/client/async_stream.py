@@ -8,7 +8,6 @@ import functools
 import inspect
 import threading
 import time
-import weakref
 from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, Self, TypeVar
 
@@ -18,7 +17,7 @@ from bowstring.client.names import list_datasets
 from bowstring.client.opening import ConnectOptions, InsideOptions, connect
 from bowstring.client.stream import Readiness, Stream, StreamStatistics, copy_borrowed
 from bowstring.columnar.interchange.conversions import Converting, needed
-from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved, UsageError
+from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved
 from bowstring.transport.awaiting import in_thread
 
 if TYPE_CHECKING:
@@ -122,10 +121,7 @@ class AsyncStream(AsyncIterator["Batch"]):
         self._waiter: asyncio.Future[None] | None = None
         self._working: asyncio.Future[Batch | None] | None = None
         self._before: Position | None = None  # of what is worked on
-        self._ended = False
-        # For these tasks, reading on is reading again: the one that opened the stream, and all that saw its end.
-        self._readers: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
-        self._note_reader()
+        self._noted(None)
 
     @property
     def schema(self) -> pa.Schema:
@@ -210,24 +206,14 @@ class AsyncStream(AsyncIterator["Batch"]):
             return None
 
     def _noted(self, batch: Batch | None) -> Batch | None:
-        if batch is None:
-            self._ended = True
-            self._note_reader()
+        """Return a batch; for a task that opened the stream, or sees its end, reading on is reading again."""
+        if batch is None and (task := asyncio.current_task()) is not None:
+            self._stream._readers.add(task)
         return batch
 
-    def _note_reader(self) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._readers.add(task)
-
     def _check_more(self) -> None:
-        """Refuse to begin anew with a stream that was read to its end: that would look like an empty data set."""
         self._stream._check_open()
-        if self._ended and asyncio.current_task() in self._readers:
-            raise UsageError(
-                "the stream was read to its end, and is read once",
-                hint="Call connect_async() again to read the data set again, or keep its batches or a table.",
-            )
+        self._stream._check_more(asyncio.current_task())
 
     async def _wait(self, began: float) -> None:
         """Wait until something has changed, or it is time to look at the producer."""

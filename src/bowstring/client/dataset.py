@@ -242,7 +242,7 @@ class DatasetStream(Stream):
             is_there = is_next and stream is not None and stream._at_once
         else:
             done = [each for each in self._reading if each.done()]
-            is_there = any(each.exception() is not None or each.result() is not None for each in done)
+            is_there = any(each.exception(0) is not None or each.result(0) is not None for each in done)
         return Readiness.READY if is_there else Readiness.SLOW
 
     def _ask(self, unit: Unit) -> None:

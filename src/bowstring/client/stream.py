@@ -95,7 +95,7 @@ class Stream(Closing, Converting):
     def __init__(self) -> None:
         self._ended = False  # whether it was read to its end
         # For these threads, reading on is reading again: the one that opened the stream, and all that saw its end.
-        self._readers = weakref.WeakSet([threading.current_thread()])
+        self._readers: weakref.WeakSet[Any] = weakref.WeakSet([threading.current_thread()])
 
     @property
     def schema(self) -> pa.Schema:
@@ -187,13 +187,13 @@ class Stream(Closing, Converting):
         self._check_more()
         return self
 
-    def _check_more(self) -> None:
+    def _check_more(self, reader: Any = None) -> None:
         """Refuse to begin anew with a stream that was read to its end: that would look like an empty data set."""
-        if self._ended and threading.current_thread() in self._readers:
+        if self._ended and (reader or threading.current_thread()) in self._readers:
             self._check_open()
             raise UsageError(
                 "the stream was read to its end, and is read once",
-                hint="Call connect() again to read the data set again, or keep its batches or a table.",
+                hint="Connect again to read the data set again, or keep its batches or a table.",
             )
 
     def _note_end(self) -> None:
