@@ -15,7 +15,7 @@ DEPTH = runpy.run_path(f"{Path(__file__).parents[1]}/scripts/depth.py")
 FUNCTIONS = {
     "publish": 60,
     "connect and read_next_batch": 127,
-    "connect, read_next_batch and close": 147,
+    "connect, read_next_batch and close": 145,
     "a server, while one connects and reads": 74,
     "to_arrow of 8 columns": 20,
     "open a schema of 8 columns": 74,

@@ -235,7 +235,7 @@ def test_a_device_that_fails_is_believed_nothing(
 
 def test_no_thread_can_be_had(lender: Child, open_then: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no thread can be started to wait, the one that answers does it, and closes first all the same."""
-    from bowstring.client.connection import control_sender
+    from bowstring.client.connection import sending
 
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -243,7 +243,7 @@ def test_no_thread_can_be_had(lender: Child, open_then: list[int], monkeypatch: 
     stream = bow.connect(lent(lender), limits=QUICK)
     read(stream)
     with monkeypatch.context() as patched:
-        patched.setattr(control_sender, "run_in_thread", refuse)
+        patched.setattr(sending, "run_in_thread", refuse)
         stream.close()
         until(lambda: bool(open_then))
     assert set(open_then) == {0}

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.client.connection import control_sender
+from bowstring.client.connection import sending
 from bowstring.client.connection.assembler import Assembler
 from bowstring.columnar import compacted
 from bowstring.dissociated.reader import ReaderProtocol
@@ -449,7 +449,7 @@ def test_no_thread_can_be_had(
     with bow.connect(endpoint, limits=Limits(heartbeat=0.1)) as stream:
         [batch] = stream
         with monkeypatch.context() as patched:
-            patched.setattr(control_sender, "run_in_thread", refuses)
+            patched.setattr(sending, "run_in_thread", refuses)
             del batch
             gc.collect()
             until(lambda: bool(refused))

@@ -1,48 +1,16 @@
-"""The keeper of a process's streams: what goes wrong with one of them is its own end, not that of the others."""
+"""What goes wrong where the loop looks after a stream is the end of that stream, and not of the others."""
 
 from __future__ import annotations
 
+import collections
 import threading
+from typing import Any
 
 import pytest
 
 import bowstring as bow
-from bowstring.client.connection.keeper import Keeper, Patience
+from bowstring.client.connection import Connection
 from tests.faults.conftest import until
-
-
-class Stream:
-    """A stream for a keeper, of which one call fails; it asks to be attended to where it is failed, as ours do."""
-
-    def __init__(self, keeper: Keeper, failing: str = "") -> None:
-        self.patience = Patience.of(1.0, 0.05)
-        self.attended = self.looked = 0
-        self.errors: list[bow.BowstringError] = []
-        self._keeper = keeper
-        self._failing = failing
-
-    def attend(self) -> None:
-        self.attended += 1
-        if self._failing == "attend":
-            raise RuntimeError("attend")
-
-    def look(self, now: float) -> float:
-        self.looked += 1
-        if self._failing in ("look", "fail"):
-            raise RuntimeError("look")
-        return 0.01
-
-    def fail(self, error: bow.BowstringError) -> None:
-        self.errors.append(error)
-        self._keeper.keep(self)
-        self._keeper.ring(self)
-        if self._failing == "fail":
-            raise RuntimeError("fail")
-
-    def close(self) -> None: ...
-    def flush(self, seconds: float) -> None: ...
-    def before_fork(self) -> None: ...
-    def after_fork(self) -> None: ...
 
 
 @pytest.fixture
@@ -53,25 +21,41 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return errors
 
 
-@pytest.mark.parametrize("failing", ["attend", "look", "fail"])
-def test_a_stream_that_fails_ends_alone(reported: list[str], failing: str) -> None:
-    """An exception while a stream is attended to ends that stream, is reported, and the others are kept on."""
-    keeper = Keeper()
-    good, bad = Stream(keeper), Stream(keeper, failing)
-    for each in (bad, good):
-        keeper.keep(each)
-        keeper.ring(each)
-    until(lambda: bad.errors, "the stream learns of it")
-    seen, attended = good.looked, good.attended
-    keeper.ring(good)
-    until(lambda: good.looked > seen + 3 and good.attended > attended, "the other one is kept")
-    (error,) = bad.errors
-    assert isinstance(error, bow.BrokenError)
-    assert "RuntimeError" in str(error)
-    assert reported
-    # It is not tried for ever.
-    tried = bad.looked, len(reported)
-    seen = good.looked
-    until(lambda: good.looked > seen + 3, "the other one is kept")
-    assert (bad.looked, len(reported)) == tried
-    keeper.drop(good)
+@pytest.mark.parametrize("failing", ["_do_due", "fail"])
+def test_a_stream_that_fails_ends_alone(
+    reported: list[str], monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """An exception while a stream is looked after ends that stream, is reported once, and the others go on."""
+    bad: list[Connection] = []
+    looked: dict[Connection, int] = {}
+    look, fail = Connection._do_due, Connection.fail
+
+    def counted(self: Connection) -> float:
+        looked[self] = looked.get(self, 0) + 1
+        if self in bad:
+            raise RuntimeError("looking after it")
+        look(self)
+        return 0.01
+
+    def failed(self: Connection, error: bow.BowstringError) -> None:
+        fail(self, error)
+        if self in bad and failing == "fail":
+            raise RuntimeError("failing")
+
+    monkeypatch.setattr(Connection, "_do_due", counted)
+    monkeypatch.setattr(Connection, "fail", failed)
+    with bow.Server() as server:
+        server.append("t", {"a": [1, 2]})
+        with bow.connect(server, "t", follow=True) as good, bow.connect(server, "t", follow=True) as other:
+            connections: list[Any] = [good._connection, other._connection]  # type: ignore[attr-defined]
+            until(lambda: all(each in looked for each in connections), "both are looked after")
+            bad.append(connections[1])
+            until(lambda: reported, "it is reported")
+            seen, tried = looked[connections[0]], looked[connections[1]]
+            until(lambda: looked[connections[0]] > seen + 3, "the other one is looked after")
+            assert looked[connections[1]] == tried
+            assert len(reported) == 1
+            assert good.read_next_batch().num_rows == 2
+            # What had come stays, and what had not is an error of its own.
+            with pytest.raises(bow.BrokenError, match="RuntimeError"):
+                collections.deque(other, maxlen=0)

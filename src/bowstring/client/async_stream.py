@@ -8,7 +8,6 @@ import functools
 import inspect
 import threading
 import time
-import weakref
 from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, Self, TypeVar
 
@@ -16,10 +15,9 @@ import pyarrow as pa
 
 from bowstring.client.names import list_datasets
 from bowstring.client.opening import ConnectOptions, InsideOptions, connect
-from bowstring.client.preview import stream_html
 from bowstring.client.stream import Readiness, Stream, StreamStatistics, copy_borrowed
 from bowstring.columnar.interchange.conversions import Converting, needed
-from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved, UsageError
+from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved
 from bowstring.transport.awaiting import in_thread
 
 if TYPE_CHECKING:
@@ -101,7 +99,8 @@ class AsyncStream(AsyncIterator["Batch"]):
     cancelled, as by ``asyncio.timeout``, loses no batch: the next one returns what it would have.
 
     Awaiting readers share a few threads, which take messages from the connections; the event loop is free
-    meanwhile. Copies, conversions and what waits for a device are done in these threads as well.
+    meanwhile. Copies, conversions, what waits for a device, and for data sets of many endpoints, are done by a
+    thread for each that waits.
 
     Examples
     --------
@@ -122,10 +121,7 @@ class AsyncStream(AsyncIterator["Batch"]):
         self._waiter: asyncio.Future[None] | None = None
         self._working: asyncio.Future[Batch | None] | None = None
         self._before: Position | None = None  # of what is worked on
-        self._ended = False
-        # For these tasks, reading on is reading again: the one that opened the stream, and all that saw its end.
-        self._readers: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
-        self._note_reader()
+        self._noted(None)
 
     @property
     def schema(self) -> pa.Schema:
@@ -210,24 +206,14 @@ class AsyncStream(AsyncIterator["Batch"]):
             return None
 
     def _noted(self, batch: Batch | None) -> Batch | None:
-        if batch is None:
-            self._ended = True
-            self._note_reader()
+        """Return a batch; for a task that opened the stream, or sees its end, reading on is reading again."""
+        if batch is None and (task := asyncio.current_task()) is not None:
+            self._stream._readers.add(task)
         return batch
 
-    def _note_reader(self) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._readers.add(task)
-
     def _check_more(self) -> None:
-        """Refuse to begin anew with a stream that was read to its end: that would look like an empty data set."""
         self._stream._check_open()
-        if self._ended and asyncio.current_task() in self._readers:
-            raise UsageError(
-                "the stream was read to its end, and is read once",
-                hint="Call connect_async() again to read the data set again, or keep its batches or a table.",
-            )
+        self._stream._check_more(asyncio.current_task())
 
     async def _wait(self, began: float) -> None:
         """Wait until something has changed, or it is time to look at the producer."""
@@ -352,7 +338,7 @@ class AsyncStream(AsyncIterator["Batch"]):
         return f"<Async{repr(self._stream)[1:]}"
 
     def _repr_html_(self) -> str:
-        return stream_html(self._stream, "AsyncStream")
+        return self._stream._html("AsyncStream")
 
 
 class AsyncOpening(Awaitable[AsyncStream]):

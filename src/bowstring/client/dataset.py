@@ -6,7 +6,6 @@ import collections
 import concurrent.futures
 import os
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bowstring.client.endpoint_stream import EndpointStream
@@ -66,11 +65,6 @@ class DatasetStream(Stream):
         self._opening: dict[concurrent.futures.Future[EndpointStream], Unit] = {}
         self._open: dict[Unit, EndpointStream] = {}
         self._reading: dict[concurrent.futures.Future[Batch | None], Unit] = {}
-        # Where nobody may wait: those whose batches may come next, the one of them that has one, and the work that
-        # will say so when it is done.
-        self._active: collections.deque[Unit] = collections.deque()
-        self._chosen: Unit | None = None
-        self._awaited: weakref.WeakSet[concurrent.futures.Future[EndpointStream]] = weakref.WeakSet()
         self._done: list[StreamStatistics] = []
         # Those that are read; when one ends, its statistics are in `_done` instead. Both change under the lock.
         self._begun: set[EndpointStream] = set()
@@ -97,7 +91,9 @@ class DatasetStream(Stream):
             or (self._ordered and self._pending[0].numbers[0] <= self._at)
         ):
             unit = self._pending.popleft()
-            self._opening[_started(self._opened_in_time, unit)] = unit
+            future: concurrent.futures.Future[EndpointStream] = concurrent.futures.Future()
+            run_in_thread(_run, future, self._opened_in_time, unit, name="bowstring-dataset")
+            self._opening[future] = unit
 
     def _opened_in_time(self, unit: Unit) -> EndpointStream:
         stream = self._open_unit(unit)
@@ -164,10 +160,7 @@ class DatasetStream(Stream):
         self._check_open()
         try:
             with self._turn:
-                if self._ordered:
-                    return self._next_in_order()
-                chosen, self._chosen = self._chosen, None
-                return self._next_as_they_come() if chosen is None else self._next_of(chosen)
+                return self._next_in_order() if self._ordered else self._next_as_they_come()
         except EndOfStream:
             self._note_end()
             raise
@@ -238,106 +231,30 @@ class DatasetStream(Stream):
                 else:
                     self._finish(unit_read)
 
-    def _next_of(self, unit: Unit) -> Batch:
-        """Return the batch that a unit is known to have."""
-        stream = self._open.get(unit)
-        batch = None if stream is None else self._read(stream, unit)
-        if batch is None:
-            self._check_open()
-            raise EndOfStream("there are no more batches")
-        return batch
-
-    def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:
+    def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:  # noqa: ARG002  nothing wakes
+        """Return what is so at once; endpoints that are to be opened, or have nothing yet, are waited for."""
         self._check_open()
-        try:
-            with self._turn:
-                while True:
-                    self._open_more()
-                    find = self._first_in_order if self._ordered else self._first_ready
-                    found = find(wake, began)
-                    if found is not None:
-                        return found
-        except BowstringError as error:
-            self.close()
-            raise without_frames(error) from error.__cause__
-
-    def _first_in_order(self, wake: Callable[[], object], began: float) -> Readiness | None:
-        """Return the readiness of the next endpoint; ``None`` if it has just opened, or come to its end."""
-        if self._at == len(self._dataset):
-            return Readiness.ENDED
-        unit = self._unit_of[self._at]
-        stream = self._open.get(unit)
-        if stream is None:
-            opening = self._opening_of(unit)
-            if not self._is_done(opening, wake):
-                return Readiness.NOT_YET
-            self._take_opened(opening)
-            return None
-        last = self._at == unit.numbers[-1]
-        found = self._ready(stream, unit, wake, began, self._at)
-        if found is Readiness.ENDED and last and unit.tickets:  # behind its last partition comes its end
-            found = self._ready(stream, unit, wake, began)
-        if found is not Readiness.ENDED:
-            return found
-        if last:
-            self._read(stream, unit)
-            self._finish(unit)
-        self._at += 1
-        return None
-
-    def _first_ready(self, wake: Callable[[], object], began: float) -> Readiness | None:
-        """Choose a unit with a batch, if there is one; ``None`` if one has just opened, or come to its end."""
-        for opening in list(self._opening):
-            if self._is_done(opening, wake):
-                unit = self._opening[opening]
-                if self._take_opened(opening) is None:
-                    return None
-                self._active.append(unit)
-        if not (self._opening or self._active):
-            return Readiness.ENDED
-        for unit in list(self._active):
-            stream = self._open.get(unit)
-            if stream is None:
-                raise ClosedError("the stream is closed")
-            found = self._ready(stream, unit, wake, began)
-            if found is Readiness.ENDED:
-                self._read(stream, unit)
-                self._active.remove(unit)
-                self._finish(unit)
-                return None
-            if found is not Readiness.NOT_YET:
-                self._active.rotate(-1)  # the others are next
-                self._chosen = unit
-                return found
-        return Readiness.NOT_YET
-
-    def _ready(
-        self,
-        stream: EndpointStream,
-        unit: Unit,
-        wake: Callable[[], object],
-        began: float,
-        number: int | None = None,
-    ) -> Readiness:
-        """Return what `_read` would do."""
-        try:
-            return stream._readiness(wake, began, number if unit.tickets else None)
-        except BowstringError as error:
-            self._locate(error, unit, stream)
-            raise
-
-    def _is_done(
-        self, opening: concurrent.futures.Future[EndpointStream], wake: Callable[[], object]
-    ) -> bool:
-        if not opening.done() and opening not in self._awaited:
-            self._awaited.add(opening)
-            opening.add_done_callback(lambda _: wake())
-        return opening.done()
+        if self._ordered:
+            unit = self._unit_of.get(self._at)
+            stream = None if unit is None else self._open.get(unit)
+            # Of a stream that several endpoints share, the next batch may be behind one of another stream.
+            is_next = stream is not None and (not stream._shared or stream._partition == self._at)
+            is_there = is_next and stream is not None and stream._at_once
+        else:
+            done = [each for each in self._reading if each.done()]
+            is_there = any(each.exception(0) is not None or each.result(0) is not None for each in done)
+        return Readiness.READY if is_there else Readiness.SLOW
 
     def _ask(self, unit: Unit) -> None:
         stream = self._open.get(unit)
-        if stream is not None:  # else all was closed just now
-            self._reading[_started(self._read_ahead, stream, unit)] = unit
+        if stream is None:  # all was closed just now
+            return
+        future: concurrent.futures.Future[Batch | None] = concurrent.futures.Future()
+        self._reading[future] = unit
+        if stream._at_once:
+            _run(future, self._read_ahead, stream, unit)
+        else:
+            run_in_thread(_run, future, self._read_ahead, stream, unit, name="bowstring-dataset")
 
     def _read_ahead(self, stream: EndpointStream, unit: Unit) -> Batch | None:
         """Read a batch that is complete, whatever stream its taker works on: that of this thread is another one."""
@@ -370,7 +287,6 @@ class DatasetStream(Stream):
             self._begun.clear()
         # With the work go the batches that nobody has asked for.
         self._reading, self._opening, self._open = {}, {}, {}
-        self._active, self._chosen = collections.deque(), None
         for stream in streams:
             stream.close()
 
@@ -400,16 +316,10 @@ def _listed(texts: Iterable[str]) -> str:
     return ", ".join(sorted(set(texts) - {""}))
 
 
-def _started(function: Callable[..., _Result], *arguments: Any) -> concurrent.futures.Future[_Result]:
-    """Run a function in a thread of its own, one that the end of the interpreter does not wait for."""
-    future: concurrent.futures.Future[_Result] = concurrent.futures.Future()
-    run_in_thread(_run, future, function, *arguments, name="bowstring-dataset")
-    return future
-
-
 def _run(
     future: concurrent.futures.Future[_Result], function: Callable[..., _Result], *arguments: Any
 ) -> None:
+    """Give a future what a call returns or raises."""
     try:
         future.set_result(function(*arguments))
     except BaseException as error:  # noqa: BLE001  whoever asks for the result hears of it

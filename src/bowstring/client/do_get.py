@@ -86,7 +86,6 @@ class DoGet:
         self._limits = limits = reading.limits
         self._pid = os.getpid()
         self._changed = Condition()
-        self._wakes: list[Callable[[], object]] = []  # of tasks that await something, each once
         self._schema: pa.Schema | None = None
         self._ready: collections.deque[pa.RecordBatch] = collections.deque()
         self._error: BowstringError | None = None
@@ -113,7 +112,7 @@ class DoGet:
                 reader = self._server.client.do_get(flight.Ticket(ticket), self._server.options(None))
                 with self._changed:
                     self._reader, self._schema = reader, reader.schema
-                    self._wake()
+                    self._changed.notify_all()
                 while self._wants_more():
                     batch = reader.read_chunk().data
                     try:  # pyarrow has not looked whether the buffers fit the nodes
@@ -125,7 +124,7 @@ class DoGet:
                     with self._changed:
                         if batch is not None:
                             self._ready.append(batch)
-                        self._wake()
+                        self._changed.notify_all()
                 reader.cancel()
         except StopIteration:
             error = EndOfStream("there are no more batches")
@@ -142,7 +141,7 @@ class DoGet:
         with self._changed:
             self._error = error or ClosedError("the stream is closed")
             self.over = True
-            self._wake()
+            self._changed.notify_all()
         self._server.close()
 
     def _wants_more(self) -> bool:
@@ -169,7 +168,7 @@ class DoGet:
             self.counters.rows += batch.num_rows
             self.counters.nbytes += batch.nbytes
             self._ready.popleft()
-            self._wake()
+            self._changed.notify_all()
         self.counters.seconds_waited += time.monotonic() - began
         return Batch.from_arrow(batch)
 
@@ -177,17 +176,11 @@ class DoGet:
         with self._changed:
             return Batch.from_arrow(self._ready[0]) if self._ready and not self.closed else None
 
-    def readiness(self, wake: Callable[[], object], began: float, _: int | None = None) -> Readiness:
+    def readiness(self, wake: Callable[[], object], began: float) -> Readiness:  # noqa: ARG002  nothing wakes
         self.check_process()
         with self._changed:
-            if self._ready or self.closed or self._error is not None:
-                at_end = not self._ready and isinstance(self._error, EndOfStream)
-                return Readiness.ENDED if at_end and not self.closed else Readiness.READY
-            if wake not in self._wakes:
-                self._wakes.append(wake)
-            if time.monotonic() - began > self._limits.reply_timeout:
-                raise self._given_up(self._limits.reply_timeout)
-        return Readiness.NOT_YET
+            is_there = self._ready or self.closed or self._error is not None
+            return Readiness.READY if is_there else Readiness.SLOW
 
     def _given_up(self, seconds: float) -> DeadlineExceeded:
         self._cancel()
@@ -214,16 +207,9 @@ class DoGet:
             self.closed = True
             self._ready.clear()
             self._cancel()
-            self._wake()
+            self._changed.notify_all()
 
     abandon = close
-
-    def _wake(self) -> None:
-        """Let all that wait look again; the lock is held."""
-        self._changed.notify_all()
-        wakes, self._wakes = self._wakes, []
-        for wake in wakes:
-            wake()
 
     def _cancel(self) -> None:
         reader = self._reader

@@ -194,13 +194,20 @@ class EndpointStream(Stream):
         batch = self._connection.peek()
         return batch if batch is None or self._select is None else batch.select(list(self._select))
 
-    def _readiness(self, wake: Callable[[], object], began: float, partition: int | None = None) -> Readiness:
-        found = self._connection.readiness(wake, began, partition)
-        copies = self._reading.mode == "copy" or self._device is not None or self._private is not None
-        return Readiness.SLOW if (copies or self._looks_at_elements) and found is Readiness.READY else found
+    def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:
+        found = self._connection.readiness(wake, began)
+        return Readiness.SLOW if self._is_slow and found is Readiness.READY else found
+
+    @property
+    def _at_once(self) -> bool:
+        """Whether the next batch is there, and is delivered as it is."""
+        return not self._is_slow and self._connection.peek() is not None
 
     @functools.cached_property
-    def _looks_at_elements(self) -> bool:
+    def _is_slow(self) -> bool:
+        """Whether batches are copied, or their elements looked at, when they are delivered."""
+        if self._reading.mode == "copy" or self._device is not None or self._private is not None:
+            return True
         if not self._checks:
             return False
         from bowstring.columnar.validation.elements import may_be_wrong  # kernels that only this needs

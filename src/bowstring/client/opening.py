@@ -250,32 +250,11 @@ def connect(
     if follow is not False or position is not None:
         _check_following(follow, shard, options.decode)
     seconds = None if timeout is None else checked_seconds(timeout)
-    if options.decode is not None:
-        if writable:
-            raise UsageError(
-                "decoded batches are read-only", found="writable=True, ConnectOptions(decode='device')"
-            )
-        encoded = connect(
-            source,
-            name,
-            ticket=ticket,
-            device=device,
-            mode=mode,
-            shard=shard,
-            cuda_stream=cuda_stream,
-            token=token,
-            tls=tls,
-            limits=limits,
-            timeout=timeout,
-            options=dataclasses.replace(options, decode=None),
+    if options.decode is not None and writable:
+        raise UsageError(
+            "decoded batches are read-only", found="writable=True, ConnectOptions(decode='device')"
         )
-        from bowstring.client.decoded import DecodedStream  # and with it all of Vortex
-
-        try:
-            return DecodedStream(encoded, chosen, limits)
-        except BaseException:
-            encoded.close()
-            raise
+    encoded_columns = chosen if options.decode is None else None
     part = None if shard is None else _shard(shard)
     count = options.connections
     wanted = None if name is None and ticket is None else ticket_of(name, ticket)
@@ -298,7 +277,7 @@ def connect(
     if target is not None and not target.is_host and copies.device is not target:
         copies = Pool(target)  # one budget for all endpoints
     hello = Hello(
-        chosen,
+        encoded_columns,
         limits.window_bytes,
         events=bool(streams),
         shard=part,
@@ -345,8 +324,8 @@ def connect(
                 found=f"connections={count}",
                 hint="connect(shard=(i, n)) opens it in parts.",
             )
-        return open_unit(Unit(source, (0,)))
-    if isinstance(source, Dataset):
+        stream: Stream = open_unit(Unit(source, (0,)))
+    elif isinstance(source, Dataset):
         if hello.follows:
             raise UsageError(
                 "a list of endpoints, which a name of a depot is, cannot be followed, or read from a position on",
@@ -354,16 +333,29 @@ def connect(
                 hint="For a name of a depot, Depot.lookup_range(name, since=position) returns what is new.",
             )
         make = functools.partial(
-            DatasetStream, open_unit=open_unit, columns=chosen, ordered=options.ordered, connections=count
+            DatasetStream,
+            open_unit=open_unit,
+            columns=encoded_columns,
+            ordered=options.ordered,
+            connections=count,
         )
-        stream: Stream = source._stream(make, chosen, tls)
+        stream = source._stream(make, encoded_columns, tls)
+    else:
+        raise UsageError(
+            "this is not a source",
+            expected="an Endpoint, a Dataset or a URI",
+            found=type(source).__name__,
+            hint=path_hint(source),
+        )
+    if options.decode is None:
         return stream
-    raise UsageError(
-        "this is not a source",
-        expected="an Endpoint, a Dataset or a URI",
-        found=type(source).__name__,
-        hint=path_hint(source),
-    )
+    from bowstring.client.decoded import DecodedStream  # and with it all of Vortex
+
+    try:
+        return DecodedStream(stream, chosen, limits)
+    except BaseException:
+        stream.close()
+        raise
 
 
 def endpoint_of(uri: str, ticket: str | bytes | None = None) -> Endpoint:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pyarrow as pa
 
 from bowstring.closing import Closing
-from bowstring.columnar.display import table_of_facts
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.display import table_of_batch, table_of_facts
 from bowstring.columnar.interchange.conversions import Converting
 from bowstring.columnar.lookup import column_positions
 from bowstring.columnar.materialize import placed
@@ -23,7 +24,6 @@ from bowstring.memory.buffer import PrivateMemory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.dissociated.position import Position
@@ -34,9 +34,8 @@ class Readiness(enum.Enum):
     """What asking a stream for its next batch would do."""
 
     NOT_YET = "wait for the producer"
-    READY = "return it, or raise what is wrong, at once"
+    READY = "return it, or raise what is wrong or that there are no more, at once"
     SLOW = "return it after work that takes a while, such as a copy"
-    ENDED = "say that there are no more"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class Stream(Closing, Converting):
     def __init__(self) -> None:
         self._ended = False  # whether it was read to its end
         # For these threads, reading on is reading again: the one that opened the stream, and all that saw its end.
-        self._readers = weakref.WeakSet([threading.current_thread()])
+        self._readers: weakref.WeakSet[Any] = weakref.WeakSet([threading.current_thread()])
 
     @property
     def schema(self) -> pa.Schema:
@@ -169,9 +168,12 @@ class Stream(Closing, Converting):
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: schema, size, path, and the first rows of the next batch if it is there."""
-        from bowstring.client.preview import stream_html
+        return self._html(type(self).__name__.removeprefix("Endpoint"))
 
-        return stream_html(self, type(self).__name__.removeprefix("Endpoint"))
+    def _html(self, name: str) -> str:
+        stats, size = self.stats, size_shown(self.num_rows, self.nbytes)
+        title = f"{name} of {size}{stats.path}, {stats.batches} batches read"
+        return shown_html(title, self.schema, self._peek())
 
     def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:  # noqa: ARG002  for those that know
         """Return what `read_next_batch` would do, as :meth:`Connection.readiness` does."""
@@ -185,13 +187,13 @@ class Stream(Closing, Converting):
         self._check_more()
         return self
 
-    def _check_more(self) -> None:
+    def _check_more(self, reader: Any = None) -> None:
         """Refuse to begin anew with a stream that was read to its end: that would look like an empty data set."""
-        if self._ended and threading.current_thread() in self._readers:
+        if self._ended and (reader or threading.current_thread()) in self._readers:
             self._check_open()
             raise UsageError(
                 "the stream was read to its end, and is read once",
-                hint="Call connect() again to read the data set again, or keep its batches or a table.",
+                hint="Connect again to read the data set again, or keep its batches or a table.",
             )
 
     def _note_end(self) -> None:
@@ -295,6 +297,19 @@ def _on_host(batch: Batch) -> Batch:
             hint='connect(device="cpu") or to_reader() copy them; batches know __arrow_c_device_array__.',
         )
     return batch
+
+
+def size_shown(rows: int | None, nbytes: int | None) -> str:
+    """Return how large a data set is, as far as that is known, for the middle of a title."""
+    known = "" if rows is None else f"{rows:,} rows, "
+    return known if nbytes is None else f"{known}{nbytes:,} bytes, "
+
+
+def shown_html(title: str, schema: pa.Schema, batch: Batch | None, num_rows: int | None = None) -> str:
+    """Return what notebooks show of data that begin with a batch, if that is known."""
+    if batch is None:
+        batch = Batch.from_arrow(pa.Table.from_batches([], schema=schema))
+    return table_of_batch(title.removesuffix(", "), batch, num_rows)
 
 
 def chosen_columns(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:

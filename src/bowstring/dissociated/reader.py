@@ -170,7 +170,7 @@ class ReaderProtocol:
         """Take WELCOME and the schema behind it, message 0, which nothing but regions came before."""
         self.handshake = Handshake.WELCOMED
         self.charged = welcome.charged
-        self.sequence.begin()
+        self.sequence.begun, self.sequence.next = True, 1
 
     def receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...] = ()) -> list[Event]:
         """Take one message and return the events that follow from it.

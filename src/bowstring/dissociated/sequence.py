@@ -39,7 +39,7 @@ class MessageSequence:
         self._account = account
         self._in_order = in_order
         self.next = 0  # the number of the next part
-        self._begun = False
+        self.begun = False  # whether the schema came
         self._metadata: dict[int, Message] = {}
         self._metadata_bytes = 0
         self._bodies: dict[int, Packed | Pointers] = {}
@@ -47,10 +47,6 @@ class MessageSequence:
         self._bodiless: dict[int, None] = {}
         self._end: int | None = None
         self.ended = False  # the end came, and all before it was returned
-
-    def begin(self) -> None:
-        self._begun = True
-        self.next += 1
 
     def expect(self, tag: int, nbytes: int) -> None:
         """Refuse the length of a packed body, before there is memory for it, where there is no credit for it."""
@@ -60,7 +56,7 @@ class MessageSequence:
 
     def foreseen(self, prefixes: bytes | bytearray, tags: Sequence[int], kind: int) -> bool:
         """Whether pairs of metadata and body of one type are surely the next parts of the stream, all of them."""
-        if not self._begun or self._metadata or self._bodies or self._end is not None:
+        if not self.begun or self._metadata or self._bodies or self._end is not None:
             return False
         first, count = self.next, len(tags)
         if first + count - 1 > SEQUENCE_MASK:  # they roll over
@@ -98,14 +94,14 @@ class MessageSequence:
             return
         decoded = decode_message(flatbuffer, self._limits)
         is_schema = decoded.kind is MessageKind.SCHEMA
-        if is_schema != (sequence == self.next and not self._begun):
+        if is_schema != (sequence == self.next and not self.begun):
             raise ProtocolError(
                 "the schema must be message 0, and only that one",
                 found=f"{decoded.kind.name} as message {sequence}",
             )
         if decoded.kind not in _PARTS:
             raise ProtocolError("a stream holds record batches and dictionaries", found=decoded.kind.name)
-        self._begun |= is_schema
+        self.begun |= is_schema
         self._metadata[sequence] = decoded
         self._metadata_bytes += len(decoded.data)
         self._bound_early()
@@ -113,7 +109,7 @@ class MessageSequence:
     def _receive_end(self, sequence: int) -> None:
         self._end = sequence
         beyond = [number for number in (*self._metadata, *self._bodies) if self._after(number, sequence)]
-        if beyond or (sequence == self.next and not self._begun):
+        if beyond or (sequence == self.next and not self.begun):
             raise ProtocolError(
                 "the end of the stream has the wrong number",
                 expected="one more than the last message",
@@ -122,7 +118,7 @@ class MessageSequence:
 
     def add_body(self, tag: int, body: Any) -> None:
         sequence, body_type = split_body_tag(tag)
-        if sequence == self.next and not self._begun:
+        if sequence == self.next and not self.begun:
             raise ProtocolError("a schema has no body", found=f"a body with number {sequence}")
         if sequence in self._bodiless:
             del self._bodiless[sequence]  # of a message that was given out without it: there is nothing in it

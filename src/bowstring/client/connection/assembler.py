@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
-from bowstring.columnar.layout import Layout
 from bowstring.columnar.parts import make_batch
 from bowstring.dissociated.addresses import AnnouncedRegions
 from bowstring.dissociated.credits import Account
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from bowstring.client.connection.remote import RemoteMemory
     from bowstring.client.connection.runs import PointedPairs, Run
+    from bowstring.columnar.layout import Layout
     from bowstring.dissociated.reader import ReaderProtocol
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.limits import Limits
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 # The bytes of all buffers of a body of pointers, and how many they are.
 _HEAD: Final = struct.Struct("<QQ")
+_ROWS: Final = operator.itemgetter(slice(ROW_BYTES, None))
 
 
 class Assembled(NamedTuple):
@@ -179,7 +181,7 @@ class Assembler:
             return []
         bodies = pairs.bodies[: kernel.most(max(map(len, pairs.bodies)) // ROW_BYTES)]
         # Rows of the buffers, behind the total and count of each body.
-        named = np.frombuffer(b"".join([body[ROW_BYTES:] for body in bodies]), "<u8").reshape(-1, 2)
+        named = np.frombuffer(b"".join(map(_ROWS, bodies)), "<u8").reshape(-1, 2)
         lengths, counts, at = named[:, 1].tolist(), [], 0
         for body in bodies:
             count = len(body) // ROW_BYTES - 1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
-
-import numpy as np
 
 from bowstring.dissociated.tags import PACKED, POINTERS, TYPE_SHIFT, is_packed
 from bowstring.dissociated.wire import PREFIX_BYTES, ROW_BYTES
@@ -14,9 +13,10 @@ from bowstring.transport.scatter_read import Rows, cut
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     import numpy.typing as npt
 
-    from bowstring.memory import Allocator, Buffer
+    from bowstring.memory import Allocator, Buffer, Pool
     from bowstring.memory.buffer import PrivateMemory
     from bowstring.transport import Channel
 
@@ -74,9 +74,9 @@ class PointedPairs(NamedTuple):
 class Runs:
     """What comes over one connection, as far as it can be foreseen."""
 
-    def __init__(self, channel: Channel, allocator: Allocator | PrivateMemory) -> None:
+    def __init__(self, channel: Channel, pool: Pool | PrivateMemory) -> None:
         self._channel = channel
-        self._allocator = allocator
+        self._pool = pool
         self._untagged = -1
         self._last = (-1, -1)
         self._rows: Rows | None = None
@@ -85,6 +85,10 @@ class Runs:
         self._used = self._next = 0
         self._turns = self._pause = 0
         self._patience = _WORTH
+
+    @functools.cached_property
+    def allocator(self) -> Allocator | PrivateMemory:
+        return self._pool.allocator(prepare=False)
 
     @property
     def landing(self) -> bool:
@@ -149,7 +153,7 @@ class Runs:
         if self._used >= len(self._places):
             self.forget_memory()
             try:
-                self._block = block = self._allocator.allocate(self._next)
+                self._block = block = self.allocator.allocate(self._next)
             except OutOfBudget:
                 # Whoever takes one body after the other waits for room, and needs less of it.
                 self.forget()
@@ -169,3 +173,9 @@ class Runs:
     def forget_memory(self) -> None:
         """Let go of the memory that bodies would have landed in."""
         self._block, self._places, self._used = None, [], 0
+
+    def end(self) -> None:
+        """Let go of the memory that the next body would have landed in, too."""
+        self.forget_memory()
+        if "allocator" in self.__dict__:
+            self.allocator.reset()

@@ -62,7 +62,6 @@ class Wire:
         self.channel = channel
         self._pool = pool
         self._landing = False
-        self._runs = Runs(channel, self._allocator) if channel.takes_rows else None
         self.heard = time.monotonic()  # when the peer last sent something
         # Refuses a packed body, by tag and length, before memory is allocated for it.
         self.expect: Callable[[int, int], None] | None = None
@@ -75,18 +74,13 @@ class Wire:
         self.done = channel.position
 
     @functools.cached_property
-    def _allocator(self) -> Allocator | PrivateMemory:
-        return self._pool.allocator(prepare=False)
+    def runs(self) -> Runs:
+        return Runs(self.channel, self._pool)
 
     @property
     def busy(self) -> bool:
         """Whether a body is landing just now; the transport's own deadline watches over it."""
-        return self._landing or (self._runs is not None and self._runs.landing)
-
-    @property
-    def begun(self) -> bool:
-        """Whether a body has begun to land whose rest `receive_run` must have before anything else can come."""
-        return self._runs is not None and self._runs.begun
+        return self._landing or self.runs.landing
 
     def receive(self, idle: float) -> tuple[int | None, Any, tuple[Any, ...]] | None:
         """Return (tag, body, attachments) of the next message, or ``None`` after `idle` seconds of silence."""
@@ -95,8 +89,7 @@ class Wire:
             if received is None:
                 return None
             self.heard = time.monotonic()
-            if self._runs is not None:
-                self._runs.note(received.tag, received.body.nbytes)
+            self.runs.note(received.tag, received.body.nbytes)
             return received.tag, received.body, received.attachments
         finally:
             self._landing = False
@@ -124,12 +117,15 @@ class Wire:
         self.heard = time.monotonic()
         return begun, decoded, deque(itertools.chain.from_iterable(attachments[: len(begun.regions)]))
 
-    def receive_whole(self) -> tuple[list[Received], bool]:
-        """Return what is there whole, up to a packed body, and whether more has begun; wait for nothing."""
+    def receive_whole(self, idle: float) -> tuple[list[Received], bool]:
+        """Return what is there whole within `idle` seconds, up to a packed body, and whether more has begun.
+
+        A channel that is not a stream of bytes cannot tell, so that more may have.
+        """
         channel = self.channel
-        if self.begun or not isinstance(channel, StreamChannel):
+        if self.runs.begun or not isinstance(channel, StreamChannel):
             return [], True
-        came = channel.peek(0.0, _MOST_AT_ONCE)
+        came = channel.peek(idle, _MOST_AT_ONCE if self.maps else 0)
         whole = whole_messages(came, channel.limits, channel.most_attachments)
         messages = list(itertools.takewhile(lambda each: not is_packed(each.tag), whole))
         attachments = channel.take(messages)
@@ -137,14 +133,13 @@ class Wire:
             self.heard = time.monotonic()
         received: list[Received] = []
         for message, beside in zip(messages, attachments, strict=True):
-            if self._runs is not None:
-                self._runs.note(message.tag, len(message.body))
+            self.runs.note(message.tag, len(message.body))
             received.append((message.tag, message.body, beside))
         return received, sum(HEADER_BYTES + len(each.body) for each in messages) < len(came)
 
     def receive_run(self, idle: float) -> Run | None:
         """Return many messages at once, where they were foreseen and are there; else `receive` has the next one."""
-        run = None if self._runs is None else self._runs.receive(idle)
+        run = self.runs.receive(idle)
         if run is not None:
             self.heard = time.monotonic()
         return run
@@ -175,9 +170,9 @@ class Wire:
         give_up = time.monotonic() + self.channel.limits.stall_timeout / 2
         while True:
             try:
-                return self._allocator.allocate(nbytes)
+                return self.runs.allocator.allocate(nbytes)
             except OutOfBudget:
-                self._forget_memory()  # something else came than what it is for
+                self.runs.forget_memory()  # something else came than what it is for
                 if time.monotonic() > give_up or self.channel.closed:
                     raise
                 time.sleep(_LOOK)
@@ -195,16 +190,6 @@ class Wire:
             self._landing = False
         self.heard = time.monotonic()
         return buffer
-
-    def forget(self) -> None:
-        """Let go of the memory that the next body would have landed in."""
-        self._forget_memory()
-        if "_allocator" in self.__dict__:
-            self._allocator.reset()
-
-    def _forget_memory(self) -> None:
-        if self._runs is not None:
-            self._runs.forget_memory()
 
     def send(self, outgoing: Sequence[Outgoing], deadline: float) -> None:
         if isinstance(self.channel, StreamChannel):
