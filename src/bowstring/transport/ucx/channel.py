@@ -22,12 +22,11 @@ from bowstring.transport.channel import Land, Message, Received
 from bowstring.transport.framing import check_length, landing, lazy_memory
 from bowstring.transport.peer import Peer, check_seconds
 from bowstring.transport.ucx.context import DONE, HOST, MEMORY_TYPES, Failure, Request
-from bowstring.transport.ucx.endpoint import ends_as_key
 from bowstring.transport.ucx.incoming import CONTROL, Control
 from bowstring.transport.ucx.link import COUNT, COUNT_MASK, Link
 from bowstring.transport.ucx.progress import Pages, Progress
 from bowstring.transport.ucx.remote_memory import keyed_handle, pieces_of
-from bowstring.transport.ucx.worker import Arrived, Probed
+from bowstring.transport.ucx.worker import Arrived, Probed, ends_as_key
 
 if TYPE_CHECKING:
     from bowstring.memory import Device, KeyedHandle, Region

@@ -25,12 +25,11 @@ from bowstring.transport import tcp
 from bowstring.transport.channel import Channel, Listener
 from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
 from bowstring.transport.peer import Peer, milliseconds
-from bowstring.transport.ucx.attendant import AtOnce, begin, leave
+from bowstring.transport.ucx.attendant import begin, call_soon
 from bowstring.transport.ucx.channel import UcxChannel
 from bowstring.transport.ucx.context import Context, Failure
 from bowstring.transport.ucx.link import Link, Sleeper, close_sockets
-from bowstring.transport.ucx.listener_handle import ConnectionRequest, ListenerHandle
-from bowstring.transport.ucx.worker import Worker
+from bowstring.transport.ucx.worker import ConnectionRequest, ListenerHandle, Worker
 
 # A client of ours says so by the upper half of the number that its worker has.
 _OURS: Final = 0xB057_0001
@@ -136,8 +135,7 @@ class UcxListener(InUse, Listener):
         except BaseException:
             self._worker.close()
             raise
-        # What of a listener has an end.
-        self._door = AtOnce(functools.partial(_turn_away, self._worker, self._handle))
+        self._end = functools.partial(_turn_away, self._worker, self._handle)
         self.uri = f"ucx://{tcp.spelled(self._handle.address)}"
         self._lock = threading.Lock()
         self._usage = Usage()
@@ -205,7 +203,7 @@ class UcxListener(InUse, Listener):
 
     def _release(self) -> None:
         self._waiting.close()
-        self._door.end()
+        self._end()
 
     def _abandon(self) -> None:
         self._usage.abandoned = True
@@ -218,7 +216,7 @@ class UcxListener(InUse, Listener):
         usage.close()
         if usage.leave():
             # Inside a callback of UCX, maybe, which must not let go of anything of UCX.
-            leave(self._door)
+            call_soon(self._end)
             self._waiting.close()
 
 

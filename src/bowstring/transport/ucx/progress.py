@@ -161,7 +161,7 @@ class Progress(InUse, Channel):
         """Have what was sent leave, also where no thread of the user's calls us again soon."""
         if not self._watched:
             self._watched = True
-            watch(self)
+            watch(self.attend)
 
     def attend(self) -> bool:
         """Make progress where no thread of the user's does; return whether there is more to be made."""
