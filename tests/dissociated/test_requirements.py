@@ -26,7 +26,7 @@ from bowstring.ipc.flatbuf.message import MessageKind, decode_message
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Handle
-from bowstring.transport.framing import HEADER_BYTES, Header, decode_header, pack_header
+from bowstring.transport.header import HEADER_BYTES, Header, decode_header, pack_header
 
 if TYPE_CHECKING:
     from tests.dissociated.conftest import Material

@@ -13,7 +13,7 @@ from typing import Final
 from bowstring import Limits
 from bowstring.errors import BowstringError
 from bowstring.transport.channel import Restriction
-from bowstring.transport.framing import pack_header
+from bowstring.transport.header import pack_header
 from bowstring.transport.peer import Peer
 from bowstring.transport.tls import TlsChannel
 from tests.transport.certified import serving, trusting

@@ -16,10 +16,9 @@ from bowstring.transport.channel import Restriction
 from bowstring.transport.peer import Peer
 from bowstring.transport.ucx.channel import UcxChannel
 from bowstring.transport.ucx.context import Context
-from bowstring.transport.ucx.endpoint import Endpoint
 from bowstring.transport.ucx.link import Link, Own
 from bowstring.transport.ucx.listening import shared_context
-from bowstring.transport.ucx.worker import Worker
+from bowstring.transport.ucx.worker import Endpoint, Worker
 
 __all__ = ["ucx", "ucx_seeds"]
 

@@ -19,9 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.transport.ucx.context import Context, Mapped, Request
-from bowstring.transport.ucx.endpoint import Endpoint
-from bowstring.transport.ucx.listener_handle import ConnectionRequest
-from bowstring.transport.ucx.worker import Arrived, Probed, Worker
+from bowstring.transport.ucx.worker import Arrived, ConnectionRequest, Endpoint, Probed, Worker
 
 WAIT = 20.0
 LOW_HALF = 0xFFFF_FFFF

@@ -19,7 +19,7 @@ from bowstring.errors import BrokenError, LimitExceeded, ProtocolError, UsageErr
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.transport import Channel, Listener, Message, Peer
 from bowstring.transport.descriptors import close_all
-from bowstring.transport.framing import pack_header
+from bowstring.transport.header import pack_header
 from bowstring.transport.unix import UnixChannel
 from tests.transport.kit.harness import PATIENCE
 

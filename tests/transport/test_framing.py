@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 from bowstring.dissociated.wire import Outgoing
 from bowstring.errors import LimitExceeded, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.transport.framing import (
-    HEADER_BYTES,
-    Header,
-    check_beginning,
-    decode_header,
-    joined,
-    pack_header,
-    whole_messages,
-)
+from bowstring.transport.framing import joined, whole_messages
+from bowstring.transport.header import HEADER_BYTES, Header, check_beginning, decode_header, pack_header
 
 LIMITS = DEFAULT_LIMITS
 ROOMY = DEFAULT_LIMITS.replace(metadata_bytes=1 << 64, message_bytes=1 << 64, control_bytes=1 << 64)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bowstring.errors import BrokenError, ClosedError, DeadlineExceeded, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.transport import Peer
-from bowstring.transport.framing import pack_header
+from bowstring.transport.header import pack_header
 from bowstring.transport.scatter_read import Rows, cut
 from bowstring.transport.tcp import TcpChannel
 from tests.transport.kit import in_thread

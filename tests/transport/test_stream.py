@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from bowstring.errors import BrokenError, ClosedError, DeadlineExceeded, LimitExceeded, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.transport import Channel, Message, Peer
-from bowstring.transport.framing import HEADER_BYTES, pack_header
+from bowstring.transport.header import HEADER_BYTES, pack_header
 from bowstring.transport.tcp import TcpChannel
 from bowstring.transport.unix import UnixChannel
 from tests.transport.kit import in_thread

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bowstring.errors import BrokenError, DeadlineExceeded, ProtocolError, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.transport import Message, dial, is_loopback, listen
-from bowstring.transport.framing import pack_header
+from bowstring.transport.header import pack_header
 from bowstring.transport.tcp import TcpChannel
 from tests.transport.kit.harness import PATIENCE, SOON
 

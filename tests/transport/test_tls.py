@@ -20,7 +20,7 @@ import bowstring as bow
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.transport import Channel, Message, dial, encrypts, is_loopback, listen
 from bowstring.transport.channel import Restriction
-from bowstring.transport.framing import pack_header
+from bowstring.transport.header import pack_header
 from tests.transport.certified import authority, serving, trusting
 from tests.transport.kit.harness import PATIENCE, in_thread, next_from, pattern
 

@@ -20,10 +20,11 @@ from bowstring.memory import settle_devices
 from bowstring.memory.buffer import array_to_fill, is_written
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bowstring.columnar.column import Column
     from bowstring.dissociated.endpoint import Endpoint
-    from bowstring.memory import Buffer
-    from bowstring.server.server import Server
+    from bowstring.memory import Buffer, Pool
 
 _MOST_ROWS: Final = 1 << 48
 _FIXED_WIDTH: Final = ((Kind.VALIDITY, Kind.DATA), (Kind.VALIDITY, Kind.BITS))
@@ -48,13 +49,21 @@ class EmptyTable:
         Of each column.
     """
 
-    def __init__(self, server: Server, name: str, schema: pa.Schema, rows: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        rows: int,
+        pool: Pool,
+        seconds: float,
+        publish: Callable[..., Endpoint],
+    ) -> None:
         self.name = name
         self.schema = schema
         self.num_rows = _rows_of(rows)
-        self._server = server
+        self._publish = publish
         self._lock = threading.Lock()
-        layout, pool = Layout.of(schema), server.pool
+        layout = Layout.of(schema)
         leaves = [_leaf(layout, index, self.num_rows) for index in layout.columns]
         alignment = pool.device.alignment
         allocator = pool.allocator(sum(nbytes + alignment for _, nbytes in leaves))
@@ -69,7 +78,7 @@ class EmptyTable:
                 buffer = whole.slice(0, nbytes)
             self._filled.append(buffer)
             buffers[position] = buffer
-        settle_devices((pool.device,), server.limits.device_timeout)
+        settle_devices((pool.device,), seconds)
         nodes = np.zeros((len(layout.nodes), 2), np.int64)
         for index, node in enumerate(layout.nodes):
             above = node.parent
@@ -140,7 +149,7 @@ class EmptyTable:
                 )
             for _, buffer in filled:
                 buffer.freeze()
-        return self._server.publish(self.name, self._batch, **options)
+        return self._publish(self.name, self._batch, **options)
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(

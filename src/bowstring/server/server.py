@@ -346,7 +346,7 @@ class Server(Closing):
         check_offer(name, schema, None)
         if schema is None:
             raise UsageError("not a schema", expected="a pyarrow.Schema", found="None")
-        return EmptyTable(self, name, schema, rows)
+        return EmptyTable(name, schema, rows, self.pool, self.limits.device_timeout, self.publish)
 
     def append(self, name: str, data: Any, *, retain: Mapping[str, float] | None = None) -> Position:
         """Add batches to a data set; the first call for a name begins one.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import abc
 import array
-import collections
 import contextlib
 import os
 import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from bowstring.errors import ClosedError, ForkedError, ProtocolError
+from bowstring.errors import ClosedError, ForkedError
 from bowstring.memory.slab import close_descriptor
 
 # SCM_MAX_FD of Linux: what one sendmsg may attach.
@@ -38,120 +37,66 @@ def descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> array.array[i
     return arrived
 
 
-class _Group(NamedTuple):
-    first: int  # range of the stream in which its sendmsg began
-    end: int
-    descriptors: Sequence[int]
-
-
-class Arrivals:
-    """Descriptors that came and were not claimed yet; it owns them."""
-
-    def __init__(self) -> None:
-        self._groups: collections.deque[_Group] = collections.deque()
-
-    def add(self, first: int, end: int, descriptors: Sequence[int]) -> None:
-        """Keep the descriptors of a ``recvmsg`` that returned the bytes ``[first, end)`` of the stream."""
-        self._groups.append(_Group(first, end, descriptors))
-
-    def claim(self, count: int, begin: int, end: int) -> tuple[int, ...]:
-        """Return the descriptors of the message that lies at ``[begin, end)`` of the stream."""
-        if not (count or self._groups):
-            return ()
-        found: Sequence[int] = ()
-        if count and self._groups and self._groups[0].first <= begin < self._groups[0].end:
-            found = self._groups.popleft().descriptors
-        if len(found) != count:
-            close_all(found)
-            raise ProtocolError("a message without its file descriptors", expected=count, found=len(found))
-        if self._groups and self._groups[0].end <= end:
-            close_all(found)
-            raise ProtocolError(
-                "file descriptors that belong to no message", found=len(self._groups[0].descriptors)
-            )
-        return tuple(found)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_groups"):  # not where an interrupt came first
-            self.close()
-
-    def close(self) -> None:
-        """Close everything that nobody claimed."""
-        while self._groups:
-            close_all(self._groups.popleft().descriptors)
-
-
-class Usage:
-    """Counts the calls that use a descriptor, and says when it is closed and none of them is left."""
-
-    def __init__(self) -> None:
-        # Re-entrant: the collector may run a finalizer that closes this very thing inside these few lines.
-        self._lock = threading.RLock()
-        self._users = 0
-        self._released = False
-        self.closed = False
-        self.abandoned = False  # this is a forked child: the descriptor is the parent's
-
-    def enter(self, owner: object) -> None:
-        """Begin to use the descriptor of ``owner``."""
-        if self.abandoned:
-            raise forked(owner)
-        with self._lock:
-            if self.closed:
-                raise ClosedError(f"{owner} was closed")
-            self._users += 1
-
-    def leave(self) -> bool:
-        """Stop using it; true when the caller must release the descriptor now."""
-        with self._lock:
-            self._users -= 1
-            return self.closed and self._last()
-
-    def close(self) -> None:
-        """Let nobody begin to use it; who calls this uses it still, until `leave`."""
-        with self._lock:
-            self.closed = True
-            self._users += 1
-
-    def _last(self) -> bool:
-        last = not (self._users or self._released)
-        self._released |= last
-        return last
-
-
 class InUse(abc.ABC):
-    """The end of what calls of several threads use: when it is closed and none of them is left."""
+    """What calls of several threads use: its end comes when it is closed and none of them is left."""
 
-    _usage: Usage
     _fds: Sequence[int] = ()  # that become readable when there is something to do
+    _closed = _released = _abandoned = False  # abandoned in a forked child: what it uses is the parent's
+
+    def _begin_use(self) -> None:
+        # Re-entrant: the collector may run a finalizer that closes this very thing while a call holds it.
+        self._guard = threading.RLock()
+        self._users = 0
+        abandon_in_child(self)
+
+    def _enter(self) -> None:
+        """Begin to use it."""
+        if self._abandoned:
+            raise forked(self)
+        with self._guard:
+            if self._closed:
+                raise ClosedError(f"{self} was closed")
+            self._users += 1
+
+    def _leave(self) -> None:
+        """Stop using it; the last one after it was closed releases it."""
+        with self._guard:
+            self._users -= 1
+            if self._users or self._released or not self._closed:
+                return
+            self._released = True
+        self._release()
 
     def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
         """Do what `Channel.watch` and `Listener.watch` say."""
         if not self._fds:
             return False
-        self._usage.enter(self)
+        self._enter()
         try:
             register(self._fds)
         finally:
-            if self._usage.leave():
-                self._release()
+            self._leave()
         return True
 
     def close(self) -> None:
         """Let no call begin any more, and wake those that wait. Idempotent."""
-        if self._usage.abandoned:
+        if self._abandoned:
             return
-        self._usage.close()
+        with self._guard:
+            self._closed = True
+            self._users += 1  # what is interrupted just now is not released by another call
         try:
             self._interrupt()
-        finally:  # whoever else is the last to leave must not release what is interrupted just now
-            if self._usage.leave():
-                self._release()
+        finally:
+            self._leave()
 
     @property
     def closed(self) -> bool:
         """Whether this side closed it."""
-        return self._usage.closed
+        return self._closed
+
+    def _abandon(self) -> None:
+        self._abandoned = True
 
     @abc.abstractmethod
     def _interrupt(self) -> None:

@@ -1,9 +1,7 @@
-"""How messages follow one another on a byte stream (``unix:`` and ``tcp:``): a header of 24 bytes, then the body.
+"""How messages follow one another on a byte stream (``unix:`` and ``tcp:``), and where bodies land.
 
-``docs/protocol.md`` describes the header. A length is held against :class:`~bowstring.limits.Limits` before
-anything is allocated: `metadata_bytes` for an untagged message, `message_bytes` for a tag whose top byte is 0 or
-1, `control_bytes` for every other tag. Descriptors (``unix:``) travel with the first byte of the header of their
-message, at most 253 (``SCM_RIGHTS``), and their number must equal that in the header.
+Descriptors (``unix:``) travel with the first byte of the header of their message, at most 253 (``SCM_RIGHTS``), and
+their number must equal that in the header.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import contextlib
 import dataclasses
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -23,109 +21,9 @@ from bowstring.limits import Limits
 from bowstring.memory import Buffer
 from bowstring.memory.copying import DeviceBody
 from bowstring.transport.channel import Channel, Land, Message
+from bowstring.transport.header import HEADER_BYTES, decode_header, pack_header
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-HEADER_BYTES = 24
-_MAGIC = b"BOW"
-_VERSION = 1
-_UNTAGGED, _TAGGED = 0, 1
 _BASE = struct.Struct("<Q")
-_HEADER = struct.Struct("<3sBBBHQQ")
-_HIGHEST_BODY_TYPE = 1
-
-
-class Header(NamedTuple):
-    """What a header says."""
-
-    tag: int | None
-    attachments: int
-    length: int
-
-
-def pack_header(tag: int | None, attachments: int, length: int) -> bytes:
-    """Return the 24 bytes of a header."""
-    if tag is None:
-        return _HEADER.pack(_MAGIC, _VERSION, _UNTAGGED, 0, attachments, 0, length)
-    return _HEADER.pack(_MAGIC, _VERSION, _TAGGED, 0, attachments, tag, length)
-
-
-def decode_header(
-    source: memoryview | bytes | bytearray, offset: int, limits: Limits, most_attachments: int
-) -> Header:
-    """Decode the header at ``offset`` and hold it against the bounds."""
-    magic, version, kind, flags, attachments, tag, length = _HEADER.unpack_from(source, offset)
-    if magic != _MAGIC or version != _VERSION:
-        check_beginning(bytes(source[offset : offset + HEADER_BYTES]))
-    if kind > _TAGGED or flags or (kind == _UNTAGGED and tag):
-        raise ProtocolError(
-            "a header with reserved bits set", found=bytes(source[offset : offset + HEADER_BYTES]).hex(" ", 8)
-        )
-    if attachments > most_attachments:
-        raise ProtocolError(
-            "a message with too many attachments", expected=f"at most {most_attachments}", found=attachments
-        )
-    if kind == _UNTAGGED:
-        tag = None
-    check_length(tag, length, limits)
-    return Header(tag, attachments, length)
-
-
-def whole_messages(data: bytes, limits: Limits, most_attachments: int) -> list[Framed]:
-    """Return the messages that are whole in some bytes, as far as no bound or rule may be broken."""
-    longest = min(limits.metadata_bytes, limits.message_bytes, limits.control_bytes)
-    messages: list[Framed] = []
-    at = 0
-    while at + HEADER_BYTES <= len(data):
-        magic, version, kind, flags, attachments, tag, length = _HEADER.unpack_from(data, at)
-        at += HEADER_BYTES + length
-        is_header = magic == _MAGIC and version == _VERSION and kind <= _TAGGED and not flags
-        if not is_header or at > len(data) or length > longest or attachments > most_attachments:
-            break
-        if kind == _UNTAGGED and tag:
-            break
-        messages.append(Framed(tag if kind else None, attachments, data[at - length : at]))
-    return messages
-
-
-def check_beginning(begun: bytes) -> None:
-    """Refuse bytes that are not the beginning of a header, however few they are."""
-    magic = begun[: len(_MAGIC)]
-    if magic != _MAGIC[: len(magic)]:
-        is_tls = begun[:1] in (b"\x15", b"\x16") and begun[1:2] in (b"", b"\x03")
-        raise ProtocolError(
-            "the peer does not speak Bowstring's framing",
-            expected=_MAGIC,
-            found=f"{begun[:4]!r}...",
-            hint="It speaks TLS: the one end says tls:, and the other tcp:."
-            if is_tls
-            else "Something else uses this address, or bytes were lost on the way.",
-        )
-    if len(begun) > len(_MAGIC) and begun[len(_MAGIC)] != _VERSION:
-        raise ProtocolError(
-            "the peer speaks another version of the framing", expected=_VERSION, found=begun[3]
-        )
-
-
-def check_length(tag: int | None, length: int, limits: Limits) -> None:
-    """Hold the length of a message against the bound for its kind."""
-    if tag is None:
-        name, most = "metadata_bytes", limits.metadata_bytes
-    elif tag >> 56 <= _HIGHEST_BODY_TYPE:
-        name, most = "message_bytes", limits.message_bytes
-    else:
-        name, most = "control_bytes", limits.control_bytes
-    if length > most:
-        raise LimitExceeded(
-            f"a message is longer than Limits.{name}",
-            expected=f"at most {most} bytes",
-            found=f"{length} bytes",
-            where="an untagged message" if tag is None else f"tag {tag:#x}",
-        )
-
-
 # In larger calls the kernel's two ends wait for each other: 128 MiB took a tenth longer in calls of 8 MiB.
 _MOST_BYTES = 1 << 20
 
@@ -150,6 +48,20 @@ class Run:
             self.at += 1
         if sent:
             self.views[self.at] = memoryview(self.views[self.at])[sent:]
+
+
+def whole_messages(data: bytes, limits: Limits, most_attachments: int) -> list[Framed]:
+    """Return the messages that are whole in some bytes, as far as no bound or rule is broken."""
+    messages: list[Framed] = []
+    at = 0
+    with contextlib.suppress(ProtocolError, LimitExceeded):
+        while at + HEADER_BYTES <= len(data):
+            tag, attachments, length = decode_header(data, at, limits, most_attachments)
+            at += HEADER_BYTES + length
+            if at > len(data):
+                break
+            messages.append(Framed(tag, attachments, data[at - length : at]))
+    return messages
 
 
 def gathered(messages: Sequence[Message], check: Callable[[tuple[object, ...]], None]) -> list[Run]:
@@ -177,9 +89,7 @@ def joined(outgoing: Sequence[Outgoing]) -> Run:
     """Return messages that nothing travels beside as what goes out in one call."""
     parts: list[Any] = []
     for each in outgoing:
-        tag, pieces = each.tag, each.pieces
-        kind = _UNTAGGED if tag is None else _TAGGED
-        parts += _HEADER.pack(_MAGIC, _VERSION, kind, 0, 0, tag or 0, sum(map(len, pieces))), *pieces
+        parts += pack_header(each.tag, 0, sum(map(len, each.pieces))), *each.pieces
     data = b"".join(parts)
     return Run([data], len(data))
 

@@ -11,7 +11,7 @@ import socket
 from bowstring.errors import BrokenError, ClosedError, LimitExceeded
 from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Listener
-from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
+from bowstring.transport.descriptors import InUse
 from bowstring.transport.peer import milliseconds
 
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -28,9 +28,8 @@ class SocketListener(InUse, Listener):
         self._sock = sock
         self.uri = uri
         self._limits = limits
-        self._usage = Usage()
+        self._begin_use()
         self._fds = [sock.fileno()]
-        abandon_in_child(self)
 
     @abc.abstractmethod
     def _channel(self, sock: socket.socket, source: object) -> Channel:
@@ -38,14 +37,13 @@ class SocketListener(InUse, Listener):
 
     def accept(self, timeout: float) -> Channel | None:
         wait = milliseconds(timeout, "timeout") if timeout else 0
-        self._usage.enter(self)
+        self._enter()
         try:
             found = self._next()
             if found is None and wait and self._somebody_comes(wait):
                 found = self._next()
         finally:
-            if self._usage.leave():
-                self._release()
+            self._leave()
         if found is None:
             self._seen_to()
             return None
@@ -87,7 +85,7 @@ class SocketListener(InUse, Listener):
         return somebody
 
     def _check_open(self) -> None:
-        if self._usage.closed:
+        if self._closed:
             raise ClosedError(f"{self.uri} was closed")
 
     def _interrupt(self) -> None:
@@ -98,5 +96,5 @@ class SocketListener(InUse, Listener):
         self._sock.close()
 
     def _abandon(self) -> None:
-        self._usage.abandoned = True
+        super()._abandon()
         self._sock.close()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from bowstring.errors import ClosedError, ForkedError, UsageError
 from bowstring.memory.slab import Descriptor, close_descriptor, opened
-from bowstring.transport.descriptors import Usage, abandon_in_child
+from bowstring.transport.descriptors import InUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ _UCRED = struct.Struct("@iII")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-class Peer:
+class Peer(InUse):
     """The process at the other end of a channel, as far as it can be known.
 
     A peer holds one descriptor of the process until its channel is closed: ask ``exited`` after a connection
@@ -73,8 +73,8 @@ class Peer:
         self.description = description  # a few words for messages
         self.pidfd = pidfd
         self._gone = gone
-        self._usage = Usage()
-        abandon_in_child(self)
+        self._fds = [] if pidfd is None else [pidfd]
+        self._begin_use()
 
     @classmethod
     def at(cls, address: str) -> Peer:
@@ -119,7 +119,7 @@ class Peer:
         """
         timeout = milliseconds(wait, "wait")
         try:
-            self._usage.enter(self)
+            self._enter()
         except (ClosedError, ForkedError):
             return self._gone
         try:
@@ -132,34 +132,24 @@ class Peer:
             self._gone = any(event & select.POLLIN for _, event in poll.poll(0 if own else timeout))
             return self._gone
         finally:
-            if self._usage.leave():
-                self._release()
+            self._leave()
 
     def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
         """Say what becomes readable when the process ends; false where nothing does, or not any more.
 
         The descriptor is open until `register`, which is called with it, returns, and not longer for sure.
         """
-        try:
-            self._usage.enter(self)
-        except (ClosedError, ForkedError):
-            return False
-        try:
-            if self.pidfd is not None:
-                register([self.pidfd])
-            return self.pidfd is not None
-        finally:
-            if self._usage.leave():
-                self._release()
+        with contextlib.suppress(ClosedError, ForkedError):
+            return super().watch(register)
+        return False
 
     def close(self) -> None:
         """Let go of the process; its channel does that when it is closed."""
-        if self._usage.abandoned or self._usage.closed:
-            return
         self.exited(0)
-        self._usage.close()
-        if self._usage.leave():
-            self._release()
+        super().close()
+
+    def _interrupt(self) -> None:
+        pass
 
     def _release(self) -> None:
         pidfd, self.pidfd = self.pidfd, None
@@ -167,7 +157,7 @@ class Peer:
             close_descriptor(pidfd)
 
     def _abandon(self) -> None:
-        self._usage.abandoned = True
+        super()._abandon()
         self._release()
 
     def __del__(self) -> None:

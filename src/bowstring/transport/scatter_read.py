@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bowstring.transport.framing import HEADER_BYTES, pack_header
+from bowstring.transport.header import HEADER_BYTES, pack_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

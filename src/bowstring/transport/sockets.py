@@ -31,17 +31,9 @@ from bowstring.errors import (
 )
 from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Land, Message, Received
-from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
-from bowstring.transport.framing import (
-    HEADER_BYTES,
-    Header,
-    Run,
-    Views,
-    check_beginning,
-    decode_header,
-    gathered,
-    landing,
-)
+from bowstring.transport.descriptors import InUse
+from bowstring.transport.framing import Run, Views, gathered, landing
+from bowstring.transport.header import HEADER_BYTES, Header, check_beginning, decode_header
 from bowstring.transport.peer import Peer, check_seconds
 
 if TYPE_CHECKING:
@@ -78,7 +70,7 @@ def alone(
     @functools.wraps(read)
     def reading(self: _Channel, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
         me = object()
-        self._usage.enter(self)
+        self._enter()
         try:
             if self._receiver.setdefault(None, me) is not me:
                 raise UsageError("another thread is receiving", where=str(self))
@@ -86,8 +78,7 @@ def alone(
         finally:
             if None in self._receiver and self._receiver[None] is me:
                 del self._receiver[None]
-            if self._usage.leave():
-                self._release()
+            self._leave()
 
     return reading
 
@@ -105,7 +96,7 @@ class StreamChannel(InUse, Channel):
         self.address = address
         self.peer = peer
         self.limits = limits
-        self._usage = Usage()
+        self._begin_use()
         self._turn = threading.Lock()
         # What `send_soon` could not send, and since when nothing of it moved.
         self._left: collections.deque[Run] = collections.deque()
@@ -135,7 +126,6 @@ class StreamChannel(InUse, Channel):
         self._fds = [sock.fileno()] if self._pidfd is None else [sock.fileno(), self._pidfd]
         for fd in self._fds:
             self._poll.register(fd, select.POLLIN)
-        abandon_in_child(self)
 
     # -- sending ------------------------------------------------------------------------------------------
 
@@ -149,7 +139,7 @@ class StreamChannel(InUse, Channel):
     def send_runs(self, runs: Sequence[Run], deadline: float | None) -> bool:
         """Do what `send` does, or without a deadline `send_soon`, with what was gathered, and checked, before."""
         waits = deadline is not None
-        self._usage.enter(self)
+        self._enter()
         try:
             if not waits:
                 # The thread whose turn it is may send what is left; else the next call does.
@@ -164,8 +154,7 @@ class StreamChannel(InUse, Channel):
                 if True in held:
                     self._turn.release()
         finally:
-            if self._usage.leave():
-                self._release()
+            self._leave()
         if waits:
             raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
         return False
@@ -229,7 +218,7 @@ class StreamChannel(InUse, Channel):
     @property
     def takes_more(self) -> bool:
         try:
-            self._usage.enter(self)
+            self._enter()
         except BowstringError:
             return True  # sending says what is wrong, at once
         try:
@@ -237,8 +226,7 @@ class StreamChannel(InUse, Channel):
             poll.register(self._sock.fileno(), select.POLLOUT)
             return bool(poll.poll(0))
         finally:
-            if self._usage.leave():
-                self._release()
+            self._leave()
 
     def peer_exited(self, wait: float) -> bool:
         return self.peer.exited(wait) and self._peer_end_closed()
@@ -547,12 +535,12 @@ class StreamChannel(InUse, Channel):
 
     def _lost(self, error: OSError, missing: int = 0) -> BowstringError:
         """Return what an error of the socket means."""
-        if self._usage.closed:
+        if self._closed:
             return ClosedError(f"{self} was closed")
         return self._cut_off(f"the connection is lost ({error.strerror or error})", missing)
 
     def _cut_off(self, what: str, missing: int) -> BowstringError:
-        if self._usage.closed:
+        if self._closed:
             return ClosedError(f"{self} was closed")
         if self._broken:
             what = f"the connection broke before: {self._broken}"
@@ -598,5 +586,5 @@ class StreamChannel(InUse, Channel):
         self.peer.close()
 
     def _abandon(self) -> None:
-        self._usage.abandoned = True
+        super()._abandon()
         self._sock.close()

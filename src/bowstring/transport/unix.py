@@ -7,6 +7,7 @@ both sides ask the kernel who the other one is. That goes for root too: it neith
 from __future__ import annotations
 
 import array
+import collections
 import errno
 import logging
 import os
@@ -27,7 +28,7 @@ from bowstring.errors import (
 from bowstring.limits import Limits
 from bowstring.memory.slab import NO_DESCRIPTOR, Descriptor, on_their_way
 from bowstring.transport.channel import Listener
-from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, Arrivals, close_all, descriptors_in
+from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, close_all, descriptors_in
 from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
 from bowstring.transport.peer import Peer
@@ -59,7 +60,8 @@ class UnixChannel(StreamChannel):
     most_attachments = MOST_DESCRIPTORS
 
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
-        self._arrivals = Arrivals()
+        # Descriptors that came and were not claimed yet, with the range of the stream that came in one `recvmsg`.
+        self._arrivals: collections.deque[tuple[int, int, list[Descriptor]]] = collections.deque()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         super().__init__(sock, address, peer, limits)
 
@@ -120,7 +122,7 @@ class UnixChannel(StreamChannel):
                 hint="Raise the limit of open files (ulimit -n).",
             )
         first = self.position + self._end - self._start
-        self._arrivals.add(first, first + got, arrived)
+        self._arrivals.append((first, first + got, arrived))
         return got
 
     def _fill(self, view: memoryview) -> int:
@@ -131,19 +133,31 @@ class UnixChannel(StreamChannel):
         return got
 
     def _claim(self, count: int, begin: int, end: int) -> tuple[object, ...]:
-        return self._arrivals.claim(count, begin, end)
+        arrivals = self._arrivals
+        if not (count or arrivals):
+            return ()
+        claimed: list[Descriptor] = []
+        if count and arrivals and arrivals[0][0] <= begin < arrivals[0][1]:
+            claimed = arrivals.popleft()[2]
+        if len(claimed) != count:
+            close_all(claimed)
+            raise ProtocolError("a message without its file descriptors", expected=count, found=len(claimed))
+        if arrivals and arrivals[0][1] <= end:
+            close_all(claimed)
+            raise ProtocolError("file descriptors that belong to no message", found=len(arrivals[0][2]))
+        return tuple(claimed)
 
     def _drop_all(self, attachments: tuple[object, ...]) -> None:
         super()._drop_all(attachments)
-        self._arrivals.close()
+        self._arrivals.clear()
 
     def _release(self) -> None:
         super()._release()
-        self._arrivals.close()
+        self._arrivals.clear()
 
     def _abandon(self) -> None:
         super()._abandon()
-        self._arrivals.close()
+        self._arrivals.clear()
 
 
 class UnixListener(SocketListener):
@@ -162,7 +176,7 @@ class UnixListener(SocketListener):
         if self._file.is_there:
             return
         with self._renewing:
-            if self._usage.closed or self._file.is_there:
+            if self._closed or self._file.is_there:
                 return
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
@@ -185,11 +199,11 @@ class UnixListener(SocketListener):
         return UnixChannel(sock, self.uri, _same_user(sock, self.uri), self._limits)
 
     def close(self) -> None:
-        if self._usage.abandoned:
+        if self._abandoned:
             return
         with self._renewing:
             # First the name, then the socket: while it listens nobody takes the file for an abandoned one.
-            if not self._usage.closed:
+            if not self._closed:
                 self._file.remove()
             super().close()
 

@@ -20,7 +20,8 @@ from bowstring.dissociated.wire import Outgoing
 from bowstring.server.handshake import Prepared
 from bowstring.server.session import Session
 from bowstring.transport import listen
-from bowstring.transport.framing import Run, as_messages, pack_header, whole_messages
+from bowstring.transport.framing import Run, as_messages, whole_messages
+from bowstring.transport.header import pack_header
 
 TLS = bow.TlsConfig(cert=os.environ["TESTS_TLS_CERT"]) if sys.argv[1].startswith("tls:") else None
 ROWS = 20_000

@@ -13,7 +13,8 @@ from bowstring.dissociated.endpoint import Endpoint
 from bowstring.dissociated.tags import Want
 from bowstring.dissociated.wire import Hello
 from bowstring.transport import Channel, Message, dial
-from bowstring.transport.framing import Run, pack_header
+from bowstring.transport.framing import Run
+from bowstring.transport.header import pack_header
 
 LIMITS = bow.Limits(heartbeat=0.1, reply_timeout=20.0)
 

@@ -20,8 +20,7 @@ from bowstring.limits import Limits
 from bowstring.memory import Buffer, Pool
 from bowstring.transport import Channel, Message, dial, listen
 from bowstring.transport.ucx.context import Context
-from bowstring.transport.ucx.endpoint import Endpoint
-from bowstring.transport.ucx.worker import Worker
+from bowstring.transport.ucx.worker import Endpoint, Worker
 from tests.transport.ucx.conftest import WAYS
 
 Over = Callable[[str], None]

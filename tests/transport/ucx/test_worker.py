@@ -13,8 +13,7 @@ import pytest
 
 from bowstring.testing.fake_objects import Token
 from bowstring.transport.ucx.context import Context, Failure, Request
-from bowstring.transport.ucx.endpoint import Endpoint, ends_as_key
-from bowstring.transport.ucx.worker import Probed, Worker
+from bowstring.transport.ucx.worker import Endpoint, Probed, Worker, ends_as_key
 
 PATIENCE = 10.0
 BODY_MASK = 0xFFFF_FFFF

@@ -30,7 +30,8 @@ from bowstring.errors import (
 from bowstring.ipc.flatbuf.schema import decode_schema_message
 from bowstring.memory.handle import this_place
 from bowstring.transport import dial
-from bowstring.transport.framing import HEADER_BYTES, as_messages, joined, lazy_memory, whole_messages
+from bowstring.transport.framing import as_messages, joined, lazy_memory, whole_messages
+from bowstring.transport.header import HEADER_BYTES
 from bowstring.transport.sockets import StreamChannel
 
 if TYPE_CHECKING:

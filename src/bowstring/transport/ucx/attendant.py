@@ -1,4 +1,4 @@
-"""A thread that makes progress where no other does: while a connection ends, and when somebody sends and goes.
+"""Progress where no thread makes any: while a connection ends, and when somebody sends and goes.
 
 What was sent arrives before the peer learns of the end.
 UCX closes the connection to the listener at once, and what is still under way in others may be lost. So the end
@@ -8,24 +8,23 @@ that closes says ``BYE``, and lets go of its worker when the other has answered,
 from __future__ import annotations
 
 import atexit
-import contextlib
+import math
 import os
-import queue
-import select
-import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from bowstring.transport.loop import Job, do_in_loop
+
 _EXIT_PATIENCE: Final = 1.0
-_SLICE: Final = 20  # milliseconds
-_LONG_SLICE: Final = 500
+_SLICE: Final = 0.02
+_LONG_SLICE: Final = 0.5
 _TICK: Final = 0.002
 
 
 class Ending(Protocol):
-    """What ends with the help of the thread."""
+    """What ends with progress."""
 
     @property
     def fd(self) -> int | None: ...
@@ -35,134 +34,85 @@ class Ending(Protocol):
     def end(self) -> None: ...
 
 
-class AtOnce:
-    """The end of something for which there is nothing to wait, left to the thread: a call."""
-
-    fd = None
-    patient = False
-
-    def __init__(self, end: Callable[[], object]) -> None:
-        self._end = end
-
-    def has_ended(self) -> bool:
-        """Whether there is nothing to wait for."""
-        return True
-
-    def end(self) -> None:
-        """End it."""
-        self._end()
-
-
-class Attended(Protocol):
-    """What may have sent something, with no thread of its own to make progress."""
-
-    def attend(self) -> bool: ...
-
-
 class _Attendant:
-    """The thread that makes progress where no other does; there is one in a process that has used UCX.
+    """A job of the loop of this process, which has it from the first use of UCX on.
 
     Finalizers may hand things over at any time, also inside a callback of UCX: they take no lock.
     """
 
     def __init__(self) -> None:
-        self._ending: queue.SimpleQueue[Ending] = queue.SimpleQueue()
-        self._sending: queue.SimpleQueue[weakref.ref[Attended]] = queue.SimpleQueue()
-        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._asleep = True
-        self._left = 0
-        threading.Thread(target=self._run, name="ucx (bowstring)", daemon=True).start()
+        self.ending: list[Ending] = []
+        self.calls: list[Callable[[], object]] = []
+        self.new: list[weakref.WeakMethod[Callable[[], bool]]] = []
+        self._sending: list[weakref.WeakMethod[Callable[[], bool]]] = []
+        self.asleep = True
+        self.job = Job(self._turn, "ucx (bowstring)", prompt=True)
+        do_in_loop(self.job)
 
-    def end(self, thing: Ending) -> None:
-        """See to the end of something."""
-        self._ending.put(thing)
-        os.eventfd_write(self._event, 1)
-
-    def watch(self, channel: Attended) -> None:
-        """Make progress with a channel in a moment, unless another thread does before."""
-        self._sending.put(weakref.ref(channel))
-        if self._asleep:
-            os.eventfd_write(self._event, 1)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until nothing is left that ends; return whether that is so."""
-        end = time.monotonic() + seconds
-        while self._left or not self._ending.empty():
-            if time.monotonic() > end:
-                return False
-            time.sleep(_TICK)
-        return True
-
-    def _run(self) -> None:
-        ending: list[Ending] = []
-        sending: list[weakref.ref[Attended]] = []
-        while True:
-            _take_all(self._ending, ending)
-            self._left = len(ending)
-            for thing in [each for each in ending if each.has_ended()]:
+    def _turn(self) -> float:
+        while self.calls:
+            self.calls[0]()
+            del self.calls[0]
+        for thing in list(self.ending):
+            if thing.has_ended():
                 thing.end()
-                ending.remove(thing)
-                del thing
-            self._left = len(ending)
-            sending = [each for each in sending if _attend(each)]
-            _take_all(self._sending, sending)
-            self._sleep(ending, bool(sending))
-
-    def _sleep(self, ending: Sequence[Ending], sending: bool) -> None:
-        poll = select.poll()
+                self.ending.remove(thing)
+        self._sending = [each for each in self._sending if (attend := each()) is not None and attend()]
+        self.asleep = False  # until it is set again, what comes is looked at below
+        while self.new:  # in a moment: the thread that sent may be about to receive
+            self._sending.append(self.new.pop())
+        self.asleep = not self._sending
+        if self._sending or self.new:
+            return _TICK
+        ending = list(self.ending)
         fds = [fd for each in ending if (fd := each.fd) is not None]
+        if self.job.loop is not None:
+            self.job.loop.wait_for(self.job, fds)
         # What is not armed has more progress to make; and some ends have a time.
         soon = len(fds) < len(ending) or not all(each.patient for each in ending)
-        self._asleep = not (ending or sending)
-        if not self._ending.empty() or not self._sending.empty():
-            return
-        if sending:  # the thread that sent may be about to receive
-            time.sleep(_TICK)
-            return
-        for fd in (self._event, *fds):
-            poll.register(fd, select.POLLIN)
-        poll.poll(_SLICE if soon else _LONG_SLICE if ending else None)
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._event)
-
-
-def _take_all(given: queue.SimpleQueue[Any], into: list[Any]) -> None:
-    with contextlib.suppress(queue.Empty):
-        while True:
-            into.append(given.get_nowait())
-
-
-def _attend(reference: weakref.ref[Attended]) -> bool:
-    """Make progress with a channel; return whether there is more to be made."""
-    channel = reference()
-    return channel is not None and channel.attend()
+        return _SLICE if soon else _LONG_SLICE if ending else math.inf
 
 
 _attendant: _Attendant | None = None
 
 
 def begin() -> None:
-    """Have the thread in this process, from before the first connection on."""
+    """Have the job in this process, from before the first connection on."""
     global _attendant  # noqa: PLW0603  one for the process
     if _attendant is None:
         _attendant = _Attendant()
 
 
-def watch(channel: Attended) -> None:
-    """Let the thread make progress with a channel that no other thread looks after."""
+def watch(attend: Callable[[], bool]) -> None:
+    """Call a method in a moment, and again while it returns true: a channel that no other thread looks after."""
     if _attendant is not None:
-        _attendant.watch(channel)
+        _attendant.new.append(weakref.WeakMethod(attend))
+        if _attendant.asleep:
+            _attendant.job.ring()
 
 
 def leave(thing: Ending) -> None:
-    """Let the thread see to the end of something; for finalizers, too."""
+    """See to the end of something; for finalizers, too."""
     if _attendant is not None:
-        _attendant.end(thing)
+        _attendant.ending.append(thing)
+        _attendant.job.ring()
+
+
+def call_soon(call: Callable[[], Any]) -> None:
+    """Call something, but not here: this may be inside a callback of UCX; for finalizers, too."""
+    if _attendant is not None:
+        _attendant.calls.append(call)
+        _attendant.job.ring()
 
 
 def all_ended(seconds: float) -> bool:
     """Wait until nothing is left that ends; return whether that is so."""
-    return _attendant is None or _attendant.wait(seconds)
+    until = time.monotonic() + seconds
+    while _attendant is not None and (_attendant.ending or _attendant.calls):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_TICK)
+    return True
 
 
 @atexit.register
@@ -171,7 +121,7 @@ def _before_exit() -> None:
 
 
 def _forget() -> None:
-    """In a child: there is no thread, and what ends is the parent's."""
+    """In a child: there is no loop, and what ends is the parent's."""
     global _attendant  # noqa: PLW0603
     _attendant = None
 

@@ -19,15 +19,15 @@ from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, Usag
 from bowstring.limits import Limits
 from bowstring.memory import Buffer
 from bowstring.transport.channel import Land, Message, Received
-from bowstring.transport.framing import check_length, landing, lazy_memory
+from bowstring.transport.framing import landing, lazy_memory
+from bowstring.transport.header import check_length
 from bowstring.transport.peer import Peer, check_seconds
 from bowstring.transport.ucx.context import DONE, HOST, MEMORY_TYPES, Failure, Request
-from bowstring.transport.ucx.endpoint import ends_as_key
 from bowstring.transport.ucx.incoming import CONTROL, Control
 from bowstring.transport.ucx.link import COUNT, COUNT_MASK, Link
 from bowstring.transport.ucx.progress import Pages, Progress
 from bowstring.transport.ucx.remote_memory import keyed_handle, pieces_of
-from bowstring.transport.ucx.worker import Arrived, Probed
+from bowstring.transport.ucx.worker import Arrived, Probed, ends_as_key
 
 if TYPE_CHECKING:
     from bowstring.memory import Device, KeyedHandle, Region
@@ -89,7 +89,7 @@ class UcxChannel(Progress):
     def read_remote(
         self, reads: Sequence[tuple[bytes, int, int]], buffer: Buffer, offsets: Sequence[int]
     ) -> None:
-        self._usage.enter(self)
+        self._enter()
         try:
             self._read_remote(reads, buffer, offsets)
         except Failure as failure:
@@ -97,8 +97,7 @@ class UcxChannel(Progress):
                 "memory of the peer cannot be read", found=str(failure), where=str(self)
             ) from failure
         finally:
-            if self._usage.leave():
-                self._release()
+            self._leave()
 
     def _read_remote(
         self, reads: Sequence[tuple[bytes, int, int]], buffer: Buffer, offsets: Sequence[int]
@@ -127,7 +126,7 @@ class UcxChannel(Progress):
             with self._lock:
                 for request in requests:  # which go on until the worker ends
                     self._link.keep(request)
-                if not self._usage.closed:
+                if not self._closed:
                     self._break(error)
             raise
 
@@ -136,7 +135,7 @@ class UcxChannel(Progress):
     def send(self, messages: Sequence[Message], deadline: float) -> None:
         check_seconds(deadline, "deadline")
         outgoing = [self._checked(message) for message in messages]
-        self._usage.enter(self)
+        self._enter()
         try:
             if not self._turn.acquire(timeout=deadline):
                 raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
@@ -147,8 +146,7 @@ class UcxChannel(Progress):
             if not self._receiver.waiting:
                 self._watch()
         finally:
-            if self._usage.leave():
-                self._release()
+            self._leave()
 
     def _checked(self, message: Message) -> tuple[int | None, Views]:
         if message.attachments:
@@ -226,7 +224,7 @@ class UcxChannel(Progress):
         if pending:
             with self._lock:
                 self._link.give_up(pending)
-                if not self._usage.closed:
+                if not self._closed:
                     self._break(error)
         return error
 
@@ -234,7 +232,7 @@ class UcxChannel(Progress):
 
     def receive(self, idle: float, land: Land | None = None) -> Received | None:
         check_seconds(idle, "idle")
-        self._usage.enter(self)
+        self._enter()
         try:
             if not self._receiving.acquire(blocking=False):
                 raise UsageError("another thread is receiving", where=str(self))
@@ -243,8 +241,7 @@ class UcxChannel(Progress):
             finally:
                 self._receiving.release()
         finally:
-            if self._usage.leave():
-                self._release()
+            self._leave()
 
     def _receive(self, idle: float, land: Land | None) -> Received | None:
         end = time.monotonic() + idle
@@ -268,7 +265,7 @@ class UcxChannel(Progress):
                 raise
 
     def _stop_reading(self, error: BaseException) -> None:
-        if self._broken or self._usage.closed or self._incoming.ended:
+        if self._broken or self._closed or self._incoming.ended:
             return
         self._say_last(error)
         with self._lock:

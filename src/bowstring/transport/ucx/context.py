@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from bowstring.transport.ucx.structures import (
     RequestAttributes,
     Status,
 )
-
-if TYPE_CHECKING:
-    from bowstring.transport.ucx.worker import Worker
 
 HOST: Final = 0
 CUDA: Final = 1
@@ -82,10 +79,6 @@ class Request:
 
         UCX tells it to the sender, or the reader of remote memory, and not to the receiver of a message.
         """
-        found = _PROTOCOL.search(self._described())
-        return found[1] if found is not None else ""
-
-    def _described(self) -> str:
         if not self._pointer:
             return ""
         text = ctypes.create_string_buffer(_INFO_BYTES)
@@ -96,12 +89,8 @@ class Request:
         )
         if library().request_query(self._pointer, ctypes.byref(asked)) != Status.OK:
             return ""
-        return text.value.decode(errors="replace")
-
-    def cancel(self, worker: Worker) -> None:
-        """Ask for its end, which comes with progress."""
-        if self._pointer:
-            library().request_cancel(worker.handle, self._pointer)
+        found = _PROTOCOL.search(text.value.decode(errors="replace"))
+        return found[1] if found is not None else ""
 
 
 DONE: Final = Request(None, "")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from bowstring.errors import ProtocolError
-from bowstring.transport.framing import check_length, lazy_memory
+from bowstring.transport.framing import lazy_memory
+from bowstring.transport.header import check_length
 from bowstring.transport.ucx.context import Failure, Request
 from bowstring.transport.ucx.link import COUNT, COUNT_MASK, WHOLE_TAG, Link, Own
 from bowstring.transport.ucx.worker import Arrived, Probed

@@ -33,7 +33,6 @@ _P: Final = c_void_p
 # `ucs_status_t` is a packed enumeration: one byte.
 _STATUS: Final = c_int8
 _FUNCTIONS: Final[dict[str, tuple[Any, Sequence[Any]]]] = {
-    "ucp_get_version_string": (c_char_p, ()),
     "ucp_get_version": (None, (_P, _P, _P)),
     "ucp_config_read": (_STATUS, (c_char_p, c_char_p, _P)),
     "ucp_config_modify": (_STATUS, (_P, c_char_p, c_char_p)),
@@ -60,7 +59,6 @@ _FUNCTIONS: Final[dict[str, tuple[Any, Sequence[Any]]]] = {
     "ucp_tag_send_sync_nbx": (_P, (_P, _P, c_size_t, c_uint64, _P)),
     "ucp_tag_probe_nb": (_P, (_P, c_uint64, c_uint64, c_int, _P)),
     "ucp_tag_msg_recv_nbx": (_P, (_P, _P, c_size_t, _P, _P)),
-    "ucp_tag_recv_nbx": (_P, (_P, _P, c_size_t, c_uint64, c_uint64, _P)),
     "ucp_am_send_nbx": (_P, (_P, c_uint, _P, c_size_t, _P, c_size_t, _P)),
     "ucp_am_recv_data_nbx": (_P, (_P, _P, _P, c_size_t, _P)),
     "ucp_am_data_release": (None, (_P, _P)),
@@ -71,11 +69,8 @@ _FUNCTIONS: Final[dict[str, tuple[Any, Sequence[Any]]]] = {
     "ucp_ep_rkey_unpack": (_STATUS, (_P, _P, _P)),
     "ucp_rkey_destroy": (None, (_P,)),
     "ucp_get_nbx": (_P, (_P, _P, c_size_t, c_uint64, _P, _P)),
-    "ucp_worker_query": (_STATUS, (_P, _P)),
-    "ucp_worker_release_address": (None, (_P, _P)),
     "ucp_request_check_status": (_STATUS, (_P,)),
     "ucp_request_query": (_STATUS, (_P, _P)),
-    "ucp_request_cancel": (None, (_P, _P)),
     "ucp_request_free": (None, (_P,)),
 }
 

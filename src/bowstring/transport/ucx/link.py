@@ -19,9 +19,8 @@ from bowstring.transport.peer import milliseconds
 from bowstring.transport.tcp import spelled
 from bowstring.transport.ucx.attendant import leave
 from bowstring.transport.ucx.context import Failure, Request
-from bowstring.transport.ucx.endpoint import Endpoint
 from bowstring.transport.ucx.remote_memory import Mark, marked
-from bowstring.transport.ucx.worker import Worker
+from bowstring.transport.ucx.worker import Endpoint, Worker
 
 COUNT: Final = struct.Struct("<I")
 COUNT_MASK: Final = 0xFFFF_FFFF

@@ -23,14 +23,13 @@ from bowstring.errors import (
 from bowstring.limits import Limits
 from bowstring.transport import tcp
 from bowstring.transport.channel import Channel, Listener
-from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
+from bowstring.transport.descriptors import InUse
 from bowstring.transport.peer import Peer, milliseconds
-from bowstring.transport.ucx.attendant import AtOnce, begin, leave
+from bowstring.transport.ucx.attendant import begin, call_soon
 from bowstring.transport.ucx.channel import UcxChannel
 from bowstring.transport.ucx.context import Context, Failure
 from bowstring.transport.ucx.link import Link, Sleeper, close_sockets
-from bowstring.transport.ucx.listener_handle import ConnectionRequest, ListenerHandle
-from bowstring.transport.ucx.worker import Worker
+from bowstring.transport.ucx.worker import ConnectionRequest, ListenerHandle, Worker
 
 # A client of ours says so by the upper half of the number that its worker has.
 _OURS: Final = 0xB057_0001
@@ -136,23 +135,20 @@ class UcxListener(InUse, Listener):
         except BaseException:
             self._worker.close()
             raise
-        # What of a listener has an end.
-        self._door = AtOnce(functools.partial(_turn_away, self._worker, self._handle))
+        self._end = functools.partial(_turn_away, self._worker, self._handle)
         self.uri = f"ucx://{tcp.spelled(self._handle.address)}"
         self._lock = threading.Lock()
-        self._usage = Usage()
+        self._begin_use()
         self._waiting = Sleeper(self._worker.fd)
-        abandon_in_child(self)
 
     def accept(self, timeout: float) -> Channel | None:
         milliseconds(timeout, "timeout")
-        self._usage.enter(self.uri)
+        self._enter()
         try:
             request = self._next(timeout)
             return None if request is None else self._take(request)
         finally:
-            if self._usage.leave():
-                self._release()
+            self._leave()
 
     def _next(self, timeout: float) -> ConnectionRequest | None:
         end = time.monotonic() + timeout
@@ -197,7 +193,7 @@ class UcxListener(InUse, Listener):
         return UcxChannel(link, self.uri, Peer.at(request.address), self._limits, dialled=False)
 
     def _check_open(self) -> None:
-        if self._usage.closed:
+        if self._closed:
             raise ClosedError(f"{self.uri} was closed")
 
     def _interrupt(self) -> None:
@@ -205,20 +201,17 @@ class UcxListener(InUse, Listener):
 
     def _release(self) -> None:
         self._waiting.close()
-        self._door.end()
+        self._end()
 
     def _abandon(self) -> None:
-        self._usage.abandoned = True
+        super()._abandon()
         _close_listening(self._handle.address)
 
     def __del__(self) -> None:
-        usage = getattr(self, "_usage", None)
-        if usage is None or usage.abandoned:
-            return
-        usage.close()
-        if usage.leave():
+        if hasattr(self, "_users") and not (self._abandoned or self._released):
             # Inside a callback of UCX, maybe, which must not let go of anything of UCX.
-            leave(self._door)
+            self._closed = self._released = True
+            call_soon(self._end)
             self._waiting.close()
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
+from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, ForkedError
 from bowstring.memory.slab import has_page
 from bowstring.transport.channel import Channel
-from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
+from bowstring.transport.descriptors import InUse
 from bowstring.transport.ucx.attendant import leave, watch
 from bowstring.transport.ucx.context import Failure, Request
 from bowstring.transport.ucx.incoming import Incoming
@@ -61,7 +62,7 @@ class Progress(InUse, Channel):
         self.limits = limits
         self._link = link
         self._lock = threading.Lock()  # for all calls of UCX, and what they change
-        self._usage = Usage()
+        self._begin_use()
         self._receiver, self._sender = Sleeper(link.worker.fd), Sleeper(link.worker.fd)
         self._reader = RemoteReader(link.endpoint)
         self._incoming = Incoming(link, self._reader, limits)
@@ -70,7 +71,6 @@ class Progress(InUse, Channel):
         self._moved = time.monotonic()
         self._watched = False
         self._flushing: Request | None = None
-        abandon_in_child(self)
 
     def _progress(self, other: Sleeper) -> bool:
         """Let UCX move what it can, and wake the other thread if that was anything; the lock is held."""
@@ -106,8 +106,8 @@ class Progress(InUse, Channel):
 
     def _check_link(self) -> None:
         """Refuse to use a worker that is gone; the lock is held."""
-        if self._usage.closed:
-            self._usage.enter(self)  # raises what fits
+        if self._closed:
+            self._enter()  # raises what fits
         if self._broken:
             raise BrokenError("the connection broke before", found=self._broken, where=str(self))
 
@@ -161,19 +161,26 @@ class Progress(InUse, Channel):
         """Have what was sent leave, also where no thread of the user's calls us again soon."""
         if not self._watched:
             self._watched = True
-            watch(self)
+            watch(self.attend)
 
     def attend(self) -> bool:
         """Make progress where no thread of the user's does; return whether there is more to be made."""
         if self._sender.waiting:  # which makes progress itself; what we took it would not wake for
             return True
-        self._watched = not self._receiver.waiting and not self._usage.closed and self._flush()
-        return self._watched
+        more = False
+        with contextlib.suppress(ClosedError, ForkedError):
+            self._enter()  # so that nothing lets go of the link meanwhile
+            try:
+                more = not self._receiver.waiting and self._flush()
+            finally:
+                self._leave()
+        self._watched = more
+        return more
 
     def _flush(self) -> bool:
         """Let what was sent leave; return whether some of it has not."""
-        if self._usage.abandoned or not self._lock.acquire(blocking=False):
-            return not self._usage.abandoned
+        if not self._lock.acquire(blocking=False):
+            return True
         try:
             if self._progress(self._receiver) and self._sender.waiting:
                 self._sender.wake()
@@ -206,15 +213,14 @@ class Progress(InUse, Channel):
         self.peer.close()
 
     def _abandon(self) -> None:
-        self._usage.abandoned = True
+        super()._abandon()
         self._link.abandon()
 
     def __del__(self) -> None:
-        usage = getattr(self, "_usage", None)
-        if usage is None or usage.abandoned:
+        if not hasattr(self, "_users") or self._abandoned or self._released:
             return
-        usage.close()
-        if usage.leave() and not self._link.let_go:
+        self._closed = self._released = True
+        if not self._link.let_go:
             # Inside a callback of UCX, maybe, which must not let go of anything of UCX.
             self._link.let_go = True
             self._link.revoke()

@@ -21,13 +21,13 @@ import numpy as np
 
 from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory import KeyedHandle
-from bowstring.transport.ucx.attendant import AtOnce, leave
+from bowstring.transport.ucx.attendant import call_soon
 from bowstring.transport.ucx.context import HOST, Context, Failure, Mapped, Request
 
 if TYPE_CHECKING:
     from bowstring.memory import Region
     from bowstring.memory.slab import Slab
-    from bowstring.transport.ucx.endpoint import Endpoint, RemoteKey
+    from bowstring.transport.ucx.worker import Endpoint, RemoteKey
 
 _MARK: Final = struct.Struct("<QQ")
 _WORDS: Final = 512
@@ -54,7 +54,7 @@ def keyed_handle(context: Context, region: Region) -> KeyedHandle:
                 mapped = known[slab] = context.map(slab.address, slab.nbytes, HOST)
             except Failure as failure:
                 raise UsageError("UCX cannot register memory", found=str(failure)) from failure
-            weakref.finalize(slab, leave, AtOnce(mapped.close)).atexit = False
+            weakref.finalize(slab, call_soon, mapped.close).atexit = False
     device = region.device
     return KeyedHandle(
         slab.uuid, device.uuid, region.nbytes, device.arrow_device_type, region.address, mapped.key

@@ -17,32 +17,8 @@ class Status(enum.IntEnum):
 
     OK = 0
     IN_PROGRESS = 1
-    NO_MESSAGE = -1
-    NO_RESOURCE = -2
-    IO_ERROR = -3
-    NO_MEMORY = -4
     INVALID_PARAM = -5
-    UNREACHABLE = -6
-    INVALID_ADDRESS = -7
-    NOT_IMPLEMENTED = -8
-    TRUNCATED = -9
-    NO_PROGRESS = -10
-    BUFFER_TOO_SMALL = -11
-    NO_ELEMENT = -12
-    SOME_CONNECTS_FAILED = -13
-    NO_DEVICE = -14
     BUSY = -15
-    CANCELED = -16
-    SHMEM_SEGMENT = -17
-    ALREADY_EXISTS = -18
-    OUT_OF_RANGE = -19
-    TIMED_OUT = -20
-    EXCEEDS_LIMIT = -21
-    UNSUPPORTED = -22
-    REJECTED = -23
-    NOT_CONNECTED = -24
-    CONNECTION_RESET = -25
-    ENDPOINT_TIMEOUT = -80
 
 
 class _SockAddr(ctypes.Structure):
@@ -98,7 +74,6 @@ class WorkerParams(ctypes.Structure):
     FLAGS: Final = 1 << 5
     CLIENT_ID: Final = 1 << 8
     SERIALIZED: Final = 1
-    MULTI: Final = 2
     IGNORE_REQUEST_LEAK: Final = 1 << 0
     _fields_ = (
         ("field_mask", c_uint64),
@@ -145,7 +120,6 @@ class ConnectionRequestAttributes(ctypes.Structure):
 class EndpointParams(ctypes.Structure):
     """``ucp_ep_params_t``."""
 
-    REMOTE_ADDRESS: Final = 1 << 0
     ERR_HANDLING_MODE: Final = 1 << 1
     ERR_HANDLER: Final = 1 << 2
     SOCK_ADDR: Final = 1 << 4
@@ -155,7 +129,6 @@ class EndpointParams(ctypes.Structure):
     NO_LOOPBACK: Final = 1 << 1
     SEND_CLIENT_ID: Final = 1 << 2
     MODE_NONE: Final = 0
-    MODE_PEER: Final = 1
     _fields_ = (
         ("field_mask", c_uint64),
         ("address", c_void_p),
@@ -224,21 +197,13 @@ class TagInfo(ctypes.Structure):
     _fields_ = (("sender_tag", c_uint64), ("length", c_size_t))
 
 
-class Iov(ctypes.Structure):
-    """``ucp_dt_iov_t``."""
-
-    _fields_ = (("buffer", c_void_p), ("length", c_size_t))
-
-
 class RequestParams(ctypes.Structure):
     """``ucp_request_param_t``."""
 
     DATATYPE: Final = 1 << 3
     FLAGS: Final = 1 << 4
     MEMORY_TYPE: Final = 1 << 6
-    CONTIGUOUS: Final = 1 << 3  # ucp_dt_make_contig(1)
     IOV: Final = 2
-    AM_REPLY: Final = 1 << 0
     FORCE_CLOSE: Final = 1 << 0
     _fields_ = (
         ("op_attr_mask", c_uint32),

@@ -1,4 +1,4 @@
-"""Workers of UCX, with Python's types.
+"""Workers of UCX, their listeners, and endpoints: the way from a worker to one peer; with Python's types.
 
 Nothing here waits, takes a lock or starts a thread. One thread at a time may call what belongs to one worker;
 callbacks run inside :meth:`Worker.progress`.
@@ -8,22 +8,53 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import errno
 import functools
-from typing import Any, NamedTuple
+import ipaddress
+import itertools
+import socket
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bowstring.transport.ucx.context import HOST, Context, Failure, Request, check
-from bowstring.transport.ucx.endpoint import METADATA_ID, Endpoint
+import numpy as np
+
+from bowstring.transport.tcp import spelled
+from bowstring.transport.ucx.context import HOST, Context, Failure, Request, address_of, check
 from bowstring.transport.ucx.library import library
-from bowstring.transport.ucx.listener_handle import ConnectionRequest, ListenerHandle, packed_address
 from bowstring.transport.ucx.structures import (
     AmHandler,
     AmReceived,
+    ConnectionCallback,
+    ConnectionRequestAttributes,
+    EndpointAttributes,
     EndpointParams,
+    ErrorCallback,
+    ListenerAttributes,
+    ListenerParams,
     RequestParams,
     Status,
     TagInfo,
     WorkerParams,
 )
+
+if TYPE_CHECKING:
+    from bowstring.memory import Buffer
+
+_METADATA_ID: Final = 0
+_SEVERAL: Final = 2
+_KEY_HEAD: Final = 9
+_KINDS_OF_MEMORY: Final = 10
+_DISTANCE_BYTES: Final = 3
+_MOST_TRANSPORTS: Final = 32
+
+
+class ConnectionRequest(NamedTuple):
+    """A client that wants to come in."""
+
+    handle: int
+    address: str
+    client_id: int
 
 
 class Probed(NamedTuple):
@@ -61,9 +92,8 @@ class Worker:
         )
         self.handle = handle.value
         fd = ctypes.c_int()
-        self.arrived: collections.deque[Arrived] = (
-            collections.deque()
-        )  # active messages, filled by `progress`
+        # Active messages, which `progress` takes.
+        self.arrived: collections.deque[Arrived] = collections.deque()
         self._info = TagInfo()
         self._info_address = ctypes.addressof(self._info)
         self._plain = RequestParams()
@@ -74,7 +104,7 @@ class Worker:
             check(self._library.worker_get_efd(handle, ctypes.byref(fd)), "asking for a descriptor")
             asked_messages = AmHandler(
                 field_mask=AmHandler.ID | AmHandler.FLAGS | AmHandler.CALLBACK,
-                id=METADATA_ID,
+                id=_METADATA_ID,
                 flags=AmHandler.WHOLE_MESSAGE,
                 cb=ctypes.cast(self._handler, ctypes.c_void_p),
             )
@@ -122,34 +152,24 @@ class Worker:
             return self._plain_address
         return ctypes.byref(RequestParams(op_attr_mask=RequestParams.MEMORY_TYPE, memory_type=memory_type))
 
-    def drop(self, arrived: Arrived) -> None:
-        """Let go of an active message that came as a descriptor and is not wanted."""
-        if arrived.body is None and arrived.descriptor:
-            self._library.am_data_release(self.handle, arrived.descriptor)
-
-    def connect(self, host: str, port: int, *, watched: bool = False) -> Endpoint:
-        """Begin to connect to a listener; `watched` must be the same at both ends.
-
-        It is ``UCP_ERR_HANDLING_MODE_PEER``, with which UCX uses no shared memory. Without it the end of a peer is
-        noticed too, as the connection to its listener ends.
-        """
-        raw = ctypes.create_string_buffer(packed_address(host, port))
+    def connect(self, host: str, port: int) -> Endpoint:
+        """Begin to connect to a listener."""
+        raw = _packed(host, port)
         asked = EndpointParams(
             field_mask=EndpointParams.FLAGS | EndpointParams.SOCK_ADDR,
             flags=EndpointParams.CLIENT_SERVER | EndpointParams.SEND_CLIENT_ID,
         )
-        asked.sockaddr.addr = ctypes.addressof(raw)
-        asked.sockaddr.addrlen = len(raw.raw) - 1
-        return Endpoint(self, asked, watched=watched)
+        asked.sockaddr.addr, asked.sockaddr.addrlen = ctypes.addressof(raw), len(raw)
+        return Endpoint(self, asked)
 
-    def accept(self, request: ConnectionRequest, *, watched: bool = False) -> Endpoint:
+    def accept(self, request: ConnectionRequest) -> Endpoint:
         """Take a client that came to a listener, of whatever worker."""
         asked = EndpointParams(
             field_mask=EndpointParams.FLAGS | EndpointParams.CONN_REQUEST,
             flags=EndpointParams.NO_LOOPBACK,
             conn_request=request.handle,
         )
-        return Endpoint(self, asked, watched=watched)
+        return Endpoint(self, asked)
 
     def listen(self, host: str, port: int) -> ListenerHandle:
         """Listen on an address; clients come inside `progress`."""
@@ -177,3 +197,232 @@ def _take_message(
         return Status.IN_PROGRESS
     arrived.append(Arrived(nbytes, ctypes.string_at(data, nbytes) if nbytes else b""))
     return Status.OK
+
+
+class ListenerHandle:
+    """Where clients come in."""
+
+    def __init__(self, worker: Worker, host: str, port: int) -> None:
+        self._library = library()
+        self.requests: collections.deque[ConnectionRequest] = collections.deque()
+        self._callback = ConnectionCallback(functools.partial(_take_client, self.requests))
+        raw = _packed(host, port)
+        asked = ListenerParams(field_mask=ListenerParams.SOCK_ADDR | ListenerParams.CONN_HANDLER)
+        asked.sockaddr.addr, asked.sockaddr.addrlen = ctypes.addressof(raw), len(raw)
+        asked.conn_handler.cb = ctypes.cast(self._callback, ctypes.c_void_p)
+        handle = ctypes.c_void_p()
+        check(
+            self._library.listener_create(worker.handle, ctypes.byref(asked), ctypes.byref(handle)),
+            f"listening on {host}:{port}",
+        )
+        self._handle = handle.value
+        told = ListenerAttributes(field_mask=ListenerAttributes.SOCKADDR)
+        check(self._library.listener_query(handle, ctypes.byref(told)), "asking a listener")
+        self.address = _unpacked(told, ListenerAttributes.sockaddr.offset)
+
+    def reject(self, request: ConnectionRequest) -> None:
+        """Turn a client away."""
+        self._library.listener_reject(self._handle, request.handle)
+
+    def close(self) -> None:
+        """Take no more clients; its worker must be alive."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._library.listener_destroy(handle)
+
+
+def _take_client(requests: collections.deque[ConnectionRequest], request: int, _arg: int) -> None:
+    told = ConnectionRequestAttributes(
+        field_mask=ConnectionRequestAttributes.CLIENT_ADDR | ConnectionRequestAttributes.CLIENT_ID
+    )
+    known = library().conn_request_query(request, ctypes.byref(told)) == Status.OK
+    where = _spelled_address(told, ConnectionRequestAttributes.client_address.offset) if known else ""
+    requests.append(ConnectionRequest(request, where, told.client_id))
+
+
+def _packed(host: str, port: int) -> ctypes.Array[ctypes.c_char]:
+    """Return a ``sockaddr`` (netinet/in.h)."""
+    ip, _, scope = host.partition("%")
+    packed = ipaddress.ip_address(ip).packed
+    if len(packed) == 4:
+        raw = struct.pack("@H", socket.AF_INET) + struct.pack("!H", port) + packed + bytes(8)
+    else:
+        raw = struct.pack("@H", socket.AF_INET6) + struct.pack("!HI", port, 0) + packed
+        raw += struct.pack("@I", int(scope or 0))
+    return ctypes.create_string_buffer(raw, len(raw))
+
+
+def _unpacked(structure: ctypes.Structure, offset: int) -> tuple[str, int]:
+    # Fields of `c_char` end at the first zero where they are read as attributes.
+    raw = bytes(memoryview(structure).cast("B"))[offset : offset + 128]
+    family = struct.unpack_from("@H", raw)[0]
+    port = struct.unpack_from("!H", raw, 2)[0]
+    if family == socket.AF_INET:
+        return socket.inet_ntop(socket.AF_INET, raw[4:8]), port
+    if family == socket.AF_INET6:
+        return socket.inet_ntop(socket.AF_INET6, raw[8:24]), port
+    raise OSError(errno.EAFNOSUPPORT, "an address of an unknown family")
+
+
+def _spelled_address(structure: ctypes.Structure, offset: int) -> str:
+    """Return the ``sockaddr_storage`` at an offset of a structure in words; empty where it is none."""
+    try:
+        return spelled(_unpacked(structure, offset))
+    except OSError:
+        return ""
+
+
+class Endpoint:
+    """The way from a worker to one peer.
+
+    It lives as long as its worker, which it keeps.
+    """
+
+    def __init__(self, worker: Worker, asked: EndpointParams) -> None:
+        self._library = library()
+        self._worker = worker
+        self._failures: list[int] = []
+        failures = self._failures  # the callback must not hold this endpoint
+        self._callback = ErrorCallback(lambda _arg, _endpoint, status: failures.append(status))
+        asked.field_mask |= EndpointParams.ERR_HANDLING_MODE | EndpointParams.ERR_HANDLER
+        # With MODE_PEER, UCX uses no shared memory; the end of a peer is noticed too, as the connection to its
+        # listener ends.
+        asked.err_mode = EndpointParams.MODE_NONE
+        asked.err_handler.cb = ctypes.cast(self._callback, ctypes.c_void_p)
+        handle = ctypes.c_void_p()
+        check(self._library.ep_create(worker.handle, ctypes.byref(asked), ctypes.byref(handle)), "connecting")
+        self.handle = handle.value
+
+    @property
+    def failed(self) -> str:
+        """Why the peer was lost, in words; empty while it was not. It becomes known inside `progress`."""
+        return self._library.words(self._failures[0]) if self._failures else ""
+
+    def send(
+        self,
+        tag: int | None,
+        views: Sequence[bytes | memoryview | Buffer],
+        memory_type: int = HOST,
+        *,
+        sync: bool = False,
+    ) -> Request:
+        """Begin to send a tagged message, or with ``tag=None`` an active one; views are read until it is done.
+
+        With `sync` the request is done only when the peer has matched the message.
+        """
+        if len(views) < _SEVERAL:
+            place, count, datatype = address_of(views[0]) if views else 0, len(views[0]) if views else 0, 0
+            kept: object = views
+        else:
+            pieces = np.array([(address_of(view), len(view)) for view in views], np.uint64)
+            place, count, datatype = pieces.ctypes.data, len(pieces), RequestParams.IOV
+            kept = (views, pieces)
+        asked = RequestParams(op_attr_mask=RequestParams.MEMORY_TYPE, memory_type=memory_type)
+        if datatype:
+            asked.op_attr_mask |= RequestParams.DATATYPE
+            asked.datatype = datatype
+        if tag is None:
+            pointer = self._library.am_send_nbx(
+                self.handle, _METADATA_ID, None, 0, place, count, ctypes.byref(asked)
+            )
+        else:
+            send = self._library.tag_send_sync_nbx if sync else self._library.tag_send_nbx
+            pointer = send(self.handle, place, count, tag, ctypes.byref(asked))
+        return Request(pointer, "sending", kept)
+
+    def flush(self) -> Request:
+        """Begin to wait until all that was sent has left."""
+        asked = RequestParams()
+        return Request(self._library.ep_flush_nbx(self.handle, ctypes.byref(asked)), "sending")
+
+    def key(self, packed: bytes) -> RemoteKey:
+        """Return what memory of the peer is read with."""
+        return RemoteKey(self, packed)
+
+    @property
+    def ways(self) -> list[str]:
+        """Transports and devices that it uses, such as ``tcp/lo``; nothing before it is connected."""
+        entries = (EndpointAttributes.Entry * _MOST_TRANSPORTS)()
+        asked = EndpointAttributes(field_mask=EndpointAttributes.TRANSPORTS)
+        asked.transports.entries = entries
+        asked.transports.num_entries = _MOST_TRANSPORTS
+        asked.transports.entry_size = ctypes.sizeof(EndpointAttributes.Entry)
+        if self._library.ep_query(self.handle, ctypes.byref(asked)) != Status.OK:
+            return []
+        found = [entries[index] for index in range(asked.transports.num_entries)]
+        ways = [f"{each.transport_name.decode()}/{each.device_name.decode()}" for each in found]
+        return list(dict.fromkeys(ways))
+
+    @property
+    def peer(self) -> str:
+        """The address of the peer, empty while it is not known."""
+        asked = EndpointAttributes(field_mask=EndpointAttributes.REMOTE_SOCKADDR)
+        if self._library.ep_query(self.handle, ctypes.byref(asked)) != Status.OK:
+            return ""
+        return _spelled_address(asked, EndpointAttributes.remote_sockaddr.offset)
+
+    def close(self, *, force: bool) -> Request:
+        """Begin to close: at once, or when all was sent. The endpoint must not be used any more."""
+        asked = RequestParams()
+        if force:
+            asked.op_attr_mask, asked.flags = RequestParams.FLAGS, RequestParams.FORCE_CLOSE
+        handle, self.handle = self.handle, None
+        return Request(self._library.ep_close_nbx(handle, ctypes.byref(asked)), "closing", self._callback)
+
+
+class RemoteKey:
+    """What memory of a peer is read with."""
+
+    def __init__(self, endpoint: Endpoint, packed: bytes) -> None:
+        if _end_of_domains(packed) is None:
+            raise Failure(Status.INVALID_PARAM, "reading a remote key")
+        self._endpoint = endpoint
+        handle = ctypes.c_void_p()
+        check(library().ep_rkey_unpack(endpoint.handle, packed, ctypes.byref(handle)), "reading a remote key")
+        self._handle = handle.value
+
+    def get(
+        self, address: int, nbytes: int, remote: int, memory_type: int = HOST, kept: object = None
+    ) -> Request:
+        """Begin to read `nbytes` at `remote`, an address of the peer's, into memory at `address`."""
+        asked = RequestParams(op_attr_mask=RequestParams.MEMORY_TYPE, memory_type=memory_type)
+        pointer = library().get_nbx(
+            self._endpoint.handle, address, nbytes, remote, self._handle, ctypes.byref(asked)
+        )
+        return Request(pointer, "reading remote memory", kept)
+
+    def close(self) -> None:
+        """Let go of it; its endpoint and worker must be alive."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            library().rkey_destroy(handle)
+
+
+def ends_as_key(packed: bytes) -> bool:
+    """Whether bytes end as an rkey of UCX 1.22 does: a CUDA IPC handle may begin like a key, but ends otherwise.
+
+    After the domains comes nothing, or the memory's device and 3 bytes for each device of known distance.
+    """
+    end = _end_of_domains(packed)
+    if end is None:
+        return False
+    devices = packed[end + 1 :: _DISTANCE_BYTES]
+    return len(packed) == end or (
+        (len(packed) - end) % _DISTANCE_BYTES == 1
+        and all(first < second for first, second in itertools.pairwise(devices))
+    )
+
+
+def _end_of_domains(packed: bytes) -> int | None:
+    """Return where the domains of an rkey end, whose lengths UCX believes; ``None`` where the bytes are none.
+
+    A set of memory domains in 8 bytes, the kind of memory, and for each domain a length and so many bytes.
+    """
+    if len(packed) < _KEY_HEAD or packed[_KEY_HEAD - 1] >= _KINDS_OF_MEMORY:
+        return None
+    at = _KEY_HEAD
+    for _ in range(int.from_bytes(packed[:8], "little").bit_count()):
+        if at >= len(packed):
+            return None
+        at += 1 + packed[at]
+    return at if at <= len(packed) else None
