@@ -9,8 +9,10 @@ import pytest
 
 from bowstring import ipc
 from bowstring.errors import InvalidMetadata
+from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar, Struct
+from bowstring.ipc.flatbuf.message import MessageKind
 from bowstring.ipc.framing import frame
-from bowstring.ipc.tensor.sparse.message import Part, SparseHeader, encode_sparse
+from bowstring.ipc.tensor.metadata import encode_head, encode_integer, encode_message
 from bowstring.memory import cpu
 from bowstring.testing import FakeDevice, fake_device
 from tests.ipc.test_sparse_format import patched, written
@@ -38,10 +40,13 @@ def strided(strides: tuple[int, int], coords: np.ndarray = COORDS, *, nbytes: in
             room[at] = position
     data = np.arange(1.0, count + 1)
     body = room[: length // 8].tobytes() + data.tobytes()
-    parts = (Part(np.dtype("<i8"), 0, length // 8),)
-    shape = (3, 4, 5)[:depth]
-    header = SparseHeader("coo", shape, (), Part(data.dtype, length, count), parts, strides)
-    return frame(encode_sparse(header, len(body))) + body
+    builder = Builder()
+    head = encode_head(builder, data.dtype, (3, 4, 5)[:depth], ())
+    type_, steps = encode_integer(builder, np.dtype("<i8")), Reference(builder.vector("q", strides))
+    index = builder.table([type_, steps, Struct("qq", (0, length)), None])
+    values = Struct("qq", (length, data.nbytes))
+    header = builder.table([*head, Scalar("q", count), Scalar("B", 1), Reference(index), values])
+    return frame(encode_message(builder, MessageKind.SPARSE_TENSOR, header, len(body))) + body
 
 
 @pytest.mark.parametrize("kind", STRIDES)

@@ -27,8 +27,8 @@ from bowstring.ipc.stream import (
     open_stream,
     serialize_pandas,
 )
-from bowstring.ipc.tensor.sparse.message import read_sparse_tensor, write_sparse_tensor
-from bowstring.ipc.tensor.sparse.tensor import SparseTensor
+from bowstring.ipc.tensor.sparse import SparseTensor
+from bowstring.ipc.tensor.sparse_message import read_sparse_tensor, write_sparse_tensor
 from bowstring.ipc.tensor.tensor import Tensor, get_tensor_size, read_tensor, write_tensor
 from bowstring.ipc.writer import RecordBatchWriter
 

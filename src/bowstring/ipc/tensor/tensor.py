@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, TypeVar
+import math
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import EndOfStream, LimitExceeded, UsageError
+from bowstring.errors import EndOfStream, InvalidMetadata, LimitExceeded, UsageError
 from bowstring.files import Target
-from bowstring.ipc.flatbuf.message import Message, decode_message
+from bowstring.ipc.flatbuf.builder import Builder, Reference, Struct
+from bowstring.ipc.flatbuf.message import Message, MessageKind, decode_message
 from bowstring.ipc.framing import frame, read_metadata, write_all
 from bowstring.ipc.source import open_source
 from bowstring.ipc.tensor.array import any_is_true, as_array, device_of, host_array, on_host, readable
-from bowstring.ipc.tensor.metadata import TensorHeader, decode_tensor, element_type, encode_tensor, row_major
+from bowstring.ipc.tensor.metadata import (
+    DType,
+    TensorTables,
+    element_type,
+    encode_head,
+    encode_message,
+    reach,
+    row_major,
+)
 from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device
+
+_MOST_BYTES = 2**63 - 1
+_READERS = {MessageKind.TENSOR: "read_tensor", MessageKind.SPARSE_TENSOR: "read_sparse_tensor"}
 
 
 class Tensor:
@@ -261,9 +273,26 @@ def read_tensor(source: Any, *, device: Device | None = None, limits: Limits | N
     >>> read_tensor(sink).to_numpy(), read_tensor(sink).to_numpy()
     (array([1, 2]), array([[3.5]]))
     """
-    limits = limits_or_default(limits)
-    header, body = read_message(source, limits, decode_tensor)
-    tensor = Tensor(_view(header, body), header.dim_names)
+    message, body = read_message(source, limits_or_default(limits), MessageKind.TENSOR)
+    tables, table, where = TensorTables(message), message.header, "Tensor"
+    slots = tables.slots(table, "TENSOR")
+    dtype, shape, names = tables.head(table, slots, where)
+    strides = tables.strides(table, slots[3], shape, dtype.itemsize)
+    offset, nbytes = tables.buffer(table, slots[4], "Tensor.data")
+    if any(stride < 0 for stride in strides):
+        raise InvalidMetadata("a stride is negative", found=strides, where=where)
+    # NumPy multiplies what is not 0, whatever else is.
+    if math.prod(size for size in shape if size) * dtype.itemsize > _MOST_BYTES:
+        raise InvalidMetadata("a tensor is larger than any memory", found=shape, where=where)
+    needed = reach(shape, strides, dtype.itemsize)
+    if needed > nbytes:
+        raise InvalidMetadata(
+            "a tensor reaches beyond its data", expected=f"at most {nbytes} bytes", found=needed, where=where
+        )
+    raw = readable(body.slice(offset, nbytes).array(), dtype)
+    view: np.ndarray[Any, Any] = np.ndarray(shape, dtype, buffer=raw, strides=strides)
+    view.flags.writeable = False
+    tensor = Tensor(view, names)
     return tensor if device is None else tensor.to_device(device)
 
 
@@ -296,13 +325,13 @@ def write_tensor(tensor: Any, dest: Any) -> int:
     array([[1., 0.],
            [0., 1.]])
     """
-    tensor = _tensor(tensor)
-    header, order = _header(tensor)
+    tensor = tensor if isinstance(tensor, Tensor) else Tensor(tensor)
+    metadata, dtype, order = _encoded(tensor)
     elements = on_host(tensor.values)
     if elements.dtype.kind == "b":
-        elements = elements.view(header.dtype)
-    elements = elements.astype(header.dtype, order=order, copy=False)
-    return write_message(dest, encode_tensor(header), [elements.reshape(-1, order=order).view(np.uint8)])
+        elements = elements.view(dtype)
+    elements = elements.astype(dtype, order=order, copy=False)
+    return write_message(dest, metadata, [elements.reshape(-1, order=order).view(np.uint8)])
 
 
 def get_tensor_size(tensor: Any) -> int:
@@ -313,22 +342,23 @@ def get_tensor_size(tensor: Any) -> int:
     >>> get_tensor_size(np.eye(2))
     288
     """
-    header, _ = _header(_tensor(tensor))
-    return len(frame(encode_tensor(header))) + header.nbytes
+    tensor = tensor if isinstance(tensor, Tensor) else Tensor(tensor)
+    metadata, dtype, _ = _encoded(tensor)
+    nbytes: int = len(frame(metadata)) + tensor.size * dtype.itemsize
+    return nbytes
 
 
-def _tensor(source: Any) -> Tensor:
-    return source if isinstance(source, Tensor) else Tensor(source)
-
-
-def _header(tensor: Tensor) -> tuple[TensorHeader, Any]:
-    """How a tensor is written, and in which of NumPy's orders."""
+def _encoded(tensor: Tensor) -> tuple[bytes, DType, Literal["C", "F"]]:
+    """Return the metadata of a tensor, the type that its elements are written in, and their order."""
     dtype, shape = element_type(tensor.dtype), tensor.shape
     rows = row_major(shape, dtype.itemsize)
     columns = row_major(shape[::-1], dtype.itemsize)[::-1]
-    order, strides = ("F", columns) if tensor.strides == columns != rows else ("C", rows)
-    nbytes = tensor.size * dtype.itemsize
-    return TensorHeader(dtype, shape, strides, tensor.dim_names, 0, nbytes), order
+    by_columns = tensor.strides == columns != rows
+    builder, nbytes = Builder(), tensor.size * dtype.itemsize
+    head = encode_head(builder, dtype, shape, tensor.dim_names)
+    strides = Reference(builder.vector("q", columns if by_columns else rows))
+    table = builder.table([*head, strides, Struct("qq", (0, nbytes))])
+    return encode_message(builder, MessageKind.TENSOR, table, nbytes), dtype, "F" if by_columns else "C"
 
 
 def _span(array: np.ndarray[Any, Any]) -> int:
@@ -337,18 +367,8 @@ def _span(array: np.ndarray[Any, Any]) -> int:
     return int(array.itemsize + sum((size - 1) * abs(stride) for size, stride in steps))
 
 
-def _view(header: TensorHeader, body: Buffer) -> np.ndarray[Any, Any]:
-    raw = readable(body.slice(header.offset, header.nbytes).array(), header.dtype)
-    view: np.ndarray[Any, Any] = np.ndarray(header.shape, header.dtype, buffer=raw, strides=header.strides)
-    view.flags.writeable = False
-    return view
-
-
-Header = TypeVar("Header")
-
-
-def read_message(source: Any, limits: Limits, decode: Callable[[Message], Header]) -> tuple[Header, Buffer]:
-    """Read one message: its header by `decode`, and its body without a copy where that can be.
+def read_message(source: Any, limits: Limits, kind: MessageKind) -> tuple[Message, Buffer]:
+    """Read one message of a kind, and its body without a copy where that can be.
 
     A file is read up to the end of the message and not further; memory is read from its start.
     """
@@ -357,8 +377,12 @@ def read_message(source: Any, limits: Limits, decode: Callable[[Message], Header
         if metadata is None:
             raise EndOfStream("the source has no more messages")
         message = decode_message(metadata, limits)
-        header = decode(message)
-        return header, opened.body(message.body_length)
+        if message.kind is not kind:
+            hint = f"Use {_READERS.get(message.kind, 'open_stream')}."
+            raise InvalidMetadata(
+                "a message of another kind", expected=kind.name, found=message.kind.name, hint=hint
+            )
+        return message, opened.body(message.body_length)
 
 
 def write_message(dest: Any, metadata: bytes, pieces: Iterable[Any]) -> int:
@@ -367,12 +391,8 @@ def write_message(dest: Any, metadata: bytes, pieces: Iterable[Any]) -> int:
     A sink that cannot tell its position counts from here.
     """
     with Target(dest) as file:
-        first = frame(metadata, _position(file))
-        return write_all(file, first, *pieces)
-
-
-def _position(dest: Any) -> int:
-    try:
-        return int(dest.tell())
-    except (AttributeError, OSError):
-        return 0
+        try:
+            position = int(file.tell())
+        except (AttributeError, OSError):
+            position = 0
+        return write_all(file, frame(metadata, position), *pieces)

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bowstring.errors import InvalidBody, LimitExceeded, UsageError
+from bowstring.errors import InvalidBody, UsageError
 from bowstring.ipc.tensor.array import any_is_true, as_array, as_type, device_of, host_array, on_host
-from bowstring.ipc.tensor.metadata import element_type, index_type
+from bowstring.ipc.tensor.metadata import element_type, little_endian
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bowstring.ipc.tensor.sparse.tensor import SparseTensor
     from bowstring.memory import Device
+
+Array = Any
+HostArray = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+_LEAST_LEVELS = 2
 
 
 def value_array(data: Any) -> Any:
@@ -34,9 +38,12 @@ def index_array(source: Any, ndim: int = 1) -> Any:
     array = as_array(source)
     if array.ndim != ndim:
         raise UsageError("indices of another dimension", expected=ndim, found=array.ndim)
-    # An empty list has no integers in it, nor anything else.
-    is_anything = not array.size and array.dtype.kind not in "iu"
-    return _plain(array, np.dtype(np.int64) if is_anything else index_type(array.dtype))
+    dtype = array.dtype
+    if dtype.kind not in "iu":
+        if array.size:
+            raise UsageError("indices must be integers", found=dtype)
+        dtype = np.dtype(np.int64)  # an empty list has no integers in it, nor anything else
+    return _plain(array, little_endian(dtype))
 
 
 def index_arrays(arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -54,12 +61,6 @@ def _plain(array: Any, dtype: np.dtype[Any]) -> Any:
     return array if array.dtype == dtype else as_type(array, dtype)
 
 
-Array = Any
-HostArray = np.ndarray[Any, Any]
-Shape = tuple[int, ...]
-_LEAST_LEVELS = 2
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class CooIndex:
     """Coordinates (``SparseTensorIndexCOO``)."""
@@ -69,6 +70,13 @@ class CooIndex:
     is_canonical: bool  # sorted, the last dimension fastest, and unique
     # the contiguous (values, dimensions) matrix that `coords` are columns of, if any
     matrix: Array | None = None
+
+    @classmethod
+    def of_matrix(cls, matrix: Array, is_canonical: bool) -> CooIndex:
+        """Return the index whose coordinates are the columns of a matrix, without a copy."""
+        with device_of(matrix).use():
+            coords = tuple(matrix[:, axis] for axis in range(matrix.shape[1]))
+        return cls(coords, is_canonical, matrix)
 
     @property
     def parts(self) -> list[Array]:
@@ -86,18 +94,19 @@ class CooIndex:
         """Return a copy of the index on a device."""
         return CooIndex(_all_on(device, self.coords), self.is_canonical)
 
-    def check(self, shape: Shape, count: int) -> None:
-        """Raise InvalidBody where the arrays' sizes do not fit."""
+    def check(self, shape: Shape, count: int, *, full: bool) -> None:
+        """Raise InvalidBody where sizes do not fit; with `full` where an index or the order is wrong."""
         _count("dimensions of coordinates", len(self.coords), len(shape))
         for axis, positions in enumerate(self.coords):
             _count(f"coordinates of dimension {axis}", positions.size, count)
-
-    def check_elements(self, shape: Shape, _count: int) -> None:
-        """Raise InvalidBody where an index is out of range, or the order is not what it claims to be."""
-        for axis, positions in enumerate(self.coords):
-            _range(positions, shape[axis], f"coordinates of dimension {axis}")
-        if self.is_canonical and not is_in_order(self.coords):
+            if full:
+                _range(positions, shape[axis], f"coordinates of dimension {axis}")
+        if full and self.is_canonical and not is_in_order(self.coords):
             raise InvalidBody("coordinates that claim to be sorted and unique are not", where="coordinates")
+
+    def coordinates(self, _shape: Shape) -> tuple[HostArray, ...]:
+        """Return one array of positions per dimension, of an index that has been checked."""
+        return tuple(map(host_array, self.coords))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,18 +129,22 @@ class CsxIndex:
 
     def on(self, device: Device) -> CsxIndex:
         """Return a copy of the index on a device."""
-        return CsxIndex(self.axis, *_all_on(device, (self.indptr, self.indices)))
+        return CsxIndex(self.axis, *_all_on(device, self.parts))
 
-    def check(self, shape: Shape, count: int) -> None:
-        """Raise InvalidBody where the arrays' sizes do not fit."""
+    def check(self, shape: Shape, count: int, *, full: bool) -> None:
+        """Raise InvalidBody where sizes do not fit; with `full` where an index is wrong or `indptr` goes back."""
         _count("dimensions of a matrix", len(shape), 2)
         _count("indptr", self.indptr.size, shape[self.axis] + 1)
         _count("indices", self.indices.size, count)
+        if full:
+            _ranges(self.indptr, count, "indptr")
+            _range(self.indices, shape[1 - self.axis], "indices")
 
-    def check_elements(self, shape: Shape, count: int) -> None:
-        """Raise InvalidBody where an index is out of range or `indptr` goes back."""
-        _ranges(self.indptr, count, "indptr")
-        _range(self.indices, shape[1 - self.axis], "indices")
+    def coordinates(self, shape: Shape) -> tuple[HostArray, ...]:
+        """Return one array of positions per dimension, of an index that has been checked."""
+        lines = np.repeat(np.arange(shape[self.axis]), _lengths(self.indptr))
+        others = host_array(self.indices)
+        return (lines, others) if self.axis == 0 else (others, lines)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,8 +165,8 @@ class CsfIndex:
         """Return a copy of the index on a device."""
         return CsfIndex(self.axis_order, _all_on(device, self.indptr), _all_on(device, self.indices))
 
-    def check(self, shape: Shape, count: int) -> None:
-        """Raise InvalidBody where the arrays' sizes do not fit."""
+    def check(self, shape: Shape, count: int, *, full: bool) -> None:
+        """Raise InvalidBody where sizes do not fit; with `full` where indices are wrong or `indptr` goes back."""
         if (
             len(shape) < _LEAST_LEVELS
         ):  # Arrow C++ knows no such trees, and pyarrow ends the process over them
@@ -169,22 +182,22 @@ class CsfIndex:
         for level, indptr in enumerate(self.indptr):
             _count(f"indptr of level {level}", indptr.size, self.indices[level].size + 1)
         _count("indices of the last level", self.indices[-1].size, count)
+        if full:
+            for level, indptr in enumerate(self.indptr):
+                _ranges(indptr, self.indices[level + 1].size, f"indptr of level {level}")
+            for level, indices in enumerate(self.indices):
+                _range(indices, shape[self.axis_order[level]], f"indices of level {level}")
 
-    def check_elements(self, shape: Shape, _count: int) -> None:
-        """Raise InvalidBody where an index is out of range or an `indptr` goes back."""
-        for level, indptr in enumerate(self.indptr):
-            _ranges(indptr, self.indices[level + 1].size, f"indptr of level {level}")
-        for level, indices in enumerate(self.indices):
-            _range(indices, shape[self.axis_order[level]], f"indices of level {level}")
+    def coordinates(self, shape: Shape) -> tuple[HostArray, ...]:
+        """Return one array of positions per dimension, of an index that has been checked."""
+        levels = [host_array(self.indices[0])]
+        for indptr, nodes in zip(self.indptr, self.indices[1:], strict=True):
+            levels = [np.repeat(level, _lengths(indptr)) for level in levels]
+            levels.append(host_array(nodes))
+        return tuple(levels[self.axis_order.index(axis)] for axis in range(len(shape)))
 
 
 SparseIndex = CooIndex | CsxIndex | CsfIndex
-
-
-def columns_of(matrix: Array) -> tuple[Array, ...]:
-    """Return the columns of a matrix of coordinates, one per dimension, without a copy."""
-    with device_of(matrix).use():
-        return tuple(matrix[:, axis] for axis in range(matrix.shape[1]))
 
 
 def is_in_order(coords: tuple[Array, ...]) -> bool:
@@ -226,37 +239,8 @@ def _count(what: str, found: int, expected: int) -> None:
         raise InvalidBody(f"wrong number of {what}", expected=expected, found=found)
 
 
-def _all_on(device: Device, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+def _all_on(device: Device, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return tuple(device.from_host(on_host(array)) for array in arrays)
-
-
-def coordinates(tensor: SparseTensor) -> tuple[HostArray, ...]:
-    """Return one array of positions per dimension, of a tensor whose indices have been checked."""
-    index = tensor.index
-    if isinstance(index, CooIndex):
-        return tuple(map(host_array, index.coords))
-    if isinstance(index, CsxIndex):
-        lines = np.repeat(np.arange(tensor.shape[index.axis]), _lengths(index.indptr))
-        others = host_array(index.indices)
-        return (lines, others) if index.axis == 0 else (others, lines)
-    levels = [host_array(index.indices[0])]
-    for indptr, nodes in zip(index.indptr, index.indices[1:], strict=True):
-        levels = [np.repeat(level, _lengths(indptr)) for level in levels]
-        levels.append(host_array(nodes))
-    return tuple(levels[index.axis_order.index(axis)] for axis in range(tensor.ndim))
-
-
-def dense(tensor: SparseTensor) -> HostArray:
-    """Return a new array with all zeros in it, of a tensor whose indices have been checked."""
-    places = coordinates(tensor)
-    try:
-        result = np.zeros(tensor.shape, tensor.dtype)
-    except (MemoryError, ValueError) as error:
-        raise LimitExceeded(
-            "there is no memory for a sparse tensor with all its zeros", found=f"shape {tensor.shape}"
-        ) from error
-    np.add.at(result, places, host_array(tensor.data))
-    return result
 
 
 def _lengths(indptr: Any) -> HostArray:

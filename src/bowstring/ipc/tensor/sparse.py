@@ -5,22 +5,22 @@ Arrow C++ reads and writes such messages, and no other Python library does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.lib.stride_tricks import as_strided
 
-from bowstring.errors import InvalidBody, UsageError
-from bowstring.ipc.tensor.array import device_of, on_host
-from bowstring.ipc.tensor.sparse import convert
-from bowstring.ipc.tensor.sparse.index import (
+from bowstring.columnar.interchange.conversions import needed
+from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Unsupported, UsageError
+from bowstring.ipc.tensor.array import device_of, host_array, on_host
+from bowstring.ipc.tensor.index import (
     CooIndex,
     CsfIndex,
     CsxIndex,
     SparseIndex,
-    columns_of,
-    coordinates,
-    dense,
     index_array,
     index_arrays,
     is_in_order,
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bowstring.memory import Device
+
+_MATRIX: Final = 2
+_MOST_TRIED: Final = 6
+_MOST_OF_CUPYX: Final = int(np.iinfo(np.int32).max)
 
 
 class SparseTensor:
@@ -104,16 +108,14 @@ class SparseTensor:
         True
         """
         elements = value_array(data)
-        matrix = None
-        if not isinstance(coords, tuple):
-            matrix = index_array(coords, ndim=2)
-            coords = columns_of(matrix)
+        if isinstance(coords, tuple):
+            index = CooIndex(index_arrays(coords), bool(is_canonical))
         else:
-            coords = index_arrays(coords)
-        if is_canonical is None:
-            same_size = len({positions.size for positions in coords}) == 1
-            is_canonical = device_of(elements).is_host and same_size and is_in_order(coords)
-        return cls(elements, CooIndex(coords, is_canonical, matrix), shape, dim_names)
+            index = CooIndex.of_matrix(index_array(coords, ndim=2), bool(is_canonical))
+        if is_canonical is None and device_of(elements).is_host:
+            same_size = len({positions.size for positions in index.coords}) == 1
+            index = dataclasses.replace(index, is_canonical=same_size and is_in_order(index.coords))
+        return cls(elements, index, shape, dim_names)
 
     @classmethod
     def from_csr(
@@ -189,7 +191,26 @@ class SparseTensor:
         >>> SparseTensor.from_scipy(scipy.sparse.eye_array(3, format="csc"))
         <SparseTensor csc float64 (3, 3) with 3 values on cpu>
         """
-        return convert.from_scipy(cls, matrix, dim_names)
+        form = getattr(matrix, "format", None)
+        if form in ("csr", "csc") and len(matrix.shape) != _MATRIX:
+            matrix, form = matrix.tocoo(), "coo"  # of scipy alone, cupyx's are all matrices
+        if form == "coo":
+            coords = getattr(matrix, "coords", None) or (matrix.row, matrix.col)
+            return cls.from_coo(matrix.data, tuple(coords), matrix.shape, dim_names)
+        if form not in ("csr", "csc"):
+            raise UsageError(
+                "not a sparse tensor",
+                expected="a SparseTensor, or scipy's or pyarrow's in COO, CSR, CSC or (pyarrow's) CSF form",
+                found=form if isinstance(form, str) else type(matrix).__name__,
+                hint="scipy's other forms have tocsr().",
+            )
+        with device_of(matrix.data).use():  # cupyx sorts on the GPU that is the current one
+            if not matrix.has_sorted_indices:
+                matrix = matrix.sorted_indices()
+        # Behind the end of the last range scipy may have spare memory.
+        count = int(on_host(matrix.indptr[-1:])[0])
+        make = cls.from_csr if form == "csr" else cls.from_csc
+        return make(matrix.data[:count], matrix.indptr, matrix.indices[:count], matrix.shape, dim_names)
 
     @classmethod
     def from_arrow(cls, tensor: Any, axis_order: Sequence[int] | None = None) -> SparseTensor:
@@ -213,7 +234,25 @@ class SparseTensor:
         >>> SparseTensor.from_arrow(pa.SparseCSRMatrix.from_dense_numpy(np.eye(2)))
         <SparseTensor csr float64 (2, 2) with 2 values on cpu>
         """
-        return convert.from_arrow(cls, tensor, axis_order)
+        forms = {
+            pa.SparseCOOTensor: "coo",
+            pa.SparseCSRMatrix: "csr",
+            pa.SparseCSCMatrix: "csc",
+            pa.SparseCSFTensor: "csf",
+        }
+        options: dict[str, Any] = {}
+        form = forms.get(type(tensor))
+        if form is None:
+            raise UsageError("not a sparse tensor of pyarrow's", found=type(tensor).__name__)
+        if form == "coo":
+            options["is_canonical"] = tensor.has_canonical_format
+        elif form == "csf":
+            options["axis_order"] = _axis_order(tensor) if axis_order is None else axis_order
+        make: Any = getattr(cls, f"from_{form}")
+        result: SparseTensor = make(
+            *tensor.to_numpy(), shape=tensor.shape, dim_names=tensor.dim_names, **options
+        )
+        return result
 
     @property
     def format(self) -> str:
@@ -273,11 +312,10 @@ class SparseTensor:
             raise UsageError(
                 "a tensor has one name per dimension, or none", expected=self.ndim, found=len(self.dim_names)
             )
-        self.index.check(self.shape, self.non_zero_length)
-        if full and not self._is_checked:
-            with self.device.use():
-                self.index.check_elements(self.shape, self.non_zero_length)
-            self._is_checked = True
+        full = full and not self._is_checked
+        with self.device.use():
+            self.index.check(self.shape, self.non_zero_length, full=full)
+        self._is_checked = self._is_checked or full
 
     def to_numpy(self) -> tuple[Any, ...]:
         """Return the values and the index as NumPy arrays in pyarrow's form, without a copy.
@@ -298,7 +336,10 @@ class SparseTensor:
         >>> SparseTensor.from_coo([5], [[1, 1]], (2, 2)).to_numpy()
         (array([[5]]), array([[1, 1]]))
         """
-        return convert.arrays(self)
+        data, parts = host_array(self.data).reshape(-1, 1), [host_array(part) for part in self.index.parts]
+        return (
+            (data, parts[: self.ndim - 1], parts[self.ndim - 1 :]) if self.format == "csf" else (data, *parts)
+        )
 
     def to_scipy(self) -> Any:
         """Return a ``scipy.sparse`` array: ``csr_array``, ``csc_array``, or ``coo_array`` for COO and CSF.
@@ -320,7 +361,26 @@ class SparseTensor:
         array([[0., 0., 0.],
                [0., 0., 1.]])
         """
-        return convert.to_scipy(self)
+        sparse, index = needed("scipy.sparse", "to_scipy", "scipy"), self.index
+        self.validate(full=True)
+        data = host_array(self.data)
+        if self.dtype.kind == "f" and self.dtype.itemsize == 2:  # scipy's compiled loops do not know them
+            raise Unsupported("scipy has no sparse arrays of half floats")
+        try:
+            if not isinstance(index, CsxIndex):
+                return sparse.coo_array((data, index.coordinates(self.shape)), shape=self.shape)
+            make = sparse.csr_array if index.axis == 0 else sparse.csc_array
+            result = make(self.shape, dtype=self.dtype)
+            # Its loops know two types of indices.
+            indptr, indices = host_array(index.indptr), host_array(index.indices)
+            fits = max(self.shape) <= np.iinfo(np.int32).max and indptr.dtype == np.int32
+            if indptr.dtype != indices.dtype or not (fits or indptr.dtype == np.int64):
+                indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
+            # Handed to the constructor, slices of one body are copied, to let go of what else is in it.
+            result.data, result.indptr, result.indices = data, indptr, indices
+        except (OverflowError, TypeError, ValueError) as error:
+            raise Unsupported(f"scipy does not take this tensor: {error}") from error
+        return result
 
     def to_cupyx(self) -> Any:
         """Return a matrix of ``cupyx.scipy.sparse``: ``csr_matrix``, ``csc_matrix`` or ``coo_matrix``.
@@ -338,7 +398,38 @@ class SparseTensor:
         MissingDependency
             CuPy is not installed.
         """
-        return convert.to_cupyx(self)
+        if self.device.is_host:
+            raise NotOnDevice(
+                "the tensor is not on a GPU",
+                found=self.device.name,
+                hint="tensor.to_device(device) copies it; to_scipy() takes it where it is.",
+            )
+        sparse = needed("cupyx.scipy.sparse", "to_cupyx", "'bowstring[cuda13]', or [cuda12]")
+        index = self.index
+        if self.ndim != _MATRIX or not isinstance(index, CooIndex | CsxIndex):
+            raise Unsupported(
+                "cupyx has matrices only, by coordinates, rows or columns",
+                found=f"{self.format} of {self.ndim} dimensions",
+            )
+        if max(*self.shape, self.non_zero_length) > _MOST_OF_CUPYX:
+            raise Unsupported(
+                "cupyx counts in 32 bits",
+                expected=f"at most {_MOST_OF_CUPYX} rows, columns and values",
+                found=f"{self.shape} with {self.non_zero_length}",
+            )
+        self.validate(full=True)
+        # cuSPARSE gets only where an array begins: it would misread the columns of a matrix of coordinates.
+        contiguous = self.device.xp.ascontiguousarray
+        with self.device.use():
+            try:
+                if isinstance(index, CooIndex):
+                    coords = tuple(map(contiguous, index.coords))
+                    return sparse.coo_matrix((self.data, coords), shape=self.shape)
+                make = sparse.csr_matrix if index.axis == 0 else sparse.csc_matrix
+                compressed = self.data, contiguous(index.indices), contiguous(index.indptr)
+                return make(compressed, shape=self.shape)
+            except (TypeError, ValueError) as error:
+                raise Unsupported(f"cupyx does not take this tensor: {error}") from error
 
     def to_arrow(self) -> Any:
         """Return pyarrow's ``SparseCOOTensor``, ``SparseCSRMatrix``, ``SparseCSCMatrix`` or ``SparseCSFTensor``.
@@ -355,7 +446,19 @@ class SparseTensor:
         >>> SparseTensor.from_csr([1.0], [0, 0, 1], [2], shape=(2, 3)).to_arrow().shape
         (2, 3)
         """
-        return convert.to_arrow(self)
+        self.validate(full=True)
+        data, *parts = self.to_numpy()
+        options: dict[str, Any] = {"shape": self.shape, "dim_names": list(self.dim_names) or None}
+        if isinstance(self.index, CsfIndex):
+            order = list(self.index.axis_order)
+            return pa.SparseCSFTensor.from_numpy(data, *parts, axis_order=order, **options)
+        if isinstance(self.index, CsxIndex):
+            make = pa.SparseCSRMatrix if self.index.axis == 0 else pa.SparseCSCMatrix
+            return make.from_numpy(data, *parts, **options)
+        (matrix,) = parts
+        if not matrix.size:  # of no elements pyarrow takes these strides only
+            matrix = as_strided(np.empty(0, np.int64), matrix.shape, (8, 8))
+        return pa.SparseCOOTensor.from_numpy(data, matrix, **options)
 
     def to_coo(self) -> SparseTensor:
         """Return the same tensor by coordinates, over the same values; the arrays must be on the host.
@@ -368,7 +471,9 @@ class SparseTensor:
         if isinstance(self.index, CooIndex):
             return self
         self.validate(full=True)
-        return SparseTensor.from_coo(self.data, coordinates(self), self.shape, self.dim_names)
+        return SparseTensor.from_coo(
+            self.data, self.index.coordinates(self.shape), self.shape, self.dim_names
+        )
 
     def to_tensor(self) -> Tensor:
         """Return the tensor with its zeros, in new memory on the host. Values of one place are added up.
@@ -384,7 +489,15 @@ class SparseTensor:
         array([0, 7, 0])
         """
         self.validate(full=True)
-        return Tensor(dense(self), self.dim_names)
+        places = self.index.coordinates(self.shape)
+        try:
+            result = np.zeros(self.shape, self.dtype)
+        except (MemoryError, ValueError) as error:
+            raise LimitExceeded(
+                "there is no memory for a sparse tensor with all its zeros", found=f"shape {self.shape}"
+            ) from error
+        np.add.at(result, places, host_array(self.data))
+        return Tensor(result, self.dim_names)
 
     def to_device(self, device: Device) -> SparseTensor:
         """Return the tensor on a device: itself where it is there, otherwise a copy.
@@ -405,3 +518,22 @@ class SparseTensor:
             f"<SparseTensor {self.format} {self.dtype} {self.shape} "
             f"with {self.non_zero_length} values on {self.device.name}>"
         )
+
+
+def _axis_order(tensor: Any) -> Sequence[int]:
+    """The order that makes an equal tensor: pyarrow keeps it to itself."""
+    data, indptr, indices = tensor.to_numpy()
+    axes = range(len(tensor.shape))
+    orders: list[Sequence[int]] = [np.argsort(tensor.shape, kind="stable").tolist()]  # where pyarrow chooses
+    if len(axes) <= _MOST_TRIED:
+        orders += itertools.permutations(axes)
+    else:
+        orders.append(axes)
+    for order in orders:
+        candidate = pa.SparseCSFTensor.from_numpy(data, indptr, indices, tensor.shape, axis_order=list(order))
+        if candidate.equals(tensor):
+            return order
+    raise Unsupported(
+        "the order of axes of this pyarrow.SparseCSFTensor cannot be found out",
+        hint="Use SparseTensor.from_arrow(tensor, axis_order=…).",
+    )

@@ -1,1 +1,0 @@
-"""Sparse tensors as single Arrow IPC messages (SparseTensor.fbs)."""
