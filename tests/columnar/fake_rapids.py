@@ -5,30 +5,24 @@ Tables have columns without names, and keep what they took until the last column
 
 from __future__ import annotations
 
-import errno
-import os
 import types
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.parts import batch_parts, derived
-from bowstring.testing.fake_array import current
 
 __all__ = [
     "CategoricalDtype",
     "Index",
     "ListDtype",
-    "ParquetReader",
     "RangeIndex",
     "StructDtype",
     "install",
-    "install_parquet",
 ]
 
 
@@ -218,97 +212,6 @@ class DataFrame:
         raise AssertionError("the data were copied to the host")
 
 
-class SourceInfo:
-    """``pylibcudf.io.types.SourceInfo``, of paths."""
-
-    def __init__(self, sources: Sequence[str]) -> None:
-        for each in sources:
-            if not isinstance(each, str):
-                raise ValueError("All sources must be of the same type!")  # noqa: TRY004  as pylibcudf
-            if not os.path.isfile(each):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), each)
-        self.paths = list(sources)
-
-
-class TableWithMetadata:
-    """``pylibcudf.io.types.TableWithMetadata``."""
-
-    def __init__(self, tbl: Table, column_names: list[Any]) -> None:
-        self.tbl = tbl
-        self._names = column_names
-
-    def column_names(self, include_children: bool = False) -> list[Any]:
-        return self._names
-
-
-class ParquetReaderOptions:
-    """``pylibcudf.io.parquet.ParquetReaderOptions``."""
-
-    def __init__(self, source: SourceInfo, columns: list[int] | None, pandas: bool) -> None:
-        self.source, self.columns, self.pandas = source, columns, pandas
-        self.row_groups: list[list[int]] | None = None
-
-    @staticmethod
-    def builder(source: SourceInfo) -> ParquetReaderOptionsBuilder:
-        return ParquetReaderOptionsBuilder(source)
-
-    def set_row_groups(self, row_groups: list[list[int]]) -> None:
-        assert all(isinstance(each, list) for each in row_groups)
-        self.row_groups = row_groups
-
-
-class ParquetReaderOptionsBuilder:
-    """``pylibcudf.io.parquet.ParquetReaderOptionsBuilder``; the columns are those of the first level."""
-
-    def __init__(self, source: SourceInfo) -> None:
-        self._source = source
-        self._columns: list[int] | None = None
-        self._pandas = True
-
-    def column_indices(self, col_indices: list[int]) -> ParquetReaderOptionsBuilder:
-        self._columns = col_indices
-        return self
-
-    def use_pandas_metadata(self, val: bool) -> ParquetReaderOptionsBuilder:
-        self._pandas = val
-        return self
-
-    def build(self) -> ParquetReaderOptions:
-        return ParquetReaderOptions(self._source, self._columns, self._pandas)
-
-
-class ParquetReader:
-    """``pylibcudf.io.parquet.read_parquet``: pyarrow decodes, and the table is put on the current device.
-
-    Attributes
-    ----------
-    calls
-        The row groups and columns that were asked for.
-    casts
-        Types of pyarrow's, and those that libcudf has instead.
-    """
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[list[list[int]] | None, list[int] | None]] = []
-        self.casts: dict[pa.DataType, pa.DataType] = {}
-
-    def __call__(
-        self, options: ParquetReaderOptions, stream: Any = None, mr: Any = None, parquet_metadatas: Any = None
-    ) -> TableWithMetadata:
-        assert not options.pandas
-        self.calls.append((options.row_groups, options.columns))
-        device = current()
-        assert device is not None
-        [path], [groups] = options.source.paths, options.row_groups or [[]]
-        try:
-            table = pq.ParquetFile(path).read_row_groups(groups).select(options.columns)
-        except (pa.ArrowException, OSError) as error:
-            raise RuntimeError(f"CUDF failure: {error}") from error
-        fields = [field.with_type(self.casts.get(field.type, field.type)) for field in table.schema]
-        batch = Batch.from_arrow(table.cast(pa.schema(fields))).to_device(device)
-        return TableWithMetadata(Table.from_arrow(batch), table.column_names)
-
-
 def install(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """Put the fakes where the libraries would be; return what ``import cudf`` gives."""
     import sys
@@ -325,26 +228,3 @@ def install(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     monkeypatch.setitem(sys.modules, "cudf", cudf)
     monkeypatch.setitem(sys.modules, "pylibcudf", pylibcudf)
     return cudf
-
-
-def install_parquet(monkeypatch: pytest.MonkeyPatch) -> ParquetReader:
-    """Put fakes of pylibcudf's readers of Parquet where they would be; return what reads."""
-    import sys
-
-    install(monkeypatch)
-    reader = ParquetReader()
-    parquet: Any = types.ModuleType("pylibcudf.io.parquet")
-    parquet.ParquetReaderOptions, parquet.ParquetReaderOptionsBuilder, parquet.read_parquet = (
-        ParquetReaderOptions,
-        ParquetReaderOptionsBuilder,
-        reader,
-    )
-    found: Any = types.ModuleType("pylibcudf.io.types")
-    found.SourceInfo, found.TableWithMetadata = SourceInfo, TableWithMetadata
-    for name, module in (
-        ("io", types.ModuleType("pylibcudf.io")),
-        ("io.parquet", parquet),
-        ("io.types", found),
-    ):
-        monkeypatch.setitem(sys.modules, f"pylibcudf.{name}", module)
-    return reader

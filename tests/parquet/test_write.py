@@ -162,8 +162,12 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "column",
-    [pa.array([b"", b""], pa.binary(0)), pa.array([[], None], pa.list_(pa.string(), 0))],
-    ids=["bytes", "lists"],
+    [
+        pa.array([b"", b""], pa.binary(0)),
+        pa.array([b""], pa.binary(0)).dictionary_encode(),
+        pa.array([[], None], pa.list_(pa.string(), 0)),
+    ],
+    ids=["bytes", "dictionary", "lists"],
 )
 def test_types_of_no_width_are_refused(column: Any) -> None:
     """A type that Parquet does not have is an error of ours, inside others, too."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
@@ -255,14 +256,6 @@ class OpenFile:
             last = self._selected = Selection(leaves, schema, tuple(range(len(schema))))
         return last
 
-    def leaves_by_column(self, selection: Selection) -> list[tuple[int, ...]]:
-        """Return the leaves of each column of a selection, in its order."""
-        found: dict[int, list[int]] = {}
-        for leaf in selection.leaves:
-            found.setdefault(self._tops[leaf], []).append(leaf)
-        each = [tuple(inside) for inside in found.values()]
-        return [each[position] for position in selection.positions]
-
     def read_row_group(self, index: int, selection: Selection) -> list[pa.RecordBatch]:
         """Read a row group whole: one batch, but for columns of more than 2 GiB of text."""
         size = self.size(index, selection.leaves)
@@ -369,7 +362,8 @@ class OpenFile:
 
     def _blamed(self, error: Exception, groups: Sequence[int], selection: Selection) -> Exception:
         """Return the error of pyarrow for the first column that cannot be read by itself, with its name."""
-        for leaves in self.leaves_by_column(selection):
+        for _, inside in itertools.groupby(selection.leaves, self._tops.__getitem__):
+            leaves = tuple(inside)
             alone = selection._replace(leaves=leaves)
             *_, (metadata, _) = self._ways(alone)
             try:

@@ -6,7 +6,7 @@ import collections
 import itertools
 import os
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -28,7 +28,6 @@ from bowstring.memory import Device, Pool, device_by_name
 from bowstring.parquet.boxes import filter_of
 from bowstring.parquet.columns import ColumnPath, holds_variant
 from bowstring.parquet.file import Int96, OpenFile
-from bowstring.parquet.on_device import DeviceDecoder, beside, device_decoder
 from bowstring.parquet.shredded import Columns, named_columns
 from bowstring.parquet.shredding import alike, conformed, union_schema
 from bowstring.parquet.sizes import TooLargeError
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 _MOST_THREADS: Final = 4
 _SLICE: Final = 1.0
-_Read = TypeVar("_Read")
 _ADVICE: Final = "The type variant.type() gives the values as they are."
 
 
@@ -95,10 +93,7 @@ def read(
         numbers: ``"null"`` leaves their rows out, and warns of them once, at the end; ``"raise"`` makes the first
         of any row group an error, so no row group is skipped.
     device
-        Where the batches shall be, such as ``"cuda:0"``. With pylibcudf, pages of files of this machine are decoded
-        there: columns of numbers, text, dates, timestamps, and lists and structs of these, where no rows are
-        filtered. pyarrow decodes all others on the host, and each column of a row group is one upload, while the
-        next one is decoded.
+        Where the batches shall be, such as ``"cuda:0"``: pyarrow decodes them on the host, row groups ahead.
     int96
         The unit of the timestamps that INT96 is read as: ``"us"``, or ``"ns"``, which end in the year 2262.
     limits
@@ -171,47 +166,58 @@ class _Plan(NamedTuple):
 
     file: OpenFile
     output: Columns  # the columns that come out of it
-    compared: Columns | None  # the columns that the filter looks at, ``None`` without a filter
+    filter: Filter | None
+    compared: Columns  # the columns that the filter looks at; without one, those of the output
     groups: list[int]  # the numbers of its row groups
     schema: pa.Schema  # that of the stream, which Variant columns are shredded by
-    # What decodes some of the columns on a device, ``None`` without any.
-    decoder: DeviceDecoder | None = None
-    # The other columns where they go to a device, one by one, each with its positions in the schema.
-    parts: tuple[tuple[Columns, tuple[int, ...]], ...] = ()
-
-    @property
-    def is_on_device(self) -> bool:
-        return self.decoder is not None or bool(self.parts)
 
     def size(self, group: int, *, look: bool) -> Size:
         """Return the size of what is read of a row group; parameters and errors as :meth:`OpenFile.size`."""
-        leaves = self.output.leaves(group)
-        if self.compared is not None:
-            leaves |= self.compared.leaves(group)
-        return self.file.size(group, leaves, look=look)
+        return self.file.size(group, self.output.leaves(group) | self.compared.leaves(group), look=look)
 
-    def part(self, number: int) -> _Plan:
-        output, positions = self.parts[number]
-        schema = pa.schema([self.schema.field(position) for position in positions])
-        return self._replace(output=output, schema=schema)
+    def whole(self, group: int) -> list[pa.RecordBatch]:
+        """Read a row group, and what of it a filter leaves; columns that it rules out entirely are not read."""
+        if self.filter is None:
+            return list(self._conform(self.output.read(group)))
+        masks = [self.filter.mask(batch) for batch in self.compared.read(group)]
+        if not any(mask.true_count for mask in masks):
+            return []
+        try:
+            return list(self._conform(_filtered(self.output.read(group, masks), masks)))
+        except TooLargeError as error:
+            error.masks = masks
+            raise
 
-    def conform(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the file as batches of the stream."""
+    def pieces(self, group: int, kept: list[pa.Array] | None = None) -> Iterator[pa.RecordBatch]:
+        """Read a row group in pieces; `kept` are the masks of its rows, where they are known already."""
+        rows = self.size(group, look=True).rows
+        if self.filter is None:
+            yield from self._conform(self.output.pieces(group, rows))
+            return
+        made: Iterator[pa.Array]
+        if kept is None:
+            made = map(self.filter.mask, self.compared.pieces(group, rows))
+        else:
+            whole = pa.chunked_array(kept, pa.bool_())
+            made = (whole.slice(at, rows).combine_chunks() for at in range(0, len(whole), rows))
+        masks, ahead = itertools.tee(made)
+        for batch, mask in zip(self.output.pieces(group, rows, ahead), masks, strict=True):
+            yield from self._conform(_filtered([batch], [mask]))
+
+    def _conform(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield batch if batch.schema.equals(self.schema) else conformed(batch, self.schema)
 
 
 class _Due(NamedTuple):
-    """A row group that will be delivered: read already, all at once or part by part, or by the thread that asks."""
+    """A row group that will be delivered."""
 
     plan: _Plan
     group: int
     is_last: bool
     nbytes: int
-    batches: (
-        list[Future[list[pa.RecordBatch]]] | None
-    )  # ``None``: in pieces; empty: whole, when it is asked for
-    masks: Future[list[pa.Array] | None] | None = None
+    in_pieces: bool = False
+    read: Future[list[pa.RecordBatch]] | None = None  # without it the thread that asks reads all
 
 
 class ParquetStream(SequentialReader):
@@ -253,7 +259,7 @@ class ParquetStream(SequentialReader):
         self._files: list[OpenFile] = []
         self._threads: ThreadPoolExecutor | None = None
         self._due: collections.deque[_Due] = collections.deque()
-        self._ready: Iterator[pa.RecordBatch | Batch] = iter(())
+        self._ready: Iterator[pa.RecordBatch] = iter(())
         first = self._open(self._sources[0])
         self._schema = self._union(first)
         self._whole = first.file.schema
@@ -298,8 +304,8 @@ class ParquetStream(SequentialReader):
             self.close()
             raise
 
-    def _uploaded(self, found: pa.RecordBatch | Batch) -> Batch:
-        """Return a batch where it shall be: itself if it is there."""
+    def _uploaded(self, found: pa.RecordBatch) -> Batch:
+        """Return a batch where it shall be."""
         batch = Batch.from_arrow(found)
         if self._device is None or self._device.is_host:
             return batch
@@ -339,27 +345,6 @@ class ParquetStream(SequentialReader):
         of_filter = [] if self._filter is None else self._filter.losses()
         warn_caller([*of_filter, *self._losses.texts(_ADVICE)])
 
-    def _arrow_batches(self) -> Iterator[pa.RecordBatch]:
-        if self._device is not None and not self._device.is_host:
-            yield from super()._arrow_batches()
-            return
-        # What pyarrow read, it takes back as it is.
-        self._check_open()
-        while True:
-            try:
-                batch = self._next()
-                if self._checks:
-                    check_once(Batch.from_arrow(batch))
-            except EndOfStream:
-                return
-            except BowstringError:
-                raise
-            except BaseException:
-                self.close()
-                raise
-            self._counts.batches += 1
-            yield batch
-
     def _decompressed(self) -> str:
         return ""
 
@@ -371,7 +356,7 @@ class ParquetStream(SequentialReader):
                 "the stream belongs to the process that opened it", hint="Call read() in this process."
             )
 
-    def _next(self) -> pa.RecordBatch | Batch:
+    def _next(self) -> pa.RecordBatch:
         while True:
             for batch in self._ready:
                 return batch
@@ -380,43 +365,22 @@ class ParquetStream(SequentialReader):
                 self._warn()
                 raise EndOfStream("the stream has no more batches")
             due = self._due.popleft()
-            if due.batches is None:
+            if due.in_pieces:
                 self._ready = self._in_pieces(due)
-            else:
-                # Before this one is used, the next one is on its way.
-                try:
-                    batches = self._on_device(due) if due.plan.is_on_device else self._read(due)
-                except TooLargeError as error:
-                    self._ready = self._in_pieces(due, error.masks)
-                    continue
-                if due.is_last:
-                    self._leave(due.plan.file)
-                self._read_ahead()
-                self._ready = iter(batches)
-
-    def _read(self, due: _Due) -> list[pa.RecordBatch]:
-        """Return a row group that a thread reads, or else this one."""
-        if due.batches:
-            return _awaited(due.batches[0])
-        return _whole(due.plan, due.group, self._filter)
-
-    def _on_device(self, due: _Due) -> list[Batch]:
-        """Return a row group on the device; each part is uploaded while the next one is read."""
-        assert due.batches is not None
-        plan = due.plan
-        found: list[tuple[list[Batch], tuple[int, ...]]] = []
-        if plan.decoder is not None:
-            plan.size(due.group, look=True)  # pages are as the footer says, and within the limits
-            batch = plan.decoder.read(due.group)
-            if batch is None:  # as the schema says, pyarrow reads it
-                return [self._uploaded(each) for each in _pieces(plan, due.group, None)]
-            found.append(([batch], plan.decoder.positions))
-        for future, (_, positions) in zip(due.batches, plan.parts, strict=True):
-            found.append(([self._uploaded(batch) for batch in _awaited(future)], positions))
-        return list(beside(found, plan.schema))
+                continue
+            # Before this one is used, the next one is on its way.
+            try:
+                batches = due.plan.whole(due.group) if due.read is None else _awaited(due.read)
+            except TooLargeError as error:
+                self._ready = self._in_pieces(due, error.masks)
+                continue
+            if due.is_last:
+                self._leave(due.plan.file)
+            self._read_ahead()
+            self._ready = iter(batches)
 
     def _in_pieces(self, due: _Due, kept: list[pa.Array] | None = None) -> Iterator[pa.RecordBatch]:
-        yield from _pieces(due.plan, due.group, self._filter, kept)
+        yield from due.plan.pieces(due.group, kept)
         if due.is_last:
             self._leave(due.plan.file)
 
@@ -431,7 +395,7 @@ class ParquetStream(SequentialReader):
         held = sum(each.nbytes for each in self._due)
         threads = min(_MOST_THREADS, pa.cpu_count())
         while len(self._due) <= threads:
-            if self._due and (held >= budget or self._due[-1].batches is None):
+            if self._due and (held >= budget or self._due[-1].in_pieces):
                 return
             coming = next(self._coming, None)
             if coming is None:
@@ -442,28 +406,15 @@ class ParquetStream(SequentialReader):
             except BowstringError as error:  # it is due when its row group is
                 failed: Future[list[pa.RecordBatch]] = Future()
                 failed.set_exception(error)
-                self._due.append(_Due(plan, group, is_last, 0, [failed]))
+                self._due.append(_Due(plan, group, is_last, 0, read=failed))
                 return
             held += nbytes
-            due = _Due(plan, group, is_last, nbytes, None)
-            # What the device decodes takes nothing of the window.
-            if nbytes <= budget and is_awaited and not self._due and not plan.is_on_device:
-                due = due._replace(batches=[])
-            elif nbytes <= budget or (plan.is_on_device and not plan.parts):
+            read = None
+            if nbytes <= budget and not (is_awaited and not self._due):
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(threads, "bowstring-parquet")
-                due = self._submitted(self._threads, due)
-            self._due.append(due)
-
-    def _submitted(self, threads: ThreadPoolExecutor, due: _Due) -> _Due:
-        plan, group, row_filter = due.plan, due.group, self._filter
-        if not plan.is_on_device:
-            return due._replace(batches=[threads.submit(_whole, plan, group, row_filter)])
-        # Threads take what was submitted first: no part waits for masks that no thread computes.
-        masks = None if row_filter is None else threads.submit(_masks, plan, group, row_filter)
-        parts = map(plan.part, range(len(plan.parts)))
-        batches = [threads.submit(_whole, part, group, row_filter, masks) for part in parts]
-        return due._replace(batches=batches, masks=masks)
+                read = self._threads.submit(plan.whole, group)
+            self._due.append(_Due(plan, group, is_last, nbytes, nbytes > budget, read))
 
     def _row_groups(self, first: _Plan) -> Iterator[tuple[_Plan, int, bool]]:
         for position, source in enumerate(self._sources):
@@ -501,82 +452,26 @@ class ParquetStream(SequentialReader):
     def _open(self, source: Any) -> _Plan:
         file = OpenFile(source, self._limits, self._int96)
         self._files.append(file)
-        output = Columns(file, self._columns, self._losses)
-        plan = _Plan(file, output, None, list(range(file.num_row_groups)), output.schema)
+        output = compared = Columns(file, self._columns, self._losses)
+        groups = list(range(file.num_row_groups))
         if self._filter is not None:
             compared = Columns(file, self._filter.columns(file.schema))
-            plan = plan._replace(compared=compared, groups=self._filter.row_groups(file))
-        if self._device is None or self._device.is_host or not len(output.schema):
-            return plan
-        return _planned(plan, source, self._device)
+            groups = self._filter.row_groups(file)
+        return _Plan(file, output, self._filter, compared, groups, output.schema)
 
 
-def _planned(plan: _Plan, source: Any, device: Device) -> _Plan:
-    """Return a plan whose columns go to a device one by one."""
-    parts = plan.output.parts()
-    decoder = None
-    if plan.compared is None:
-        leaves = {position: each for _, positions, each in parts for position in positions}
-        ordered = [leaves[position] for position in range(len(leaves))]
-        decoder = device_decoder(plan.file, source, plan.schema, ordered, device)
-    there = () if decoder is None else decoder.positions
-    left = tuple((part, positions) for part, positions, _ in parts if positions[0] not in there)
-    return plan._replace(decoder=decoder, parts=left)
-
-
-def _wait(due: collections.deque[_Due]) -> None:
+def _wait(due: Iterable[_Due]) -> None:
     """Wait until no thread reads any more: what it reads from is closed next."""
-    futures = [future for each in due for future in (*(each.batches or ()), each.masks) if future is not None]
+    futures = [each.read for each in due if each.read is not None]
     while wait([each for each in futures if not each.cancelled()], _SLICE).not_done:
         pass
 
 
-def _awaited(future: Future[_Read]) -> _Read:
+def _awaited(future: Future[list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
     """Return what a thread reads; waits in slices, so that Ctrl-C ends the wait whatever C code handles it."""
     while not wait([future], _SLICE).done:
         pass
     return future.result()
-
-
-def _masks(plan: _Plan, group: int, row_filter: Filter | None) -> list[pa.Array] | None:
-    if row_filter is None or plan.compared is None:
-        return None
-    return [row_filter.mask(batch) for batch in plan.compared.read(group)]
-
-
-def _whole(
-    plan: _Plan, group: int, row_filter: Filter | None, masks: Future[list[pa.Array] | None] | None = None
-) -> list[pa.RecordBatch]:
-    """Read a row group, and what of it a filter leaves; columns that it rules out entirely are not read."""
-    kept = _masks(plan, group, row_filter) if masks is None else masks.result()
-    if kept is None:
-        return list(plan.conform(plan.output.read(group)))
-    if not any(mask.true_count for mask in kept):
-        return []
-    try:
-        return list(plan.conform(_filtered(plan.output.read(group, kept), kept)))
-    except TooLargeError as error:
-        error.masks = kept
-        raise
-
-
-def _pieces(
-    plan: _Plan, group: int, row_filter: Filter | None, kept: list[pa.Array] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Read a row group in pieces; `kept` are the masks of its rows, where they are known already."""
-    rows = plan.size(group, look=True).rows
-    if row_filter is None or plan.compared is None:
-        yield from plan.conform(plan.output.pieces(group, rows))
-        return
-    made: Iterator[pa.Array]
-    if kept is None:
-        made = map(row_filter.mask, plan.compared.pieces(group, rows))
-    else:
-        whole = pa.chunked_array(kept, pa.bool_())
-        made = (whole.slice(at, rows).combine_chunks() for at in range(0, len(whole), rows))
-    masks, ahead = itertools.tee(made)
-    for batch, mask in zip(plan.output.pieces(group, rows, ahead), masks, strict=True):
-        yield from plan.conform(_filtered([batch], [mask]))
 
 
 def _filtered(batches: list[pa.RecordBatch], masks: list[pa.Array]) -> list[pa.RecordBatch]:

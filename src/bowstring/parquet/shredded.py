@@ -7,7 +7,6 @@ read either, and the typed column is all that there is.
 
 from __future__ import annotations
 
-import copy
 import decimal
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -154,32 +153,6 @@ class Columns:
         ]
         self.schema = pa.schema(fields, metadata=file.schema.metadata)  # of the batches
 
-    def parts(self) -> list[tuple[Columns, tuple[int, ...], tuple[int, ...]]]:
-        """Return the columns one by one, and those by path together: each with its positions here, and its leaves.
-
-        Columns by path have no leaves of their own: which they need depends on the row group.
-        """
-        leaves = self._file.leaves_by_column(self._plain)
-        if not self._paths:
-            return [(self._alone(each), (position,), each) for position, each in enumerate(leaves)]
-        found = [
-            (self._alone(leaves[number]), (position,), leaves[number])
-            for position, (is_path, number) in enumerate(self._order)
-            if not is_path
-        ]
-        positions = tuple(position for position, (is_path, _) in enumerate(self._order) if is_path)
-        by_path = copy.copy(self)
-        by_path._plain = self._file.select_leaves(())
-        by_path._order = [self._order[position] for position in positions]
-        by_path.schema = pa.schema([self.schema.field(position) for position in positions])
-        return [*found, (by_path, positions, ())]
-
-    def _alone(self, leaves: tuple[int, ...]) -> Columns:
-        found = copy.copy(self)
-        found._plain = self._file.select_leaves(leaves)
-        found._paths, found._order, found.schema = [], [], found._plain.schema
-        return found
-
     def read(self, group: int, masks: Sequence[pa.Array] | None = None) -> list[pa.RecordBatch]:
         """Read a row group whole; `masks` say of which rows values are counted."""
         if not self._paths:
@@ -192,8 +165,7 @@ class Columns:
 
     def leaves(self, group: int) -> set[int]:
         """Return the columns of values that are read of a row group."""
-        plain = {leaf for each in self._file.leaves_by_column(self._plain) for leaf in each}
-        return plain.union(self._leaves(group)) if self._paths else plain
+        return {*self._plain.leaves, *(self._leaves(group) if self._paths else ())}
 
     def pieces(
         self, group: int, rows: int, masks: Iterable[pa.Array] | None = None

@@ -90,6 +90,8 @@ def _widened(field: pa.Field) -> pa.Field:
 def _check_width(field: pa.Field) -> None:
     """Raise an error for a type that pyarrow ends the process for, or has no words of its own for."""
     type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
     if (pa.types.is_fixed_size_list(type_) and not type_.list_size) or (
         pa.types.is_fixed_size_binary(type_) and not type_.byte_width
     ):

@@ -192,8 +192,7 @@ class ScanTask:
             check_file(file, sources, self.schema, piece.uri)
             instants = zones_of(file)
             selection = file.select(sources)
-            leaves = {leaf for each in file.leaves_by_column(selection) for leaf in each}
-            rows = min([_BATCH_ROWS, *(file.size(group, leaves).rows for group in groups)])
+            rows = min([_BATCH_ROWS, *(file.size(group, selection.leaves).rows for group in groups)])
             for batch in file.iter_row_groups(groups, selection, rows, threads=False):
                 arrays = [
                     as_spark(batch.column(name), field, piece.uri, instants=name in instants)
