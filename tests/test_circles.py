@@ -12,7 +12,6 @@ ROOT: Final = Path(__file__).parents[1]
 ALLOWED: Final = {
     "bowstring": 1,
     "client": 9,
-    "columnar": 20,
     "depot": 7,
     "ipc": 5,
     "memory": 10,

@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.parts import batch_parts, make_batch
+from bowstring.columnar.parts import Dictionary, batch_parts, make_batch
 from bowstring.errors import InvalidData, Unsupported, first_line
 from bowstring.parquet.columns import children_of
 from bowstring.parquet.source import is_url

@@ -20,7 +20,7 @@ from bowstring.memory import settle_devices
 from bowstring.memory.buffer import array_to_fill, is_written
 
 if TYPE_CHECKING:
-    from bowstring.columnar.column import Column
+    from bowstring.columnar.batch import Column
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.memory import Buffer
     from bowstring.server.server import Server

@@ -18,7 +18,7 @@ from bowstring.columnar.parts import batch_parts
 from bowstring.errors import NotExportable, warn_caller
 
 if TYPE_CHECKING:
-    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.parts import BatchData
     from bowstring.memory import Device
 
 _HOST: Final = (1, 0)
@@ -71,7 +71,7 @@ class _Elsewhere:
         }
 
 
-def warn_of_writes(batch: Batch) -> None:
+def warn_of_writes(batch: BatchData) -> None:
     """Warn, once in a process, of arrays over GPU memory of another process, which nothing marks as read-only."""
     mapped = any(
         region.slab is not None and not region.slab.writable for region in batch_parts(batch).spans.regions
