@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bowstring import variant
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 
 _DISTINCT: Final = 4096
 _SEED: Final = 17

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from bowstring.client.scan import scan_polars
     from bowstring.client.stream import Stream, StreamStatistics
     from bowstring.client.waiting import wait_for, wait_for_async
-    from bowstring.columnar.batch import Batch
-    from bowstring.columnar.column import Column
+    from bowstring.columnar.batch import Batch, Column
     from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.dissociated.listing import DatasetInfo
     from bowstring.dissociated.position import Position
@@ -100,7 +99,7 @@ _HOMES = {
     "AsyncStream": "bowstring.client.async_stream",
     "Batch": "bowstring.columnar.batch",
     "Buffer": "bowstring.memory",
-    "Column": "bowstring.columnar.column",
+    "Column": "bowstring.columnar.batch",
     "ConnectOptions": "bowstring.client",
     "Dataset": "bowstring.dissociated.endpoint",
     "DatasetInfo": "bowstring.dissociated.listing",

@@ -20,7 +20,7 @@ from bowstring.server import Server
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bowstring.columnar.validation import Validated
+    from bowstring.columnar.parts import Validated
 
 _lock = threading.Lock()
 _server: Server | None = None

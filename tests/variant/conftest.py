@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.testing import fake_device
 
 Move = Callable[[Column], Column]

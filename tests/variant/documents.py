@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.variant import Status
 
 DUCKDB_TYPES = {

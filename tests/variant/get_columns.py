@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 
 Row = tuple[bytes, bytes] | None
 MARK = {b"ARROW:extension:name": b"arrow.parquet.variant", b"ARROW:extension:metadata": b""}

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import BowstringError
 from bowstring.variant import Status
 from bowstring.variant.codec.primitives import Value

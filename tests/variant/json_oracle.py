@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import BowstringError, InvalidBody, InvalidData, LimitExceeded, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant import Value, VariantBuilder

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.variant import Value
 from tests.variant.encoding import column_of, encode_with, metadata_bytes
 from tests.variant.get_columns import MARK

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import variant
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 from bowstring.variant import Status, Value
 from tests.variant.conftest import Move
 from tests.variant.encoding import encode

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.kernels import prefetch
 from bowstring.kernels.variant import walk_fast as variant_fields
 from bowstring.variant import Value, open_column

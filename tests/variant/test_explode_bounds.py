@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant import Value

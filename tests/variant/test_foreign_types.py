@@ -12,7 +12,7 @@ import pytest
 
 import bowstring as bow
 from bowstring import Batch, variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import BowstringError, Unsupported
 from bowstring.variant import Status
 from tests.variant.conftest import Move

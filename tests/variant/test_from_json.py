@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 from bowstring.errors import InvalidBody, LimitExceeded, UsageError
 from bowstring.kernels.json import format as status
 from bowstring.kernels.json.names import hash_of

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import InvalidBody, InvalidData, Unsupported, UsageError
 from bowstring.memory import cpu
 from bowstring.testing import fake_device

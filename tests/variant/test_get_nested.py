@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import InvalidData, LimitExceeded, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status, Value

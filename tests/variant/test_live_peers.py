@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.variant import Value
 from tests.variant.decoding import decode
 from tests.variant.documents import (

@@ -16,7 +16,7 @@ import pytest
 import bowstring as bow
 from bowstring import variant
 from bowstring.columnar import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.testing import fake_device
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* became null")  # that values are lost, is no matter here

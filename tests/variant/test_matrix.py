@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.variant import Status
 from tests.variant.conftest import Move
 from tests.variant.encoding import encode, metadata_bytes, object_bytes

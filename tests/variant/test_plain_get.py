@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status, Value, open_column
 from bowstring.variant.cast import target_of

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import variant
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 from bowstring.errors import InvalidBody
 from bowstring.variant import Status
 from tests.variant.conftest import Move

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Truncated, Unsupported, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS

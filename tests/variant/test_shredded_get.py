@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.testing import fake_device
 from bowstring.variant import Value
 from tests.variant.conftest import Move

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import BowstringError
 from bowstring.variant import Value
 from tests.variant.decoding import decode

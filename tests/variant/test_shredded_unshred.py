@@ -15,7 +15,7 @@ import pytest
 
 import bowstring as bow
 from bowstring import Batch, variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Value

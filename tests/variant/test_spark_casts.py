@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.variant import Value
 from tests.variant.conftest import Move
 from tests.variant.decoding import decode

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
 from bowstring.kernels import host
 from bowstring.kernels.signature import Kernel, match

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from tests.variant.conftest import Move
 from tests.variant.encoding import encode
 from tests.variant.get_columns import column_of

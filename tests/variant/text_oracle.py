@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bowstring import variant
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status

@@ -14,8 +14,7 @@ from bowstring import geo
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Skipped, Target, Way
 from bowstring.benchmarks.data.payload import read_every_byte
 from bowstring.benchmarks.processes import cores
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 
 _SEED: Final = 23
 _POINTS: Final = 1_000_000

@@ -22,7 +22,7 @@ from bowstring.benchmarks.gpu.device import (
     too_large,
     why_not,
 )
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.memory import Device
 
 _FIELDS: Final = {10: 1, 100: 8}

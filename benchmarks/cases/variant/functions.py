@@ -21,7 +21,7 @@ from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale
 from bowstring.benchmarks.data.payload import read_every_byte
 from bowstring.benchmarks.data.variant_rows import Documents, documents, json_lines
 from bowstring.benchmarks.processes import cores
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 
 _FULL: Final = 8 << 20
 _QUICK: Final = 1 << 20

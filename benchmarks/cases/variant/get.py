@@ -19,7 +19,7 @@ from bowstring.benchmarks.data.variant_rows import Objects, objects
 from bowstring.benchmarks.peers.engines import DuckDB, Spark, missing, sparks_variants
 from bowstring.benchmarks.processes import cores
 from bowstring.benchmarks.processes.child import Child
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 
 _ROWS: Final = {10: 2_000_000, 100: 400_000}
 _QUICK_ROWS: Final = {10: 200_000, 100: 40_000}

@@ -20,7 +20,7 @@ from bowstring import variant
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Target, Way
 from bowstring.benchmarks.data.payload import read_every_byte
 from bowstring.benchmarks.processes import cores
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 
 _ROWS: Final = 1_000_000
 _QUICK_ROWS: Final = 50_000

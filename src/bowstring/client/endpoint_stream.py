@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bowstring.client.do_get import DoGet
     from bowstring.client.reading import Reading
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.parts import Dictionary
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.dissociated.position import Position
     from bowstring.dissociated.wire import Welcome

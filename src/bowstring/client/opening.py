@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bowstring.client.endpoint_stream import Incoming
-    from bowstring.columnar.validation import Validated
+    from bowstring.columnar.parts import Validated
     from bowstring.dissociated.position import Position
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig

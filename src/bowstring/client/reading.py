@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
-    from bowstring.columnar.validation import Validated
+    from bowstring.columnar.parts import Validated
     from bowstring.dissociated.wire import Hello
     from bowstring.limits import Limits
     from bowstring.memory import Allocator, Device, NamedStream, Pool

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator, Sequence
 
-    from bowstring.columnar.validation import Validated
+    from bowstring.columnar.parts import Validated
     from bowstring.limits import Limits
     from bowstring.transport.certificates import TlsConfig
 

@@ -24,7 +24,7 @@ from bowstring.memory.buffer import PrivateMemory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.parts import Dictionary
     from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.dissociated.position import Position
     from bowstring.dissociated.wire import Welcome

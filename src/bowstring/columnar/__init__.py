@@ -1,12 +1,11 @@
 """Arrow's data model over buffers: layouts, batches, columns and the C interfaces."""
 
-from bowstring.columnar.batch import Batch, batches
-from bowstring.columnar.column import Column
-from bowstring.columnar.compact import compacted, is_compact
-from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.batch import Batch, Column, batches
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import placed, placed_bytes
 from bowstring.columnar.nodes import Kind, Node
+from bowstring.columnar.parts import Dictionary
+from bowstring.columnar.slice import compacted, is_compact
 
 __all__ = [
     "Batch",

@@ -1,37 +1,42 @@
-"""A record batch: equally long columns over buffers that stay where they are."""
+"""Record batches, equally long columns over buffers that stay where they are, and the columns."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, overload
 
 import pyarrow as pa
 
-from bowstring.columnar.column import Column
-from bowstring.columnar.dictionary import Dictionary, ReleasedDictionaries
-from bowstring.columnar.display import table_of_batch
+from bowstring.columnar.display import shortened, shown_variants, table_of_batch
 from bowstring.columnar.interchange import cudf, export
-from bowstring.columnar.interchange.conversions import Converting
+from bowstring.columnar.interchange.conversions import Converting, needed
 from bowstring.columnar.interchange.foreign import Importer
+from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.columnar.interchange.source import one_batch, open_batches
-from bowstring.columnar.layout import Layout
+from bowstring.columnar.interchange.to_array import ColumnArrays
 from bowstring.columnar.lookup import column_index
+from bowstring.columnar.marks import is_variant, with_mark
 from bowstring.columnar.materialize import on_device
-from bowstring.columnar.parts import Parts, batch_parts, derived, is_released, nodes_of
-from bowstring.columnar.slice import slice_parts
+from bowstring.columnar.parts import (
+    BatchData,
+    Parts,
+    ReleasedDictionaries,
+    batch_parts,
+    derived,
+    is_released,
+    nodes_of,
+)
+from bowstring.columnar.slice import sliced
 from bowstring.errors import NotPicklable, UsageError
-from bowstring.memory import Buffer, Device, Lease
+from bowstring.memory import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bowstring.columnar.spans import Table
-    from bowstring.columnar.validation import Validated
     from bowstring.memory import Pool
 
 
-class Batch(export.Exporting, Converting, cudf.RapidsExport):
+class Batch(BatchData, export.Exporting, Converting, cudf.RapidsExport):
     """Some rows of a table, as Arrow lays them out, on one device: from :meth:`from_arrow` or from a stream.
 
     It never changes, and it and all that is made from it outlive its stream, its connection and its producer.
@@ -65,32 +70,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
     array([2.5, 3. , 4.5])
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_later",
-        "_nodes",
-        "_parts",
-        "_row",
-        "custom_metadata",
-        "device",
-        "dictionaries",
-        "layout",
-        "lease",
-        "num_rows",
-        "validated",
-    )
-
-    layout: Layout
-    num_rows: int
-    dictionaries: dict[int, Dictionary]
-    lease: Lease
-    custom_metadata: dict[bytes, bytes] | None
-    device: Device
-    validated: Validated
-    _parts: Parts | None  # of a batch that was read, made by `_later` for its `_row` when they are asked for
-    _later: Callable[[int], Parts] | None
-    _row: int
-    _nodes: Table  # of a batch that was released
+    __slots__ = ()
 
     def __init__(self) -> None:
         raise UsageError("a Batch is not made by hand", hint="Use Batch.from_arrow(data).")
@@ -118,24 +98,9 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         return one_batch(source, Importer(cls))
 
     @property
-    def schema(self) -> pa.Schema:
-        """The ``pyarrow.Schema``; extension names are in the metadata of its fields."""
-        return self.layout.schema
-
-    @property
     def num_columns(self) -> int:
         """Number of columns."""
         return len(self.layout.columns)
-
-    @property
-    def buffers(self) -> Sequence[Buffer | None]:
-        """The buffers in the order of ``RecordBatch.buffers``, ``None`` for empty ones, made when asked for."""
-        return batch_parts(self).spans
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the buffers, without dictionaries."""
-        return batch_parts(self).spans.nbytes
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -263,7 +228,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
             raise UsageError("a slice begins and ends inside the batch", found=f"{offset}, {length}")
         start = min(offset, self.num_rows)
         rows = self.num_rows - start if length is None else min(length, self.num_rows - start)
-        return derived(self, slice_parts(batch_parts(self), self.device, start, rows), rows)
+        return sliced(self, start, rows)
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return a ``pyarrow.RecordBatch``: zero-copy on the host, from a device through a copy to the host.
@@ -361,6 +326,117 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
 
     def _root(self) -> tuple[Batch, int]:
         return self, self.layout.num_nodes
+
+
+class Column(ColumnArrays["Batch"], export.Exporting, Converting):
+    """One column of a batch; cheap to make, and true as long as the batch is not released.
+
+    Attributes
+    ----------
+    batch : Batch
+        What it is a column of.
+    field : pyarrow.Field
+        Name, type, whether it may hold nulls, and metadata, the name of an extension type among it.
+    device : Device
+        Where it is.
+
+    Examples
+    --------
+    >>> from bowstring.columnar.batch import Batch
+    >>> column = Batch.from_arrow({"a": pa.array([1, None, 3])})["a"]
+    >>> column, column.null_count, column.to_numpy(zero_copy_only=False), column.validity.tolist()
+    (<Column 'a' 3 × int64 on cpu>, 1, array([ 1., nan,  3.]), [5])
+    """
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> pa.Scalar: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Column: ...
+
+    def __getitem__(self, key: SupportsIndex | slice) -> pa.Scalar | Column:
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step != 1:
+                raise UsageError("a slice of a column has the step 1", found=step, where=self.name)
+            return self._rows(start, max(stop - start, 0))
+        row = operator.index(key)
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of a column of {len(self)} rows")
+        return self._rows(row % len(self), 1)._as_pyarrow()[0]
+
+    def __iter__(self) -> Iterator[pa.Scalar]:
+        return iter(self._as_pyarrow())
+
+    def _rows(self, start: int, count: int) -> Column:
+        return self.as_batch().slice(start, count)[0]
+
+    def to_pandas(self, **options: Any) -> Any:
+        """Return a ``pandas.Series`` of the column's name; `options` are those of pyarrow's ``to_pandas``."""
+        return super().to_pandas(**options).rename(self.name)
+
+    def to_polars(self) -> Any:
+        """Return a ``polars.Series`` of the column's name, without a copy where polars can.
+
+        Raises
+        ------
+        BowstringError
+            As :meth:`bowstring.Batch.to_polars`.
+        """
+        return polars_frame(pa.table([self._as_pyarrow()], names=[self.name]), needed("polars")).to_series()
+
+    def _as_pyarrow(self) -> pa.Array:
+        return self.as_batch().to_arrow().column(0)
+
+    def to_arrow(self) -> pa.Array:
+        """Return a ``pyarrow.Array`` of the storage type: zero-copy on the host, from a device through a copy.
+
+        A Variant is a ``pyarrow.ExtensionArray``, because an array has no field whose metadata could mark it; its
+        ``storage`` is the struct. pyarrow's tables, batches, chunks and slices of it are marked, and so are the
+        Arrow and Parquet files that they are written to. The struct alone (``storage``) is not: in a
+        ``pyarrow.Table`` the metadata of its field can mark it.
+        """
+        array = export.to_pyarrow_array(self.as_batch().to_device("cpu"))
+        return with_mark(array, self.field)
+
+    @property
+    def __arrow_array__(self) -> Callable[..., pa.Array]:
+        """What ``pyarrow.array`` and ``pyarrow.table`` call, for Variants alone: else they would drop the mark."""
+        if not (self.device.is_host and is_variant(self.field)):
+            raise AttributeError("__arrow_array__")
+        return self._arrow_array
+
+    def _arrow_array(self, type: pa.DataType | None = None) -> pa.Array:  # noqa: A002  pyarrow's name for it
+        array = self.to_arrow()
+        return array if type is None else array.storage.cast(type)
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.field.__arrow_c_schema__()
+
+    def _root(self) -> tuple[Batch, int]:
+        return self.as_batch(), 0
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable(
+            "a Column is a view of memory of this process", hint="Send column.to_arrow() instead."
+        )
+
+    def __repr__(self) -> str:
+        if is_released(self.batch):
+            return f"<Column {self.name!r} of {self.type}, released>"
+        if is_variant(self.field):
+            rows = shown_variants(self)
+            return f"<Column {self.name!r} {len(self)} × variant on {self.device.name}{rows and ': '}{rows}>"
+        return f"<Column {self.name!r} {len(self)} × {self.type} on {self.device.name}>"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the type, and the first rows."""
+        if is_released(self.batch):
+            return html.escape(repr(self))
+        name = shortened(repr(self.name))
+        return self.as_batch()._html(f"Column {name} of {len(self):,} rows on {self.device.name}")
 
 
 def batches(source: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[Batch]]:

@@ -10,23 +10,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bowstring.columnar.interchange.conversions import shortened
+from bowstring.columnar.column import ColumnData
+from bowstring.columnar.interchange.export import to_pyarrow_batch
 from bowstring.columnar.marks import is_variant
+from bowstring.columnar.parts import BatchData
 from bowstring.columnar.validation import checked_rows
 from bowstring.errors import BowstringError, InvalidData
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bowstring.columnar.batch import Batch
-
 SHOWN_ROWS: Final = 10
 """Rows that notebooks show."""
 _SHOWN_COLUMNS: Final = 20
 _SHOWN_BYTES: Final = 16
+_SHOWN_TEXT: Final = 60
+_SHOWN_VARIANTS: Final = 3
 
 
-def table_of_batch(title: str, batch: Batch, num_rows: int | None = None) -> str:
+def table_of_batch(title: str, batch: BatchData, num_rows: int | None = None) -> str:
     """Return HTML: a title, the columns with their types, and the first rows, or what is wrong with these.
 
     `num_rows` are those of the data set that the batch begins.
@@ -35,16 +37,16 @@ def table_of_batch(title: str, batch: Batch, num_rows: int | None = None) -> str
         some = checked_rows(batch, SHOWN_ROWS)
     except InvalidData as error:
         return f"<p>{html.escape(title)}</p><p>{html.escape(str(error))}</p>"
-    return table_of_rows(title, batch.schema, _shown_rows(some), num_rows or batch.num_rows)
+    return table_of_rows(title, batch.schema, _shown_rows(to_pyarrow_batch(some)), num_rows or batch.num_rows)
 
 
-def _shown_rows(some: Batch) -> pa.RecordBatch:
+def _shown_rows(some: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows that are right for `table_of_rows`: Variants as JSON."""
-    columns = list(some.to_arrow().columns)
+    columns = list(some.columns)
     for place, field in enumerate(some.schema):
         if is_variant(field):
             with contextlib.suppress(BowstringError):  # else their bytes are shown
-                texts = importlib.import_module("bowstring.variant").to_json(some[place])
+                texts = importlib.import_module("bowstring.variant").to_json(some.select([place]))
                 columns[place] = texts.to_arrow().cast(pa.large_string())
     return pa.RecordBatch.from_arrays(columns, names=some.schema.names)
 
@@ -140,3 +142,19 @@ def _written(value: Any) -> str:
 
 def _cut(text: str) -> str:
     return html.escape(shortened(text))
+
+
+def shown_variants(column: ColumnData[Any]) -> str:
+    """Return the first rows of a Variant column as JSON, in one line; nothing of one that cannot be read."""
+    try:
+        some = to_pyarrow_batch(checked_rows(column.as_batch(), _SHOWN_VARIANTS))
+        texts = importlib.import_module("bowstring.variant").to_json(some).to_pylist()
+    except BowstringError:
+        return ""
+    more = ["…"] if len(column) > _SHOWN_VARIANTS else []
+    return ", ".join([*(str(None) if text is None else shortened(text) for text in texts), *more])
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text, where it is long."""
+    return text if len(text) <= _SHOWN_TEXT else f"{text[: _SHOWN_TEXT - 1]}…"

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bowstring.columnar.compact import compacted
 from bowstring.columnar.copy_pieces import Pieces, fill
-from bowstring.columnar.dictionary import Dictionary
-from bowstring.columnar.parts import batch_parts, make_batch
+from bowstring.columnar.parts import AnyBatch, BatchData, Dictionary, batch_parts, make_batch
+from bowstring.columnar.slice import compacted
 from bowstring.errors import InvalidBody
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import (
@@ -33,13 +32,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from bowstring.columnar.batch import Batch
     from bowstring.columnar.spans import Spans, Table
     from bowstring.memory import Device, Lease, Region, Road
     from bowstring.memory.buffer import PrivateMemory
 
 
-def placed_bytes(batch: Batch, device: Device) -> int:
+def placed_bytes(batch: BatchData, device: Device) -> int:
     """Return the most bytes that :func:`placed` takes from an allocator on a device for a compact batch.
 
     Dictionaries are included.
@@ -50,7 +48,7 @@ def placed_bytes(batch: Batch, device: Device) -> int:
 
 
 def placed(
-    batch: Batch,
+    batch: AnyBatch,
     allocator: Allocator | PrivateMemory,
     dictionaries: MutableMapping[Dictionary, Dictionary] | None = None,
     *,
@@ -58,7 +56,7 @@ def placed(
     seconds: float = DEFAULT_LIMITS.device_timeout,
     note: Callable[[Road], None] | None = None,
     is_compact: bool = False,
-) -> Batch:
+) -> AnyBatch:
     """Return a batch, compact, in regions of this process, which others can map; all else is copied there.
 
     Another producer's memory is copied too: that producer could use it again under a reader of ours.
@@ -85,13 +83,13 @@ def placed(
 
 
 def elsewhere(
-    batch: Batch,
+    batch: AnyBatch,
     dictionaries: dict[int, Dictionary],
     table: Table,
     regions: Sequence[Region],
     device: Device,
     lease: Lease | None = None,
-) -> Batch:
+) -> AnyBatch:
     """Return a batch of the same rows with other buffers and dictionaries; it has a lease of its own by default."""
     parts = batch_parts(batch)
     copied = make_batch(
@@ -111,7 +109,7 @@ def elsewhere(
     return copied
 
 
-def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
+def on_device(batch: AnyBatch, device: Device | str, pool: Pool | None = None) -> AnyBatch:
     """See :meth:`bowstring.columnar.batch.Batch.to_device`."""
     if isinstance(device, str):
         device = device_by_name(device)
@@ -124,8 +122,8 @@ def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
 
 
 def dictionaries_placed(
-    batch: Batch, allocator: Allocator | PrivateMemory, known: MutableMapping[Dictionary, Dictionary]
-) -> Batch:
+    batch: AnyBatch, allocator: Allocator | PrivateMemory, known: MutableMapping[Dictionary, Dictionary]
+) -> AnyBatch:
     """Return a batch with its dictionaries on its own device; new ones are added to `known`."""
     if all(each.values.device is batch.device for each in batch.dictionaries.values()):
         return batch
@@ -228,7 +226,7 @@ class Lender:
         self._refused: collections.Counter[str] = collections.Counter()
         self.of_pools = False  # whether some of it was allocated from a pool of ours
 
-    def result(self, placed: Sequence[Batch], device: Device) -> Lending:
+    def result(self, placed: Sequence[BatchData], device: Device) -> Lending:
         """Return how much is lent."""
         dictionaries = {id(each): each.values for batch in placed for each in batch.dictionaries.values()}
         lying = [batch_parts(each).spans for each in (*placed, *dictionaries.values())]
@@ -244,7 +242,7 @@ class Lender:
         for _, owners in self._found.values():
             owners.append(owner)
 
-    def lent(self, batch: Batch) -> Batch:
+    def lent(self, batch: AnyBatch) -> AnyBatch:
         """Return a batch with its buffers in lent regions, as far as they can be; the others stay what they are."""
         dictionaries = {id_: self._dictionary(each) for id_, each in batch.dictionaries.items()}
         spans, device = batch_parts(batch).spans, batch.device
@@ -312,7 +310,7 @@ class Lender:
         return region
 
 
-def wholly_lent(batch: Batch) -> bool:
+def wholly_lent(batch: BatchData) -> bool:
     """Whether a batch and its dictionaries lie in lent memory altogether, so that nothing of it must be placed."""
     batches = [batch, *(dictionary.values for dictionary in batch.dictionaries.values())]
     lying = [batch_parts(each).spans for each in batches]

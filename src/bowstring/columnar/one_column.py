@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.marks import NAME_KEY
 from bowstring.errors import ClosedError, UsageError
 

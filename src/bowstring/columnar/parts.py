@@ -1,23 +1,22 @@
-"""Parts: what a batch is made of, for the modules that make batches and look into them."""
+"""What a batch is made of, for the modules that make batches and look into them: its parts and its dictionaries."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar
 
-from bowstring.columnar.dictionary import Dictionaries
+import pyarrow as pa
+
 from bowstring.columnar.spans import Spans, Table, joint_lease
-from bowstring.errors import ClosedError
+from bowstring.errors import ClosedError, InvalidBody, NotPicklable
 from bowstring.memory import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from bowstring.columnar.batch import Batch
-    from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
     from bowstring.memory import Buffer, Device, Region
 
-_Batch = TypeVar("_Batch", bound="Batch")
+Validated = Literal["structure", "full"]
+AnyBatch = TypeVar("AnyBatch", bound="BatchData")
 
 
 class Parts(NamedTuple):
@@ -29,7 +28,96 @@ class Parts(NamedTuple):
     variadic_counts: tuple[int, ...]  # of variadic buffers, for each view node
 
 
-def batch_parts(batch: Batch) -> Parts:
+class BatchData:
+    """The data of a :class:`bowstring.Batch`, without what users call: what all modules below it work on."""
+
+    __slots__ = (
+        "__weakref__",
+        "_later",
+        "_nodes",
+        "_parts",
+        "_row",
+        "custom_metadata",
+        "device",
+        "dictionaries",
+        "layout",
+        "lease",
+        "num_rows",
+        "validated",
+    )
+
+    layout: Layout
+    num_rows: int
+    dictionaries: dict[int, Dictionary]
+    lease: Lease
+    custom_metadata: dict[bytes, bytes] | None
+    device: Device
+    validated: Validated
+    _parts: Parts | None  # of a batch that was read, made by `_later` for its `_row` when they are asked for
+    _later: Callable[[int], Parts] | None
+    _row: int
+    _nodes: Table  # of a batch that was released
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The ``pyarrow.Schema``; extension names are in the metadata of its fields."""
+        return self.layout.schema
+
+    @property
+    def buffers(self) -> Sequence[Buffer | None]:
+        """The buffers in the order of ``RecordBatch.buffers``, ``None`` for empty ones, made when asked for."""
+        return batch_parts(self).spans
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers, without dictionaries."""
+        return batch_parts(self).spans.nbytes
+
+
+class Dictionary:
+    """The values of a dictionary-encoded field, with a lease of their own.
+
+    Two batches that hold the same object share the dictionary; it is sent once.
+    """
+
+    __slots__ = ("__weakref__", "_compact", "_is_compact", "id", "lease", "values")
+
+    def __init__(self, id: int, values: BatchData, lease: Lease | None = None) -> None:  # noqa: A002  the format's word
+        self.id = id
+        self.values: Any = values  # of the class of the batch that uses them
+        self.lease = values.lease if lease is None else lease
+        self._compact: Dictionary | None = None
+        self._is_compact = False
+
+    def __len__(self) -> int:
+        return int(self.values.num_rows)
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable("a Dictionary belongs to its process", hint="Publish the table that uses it.")
+
+    def __repr__(self) -> str:
+        return f"<Dictionary {self.id}: {len(self)} values of {self.values.schema.field(0).type}>"
+
+
+class Dictionaries(dict[int, Dictionary]):
+    """The dictionaries of a batch by id; asking for one that is missing raises InvalidBody."""
+
+    __slots__ = ()
+
+    def __missing__(self, id_: int) -> NoReturn:
+        raise InvalidBody("a dictionary is missing", expected=f"id {id_}", found=f"ids {sorted(self)}")
+
+
+class ReleasedDictionaries(dict[int, Dictionary]):
+    """Those of a batch that was released, in another thread, too: asking for one raises ClosedError."""
+
+    __slots__ = ()
+
+    def __missing__(self, _: int) -> NoReturn:
+        raise ClosedError("the batch was released", hint="Copy what you need before release().")
+
+
+def batch_parts(batch: BatchData) -> Parts:
     """Return the parts of a batch; raise `ClosedError` if it was released."""
     parts = batch._parts
     if parts is None:
@@ -44,7 +132,7 @@ def batch_parts(batch: Batch) -> Parts:
     return parts
 
 
-def nodes_of(batch: Batch) -> Table:
+def nodes_of(batch: BatchData) -> Table:
     """Return the nodes of a batch, of one that was released, too."""
     try:
         return batch_parts(batch).nodes
@@ -52,13 +140,13 @@ def nodes_of(batch: Batch) -> Table:
         return batch._nodes
 
 
-def is_released(batch: Batch) -> bool:
+def is_released(batch: BatchData) -> bool:
     """Whether a batch was released."""
     return batch._parts is None and batch._later is None
 
 
 def make_batch(
-    cls: type[_Batch],
+    cls: type[AnyBatch],
     layout: Layout,
     num_rows: int,
     nodes: Table,
@@ -71,7 +159,7 @@ def make_batch(
     spans: Table | None = None,
     regions: Sequence[Region] = (),
     device: Device | None = None,
-) -> _Batch:
+) -> AnyBatch:
     """Put a batch together of parts that are taken as they are, unchecked (see :meth:`Batch.validate`).
 
     `buffers` are in the order of ``RecordBatch.buffers``, ``None`` for empty ones. Without them `spans`, of shape
@@ -94,7 +182,7 @@ def make_batch(
 
 
 def unread_batch(
-    cls: type[_Batch],
+    cls: type[AnyBatch],
     layout: Layout,
     num_rows: int,
     dictionaries: Dictionaries,
@@ -102,7 +190,7 @@ def unread_batch(
     device: Device,
     later: Callable[[int], Parts] | None = None,
     row: int = 0,
-) -> _Batch:
+) -> AnyBatch:
     """Return a batch whose parts are made when they are first asked for, by ``later(row)``."""
     batch = cls.__new__(cls)
     batch.layout = layout
@@ -119,8 +207,8 @@ def unread_batch(
 
 
 def derived(
-    batch: _Batch, parts: Parts, num_rows: int, dictionaries: Mapping[int, Dictionary] | None = None
-) -> _Batch:
+    batch: AnyBatch, parts: Parts, num_rows: int, dictionaries: Mapping[int, Dictionary] | None = None
+) -> AnyBatch:
     """Return a batch over the same memory; `batch` cannot be released while that one lives."""
     if dictionaries is None:
         dictionaries = {id_: batch.dictionaries[id_] for id_ in parts.layout.dictionary_ids}
@@ -141,7 +229,7 @@ def derived(
     return view
 
 
-def owner_of(batch: Batch) -> object:
+def owner_of(batch: BatchData) -> object:
     """Return what a view of the batch must keep alive."""
     return batch.lease.export(), batch_parts(batch).spans.regions
 
@@ -157,7 +245,7 @@ class OffsetBounds(NamedTuple):
     is_runs: bool
 
 
-def offset_bounds(batch: Batch) -> list[OffsetBounds]:
+def offset_bounds(batch: BatchData) -> list[OffsetBounds]:
     """Return the ends of every node that has slots and offsets or run ends, with one read by the host."""
     layout, nodes, spans, counts = batch_parts(batch)
     if not layout.offsets and not layout.run_ends:
@@ -188,3 +276,21 @@ def offset_bounds(batch: Batch) -> list[OffsetBounds]:
         OffsetBounds(node, first, last, bound, is_runs)
         for (node, bound, is_runs), first, last in zip(bounded, values[::2], values[1::2], strict=True)
     ]
+
+
+def dictionaries_of(batch: BatchData) -> Iterator[tuple[str, Dictionary]]:
+    """Yield the dictionaries that a batch reaches, outer ones first, each with the path of a field that uses it.
+
+    Dictionaries inside the values of another are those of its values. One that is missing is left out.
+    """
+    seen: set[int] = set()
+    waiting: list[tuple[BatchData, tuple[str, ...]]] = [(batch, ())]
+    for reached, before in waiting:
+        for node in reached.layout.nodes:
+            dictionary = None if node.dictionary_id is None else reached.dictionaries.get(node.dictionary_id)
+            if dictionary is not None and id(dictionary) not in seen:
+                seen.add(id(dictionary))
+                # The one column of a dictionary's values has a name of no meaning.
+                inside = (*before, *node.path[bool(before) :], "dictionary")
+                waiting.append((dictionary.values, inside))
+                yield ".".join(inside), dictionary

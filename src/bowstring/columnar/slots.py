@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.columnar.parts import batch_parts
 from bowstring.errors import InvalidBody

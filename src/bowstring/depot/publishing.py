@@ -19,7 +19,7 @@ from bowstring.server.arguments import check_name, check_seconds
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bowstring.columnar.validation import Validated
+    from bowstring.columnar.parts import Validated
     from bowstring.depot.client import Depot
     from bowstring.transport.certificates import TlsConfig
 

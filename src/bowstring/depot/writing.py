@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.parts import Dictionary
     from bowstring.depot.client import Depot
     from bowstring.depot.protocol import Connection
     from bowstring.ipc.body.encode import BatchEncoder

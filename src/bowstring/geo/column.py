@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.one_column import one_column

@@ -6,8 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bowstring.columnar.batch import batches
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column, batches
 from bowstring.errors import InvalidBody, MissingDependency, UsageError
 from bowstring.geo.column import marked, type_of
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.parts import make_batch
 from bowstring.columnar.spans import buffer_or_none

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow.ipc import Alignment
 
-from bowstring.columnar.dictionary import Dictionaries
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
+from bowstring.columnar.parts import Dictionaries
 from bowstring.errors import Truncated, Unsupported, UsageError
 from bowstring.ipc.body.check import check_counts, check_offsets
 from bowstring.ipc.body.decode import BatchDecoder, Decoded, Head
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
+    from bowstring.columnar.parts import Dictionary
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
     from bowstring.ipc.flatbuf.schema import DecodedSchema
     from bowstring.limits import Limits

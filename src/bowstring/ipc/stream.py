@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.validation import Validated
+    from bowstring.columnar.parts import Validated
     from bowstring.memory import Buffer, Device
 
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyarrow.ipc import WriteStats
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.parts import batch_parts
+from bowstring.columnar.slice import compacted
 from bowstring.errors import ClosedError, UsageError
 from bowstring.files import FileWriter, Target
 from bowstring.ipc.body.encode import SMALL_BODY, BatchEncoder, Encoded

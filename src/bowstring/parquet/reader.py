@@ -36,7 +36,7 @@ from bowstring.variant.status import Losses
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from bowstring.columnar.validation import Validated
+    from bowstring.columnar.parts import Validated
     from bowstring.parquet.boxes import Filter
     from bowstring.parquet.shredded import Chosen
     from bowstring.parquet.sizes import Size

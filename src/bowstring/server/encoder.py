@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.compact import compacted
 from bowstring.columnar.copy_pieces import Pieces, fill_on_host
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import column_positions
 from bowstring.columnar.parts import batch_parts, make_batch
+from bowstring.columnar.slice import compacted
 from bowstring.dissociated.items import IpcMessage
 from bowstring.ipc.body.encode import BatchEncoder
 from bowstring.ipc.body.pack import laid_out, pack, pack_on_device
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.parts import Dictionary
     from bowstring.memory import Pool
 
 

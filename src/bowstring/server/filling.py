@@ -22,7 +22,7 @@ from bowstring.memory.buffer import array_to_fill, is_written
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bowstring.columnar.column import Column
+    from bowstring.columnar.batch import Column
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.memory import Buffer, Pool
 

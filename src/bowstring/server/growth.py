@@ -9,9 +9,9 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bowstring.columnar import materialize
-from bowstring.columnar.compact import compacted
-from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.parts import Dictionary
+from bowstring.columnar.slice import compacted
 from bowstring.dissociated.position import check_reached, position_at
 from bowstring.errors import (
     BowstringError,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 import numpy as np
 
 from bowstring.columnar import materialize
-from bowstring.columnar.compact import compacted
 from bowstring.columnar.materialize import Lender, wholly_lent
 from bowstring.columnar.parts import batch_parts
+from bowstring.columnar.slice import compacted
 from bowstring.dissociated.items import regions_of
 from bowstring.errors import UnknownTicket, UsageError
 from bowstring.limits import DEFAULT_LIMITS
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.materialize import Lending
+    from bowstring.columnar.parts import Dictionary
     from bowstring.dissociated.items import IpcMessage
     from bowstring.memory import Allocator, Device, Pool, Region
     from bowstring.server.backpressure import MakeRoom

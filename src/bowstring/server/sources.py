@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.materialize import Lending
+    from bowstring.columnar.parts import Dictionary
     from bowstring.dissociated.items import IpcMessage
     from bowstring.memory import Allocator, Device, NamedStream, Pending, Pool, Region
     from bowstring.memory.cuda.driver_device import DriverDevice

@@ -18,7 +18,8 @@ from bowstring.client import ConnectOptions, connect, list_datasets
 from bowstring.client.grouping import by_process
 from bowstring.client.names import is_depot
 from bowstring.client.stream import chosen_columns
-from bowstring.columnar.validation import Validated, checked_choice
+from bowstring.columnar.parts import Validated
+from bowstring.columnar.validation import checked_choice
 from bowstring.dissociated.endpoint import Dataset, Endpoint, is_flight
 from bowstring.errors import UnknownTicket, Unsupported, UsageError, did_you_mean
 from bowstring.spark.batches import Normaliser

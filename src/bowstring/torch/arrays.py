@@ -8,8 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 from bowstring.errors import InvalidData, NotExportable, Unsupported
 from bowstring.torch.batching import Arrays
 

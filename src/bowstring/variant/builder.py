@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import BowstringError, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.json.format import NODE

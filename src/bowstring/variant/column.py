@@ -14,14 +14,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
-from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.marks import NAME_KEY, VARIANT_NAMES, is_variant, marked_field
 from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.columnar.one_column import one_column
-from bowstring.columnar.parts import make_batch
+from bowstring.columnar.parts import Dictionary, make_batch
 from bowstring.columnar.slots import (
     MOST_READ,
     Slots,

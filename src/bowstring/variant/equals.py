@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.columnar.slots import check_order
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, UsageError

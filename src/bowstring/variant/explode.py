@@ -7,11 +7,9 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
-from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.parts import make_batch
+from bowstring.columnar.parts import Dictionary, make_batch
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.kernels import bitmap

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
-from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.one_column import one_column
-from bowstring.columnar.parts import make_batch
+from bowstring.columnar.parts import Dictionary, make_batch
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, InvalidData, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap

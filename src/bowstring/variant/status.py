@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.parts import batch_parts, make_batch
+from bowstring.columnar.parts import Dictionary, batch_parts, make_batch
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported, warn_caller
 from bowstring.kernels import bitmap
@@ -24,7 +23,7 @@ from bowstring.variant.codec.rows import in_row, raw_row
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bowstring.columnar.column import Column
+    from bowstring.columnar.batch import Column
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device
     from bowstring.variant.codec.primitives import Value

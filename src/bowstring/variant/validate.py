@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.columnar.slots import check_order
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.validate import WORDS, validate_values

@@ -27,8 +27,8 @@ from bowstring.vortex.values import Values, concatenated, size_of, to_batch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bowstring.columnar.column import Column
-    from bowstring.columnar.validation import Validated
+    from bowstring.columnar.batch import Column
+    from bowstring.columnar.parts import Validated
     from bowstring.memory import Buffer, Device
     from bowstring.vortex.decode import Decoder
     from bowstring.vortex.message import ArrayNode, Message

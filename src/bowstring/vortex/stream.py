@@ -39,7 +39,7 @@ from bowstring.vortex.message import MessageKind, MessageReader, encode_message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bowstring.columnar.validation import Validated
+    from bowstring.columnar.parts import Validated
     from bowstring.memory import Buffer
 
 

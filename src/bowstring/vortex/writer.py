@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.compact import compacted
 from bowstring.columnar.nodes import Kind as BufferKind
 from bowstring.columnar.parts import batch_parts
+from bowstring.columnar.slice import compacted
 from bowstring.errors import ClosedError, InvalidBody, LimitExceeded, UsageError
 from bowstring.files import FileWriter, Target
 from bowstring.ipc.framing import write_all
@@ -295,7 +295,7 @@ class _Columns:
         return Piece("vortex.dict", metadata, (), children)
 
     def _runs(self, node: Node, dtype: DType, rows: int) -> Piece:
-        from bowstring.columnar.column import Column
+        from bowstring.columnar.batch import Column
 
         ends_at, values_at = node.children
         width = self._batch.layout.nodes[ends_at].width

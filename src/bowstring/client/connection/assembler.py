@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.dictionary import Dictionaries, Dictionary
-from bowstring.columnar.parts import make_batch
+from bowstring.columnar.parts import Dictionaries, Dictionary, make_batch
 from bowstring.dissociated.addresses import AnnouncedRegions
 from bowstring.dissociated.credits import Account
 from bowstring.dissociated.events import Announced, Packed, Part, Pointers

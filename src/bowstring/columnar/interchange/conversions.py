@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import abc
 import importlib
-from typing import Any, Final
+from typing import Any
 
 from bowstring.columnar.interchange.polars import polars_frame
-from bowstring.errors import BowstringError, MissingDependency
-
-_SHOWN_TEXT: Final = 60
-_SHOWN_VARIANTS: Final = 3
+from bowstring.errors import MissingDependency
 
 
 class Converting(abc.ABC):
@@ -80,23 +77,6 @@ class Converting(abc.ABC):
         """
         result: list[Any] = self._as_pyarrow().to_pylist()
         return result
-
-
-def shown_variants(column: Any) -> str:
-    """Return the first rows of a Variant column as JSON, in one line; nothing of one that cannot be read."""
-    try:
-        checked_rows = importlib.import_module("bowstring.columnar.validation").checked_rows
-        some = checked_rows(column.as_batch(), _SHOWN_VARIANTS)[0]
-        texts = importlib.import_module("bowstring.variant").to_json(some).to_pylist()
-    except BowstringError:
-        return ""
-    more = ["…"] if len(column) > _SHOWN_VARIANTS else []
-    return ", ".join([*(str(None) if text is None else shortened(text) for text in texts), *more])
-
-
-def shortened(text: str) -> str:
-    """Return the beginning of a text, where it is long."""
-    return text if len(text) <= _SHOWN_TEXT else f"{text[: _SHOWN_TEXT - 1]}…"
 
 
 def needed(name: str, method: str = "", package: str = "") -> Any:

@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.interchange.conversions import needed
 from bowstring.columnar.interchange.libcudf_types import in_types_of_libcudf
 from bowstring.columnar.interchange.to_array import array_without_nulls, warn_of_writes
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, storage_type
-from bowstring.columnar.parts import Parts, batch_parts, derived
+from bowstring.columnar.parts import AnyBatch, BatchData, Dictionary, Parts, batch_parts, derived
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.errors import NotExportable, NotOnDevice, Unsupported, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from bowstring.columnar.batch import Batch
-    from bowstring.columnar.interchange.foreign import Importer
 
 _WORD: Final = 4  # libcudf reads bitmaps by words of so many bytes
 _WIDEST: Final = 16  # bytes that a GPU loads at once
@@ -116,7 +113,7 @@ class RapidsExport:
         return cudf.DataFrame.from_pylibcudf(table, metadata)
 
 
-def _check_device(batch: Batch) -> None:
+def _check_device(batch: BatchData) -> None:
     if batch.device.is_host:
         raise NotOnDevice("the batch is on the host", hint='Copy it first: batch.to_device("cuda:0").')
 
@@ -145,7 +142,7 @@ def _child_names(type_: pa.DataType, where: str) -> dict[str, Any]:
     return {}
 
 
-def aligned_for_libcudf(batch: Batch, known: dict[Dictionary, Dictionary] | None = None) -> Batch:
+def aligned_for_libcudf(batch: AnyBatch, known: dict[Dictionary, Dictionary] | None = None) -> AnyBatch:
     """Return the batch with copies of unaligned buffers, which libcudf cannot read; `known` are dictionaries.
 
     Offsets without rows, which Arrow may leave out, become a zero.
@@ -203,24 +200,28 @@ def arrow_of_cudf(source: Any) -> tuple[Any, Mapping[Any, Any]] | None:
     return table, dict(source.dtypes.items())
 
 
-def with_categories(batch: Batch, table: Any, dtypes: Mapping[Any, Any], importer: Importer) -> Batch:
+def with_categories(
+    batch: AnyBatch, table: Any, dtypes: Mapping[Any, Any], taken: Callable[..., AnyBatch | None]
+) -> AnyBatch:
     """Return codes of categoricals as dictionaries: pylibcudf has only codes, cuDF's dtypes the categories."""
     fields, ids, dictionaries = list(batch.schema), list[int](), dict(batch.dictionaries)
-    for at, (column, dtype) in enumerate(zip(batch.columns, dtypes.values(), strict=True)):
-        if not _is_categorical(dtype) or pa.types.is_dictionary(column.type):
-            ids += batch.layout.alone(column._index, column.field).dictionary_ids
+    for at, (node, field, dtype) in enumerate(
+        zip(batch.layout.columns, batch.schema, dtypes.values(), strict=True)
+    ):
+        if not _is_categorical(dtype) or pa.types.is_dictionary(field.type):
+            ids += batch.layout.alone(node, field).dictionary_ids
             continue
-        categories, where = dtype.categories, f"column {column.name!r}"
+        categories, where = dtype.categories, f"column {field.name!r}"
         if not hasattr(categories, "to_pylibcudf"):
             raise Unsupported("categories that are not cuDF's", found=type(categories).__name__, where=where)
         schema, array = type(table)([categories.to_pylibcudf()[0]]).__arrow_c_device_array__()
-        values = importer.device_batch(schema, array, {"values": None})
+        values = taken(schema, array, {"values": None})
         if values is None or values.device is not batch.device:
             raise Unsupported("categories on another device than their codes", where=where)
         ids.append(max(dictionaries, default=-1) + 1)
         dictionaries[ids[-1]] = Dictionary(ids[-1], values)
-        encoded = pa.dictionary(column.type, values.schema.field(0).type, bool(dtype.ordered))
-        fields[at] = column.field.with_type(encoded)
+        encoded = pa.dictionary(field.type, values.schema.field(0).type, bool(dtype.ordered))
+        fields[at] = field.with_type(encoded)
     if fields == list(batch.schema):
         return batch
     layout = Layout.of(pa.schema(fields, metadata=batch.schema.metadata), ids)

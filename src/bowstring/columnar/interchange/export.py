@@ -12,6 +12,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.interchange.capsule import (
@@ -21,17 +22,15 @@ from bowstring.columnar.interchange.capsule import (
     release,
     write_device,
 )
-from bowstring.columnar.interchange.null_slots import followed_nodes, replace_strays
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.nodes import storage_type
-from bowstring.columnar.parts import batch_parts, owner_of
+from bowstring.columnar.nodes import Kind, storage_type
+from bowstring.columnar.parts import BatchData, batch_parts, owner_of
 from bowstring.columnar.spans import Table
 from bowstring.errors import NotExportable, NotOnDevice, Unsupported
 from bowstring.memory import Device
 from bowstring.memory.dlpack import address_in
 
 if TYPE_CHECKING:
-    from bowstring.columnar.batch import Batch
     from bowstring.memory.cuda.events import RecordedEvent
 
 _ZEROS = 4  # words; the widest slot is 256 bits
@@ -39,6 +38,7 @@ MOST_LEVELS = 64  # that Arrow C++ imports; the batch is the first one
 # What is kept of the plans of one layout; one of more words is kept alone.
 _MOST_PLANS = 16
 _MOST_WORDS = 1 << 16
+_LONGEST_INSIDE = 12  # bytes of a value that lies in its view
 _FIELDS = 8  # the words of a struct that describe it; release and private_data are pyarrow's
 
 
@@ -86,7 +86,12 @@ class _Plan:
             for index, node in enumerate(layout.nodes)
             if node.dictionary_id is not None
         ]
-        self.followed = followed_nodes(layout, first)
+        # Nodes whose null slots pyarrow follows, with the first and the end of their buffers.
+        self.followed = [
+            (index, int(first[index]), int(first[index + 1]), node.dictionary_id)
+            for index, node in enumerate(layout.nodes)
+            if node.dictionary_id is not None or Kind.VIEWS in node.buffer_kinds
+        ]
         self.offset_nodes = [each.node for each in layout.offsets]
         self.offset_rows = [int(first[node]) + 1 for node in self.offset_nodes]
         self.is_plain = not layout.variadic_nodes
@@ -126,7 +131,7 @@ class _Block:
     """The structs of a batch; that of the node `root` lacks a release callback where it is to be copied."""
 
     def __init__(
-        self, batch: Batch, root: int, event: RecordedEvent | None = None, *, copied: bool = False
+        self, batch: BatchData, root: int, event: RecordedEvent | None = None, *, copied: bool = False
     ) -> None:
         parts = batch_parts(batch)
         plan = _plan(batch.layout, parts.variadic_counts)
@@ -165,7 +170,7 @@ class _Block:
         for address in (*self._filled, *(block.root for block in self._inner)):
             release(address)
 
-    def _write_buffers(self, batch: Batch, plan: _Plan) -> None:
+    def _write_buffers(self, batch: BatchData, plan: _Plan) -> None:
         parts = batch_parts(batch)
         words = self.words
         addresses = parts.spans.addresses()
@@ -177,7 +182,7 @@ class _Block:
                 absent[plan.offset_rows] |= parts.nodes[plan.offset_nodes, 0] == 0
             addresses[absent] = self.base + 8 * plan.zeros_at
             if plan.followed:
-                self.kept += replace_strays(batch, plan.followed, addresses)
+                self.kept += _replace_strays(batch, plan.followed, addresses)
         if plan.is_plain:
             words[plan.buffers_at : plan.buffers_at + len(addresses)] = addresses
             return
@@ -187,8 +192,58 @@ class _Block:
             words[slot] = self.base + 8 * (plan.sizes_at + start)
 
 
+def _replace_strays(
+    batch: BatchData, nodes: list[tuple[int, int, int, int | None]], addresses: Table
+) -> list[npt.NDArray[Any]]:
+    """Let `addresses` point to copies of slots where a null one leads outside, with zeros for the null ones.
+
+    Returns the copies. `nodes` are views and indices, which pyarrow follows where they are null: its cast of views
+    adds up their sizes, its unification of dictionaries looks them up.
+    """
+    parts = batch_parts(batch)
+    kept = []
+    spans = parts.spans
+    for node, validity, end, dictionary in nodes:
+        rows, nulls = parts.nodes[node].tolist()
+        if not (nulls and spans.table[validity, 2]):
+            continue
+        width = batch.layout.nodes[node].width or 16
+        raw = spans.array(validity + 1)
+        slots = raw[: min(rows, len(raw) // width) * width].reshape(-1, width)
+        is_null = np.unpackbits(spans.array(validity), count=len(slots), bitorder="little") == 0
+        null = slots[is_null]
+        if dictionary is None:
+            strays = _stray_views(null.view("<i4"), spans.table[validity + 2 : end, 2])
+        else:
+            indices = null.view(f"<u{width}")  # negative ones are the largest
+            size = len(batch.dictionaries[dictionary])
+            if str(batch.layout.nodes[node].type).startswith("u"):
+                strays = indices >= size
+            else:
+                most = np.iinfo(indices.dtype).max
+                # -1 is what pandas has under nulls: it stays in pyarrow's own memory, and is not worth a copy.
+                strays = (indices >= min(size, most // 2 + 1)) & (indices != most)
+        if strays.any():
+            slots = slots.copy()
+            slots[is_null] = 0
+            addresses[validity + 1] = slots.ctypes.data
+            kept.append(slots)
+    return kept
+
+
+def _stray_views(views: npt.NDArray[np.int32], sizes: Table) -> npt.NDArray[np.bool_]:
+    """Return which views lead outside the buffers of these sizes."""
+    size, _, buffer, offset = views.T
+    known = (buffer >= 0) & (buffer < len(sizes))
+    reach = np.zeros(len(views), np.int64)
+    reach[known] = sizes[buffer[known]]
+    inside = (offset >= 0) & (offset.astype(np.int64) + size <= reach)
+    is_stray: npt.NDArray[np.bool_] = (size < 0) | ((size > _LONGEST_INSIDE) & ~inside)
+    return is_stray
+
+
 def _capsule(
-    batch: Batch, root: int, event: RecordedEvent | None = None, *, device: Device | None = None
+    batch: BatchData, root: int, event: RecordedEvent | None = None, *, device: Device | None = None
 ) -> Any:
     """Return a capsule that holds a node of a batch: ``arrow_device_array`` of a device, or ``arrow_array``."""
     block = None
@@ -217,14 +272,14 @@ def check_depth(layout: Layout) -> None:
         )
 
 
-def to_pyarrow_batch(batch: Batch) -> pa.RecordBatch:
+def to_pyarrow_batch(batch: BatchData) -> pa.RecordBatch:
     """Return a batch on the host as pyarrow's, over the same memory."""
     check_depth(batch.layout)
     schema = batch.schema  # before the structs are made, which an interrupt must not leave without a taker
     return pa.RecordBatch._import_from_c(_Block(batch, batch.layout.num_nodes).root, schema)
 
 
-def to_pyarrow_array(column: Batch) -> pa.Array:
+def to_pyarrow_array(column: BatchData) -> pa.Array:
     """Return the only column of a batch on the host as a pyarrow array of its storage type."""
     type_ = storage_type(column.schema.field(0).type)
     try:
@@ -250,10 +305,10 @@ class Exporting(abc.ABC):
     def __arrow_c_schema__(self) -> Any: ...
 
     @abc.abstractmethod
-    def _root(self) -> tuple[Batch, int]:
+    def _root(self) -> tuple[BatchData, int]:
         """Return a batch, and the node whose struct is exported; the number of nodes stands for the batch."""
 
-    def _whole(self) -> tuple[Batch, int]:
+    def _whole(self) -> tuple[BatchData, int]:
         batch, root = self._root()
         check_depth(batch.layout)
         return batch, root

@@ -6,12 +6,11 @@ import ctypes
 import functools
 import os
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.interchange.capsule import (
     STRUCT_BYTES,
     STRUCT_WORDS,
@@ -23,7 +22,7 @@ from bowstring.columnar.interchange.capsule import (
 from bowstring.columnar.interchange.cudf import with_names_of_cudf
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind
-from bowstring.columnar.parts import Parts, make_batch
+from bowstring.columnar.parts import AnyBatch, Dictionary, Parts, make_batch
 from bowstring.columnar.slice import slice_parts
 from bowstring.columnar.spans import Spans, Table
 from bowstring.errors import DeviceError, UsageError
@@ -36,7 +35,6 @@ from bowstring.memory.dlpack import address_in
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bowstring.columnar.batch import Batch
     from bowstring.columnar.nodes import Node
     from bowstring.memory import Device
 
@@ -197,17 +195,17 @@ def _reader(count: int) -> struct.Struct:
     return struct.Struct(f"={count}q")
 
 
-class Importer:
+class Importer(Generic[AnyBatch]):
     """Makes batches of Arrow's C structs; equal dictionaries in a row become one object.
 
     `batch_type` is their class: this module lies below it.
     """
 
-    def __init__(self, batch_type: type[Batch]) -> None:
+    def __init__(self, batch_type: type[AnyBatch]) -> None:
         self.batch_type = batch_type
         self._known: dict[int, tuple[object, Dictionary]] = {}
 
-    def batch(self, source: pa.RecordBatch) -> Batch:
+    def batch(self, source: pa.RecordBatch) -> AnyBatch:
         """Return a pyarrow record batch as ours, over the same memory."""
         layout = Layout.of(source.schema)
         try:
@@ -223,7 +221,7 @@ class Importer:
             batch = self._batch_of(walk, source.num_rows, source)
         return batch
 
-    def _by_plan(self, layout: Layout, address: int, source: pa.RecordBatch) -> Batch | None:
+    def _by_plan(self, layout: Layout, address: int, source: pa.RecordBatch) -> AnyBatch | None:
         """Do what :meth:`batch` does by one call of a kernel; None where that knows no answer."""
         plan, call = layout.plan, bound(kernel.import_batch)
         if plan is None or call is None:
@@ -268,7 +266,7 @@ class Importer:
 
     def device_batch(
         self, schema_capsule: Any, capsule: Any, dtypes: Mapping[Any, Any] | None = None
-    ) -> Batch | None:
+    ) -> AnyBatch | None:
         """Return what two capsules hold as a batch on its device, over the same memory; ``None`` on the host.
 
         The current stream waits for the struct's event. The host copies the ends of text and lists, all at once.
@@ -290,7 +288,7 @@ class Importer:
         walk.batch(address)
         return self._batch_of(walk, walk.num_rows, capsule)
 
-    def _batch_of(self, walk: _Walk, num_rows: int, owner: object) -> Batch:
+    def _batch_of(self, walk: _Walk, num_rows: int, owner: object) -> AnyBatch:
         layout = walk.layout
         table = walk.table()
         counts = tuple(walk.variadic_counts)
@@ -395,14 +393,14 @@ class _Source:
             raise DeviceError(f"a stream of a device could not give its {what}", found=f"{words} ({status})")
 
 
-def device_stream(capsule: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]]:
+def device_stream(capsule: Any, importer: Importer[AnyBatch]) -> tuple[pa.Schema, Iterator[AnyBatch]]:
     """Return the schema of a stream and its batches, each on its device and over the producer's memory."""
     source = _Source(capsule)
     schema = source.schema()
     return with_names_of_cudf(schema), _batches(source, schema, importer)
 
 
-def _batches(source: _Source, schema: pa.Schema, importer: Importer) -> Iterator[Batch]:
+def _batches(source: _Source, schema: pa.Schema, importer: Importer[AnyBatch]) -> Iterator[AnyBatch]:
     while (capsule := source.next()) is not None:
         named = schema.__arrow_c_schema__()
         if device_in(address_in(capsule, b"arrow_device_array"))[0] == CPU_DEVICE_TYPE:

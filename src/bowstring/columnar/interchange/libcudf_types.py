@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 import numpy as np
 import pyarrow as pa
 
+from bowstring.columnar.column import ColumnData
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, storage_type
-from bowstring.columnar.parts import batch_parts, make_batch
+from bowstring.columnar.parts import AnyBatch, batch_parts, make_batch
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import Unsupported
 from bowstring.kernels import bitmap
 from bowstring.memory.arrays import last_of
 
 if TYPE_CHECKING:
-    from bowstring.columnar.batch import Batch
-    from bowstring.columnar.column import Column
     from bowstring.memory import Buffer
 
 _MOST: Final = (1 << 31) - 2  # a cudf::size_type counts rows, and offsets are one more
@@ -48,15 +47,16 @@ class _Made(NamedTuple):
     counts: list[int]
 
 
-def in_types_of_libcudf(batch: Batch) -> Batch:
+def in_types_of_libcudf(batch: AnyBatch) -> AnyBatch:
     """Return a batch of a device in types that libcudf imports; the batch itself where it has no others."""
-    for column in batch.columns:
+    own = [ColumnData(batch, at) for at in range(len(batch.schema))]
+    for column in own:
         _check(column, column.name)
     nodes = batch.layout.nodes
     if all(storage_type(node.type).id in _KEPT and node.dictionary_id is None for node in nodes):
         return batch
     with batch.device.use():
-        columns = [_made(column, column.name) for column in batch.columns]
+        columns = [_made(column, column.name) for column in own]
     fields = [field.with_type(each.type) for field, each in zip(batch.schema, columns, strict=True)]
     result = make_batch(
         type(batch),
@@ -67,12 +67,12 @@ def in_types_of_libcudf(batch: Batch) -> Batch:
         [count for each in columns for count in each.counts],
         device=batch.device,
     )
-    for column in result.columns:
-        _check(column, column.name)
+    for at, name in enumerate(result.schema.names):
+        _check(ColumnData(result, at), name)
     return result
 
 
-def _check(column: Column, where: str) -> None:
+def _check(column: ColumnData[Any], where: str) -> None:
     """Refuse what libcudf would count wrongly, and count nulls that are not counted yet, as it takes no -1."""
     if len(column) > _MOST:
         raise Unsupported(
@@ -88,7 +88,7 @@ def _check(column: Column, where: str) -> None:
         _check(child, where)
 
 
-def _made(column: Column, where: str) -> _Made:
+def _made(column: ColumnData[Any], where: str) -> _Made:
     type_, device = storage_type(column.type), column.device
     types, id_, rows = pa.types, type_.id, len(column)
     if column.dictionary is not None:
@@ -129,7 +129,7 @@ def _made(column: Column, where: str) -> _Made:
     )
 
 
-def _refuse(column: Column, where: str, found: str | None = None) -> NoReturn:
+def _refuse(column: ColumnData[Any], where: str, found: str | None = None) -> NoReturn:
     raise Unsupported(
         "libcudf has no type for a column",
         found=found or str(column.type),
@@ -138,7 +138,7 @@ def _refuse(column: Column, where: str, found: str | None = None) -> NoReturn:
     )
 
 
-def _node(column: Column) -> tuple[int, int]:
+def _node(column: ColumnData[Any]) -> tuple[int, int]:
     return len(column), len(column) if pa.types.is_null(column.type) else column.null_count
 
 
@@ -150,29 +150,29 @@ def _joined(parent: _Made, children: list[_Made]) -> _Made:
     return parent
 
 
-def _own_buffers(column: Column) -> list[Buffer | None]:
+def _own_buffers(column: ColumnData[Any]) -> list[Buffer | None]:
     batch, index = column.batch, column._index
     first = batch.layout.first_buffers(batch_parts(batch).variadic_counts)
-    return list(batch.buffers[int(first[index]) : int(first[index + 1])])
+    return batch_parts(batch).spans[int(first[index]) : int(first[index + 1])]
 
 
-def _list(column: Column, offsets: Any, values: _Made) -> _Made:
+def _list(column: ColumnData[Any], offsets: Any, values: _Made) -> _Made:
     type_ = pa.list_(storage_type(column.type).field(0).with_type(values.type))
     offsets = buffer_or_none(offsets, column.device)
     return _joined(_Made(type_, [_node(column)], [_own_buffers(column)[0], offsets], []), [values])
 
 
-def _fixed(column: Column, type_: pa.DataType, values: Any) -> _Made:
+def _fixed(column: ColumnData[Any], type_: pa.DataType, values: Any) -> _Made:
     values = buffer_or_none(values, column.device)
     return _Made(type_, [_node(column)], [_own_buffers(column)[0], values], [])
 
 
-def _flags(column: Column) -> Any | None:
+def _flags(column: ColumnData[Any]) -> Any | None:
     """Return which rows are valid, as an array of bool; ``None`` where all are."""
     return None if column.validity is None else bitmap.expanded(column.validity, 0, len(column))
 
 
-def _taken(values: Column, codes: Any, flags: Any | None, where: str) -> _Made:
+def _taken(values: ColumnData[Any], codes: Any, flags: Any | None, where: str) -> _Made:
     """Return the values that codes stand for. Codes of nulls may be any; no code leads outside."""
     device, xp, rows = values.device, values.device.xp, len(codes)
     if flags is not None:
@@ -225,7 +225,7 @@ def _picked(array: Any, codes: Any, xp: Any) -> Any:
     return array[codes]
 
 
-def _views(values: Column, where: str) -> tuple[Any, list[Buffer | None]]:
+def _views(values: ColumnData[Any], where: str) -> tuple[Any, list[Buffer | None]]:
     """Return the views of text, shape (rows, 16), and the buffers that they point into: no text is copied."""
     xp, rows = values.device.xp, len(values)
     if pa.types.is_string_view(storage_type(values.type)):

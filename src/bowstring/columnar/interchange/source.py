@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.chunked import combine_chunks, combine_column, unify_dictionaries
-from bowstring.columnar.column import Column
-from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.column import ColumnData
 from bowstring.columnar.interchange.cudf import arrow_of_cudf, with_categories
 from bowstring.columnar.interchange.foreign import Importer, device_stream
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import ColumnErrors, check_equal_lengths, checked_name
 from bowstring.columnar.marks import field_of, without_mark
-from bowstring.columnar.parts import make_batch
+from bowstring.columnar.parts import AnyBatch, Dictionary, make_batch
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, InvalidBody, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.memory import Buffer
 from bowstring.memory.arrays import device_array
 
-if TYPE_CHECKING:
-    from bowstring.columnar.batch import Batch
-
 _HINT = "Give a pyarrow Table, a DataFrame, a dict of arrays, or anything with __arrow_c_stream__."
 
 
 def open_batches(
-    source: Any, schema: pa.Schema | None, importer: Importer
-) -> tuple[pa.Schema, Iterator[Batch]]:
+    source: Any, schema: pa.Schema | None, importer: Importer[AnyBatch]
+) -> tuple[pa.Schema, Iterator[AnyBatch]]:
     """Return a schema and batches: see :func:`bowstring.columnar.batch.batches`."""
     opened = _open(source, importer)
     if opened is not None:
@@ -62,7 +58,7 @@ class GivesBatches(Protocol):
     schema: pa.Schema
     layout: Layout
 
-    def __iter__(self) -> Iterator[Batch]: ...
+    def __iter__(self) -> Iterator[Any]: ...
 
     def read_all(self) -> pa.Table: ...
 
@@ -73,12 +69,12 @@ def gives_batches(source: Any) -> bool:
     return isinstance(getattr(source, "layout", None), Layout) and isinstance(source, GivesBatches)
 
 
-def one_batch(source: Any, importer: Importer) -> Batch:
+def one_batch(source: Any, importer: Importer[AnyBatch]) -> AnyBatch:
     """Return Arrow data as one batch: see :meth:`bowstring.columnar.batch.Batch.from_arrow`."""
     if isinstance(source, importer.batch_type):
         return source
-    if isinstance(source, Column):
-        return source.as_batch()
+    if isinstance(source, ColumnData):
+        return one_batch(source.as_batch(), importer)
     batch = _on_its_device(source, importer)
     if batch is not None:
         return batch
@@ -102,7 +98,7 @@ def one_batch(source: Any, importer: Importer) -> Batch:
     return importer.batch(chunks[0])
 
 
-def _only(schema: pa.Schema, taken: Iterator[Batch], batch_type: type[Batch]) -> Batch:
+def _only(schema: pa.Schema, taken: Iterator[AnyBatch], batch_type: type[AnyBatch]) -> AnyBatch:
     """Return the one batch of a stream."""
     first, second = next(taken, None), next(taken, None)
     if second is not None:
@@ -139,7 +135,7 @@ def _not_joined(table: pa.Table) -> str | None:
     return None
 
 
-def without_rows(layout: Layout, batch_type: type[Batch]) -> Batch:
+def without_rows(layout: Layout, batch_type: type[AnyBatch]) -> AnyBatch:
     """Return a batch without rows: pyarrow cannot make an empty array of every type."""
     dictionaries: dict[int, Dictionary] = {}
     for id_, values in layout.dictionaries.items():  # inner ones first
@@ -148,7 +144,7 @@ def without_rows(layout: Layout, batch_type: type[Batch]) -> Batch:
     return _no_rows(layout, dictionaries, batch_type)
 
 
-def _no_rows(layout: Layout, dictionaries: dict[int, Dictionary], batch_type: type[Batch]) -> Batch:
+def _no_rows(layout: Layout, dictionaries: dict[int, Dictionary], batch_type: type[AnyBatch]) -> AnyBatch:
     return make_batch(
         batch_type,
         layout,
@@ -160,9 +156,9 @@ def _no_rows(layout: Layout, dictionaries: dict[int, Dictionary], batch_type: ty
     )
 
 
-def _open(source: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]] | None:
+def _open(source: Any, importer: Importer[AnyBatch]) -> tuple[pa.Schema, Iterator[AnyBatch]] | None:
     """Return schema and batches of one thing; ``None`` where it is no Arrow data itself."""
-    if isinstance(source, Column):
+    if isinstance(source, ColumnData):
         source = source.as_batch()
     if isinstance(source, importer.batch_type):
         return source.schema, iter((source,))
@@ -183,7 +179,7 @@ def _open(source: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]] 
     return whole.schema, map(importer.batch, (whole,) if isinstance(whole, pa.RecordBatch) else whole)
 
 
-def _on_its_device(source: Any, importer: Importer) -> Batch | None:
+def _on_its_device(source: Any, importer: Importer[AnyBatch]) -> AnyBatch | None:
     """Return what lies on a device as a batch there; ``None`` for everything that the host can read."""
     if isinstance(source, Mapping):
         return _batch_of_device_arrays(source, importer.batch_type)
@@ -194,10 +190,12 @@ def _on_its_device(source: Any, importer: Importer) -> Batch | None:
         return None
     schema, array = table.__arrow_c_device_array__()
     batch = importer.device_batch(schema, array, dtypes)
-    return batch if batch is None or dtypes is None else with_categories(batch, table, dtypes, importer)
+    if batch is None or dtypes is None:
+        return batch
+    return with_categories(batch, table, dtypes, importer.device_batch)
 
 
-def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[Batch]) -> Batch | None:
+def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[AnyBatch]) -> AnyBatch | None:
     """Return arrays of one device as a batch there; ``None`` where all are the host's. Only Booleans are copied.
 
     The arrays have one dimension and one length.
@@ -205,7 +203,7 @@ def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[Batch]) 
     arrays = {}
     for name, values in source.items():
         with ColumnErrors(name):
-            if isinstance(values, Column) and not values.device.is_host:
+            if isinstance(values, ColumnData) and not values.device.is_host:
                 hint = "Batch.select() chooses columns of a batch."
                 raise UsageError("a column of a batch is no array", hint=hint)
             arrays[name] = device_array(values)
@@ -320,7 +318,7 @@ def _array(values: Any, name: str) -> pa.Array:
     return pa.array(values)
 
 
-def _flat(items: Iterator[Any], importer: Importer) -> Iterator[Batch]:
+def _flat(items: Iterator[Any], importer: Importer[AnyBatch]) -> Iterator[AnyBatch]:
     for item in items:
         opened = _open(item, importer)
         if opened is None:
@@ -328,13 +326,13 @@ def _flat(items: Iterator[Any], importer: Importer) -> Iterator[Batch]:
         yield from opened[1]
 
 
-def _after(first: Batch, others: Iterator[Batch]) -> Iterator[Batch]:
+def _after(first: AnyBatch, others: Iterator[AnyBatch]) -> Iterator[AnyBatch]:
     yield first
     del first
     yield from others
 
 
-def _same_schema(taken: Iterator[Batch], schema: pa.Schema) -> Iterator[Batch]:
+def _same_schema(taken: Iterator[AnyBatch], schema: pa.Schema) -> Iterator[AnyBatch]:
     for batch in taken:
         if not batch.schema.equals(schema):
             raise UsageError(

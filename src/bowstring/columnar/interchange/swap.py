@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind
-from bowstring.columnar.parts import batch_parts, derived
+from bowstring.columnar.parts import AnyBatch, BatchData, batch_parts, derived
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.kernels import rearrange
 from bowstring.kernels.launch import launch
@@ -17,7 +17,6 @@ from bowstring.kernels.launch import launch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bowstring.columnar.batch import Batch
     from bowstring.columnar.nodes import Node
     from bowstring.memory import Device
 
@@ -29,7 +28,7 @@ _DAY_TIME = 22  # pyarrow 22 has no name for it
 _KINDS = (Kind.VALIDITY, Kind.BITS, Kind.BYTES, Kind.TYPE_IDS, Kind.VARIADIC)
 
 
-def swapped(batch: Batch) -> Batch:
+def swapped(batch: AnyBatch) -> AnyBatch:
     """Return a batch with swapped buffers, in one new region; dictionaries stay as they are.
 
     Check counts and sizes before, and offsets after: they mean nothing until they are swapped.
@@ -45,7 +44,9 @@ def swapped(batch: Batch) -> Batch:
     return with_rows_moved(batch, rows, swap)
 
 
-def with_rows_moved(batch: Batch, rows: npt.NDArray[np.int64], put: Callable[[int, Any], None]) -> Batch:
+def with_rows_moved(
+    batch: AnyBatch, rows: npt.NDArray[np.int64], put: Callable[[int, Any], None]
+) -> AnyBatch:
     """Return a batch with some buffers at multiples of 64 bytes in one new region, each put there by ``put``."""
     parts, device = batch_parts(batch), batch.device
     spans = parts.spans
@@ -64,7 +65,7 @@ def with_rows_moved(batch: Batch, rows: npt.NDArray[np.int64], put: Callable[[in
         return derived(batch, parts._replace(spans=moved), batch.num_rows, batch.dictionaries)
 
 
-def _widths(batch: Batch) -> npt.NDArray[np.int64]:
+def _widths(batch: BatchData) -> npt.NDArray[np.int64]:
     """Return the bytes of an element of each buffer, or the form of those that are made of several."""
     parts = batch_parts(batch)
     layout = batch.layout

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
+from bowstring.columnar.materialize import on_device
+from bowstring.columnar.parts import AnyBatch, Validated
+from bowstring.columnar.slice import compacted, sliced
 from bowstring.errors import UsageError
 
-if TYPE_CHECKING:
-    from bowstring.columnar.batch import Batch
 
-Validated = Literal["structure", "full"]
-
-
-def check_once(batch: Batch) -> Batch:
+def check_once(batch: AnyBatch) -> AnyBatch:
     """Check every element of a batch from elsewhere, unless that was done, and return the batch.
 
     What values mean is not checked: other libraries write times beyond a day and decimals with too many digits.
@@ -24,12 +22,10 @@ def check_once(batch: Batch) -> Batch:
     return batch
 
 
-def checked_rows(batch: Batch, count: int) -> Batch:
+def checked_rows(batch: AnyBatch, count: int) -> AnyBatch:
     """Return the first rows of a batch, on the host: to be shown, and so checked as `check_once` does."""
-    from bowstring.columnar.compact import compacted
-
     # Without what other rows have in children, these alone are checked.
-    return check_once(compacted(batch.slice(0, count)).to_device("cpu"))
+    return check_once(on_device(compacted(sliced(batch, 0, min(count, batch.num_rows))), "cpu"))
 
 
 def checked_choice(validate: Any) -> Validated | None:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.dictionary import dictionaries_of
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, Node
-from bowstring.columnar.parts import batch_parts
+from bowstring.columnar.parts import BatchData, batch_parts, dictionaries_of
 from bowstring.columnar.validation.probes import (
     Probe,
     Subject,
@@ -31,9 +30,6 @@ from bowstring.columnar.validation.probes import (
 from bowstring.kernels import bitmap
 from bowstring.kernels.validation import values as validation_values
 
-if TYPE_CHECKING:
-    from bowstring.columnar.batch import Batch
-
 Check = Callable[[Subject, int], Iterator[Probe]]
 
 _RUNS = pa.lib.Type_RUN_END_ENCODED
@@ -43,7 +39,9 @@ _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_00
 _WORD = 8
 
 
-def check_elements(batch: Batch, parts: Sequence[Batch] | None = None, *, values: bool = True) -> None:
+def check_elements(
+    batch: BatchData, parts: Sequence[BatchData] | None = None, *, values: bool = True
+) -> None:
     """Check every element of a batch whose structure and ends are right, and of its dictionaries, parents first.
 
     `parts`: the batch and the dictionary values to check, all by default. `values`: check their meaning too.
@@ -75,7 +73,7 @@ def may_be_wrong(layout: Layout) -> bool:
     return answer
 
 
-def _subjects(batch: Batch, parts: Sequence[Batch] | None) -> Iterator[Subject]:
+def _subjects(batch: BatchData, parts: Sequence[BatchData] | None) -> Iterator[Subject]:
     yield Subject(batch)
     for path, dictionary in dictionaries_of(batch):
         if parts is None or any(dictionary.values is each for each in parts):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind, Node
-from bowstring.columnar.parts import OffsetBounds, batch_parts, offset_bounds
+from bowstring.columnar.parts import BatchData, OffsetBounds, batch_parts, offset_bounds
 from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, run_arrays
@@ -21,8 +21,6 @@ from bowstring.memory.arrays import distinct
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from bowstring.columnar.batch import Batch
 
 _SAME_ROW = (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION)
 _RUNS = pa.lib.Type_RUN_END_ENCODED
@@ -41,7 +39,7 @@ class Probe(NamedTuple):
 class Subject:
     """A batch under examination: its buffers as kernels take them, and names for its rows."""
 
-    def __init__(self, batch: Batch, path: str = "") -> None:
+    def __init__(self, batch: BatchData, path: str = "") -> None:
         self.batch = batch
         self.path = path
         self.device = batch.device

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.dictionary import dictionaries_of
-from bowstring.columnar.interchange.export import MOST_LEVELS
+from bowstring.columnar.interchange.export import MOST_LEVELS, to_pyarrow_batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.materialize import on_device
 from bowstring.columnar.nodes import Kind
-from bowstring.columnar.parts import batch_parts, offset_bounds
+from bowstring.columnar.parts import BatchData, batch_parts, dictionaries_of, offset_bounds
 from bowstring.columnar.validation.elements import check_elements, may_be_wrong
 from bowstring.errors import InvalidBody
 from bowstring.kernels.launch import are_ready, can_launch
-
-if TYPE_CHECKING:
-    from bowstring.columnar.batch import Batch
 
 # Bytes from which kernels are worth their launches, and from which they are worth loading the compiler.
 _LARGE: Final = 1 << 20
@@ -25,7 +22,7 @@ _HUGE: Final = 1 << 30
 _ON_HOST: Final = np.empty(0)
 
 
-def validate(batch: Batch, *, full: bool, again: bool = True) -> None:
+def validate(batch: BatchData, *, full: bool, again: bool = True) -> None:
     """Check a batch: see :meth:`bowstring.columnar.batch.Batch.validate`.
 
     Unless `again`, as for what arrives, checked dictionaries and the meaning of values are left out.
@@ -45,7 +42,7 @@ def validate(batch: Batch, *, full: bool, again: bool = True) -> None:
             each.validated = "full"
 
 
-def _check_structure(batch: Batch) -> None:
+def _check_structure(batch: BatchData) -> None:
     """Counts and sizes: O(columns), without a look at the data."""
     layout, nodes = batch.layout, batch_parts(batch).nodes
     lengths, nulls = nodes[:, 0], nodes[:, 1]
@@ -70,7 +67,7 @@ def _check_structure(batch: Batch) -> None:
     _check_sizes(batch)
 
 
-def _check_sizes(batch: Batch) -> None:
+def _check_sizes(batch: BatchData) -> None:
     parts = batch_parts(batch)
     layout = batch.layout
     sizes = parts.spans.table[layout.fixed_buffers(parts.variadic_counts), 2]
@@ -90,7 +87,7 @@ def _without_overflow(lengths: Any, bound: int) -> Any:
     return lengths.astype(object) if lengths.size and int(lengths.max()) > bound else lengths
 
 
-def _check_ends(batch: Batch) -> None:
+def _check_ends(batch: BatchData) -> None:
     """First and last offsets and run ends, with one fetch."""
     for node, first, last, bound, is_runs in offset_bounds(batch):
         if is_runs:
@@ -103,20 +100,20 @@ def _check_ends(batch: Batch) -> None:
             )
 
 
-def _check_elements(batch: Batch, parts: list[Batch], *, again: bool, some_known: bool) -> None:
+def _check_elements(batch: BatchData, parts: list[BatchData], *, again: bool, some_known: bool) -> None:
     """Every element of a batch and of the dictionaries among `parts`; others may be known."""
     device = batch.device
     with device.use():
         launches = device.is_host or can_launch(device.xp.empty(0))
     if not launches:
-        validate(batch.to_device("cpu"), full=True, again=again)
+        validate(on_device(batch, "cpu"), full=True, again=again)
         return
     if not device.is_host or _kernels_are_quicker(batch, parts, some_known=some_known):
         check_elements(batch, parts, values=again)
         return
     # On the host pyarrow checks small batches sooner.
     try:
-        batch.to_arrow().validate(full=True)
+        to_pyarrow_batch(batch).validate(full=True)
     except pa.ArrowException as error:
         if not again and can_launch(_ON_HOST):  # it may be a value that leads nowhere
             check_elements(batch, parts, values=False)
@@ -125,7 +122,7 @@ def _check_elements(batch: Batch, parts: list[Batch], *, again: bool, some_known
         raise InvalidBody("a batch is not valid", found=str(error)) from error
 
 
-def _kernels_are_quicker(batch: Batch, parts: list[Batch], *, some_known: bool) -> bool:
+def _kernels_are_quicker(batch: BatchData, parts: list[BatchData], *, some_known: bool) -> bool:
     if batch.layout.depth > MOST_LEVELS:
         return True
     # Loading the compiler takes as long as pyarrow takes over a gigabyte. It would check known dictionaries again.
@@ -133,15 +130,15 @@ def _kernels_are_quicker(batch: Batch, parts: list[Batch], *, some_known: bool) 
     return sum(each.nbytes for each in parts) >= least and can_launch(_ON_HOST)
 
 
-def _refuse_column(batch: Batch) -> None:
+def _refuse_column(batch: BatchData) -> None:
     """Raise an error for the first column that is wrong, with the row where kernels can run."""
-    for column in batch.columns:
+    for name, column in zip(batch.schema.names, to_pyarrow_batch(batch).columns, strict=True):
         try:
-            column.as_batch().to_arrow().validate(full=True)
+            column.validate(full=True)
         except pa.ArrowException as error:
             if can_launch(_ON_HOST):
                 check_elements(batch)  # which names the row
-            raise InvalidBody("a column is not valid", found=str(error), where=column.name) from error
+            raise InvalidBody("a column is not valid", found=str(error), where=name) from error
 
 
 def _refuse(layout: Layout, node: int, what: str, expected: object = None, found: object = None) -> NoReturn:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from bowstring.columnar.dictionary import Dictionaries
     from bowstring.columnar.layout import Layout
+    from bowstring.columnar.parts import Dictionaries
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Region
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
+    from bowstring.columnar.parts import Dictionary
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.memory import Buffer, Region
 

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.dictionary import Dictionaries
-from bowstring.columnar.parts import make_batch
+from bowstring.columnar.parts import Dictionaries, make_batch
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.ipc.body.check import (
     DONE,
@@ -45,8 +44,8 @@ from bowstring.memory import Lease, foreign_region, wrap
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
+    from bowstring.columnar.parts import Dictionary
     from bowstring.ipc.body.decode import Decoded
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
     from bowstring.limits import Limits

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.interchange.source import without_rows
 from bowstring.columnar.nodes import Kind
-from bowstring.columnar.parts import batch_parts, derived, make_batch
+from bowstring.columnar.parts import Dictionary, batch_parts, derived, make_batch
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody, InvalidMetadata, Unsupported
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     Nodes = npt.NDArray[np.int64]
     from collections.abc import Mapping
 
-    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.parts import Dictionary
     from bowstring.memory import Buffer, Device
 
 _FIRST_CAPACITY = 1024

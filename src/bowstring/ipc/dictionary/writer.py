@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.dictionary import dictionaries_of
-from bowstring.columnar.parts import batch_parts
+from bowstring.columnar.parts import batch_parts, dictionaries_of
 from bowstring.ipc.dictionary.reader import Arrival
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.columnar.slots import Slots
 from bowstring.errors import BowstringError, InvalidBody
 from bowstring.kernels import bitmap

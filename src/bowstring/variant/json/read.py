@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Column
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.json import format as status

@@ -13,8 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.column import Column
+from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.one_column import one_column
 from bowstring.columnar.slots import binary_view_slots, slots_of

@@ -33,7 +33,7 @@ from bowstring.variant.shredded.layout import check_children, flags_of, is_text,
 from bowstring.variant.shredded.shred import encode, raise_rule
 
 if TYPE_CHECKING:
-    from bowstring.columnar.column import Column
+    from bowstring.columnar.batch import Column
 
 _LARGEST: Final = (1 << 31) - 1
 _LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST)

@@ -45,7 +45,7 @@ from bowstring.variant.shredded.layout import (
 )
 
 if TYPE_CHECKING:
-    from bowstring.columnar.column import Column
+    from bowstring.columnar.batch import Column
     from bowstring.memory import Device
     from bowstring.variant.column import MetadataDictionary
 

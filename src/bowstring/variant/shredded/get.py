@@ -25,7 +25,7 @@ from bowstring.variant.status import Gathered, Status, any_of
 from bowstring.variant.walk import Located, locate_in
 
 if TYPE_CHECKING:
-    from bowstring.columnar.column import Column
+    from bowstring.columnar.batch import Column
     from bowstring.limits import Limits
     from bowstring.variant.cast import Target
     from bowstring.variant.path import Path

@@ -17,7 +17,7 @@ from bowstring.kernels import bitmap
 from bowstring.variant.column import VariantColumn, metadata_of
 
 if TYPE_CHECKING:
-    from bowstring.columnar.column import Column
+    from bowstring.columnar.batch import Column
     from bowstring.memory import Device
 
 _BINARY: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BINARY_VIEW)

@@ -47,7 +47,7 @@ from bowstring.variant.status import (
 from bowstring.variant.walk import Located, locate_in
 
 if TYPE_CHECKING:
-    from bowstring.columnar.column import Column
+    from bowstring.columnar.batch import Column
     from bowstring.memory import Device
     from bowstring.variant.shredded.encode import Bytes
     from bowstring.variant.shredded.layout import Shredded
