@@ -165,7 +165,7 @@ class Connection(Sending):
     def _takes_more(self) -> bool:
         """Whether partitions that were taken may be reported later: the user holds the last batch of each."""
         partitions = self._protocol.partitions
-        return partitions is not None and partitions.unsaid < _TAKEN_TOGETHER
+        return partitions is not None and len(partitions.said) < _TAKEN_TOGETHER
 
     def _feed(self) -> None:
         """Enlarge the window where the producer waits for memory that only the user holds, or raise `Starved`."""

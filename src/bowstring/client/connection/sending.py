@@ -350,7 +350,7 @@ class Sending(Incoming):
             self.wake()
         if not self._assembler.borrows:  # else whoever sends closes what was lent, and then hangs up
             with self.lock:
-                used = protocol.ever_lent or protocol.error is None
+                used = protocol.lent > 0 or protocol.error is None
             if not used:  # or the producer would have to think the worst
                 with contextlib.suppress(BowstringError):
                     self.forget(self.limits.close_timeout)
