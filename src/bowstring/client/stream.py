@@ -187,13 +187,14 @@ class Stream(Closing, Converting):
         self._check_more()
         return self
 
-    def _check_more(self, reader: Any = None) -> None:
+    def _check_more(self, task: Any = None) -> None:
         """Refuse to begin anew with a stream that was read to its end: that would look like an empty data set."""
-        if self._ended and (reader or threading.current_thread()) in self._readers:
+        if self._ended and (task or threading.current_thread()) in self._readers:
             self._check_open()
+            call = "connect()" if task is None else "connect_async()"
             raise UsageError(
                 "the stream was read to its end, and is read once",
-                hint="Connect again to read the data set again, or keep its batches or a table.",
+                hint=f"Call {call} again to read the data set again, or keep its batches or a table.",
             )
 
     def _note_end(self) -> None:
