@@ -175,9 +175,11 @@ class DatasetStream(Stream):
             stream = self._open.get(unit)
             if stream is None:
                 self._open_more()
-                opening = self._opening_of(unit)
-                self._first_of(opening)
-                stream = self._take_opened(opening)
+                openings = [future for future, opening in self._opening.items() if opening is unit]
+                if not openings:
+                    raise ClosedError("the stream is closed")  # just now, as else it would be opening
+                self._first_of(*openings)
+                stream = self._take_opened(openings[0])
             if stream is None:  # taken apart
                 continue
             batch = self._read(stream, unit, self._at)
@@ -190,12 +192,6 @@ class DatasetStream(Stream):
             self._at += 1
         self._check_open()
         raise EndOfStream("there are no more batches")
-
-    def _opening_of(self, unit: Unit) -> concurrent.futures.Future[EndpointStream]:
-        for future, opening in self._opening.items():
-            if opening is unit:
-                return future
-        raise ClosedError("the stream is closed")  # just now, as else it would be opening
 
     def _read(self, stream: EndpointStream, unit: Unit, number: int | None = None) -> Batch | None:
         """Return the next batch of a unit, or of one endpoint of it; ``None`` where there is none."""

@@ -18,7 +18,6 @@ from bowstring.columnar.interchange.conversions import Converting
 from bowstring.columnar.lookup import column_positions
 from bowstring.columnar.materialize import placed
 from bowstring.errors import EndOfStream, NotOnDevice, NotPicklable, Starved, UsageError
-from bowstring.memory import Device, device_by_name
 from bowstring.memory.buffer import PrivateMemory
 
 if TYPE_CHECKING:
@@ -317,11 +316,6 @@ def chosen_columns(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:
     """Return the schema of some columns, in the order given."""
     fields = [schema.field(position) for position in column_positions(schema, names)]
     return pa.schema(fields, metadata=schema.metadata)
-
-
-def device_named(device: Device | str | None) -> Device | None:
-    """Return the device that a user means."""
-    return device if device is None or isinstance(device, Device) else device_by_name(device)
 
 
 @dataclasses.dataclass(slots=True)

@@ -120,7 +120,11 @@ class Connection(Sending):
                     until_delivered = assembled.until_delivered
                     protocol.deliver(assembled.cost, assembled.credit, until_delivered=until_delivered)
                     self._read = time.monotonic()
-                    if protocol.has_news and not (self._takes_more and not until_delivered):
+                    # Partitions that were taken may be reported later: the user holds the last batch of each.
+                    waits = (
+                        protocol.partitions is not None and len(protocol.partitions.said) < _TAKEN_TOGETHER
+                    )
+                    if protocol.has_news and (until_delivered or not waits):
                         if self._awaited:  # in an event loop, which waits for nothing
                             self._look()
                         else:
@@ -161,15 +165,11 @@ class Connection(Sending):
                 self.counters.seconds_waited += time.monotonic() - began
             return found
 
-    @property
-    def _takes_more(self) -> bool:
-        """Whether partitions that were taken may be reported later: the user holds the last batch of each."""
-        partitions = self._protocol.partitions
-        return partitions is not None and len(partitions.said) < _TAKEN_TOGETHER
-
     def _feed(self) -> None:
         """Enlarge the window where the producer waits for memory that only the user holds, or raise `Starved`."""
-        if self._protocol.starves and self.counted:
+        # Once all that was freed is counted, what devices were reading included.
+        counts = not self._notes.empty() or self._settling or bool(self._busy)
+        if self._protocol.starves and not counts:
             self._protocol.relieve(f"batch {self.counters.batches}")
 
     # A caller that waits.
