@@ -65,12 +65,11 @@ class DatasetStream(Stream):
         self._opening: dict[concurrent.futures.Future[EndpointStream], Unit] = {}
         self._open: dict[Unit, EndpointStream] = {}
         self._reading: dict[concurrent.futures.Future[Batch | None], Unit] = {}
+        # Those that are open; when one ends, its statistics are in `_done` instead. Both change under the lock.
+        self._streams: set[EndpointStream] = set()
         self._done: list[StreamStatistics] = []
-        # Those that are read; when one ends, its statistics are in `_done` instead. Both change under the lock.
-        self._begun: set[EndpointStream] = set()
         self._lock = threading.RLock()
         self._turn = threading.Lock()
-        self._streams: set[EndpointStream] = set()
         self._closed = False
         self._pid = os.getpid()
         try:
@@ -82,7 +81,7 @@ class DatasetStream(Stream):
     @property
     def stats(self) -> StreamStatistics:
         with self._lock:
-            return sum_of([*self._done, *(stream.stats for stream in self._begun)])
+            return sum_of([*self._done, *(stream.stats for stream in self._streams)])
 
     def _open_more(self) -> None:
         while self._pending and (
@@ -140,9 +139,6 @@ class DatasetStream(Stream):
             raise InvalidData(
                 "an endpoint has another schema than its data set", expected=self._schema, found=stream.schema
             )
-        with self._lock:
-            if not self._closed:
-                self._begun.add(stream)
         self._open[unit] = stream
         return stream
 
@@ -265,9 +261,8 @@ class DatasetStream(Stream):
             return
         final = stream.stats
         with self._lock:
-            self._streams.discard(stream)
-            if stream in self._begun:  # else it was closed meanwhile, and counted then
-                self._begun.discard(stream)
+            if stream in self._streams:  # else it was closed meanwhile, and counted then
+                self._streams.discard(stream)
                 self._done.append(final)
         stream.close()
 
@@ -279,8 +274,7 @@ class DatasetStream(Stream):
                 return
             self._closed = True
             streams, self._streams = self._streams, set()
-            self._done += [stream.stats for stream in self._begun]
-            self._begun.clear()
+            self._done += [stream.stats for stream in streams]
         # With the work go the batches that nobody has asked for.
         self._reading, self._opening, self._open = {}, {}, {}
         for stream in streams:

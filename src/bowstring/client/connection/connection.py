@@ -344,18 +344,19 @@ class Connection(Sending):
         """Do what the loop does for the stream; return after how many seconds to look again."""
         self._pauses.note()
         self._rung = False
-        seconds: float | None = None
+        if self.over:
+            return None
         try:
-            if not self.over:
-                seconds = self._do_due()
+            seconds = self._do_due()
         except Exception as error:  # noqa: BLE001  it is the end of this stream, and not of the others
             report_uncaught()
             self._notes.ring = None
             with contextlib.suppress(Exception):
                 self.fail(BrokenError("the stream cannot be kept", found=f"{type(error).__name__}: {error}"))
-        if self.over or seconds is None:
+            if not self.over:  # what was lent is given back by a worker, as this job is over
+                do_in_loop(Job(self._send_waiting, "bowstring-client-sender"))
             return None
-        return self._pauses.expect(seconds)
+        return None if self.over else self._pauses.expect(seconds)
 
     def _do_due(self) -> float:
         """Do what time demands, receive what is there if nobody reads, and send what is due."""
@@ -372,7 +373,9 @@ class Connection(Sending):
         receives = not (is_read or self._has_thread)
         self._notes.ring = self._ring if receives or self._protocol.over else None
         self._send_due()
-        if receives and not self.over and self._turn.take():
+        if receives and not self.over:
+            if not self._turn.take():  # a caller was quicker
+                return self.patience.quiet
             try:
                 rest = [self._hear(wire, self._take_whole, 0.0) for wire in self._heard]
             finally:
