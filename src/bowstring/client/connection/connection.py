@@ -344,10 +344,10 @@ class Connection(Sending):
         """Do what the loop does for the stream; return after how many seconds to look again."""
         self._pauses.note()
         self._rung = False
-        if self.over:
-            return None
+        seconds = None
         try:
-            seconds = self._do_due()
+            if not self.over:
+                seconds = self._do_due()
         except Exception as error:  # noqa: BLE001  it is the end of this stream, and not of the others
             report_uncaught()
             self._notes.ring = None
@@ -356,7 +356,7 @@ class Connection(Sending):
             if not self.over:  # what was lent is given back by a worker, as this job is over
                 do_in_loop(Job(self._send_waiting, "bowstring-client-sender"))
             return None
-        return None if self.over else self._pauses.expect(seconds)
+        return None if self.over or seconds is None else self._pauses.expect(seconds)
 
     def _do_due(self) -> float:
         """Do what time demands, receive what is there if nobody reads, and send what is due."""
