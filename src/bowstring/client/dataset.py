@@ -65,12 +65,11 @@ class DatasetStream(Stream):
         self._opening: dict[concurrent.futures.Future[EndpointStream], Unit] = {}
         self._open: dict[Unit, EndpointStream] = {}
         self._reading: dict[concurrent.futures.Future[Batch | None], Unit] = {}
+        # Those that are open; when one ends, its statistics are in `_done` instead. Both change under the lock.
+        self._streams: set[EndpointStream] = set()
         self._done: list[StreamStatistics] = []
-        # Those that are read; when one ends, its statistics are in `_done` instead. Both change under the lock.
-        self._begun: set[EndpointStream] = set()
         self._lock = threading.RLock()
         self._turn = threading.Lock()
-        self._streams: set[EndpointStream] = set()
         self._closed = False
         self._pid = os.getpid()
         try:
@@ -82,7 +81,7 @@ class DatasetStream(Stream):
     @property
     def stats(self) -> StreamStatistics:
         with self._lock:
-            return sum_of([*self._done, *(stream.stats for stream in self._begun)])
+            return sum_of([*self._done, *(stream.stats for stream in self._streams)])
 
     def _open_more(self) -> None:
         while self._pending and (
@@ -140,9 +139,6 @@ class DatasetStream(Stream):
             raise InvalidData(
                 "an endpoint has another schema than its data set", expected=self._schema, found=stream.schema
             )
-        with self._lock:
-            if not self._closed:
-                self._begun.add(stream)
         self._open[unit] = stream
         return stream
 
@@ -175,9 +171,11 @@ class DatasetStream(Stream):
             stream = self._open.get(unit)
             if stream is None:
                 self._open_more()
-                opening = self._opening_of(unit)
-                self._first_of(opening)
-                stream = self._take_opened(opening)
+                openings = [future for future, opening in self._opening.items() if opening is unit]
+                if not openings:
+                    raise ClosedError("the stream is closed")  # just now, as else it would be opening
+                self._first_of(*openings)
+                stream = self._take_opened(openings[0])
             if stream is None:  # taken apart
                 continue
             batch = self._read(stream, unit, self._at)
@@ -190,12 +188,6 @@ class DatasetStream(Stream):
             self._at += 1
         self._check_open()
         raise EndOfStream("there are no more batches")
-
-    def _opening_of(self, unit: Unit) -> concurrent.futures.Future[EndpointStream]:
-        for future, opening in self._opening.items():
-            if opening is unit:
-                return future
-        raise ClosedError("the stream is closed")  # just now, as else it would be opening
 
     def _read(self, stream: EndpointStream, unit: Unit, number: int | None = None) -> Batch | None:
         """Return the next batch of a unit, or of one endpoint of it; ``None`` where there is none."""
@@ -269,9 +261,8 @@ class DatasetStream(Stream):
             return
         final = stream.stats
         with self._lock:
-            self._streams.discard(stream)
-            if stream in self._begun:  # else it was closed meanwhile, and counted then
-                self._begun.discard(stream)
+            if stream in self._streams:  # else it was closed meanwhile, and counted then
+                self._streams.discard(stream)
                 self._done.append(final)
         stream.close()
 
@@ -283,8 +274,7 @@ class DatasetStream(Stream):
                 return
             self._closed = True
             streams, self._streams = self._streams, set()
-            self._done += [stream.stats for stream in self._begun]
-            self._begun.clear()
+            self._done += [stream.stats for stream in streams]
         # With the work go the batches that nobody has asked for.
         self._reading, self._opening, self._open = {}, {}, {}
         for stream in streams:

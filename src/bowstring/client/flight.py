@@ -11,10 +11,11 @@ import operator
 import ssl
 import urllib.parse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from bowstring.closing import Closing
 from bowstring.dissociated.endpoint import Dataset, Endpoint, Offer, of_offers
 from bowstring.dissociated.listing import DatasetInfo, only_name
 from bowstring.dissociated.location import Location, token_of, with_token
@@ -49,7 +50,7 @@ _MOST_OFFERS: Final = 17
 _ENCRYPTED: Final = "grpc+tls"
 
 
-class FlightClient:
+class FlightClient(Closing):
     """A client of one Flight server."""
 
     def __init__(self, uri: str, tls: TlsConfig | ssl.SSLContext | None, limits: Limits) -> None:
@@ -96,12 +97,6 @@ class FlightClient:
     def close(self) -> None:
         with contextlib.suppress(pa.ArrowException):
             self.client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _certificates(address: str, tls: TlsConfig | ssl.SSLContext | None) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from bowstring.errors import (
     AccessDenied,
     BrokenError,
     DeadlineExceeded,
-    ProtocolError,
     UnknownTicket,
     Unsupported,
 )
@@ -68,7 +67,7 @@ def list_datasets(
     BrokenError, DeadlineExceeded
         The server cannot be reached, or does not answer.
     Unsupported
-        It has no lists, because it knows the plain protocol only or is older.
+        It has no lists, because it knows the plain protocol only.
     UsageError
         The address means nothing.
 
@@ -116,12 +115,6 @@ def _list(location: Location, tls: TlsConfig | ssl.SSLContext | None, limits: Li
                     "the server does not say in time what it offers", where=location.address
                 )
             reader.receive(received.tag, bytes(received.body))
-    except ProtocolError as error:
-        if "must name a data set first" in error.what:
-            raise Unsupported(
-                "this server is too old to list its data sets", where=location.address
-            ) from None
-        raise
     except BrokenError as error:
         error.hint = error.hint or "The server may have ended."
         raise

@@ -18,7 +18,7 @@ from bowstring.client.endpoint_stream import EndpointStream
 from bowstring.client.grouping import Unit
 from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint
 from bowstring.client.reading import Reading
-from bowstring.client.stream import Stream, device_named
+from bowstring.client.stream import Stream
 from bowstring.columnar.validation import checked_choice
 from bowstring.dissociated.endpoint import Dataset, Endpoint, has_flight, of_offers
 from bowstring.dissociated.listing import only_name
@@ -26,7 +26,7 @@ from bowstring.dissociated.position import checked_position
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import UnknownName, Unsupported, UsageError, did_you_mean
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.memory import Device, Pool, default_pool, named_streams
+from bowstring.memory import Device, Pool, default_pool, device_by_name, named_streams
 from bowstring.memory.buffer import PrivateMemory
 from bowstring.transport import check_scheme, path_hint, unix_address
 
@@ -262,7 +262,7 @@ def connect(
         source = source_of(source, wanted, token, options.token_hosts, limits, tls)
     if options.transport is not None:
         source = _over(options.transport, source)
-    target = None if device is None else device_named(device)
+    target = device_by_name(device) if isinstance(device, str) else device
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
 

@@ -31,7 +31,9 @@ def _shown(source: Endpoint | Dataset) -> str:
         first = source.endpoints[0] if source.endpoints and rows else None
     else:
         found = [
-            each for each in list_datasets(str(source), limits=_BRIEF) if source.ticket in _tickets(each)
+            each
+            for each in list_datasets(str(source), limits=_BRIEF)
+            if source.ticket in (each.ticket, each.name.encode())
         ]
         if not found:
             return html.escape(f"{source!r}: its server does not offer it any more")
@@ -55,8 +57,3 @@ def _shown(source: Endpoint | Dataset) -> str:
         except EndOfStream:
             batch = None
         return shown_html(f"{title}{stream.stats.path}", schema, batch, rows)
-
-
-def _tickets(info: object) -> tuple[bytes, bytes]:
-    name, ticket = getattr(info, "name", ""), getattr(info, "ticket", b"")
-    return name.encode(), ticket

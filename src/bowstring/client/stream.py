@@ -18,7 +18,6 @@ from bowstring.columnar.interchange.conversions import Converting
 from bowstring.columnar.lookup import column_positions
 from bowstring.columnar.materialize import placed
 from bowstring.errors import EndOfStream, NotOnDevice, NotPicklable, Starved, UsageError
-from bowstring.memory import Device, device_by_name
 from bowstring.memory.buffer import PrivateMemory
 
 if TYPE_CHECKING:
@@ -187,13 +186,14 @@ class Stream(Closing, Converting):
         self._check_more()
         return self
 
-    def _check_more(self, reader: Any = None) -> None:
+    def _check_more(self, task: Any = None) -> None:
         """Refuse to begin anew with a stream that was read to its end: that would look like an empty data set."""
-        if self._ended and (reader or threading.current_thread()) in self._readers:
+        if self._ended and (task or threading.current_thread()) in self._readers:
             self._check_open()
+            call = "connect()" if task is None else "connect_async()"
             raise UsageError(
                 "the stream was read to its end, and is read once",
-                hint="Connect again to read the data set again, or keep its batches or a table.",
+                hint=f"Call {call} again to read the data set again, or keep its batches or a table.",
             )
 
     def _note_end(self) -> None:
@@ -316,11 +316,6 @@ def chosen_columns(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:
     """Return the schema of some columns, in the order given."""
     fields = [schema.field(position) for position in column_positions(schema, names)]
     return pa.schema(fields, metadata=schema.metadata)
-
-
-def device_named(device: Device | str | None) -> Device | None:
-    """Return the device that a user means."""
-    return device if device is None or isinstance(device, Device) else device_by_name(device)
 
 
 @dataclasses.dataclass(slots=True)

@@ -131,17 +131,14 @@ class Ledger:
             region, held = self._held[base]
             if held == number:
                 del self._held[base]
-                self._note_freed(base)
+                partition = self._partition_of.pop(base, None)
+                if partition is not None:
+                    self._ranges_held[partition] -= 1
+                    if not self._ranges_held[partition]:
+                        del self._ranges_held[partition]
+                        self._emptied.append(partition)
             else:
                 self._held[base] = (region, held - number)
-
-    def _note_freed(self, base: int) -> None:
-        partition = self._partition_of.pop(base, None)
-        if partition is not None:
-            self._ranges_held[partition] -= 1
-            if not self._ranges_held[partition]:
-                del self._ranges_held[partition]
-                self._emptied.append(partition)
 
     def _count_by_base(self, addresses: npt.NDArray[np.uint64]) -> dict[int, int]:
         if len(self._starts_array) != len(

@@ -33,11 +33,7 @@ class Window:
 
     def allows(self, nbytes: int) -> bool:
         """Whether a message of `nbytes` may go now."""
-        return self.outstanding == 0 or self.has_room(nbytes)
-
-    def has_room(self, nbytes: int) -> bool:
-        """Whether `nbytes` more would not exceed the window, however many messages they are."""
-        return self.size is None or self.outstanding + nbytes <= self.size
+        return self.size is None or not self.outstanding or self.outstanding + nbytes <= self.size
 
     def charge(self, nbytes: int) -> None:
         if self.size is not None:

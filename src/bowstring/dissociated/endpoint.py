@@ -394,17 +394,18 @@ def _others(text: str) -> tuple[Offer, ...]:
         rows: Any = json.loads(text)
     except (ValueError, RecursionError):
         rows = None
-    if not (isinstance(rows, list) and len(rows) <= _MOST_OFFERS and all(map(_is_offer, rows))):
+    are_offers = isinstance(rows, list) and all(
+        isinstance(row, list)
+        and len(row) == _OFFER_FIELDS
+        and isinstance(row[0], str)
+        and all(each is None or isinstance(each, str) for each in row[1:])
+        for row in rows
+    )
+    if not (are_offers and len(rows) <= _MOST_OFFERS):
         raise UsageError(
             "the other offers of the URI cannot be read", found=f"{len(text)} characters", hint=COPY_WHOLE
         )
     return tuple(Offer(*row) for row in rows)
-
-
-def _is_offer(row: Any) -> bool:
-    if not isinstance(row, list) or len(row) != _OFFER_FIELDS or not isinstance(row[0], str):
-        return False
-    return all(each is None or isinstance(each, str) for each in row[1:])
 
 
 def of_offers(ticket: bytes, offers: Sequence[Offer]) -> Endpoint:

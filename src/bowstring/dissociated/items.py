@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from bowstring.dissociated.tags import PACKED, body_tag
-from bowstring.dissociated.wire import METADATA, Outgoing, pack_pairs, pack_prefix
+from bowstring.dissociated.wire import pack_pairs
 from bowstring.memory.arrays import distinct
 
 if TYPE_CHECKING:
@@ -30,17 +29,11 @@ class IpcMessage:
     pieces: Sequence[Any] = ()  # the packed body, for type 0
     nbytes: int = 0  # sum of the lengths of the buffers
     charged: bool = False  # memory made for this reader: costs credit while it has it
-    lent: list[Lending] = dataclasses.field(default_factory=list, compare=False)  # the last lending
-
-    def said(self, sequence: int) -> Outgoing:
-        return Outgoing(None, [pack_prefix(METADATA, sequence), self.metadata])
-
-    def packed(self, sequence: int) -> Outgoing:
-        return Outgoing(body_tag(sequence, PACKED), self.pieces)
+    lent: list[LentBody] = dataclasses.field(default_factory=list, compare=False)  # the last lending
 
 
-class Lending(NamedTuple):
-    """What one body lends, as it is sent to the reader."""
+class LentBody(NamedTuple):
+    """What a body of pointers lends, as it is sent to the reader."""
 
     indices: list[int]  # into the item's regions: those that the body points into
     bases: list[int]  # where each of them lies in the stream

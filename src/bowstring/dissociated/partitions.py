@@ -168,7 +168,7 @@ class IncomingPartitions:
         self._open: collections.deque[int] = collections.deque()  # begun, and not taken
         self._undelivered: collections.deque[int] = collections.deque()  # of each of these
         self._to_come = 0
-        self._said: list[int] = []
+        self.said: list[int] = []  # taken, and the server was not told of it yet
         self.last_taken = -1  # the last partition whose batches the user has, all of them; -1: none
 
     def begin(self, mark: PartitionMark, next_message: int) -> None:
@@ -215,7 +215,7 @@ class IncomingPartitions:
         while self._open and not self._undelivered[0]:
             self._undelivered.popleft()
             self.last_taken = self._open.popleft()
-            self._said.append(self.last_taken)
+            self.said.append(self.last_taken)
 
     def at_end(self, *, marks: bool) -> bool:
         """Whether all have begun; refuse the end of a stream that lacks batches or, with `marks`, partitions."""
@@ -231,13 +231,3 @@ class IncomingPartitions:
     def current(self) -> int | None:
         """The number of the partition that the user is in, or comes to next; ``None`` behind the last one."""
         return next(iter(self._open or self._awaited), None)
-
-    @property
-    def unsaid(self) -> int:
-        """How many partitions were taken that the server was not told of yet."""
-        return len(self._said)
-
-    def take_said(self) -> list[int]:
-        """Return the partitions that were taken, and that the server was not told of yet."""
-        said, self._said = self._said, []
-        return said

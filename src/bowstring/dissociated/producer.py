@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring.dissociated.addresses import Ledger
 from bowstring.dissociated.credits import FOLLOWED, Window
 from bowstring.dissociated.failures import pack_error
-from bowstring.dissociated.items import IpcMessage, Lending, used_regions
+from bowstring.dissociated.items import IpcMessage, LentBody, used_regions
 from bowstring.dissociated.partitions import (
     MOST_BYTES,
     PartitionMark,
     PartitionRequest,
     unpack_taken,
 )
-from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, Want, body_tag
+from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, Control, Want, body_tag
 from bowstring.dissociated.wire import (
     END,
+    METADATA,
     Hello,
     Outgoing,
     Welcome,
@@ -134,9 +135,8 @@ class ProducerProtocol:
         self.most_listed = MOST_BYTES  # bytes of that list
         self.listed = False  # whether the reader asked which data sets there are
         self._ledger: Ledger | None = None
-        self._begun_with: Ledger | None = (
-            None  # that of all who were answered so, to be copied when it is needed
-        )
+        # That of all who were answered so, to be copied when it is needed.
+        self._begun_with: Ledger | None = None
         self.window = Window(None)
         self.pointers = False
         self.copied = False
@@ -343,25 +343,21 @@ class ProducerProtocol:
 
     def offer(self, item: IpcMessage) -> list[Outgoing] | None:
         """Return what `send` does, or ``None`` while the reader has no credit for it."""
-        cost = self.cost(item)
-        return self._said(item, cost) if self.window.allows(cost) else None
+        return self.send(item) if self.window.allows(self.cost(item)) else None
 
     def send(self, item: IpcMessage) -> list[Outgoing]:
         """Return the messages for the next item of the stream, and count what they lend and cost."""
-        return self._said(item, self.cost(item))
-
-    def _said(self, item: IpcMessage, cost: int) -> list[Outgoing]:
         messages: list[Outgoing] = []
         sequence = self._take_number()
         if self.role is not Role.BODIES:
-            messages.append(item.said(sequence))
+            messages.append(Outgoing(None, [pack_prefix(METADATA, sequence), item.metadata]))
         if item.spans is not None and self.role is not Role.METADATA:
-            self.window.charge(cost)
+            self.window.charge(self.cost(item))
             if self.pointers:
                 announcements, pairs = self._lend(item, item.spans)
                 messages = [*announcements, *messages, Outgoing(body_tag(sequence, POINTERS), [pairs])]
             else:
-                messages.append(item.packed(sequence))
+                messages.append(Outgoing(body_tag(sequence, PACKED), item.pieces))
         return messages
 
     def _lend(self, item: IpcMessage, spans: npt.NDArray[np.int64]) -> tuple[list[Outgoing], bytes]:
@@ -375,7 +371,7 @@ class ProducerProtocol:
             announcements += said
         # Most readers of a data set see its regions at the same addresses.
         if before is None or before.bases != bases:
-            before = Lending.of(spans, indices, bases)
+            before = LentBody.of(spans, indices, bases)
             item.lent[:] = [before]
         lendings = zip(bases, (item.regions[index] for index in indices), before.counts, strict=True)
         self.ledger.lend(before.addresses, lendings)
@@ -531,10 +527,7 @@ def outcome_of(
     if not disconnected or not (protocol.returned or (gone and protocol.stopped)):
         return Outcome.LOST
     # A reader without a hello has no word for stopping: disconnecting is all it can do.
-    in_order = protocol.stopped or protocol.ended or protocol.hello is None or _is_own_failure(reported)
-    return Outcome.STOPPED if in_order else Outcome.LOST
-
-
-def _is_own_failure(reported: type[BaseException] | None) -> bool:
-    """Whether the producer could not go on for reasons of its own, and not for want of an answer."""
-    return reported is not None and not issubclass(reported, (BrokenError, DeadlineExceeded))
+    in_order = protocol.stopped or protocol.ended or protocol.hello is None
+    # The producer may fail for reasons of its own, and not for want of an answer.
+    failed = reported is not None and not issubclass(reported, (BrokenError, DeadlineExceeded))
+    return Outcome.STOPPED if in_order or failed else Outcome.LOST

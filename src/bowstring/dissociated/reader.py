@@ -157,7 +157,7 @@ class ReaderProtocol:
         self._bodies_lost: BowstringError | None = None
         self._given_up = self._end_told = False
         self._stops = 0
-        self._lent = self._freed = 0
+        self.lent = self._freed = 0  # bodies
         # To be sent.
         self._to_free: list[npt.NDArray[np.uint64]] = []
         self._credit = self._growth = 0
@@ -375,7 +375,7 @@ class ReaderProtocol:
         """Count what a body lends; ``None`` where that is nothing, as there is no address in it."""
         if not len(addresses):
             return None
-        self._lent += 1
+        self.lent += 1
         self.account.held += credit
         return Lent(addresses, credit, device)
 
@@ -407,11 +407,7 @@ class ReaderProtocol:
 
     @property
     def all_freed(self) -> bool:
-        return self._freed >= self._lent
-
-    @property
-    def ever_lent(self) -> bool:
-        return self._lent > 0
+        return self._freed >= self.lent
 
     @property
     def starves(self) -> bool:
@@ -518,7 +514,7 @@ class ReaderProtocol:
     def has_news(self) -> bool:
         """Whether `to_send` returns anything."""
         owes = self._owes_pong or self._owes_ping or self._last_word is not None
-        owes = owes or (self.partitions is not None and self.partitions.unsaid > 0)
+        owes = owes or (self.partitions is not None and len(self.partitions.said) > 0)
         return owes or self._credit > 0 or self._growth > 0 or bool(self._to_free)
 
     def to_send(self) -> tuple[list[Outgoing], list[Outgoing]]:
@@ -533,8 +529,9 @@ class ReaderProtocol:
             for at in range(0, len(addresses), _MOST_FREED):
                 part = pack_addresses(addresses[at : at + _MOST_FREED])
                 outgoing.append(Outgoing(self._free_data, [part]))
-        if self.partitions is not None and self.partitions.unsaid:
-            outgoing.append(Outgoing(Control.TAKEN, [pack_taken(self.partitions.take_said())]))
+        if self.partitions is not None and self.partitions.said:
+            outgoing.append(Outgoing(Control.TAKEN, [pack_taken(self.partitions.said)]))
+            self.partitions.said = []
         said = [
             (Control.CREDIT, self._credit),
             (Control.PONG, None if self._owes_pong else 0),

@@ -90,7 +90,14 @@ class MessageSequence:
                 "messages are missing before a metadata message", expected=awaited, found=sequence
             )
         if kind == END:
-            self._receive_end(sequence)
+            self._end = sequence
+            beyond = [number for number in (*self._metadata, *self._bodies) if self._after(number, sequence)]
+            if beyond or (sequence == self.next and not self.begun):
+                raise ProtocolError(
+                    "the end of the stream has the wrong number",
+                    expected="one more than the last message",
+                    found=f"end {sequence}, messages up to {max(beyond, default=sequence)}",
+                )
             return
         decoded = decode_message(flatbuffer, self._limits)
         is_schema = decoded.kind is MessageKind.SCHEMA
@@ -105,16 +112,6 @@ class MessageSequence:
         self._metadata[sequence] = decoded
         self._metadata_bytes += len(decoded.data)
         self._bound_early()
-
-    def _receive_end(self, sequence: int) -> None:
-        self._end = sequence
-        beyond = [number for number in (*self._metadata, *self._bodies) if self._after(number, sequence)]
-        if beyond or (sequence == self.next and not self.begun):
-            raise ProtocolError(
-                "the end of the stream has the wrong number",
-                expected="one more than the last message",
-                found=f"end {sequence}, messages up to {max(beyond, default=sequence)}",
-            )
 
     def add_body(self, tag: int, body: Any) -> None:
         sequence, body_type = split_body_tag(tag)

@@ -120,7 +120,11 @@ class Connection(Sending):
                     until_delivered = assembled.until_delivered
                     protocol.deliver(assembled.cost, assembled.credit, until_delivered=until_delivered)
                     self._read = time.monotonic()
-                    if protocol.has_news and not (self._takes_more and not until_delivered):
+                    # Partitions that were taken may be reported later: the user holds the last batch of each.
+                    waits = (
+                        protocol.partitions is not None and len(protocol.partitions.said) < _TAKEN_TOGETHER
+                    )
+                    if protocol.has_news and (until_delivered or not waits):
                         if self._awaited:  # in an event loop, which waits for nothing
                             self._look()
                         else:
@@ -161,15 +165,11 @@ class Connection(Sending):
                 self.counters.seconds_waited += time.monotonic() - began
             return found
 
-    @property
-    def _takes_more(self) -> bool:
-        """Whether partitions that were taken may be reported later: the user holds the last batch of each."""
-        partitions = self._protocol.partitions
-        return partitions is not None and partitions.unsaid < _TAKEN_TOGETHER
-
     def _feed(self) -> None:
         """Enlarge the window where the producer waits for memory that only the user holds, or raise `Starved`."""
-        if self._protocol.starves and self.counted:
+        # Once all that was freed is counted, what devices were reading included.
+        counts = not self._notes.empty() or self._settling or bool(self._busy)
+        if self._protocol.starves and not counts:
             self._protocol.relieve(f"batch {self.counters.batches}")
 
     # A caller that waits.
@@ -344,7 +344,7 @@ class Connection(Sending):
         """Do what the loop does for the stream; return after how many seconds to look again."""
         self._pauses.note()
         self._rung = False
-        seconds: float | None = None
+        seconds = None
         try:
             if not self.over:
                 seconds = self._do_due()
@@ -353,9 +353,10 @@ class Connection(Sending):
             self._notes.ring = None
             with contextlib.suppress(Exception):
                 self.fail(BrokenError("the stream cannot be kept", found=f"{type(error).__name__}: {error}"))
-        if self.over or seconds is None:
+            if not self.over:  # what was lent is given back by a worker, as this job is over
+                do_in_loop(Job(self._send_waiting, "bowstring-client-sender"))
             return None
-        return self._pauses.expect(seconds)
+        return None if self.over or seconds is None else self._pauses.expect(seconds)
 
     def _do_due(self) -> float:
         """Do what time demands, receive what is there if nobody reads, and send what is due."""
@@ -372,7 +373,9 @@ class Connection(Sending):
         receives = not (is_read or self._has_thread)
         self._notes.ring = self._ring if receives or self._protocol.over else None
         self._send_due()
-        if receives and not self.over and self._turn.take():
+        if receives and not self.over:
+            if not self._turn.take():  # a caller was quicker
+                return self.patience.quiet
             try:
                 rest = [self._hear(wire, self._take_whole, 0.0) for wire in self._heard]
             finally:

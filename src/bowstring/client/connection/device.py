@@ -68,26 +68,26 @@ class DeviceHandshake:
 
     def order(self, assembled: Assembled) -> BowstringError | None:
         """Make the streams wait for the producer's work, and check what could not be read before that."""
+        awaited, unchecked = assembled.awaited, assembled.unchecked
+        if awaited is None:
+            return None
         try:
-            self._order(assembled)
+            # The current one, too: what batches are handed on with, such as an event, is recorded there.
+            current = awaited.current_stream()
+            for stream in {*(each.address for each in self._streams), current} - self._held_back:
+                awaited.hold_back(stream)
+                self._held_back.add(stream)
+            with awaited.device.aside():
+                if not self._waited and any(
+                    each.layout.offsets or each.layout.run_ends for each in unchecked
+                ):
+                    awaited.wait(self._seconds)
+                    self._waited = True
+                for batch in unchecked:
+                    check_offsets(batch)
         except BowstringError as error:
             return without_frames(error)  # to be raised where no frame holds the batch
         return None
-
-    def _order(self, assembled: Assembled) -> None:
-        awaited, unchecked = assembled.awaited, assembled.unchecked
-        if awaited is None:
-            return
-        # The current one, too: what batches are handed on with, such as an event, is recorded there.
-        for stream in {*(each.address for each in self._streams), awaited.current_stream()} - self._held_back:
-            awaited.hold_back(stream)
-            self._held_back.add(stream)
-        with awaited.device.aside():
-            if not self._waited and any(each.layout.offsets or each.layout.run_ends for each in unchecked):
-                awaited.wait(self._seconds)
-                self._waited = True
-            for batch in unchecked:
-                check_offsets(batch)
 
 
 def why_not_here(devices: Iterable[DeviceId]) -> str:

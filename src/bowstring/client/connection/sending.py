@@ -113,16 +113,6 @@ class Sending(Incoming):
         return self._gone or ends or protocol.has_news or not self._notes.empty()
 
     @property
-    def lacks_thread(self) -> bool:
-        """Whether a device could not be waited for when that was due."""
-        return bool(self._busy) and not self._settling
-
-    @property
-    def counted(self) -> bool:
-        """Whether all that was freed is counted, what devices were reading included; `lock` is held."""
-        return self._notes.empty() and not (self._settling or self._busy)
-
-    @property
     def goes_at_once(self) -> bool:
         """Whether what is due can be sent without waiting, as far as is known."""
         return self._notes.qsize() <= _FEW and all(
@@ -169,25 +159,22 @@ class Sending(Incoming):
             try:
                 if not turn.take():
                     return
-                self._take_step()
+                try:
+                    self._step()
+                except BowstringError:  # whoever receives sees the same, and tells the user
+                    self.over = True
+                except BaseException:
+                    self.over = True
+                    self.interrupted()
+                    raise
+                finally:
+                    if self.over:
+                        self.finish()
             finally:
                 if None in turn and turn[None] == me:
                     del turn[None]  # before any call: an interrupt as one begins would keep the turn
             if not self.due:
                 return
-
-    def _take_step(self) -> None:
-        try:
-            self._step()
-        except BowstringError:  # whoever receives sees the same, and tells the user
-            self.over = True
-        except BaseException:
-            self.over = True
-            self.interrupted()
-            raise
-        finally:
-            if self.over:
-                self.finish()
 
     def _step(self) -> None:
         protocol = self._protocol
@@ -307,7 +294,10 @@ class Sending(Incoming):
 
     def _send_due(self) -> None:
         """Send what is due, or have a worker do it where that may have to wait."""
-        if self.due or self.lacks_thread:
+        lacks_thread = (
+            bool(self._busy) and not self._settling
+        )  # a device could not be waited for when that was due
+        if self.due or lacks_thread:
             if self.goes_at_once and not self._assembler.borrows:
                 self.send()
             elif not self._sends:
@@ -350,7 +340,7 @@ class Sending(Incoming):
             self.wake()
         if not self._assembler.borrows:  # else whoever sends closes what was lent, and then hangs up
             with self.lock:
-                used = protocol.ever_lent or protocol.error is None
+                used = protocol.lent > 0 or protocol.error is None
             if not used:  # or the producer would have to think the worst
                 with contextlib.suppress(BowstringError):
                     self.forget(self.limits.close_timeout)
