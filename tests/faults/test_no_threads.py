@@ -162,3 +162,44 @@ def test_a_data_set_without_threads(serve: Callable[..., bow.Server], without: C
     with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
         bow.connect(dataset, limits=PATIENT)
     until(lambda: not any(server.stats.connections for server in servers), "the sessions end")
+
+
+def test_a_data_set_for_a_time_without_a_loop(
+    serve: Callable[..., bow.Server], without: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A data set whose end nothing would see to is not published, and its name stays free."""
+    server = serve("unix:", limits=PATIENT)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_loop", None)
+        without("bowstring-loop")
+        with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
+            server.publish("t", table_of(), ttl=60.0)
+    assert not server.endpoints
+    with bow.connect(server.publish("t", table_of()), limits=LIMITS) as stream:
+        assert stream.read_all().equals(table_of())
+
+
+def test_a_server_without_a_loop_for_a_session(
+    serve: Callable[..., bow.Server], without: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that was let in before its session found no loop is counted out of its data set."""
+    server = serve("unix:", limits=PATIENT)
+    endpoint = server.publish("t", table_of(), readers=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_loop", None)
+        without("bowstring-loop")
+        subprocess.run([sys.executable, "-c", _READER, str(endpoint)], timeout=WAIT * 3, check=True)
+        until(lambda: server.stats.connections == 0, "the session ends")
+    server.withdraw("t")
+    server.wait_released("t", timeout=WAIT)
+
+
+_READER = """
+import sys
+import bowstring as bow
+
+try:
+    bow.connect(sys.argv[1]).read_all()
+except bow.BowstringError:
+    pass
+"""

@@ -66,7 +66,12 @@ class Acceptor:
             return pause or _LOOK
 
         with self._changed:
-            self.listeners.append(listener)
+            is_late = self._closed
+            if not is_late:
+                self.listeners.append(listener)  # from here on `shut` closes it
+        if is_late:
+            listener.close()
+            raise ClosedError("the server is closed")
         try:
             if listener.watch(lambda _: None):
                 job = Job(turn, "bowstring-accept", prompt=True)
@@ -76,6 +81,8 @@ class Acceptor:
                 arguments = listener, self._serve, self._turn_away
                 self._threads.append(run_in_thread(accept_all, *arguments, name="bowstring-accept"))
         except BaseException:
+            with self._changed:
+                self.listeners.remove(listener)
             listener.close()
             raise
         return listener.uri
@@ -107,7 +114,6 @@ class Acceptor:
             session.begin()
         except NO_THREAD as error:  # for this one
             session.turn_away(error)
-            self.ended(session, Outcome.REFUSED)
 
     def ended(self, session: Session, outcome: Outcome) -> None:
         """Forget a session, and count what became of it."""

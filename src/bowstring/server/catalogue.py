@@ -92,6 +92,8 @@ class Catalogue:
             before = self.find(publication.name)
             if before is not None and not replace:
                 raise _taken(publication.name)
+            if ttl is not None:  # first: without a thread for it nothing is offered
+                publication.expire_after(ttl)
             if len(self._publications) > self._most:
                 self.forget()
             self._publications[publication.ticket] = self._newest[publication.name] = publication
@@ -99,13 +101,6 @@ class Catalogue:
                 before.replace()
             verb = "published" if before is None else "replaced"
             _log.info("%s %r: %s rows", verb, publication.name, publication._source.num_rows)
-            if ttl is not None:
-                publication.expire_after(ttl)
-
-    def enter(self, publication: Publication) -> None:
-        """Offer a data set whose name is known to be new."""
-        with self._changed:
-            self._publications[publication.ticket] = self._newest[publication.name] = publication
 
     def renew(self, name: str) -> float | None:
         """Restart the time after which a data set is withdrawn.

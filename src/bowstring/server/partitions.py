@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.partitions import PartitionMark
@@ -75,18 +76,14 @@ class Partitions:
         return [self._exit(number) for number in list(self._publications)]
 
 
-class _named:  # noqa: N801  used like a function
-    """Adds to errors the partition to which they belong."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, BowstringError) and not error.where:
-            error.where = f"partition {self._number}"
+@contextlib.contextmanager
+def _named(number: int) -> Iterator[None]:
+    """Add to errors the partition to which they belong."""
+    try:
+        yield
+    except BowstringError as error:
+        error.where = error.where or f"partition {number}"
+        raise
 
 
 _MOST_SHOWN: Final = 200

@@ -638,11 +638,14 @@ class Server(Closing):
     def endpoints(self) -> dict[str, Endpoint]:
         """The data sets that are offered now, by name."""
         self._check_process()
-        offered, by_name = self._catalogue.offered(), self._names_open
-        return {
-            each.name: self._endpoint(each.name.encode() if by_name else each.ticket, separate=False)
-            for each in offered
-        }
+        return {each.name: endpoint for each, endpoint in self._offered()}
+
+    def _offered(self) -> list[tuple[Publication, Endpoint]]:
+        by_name = self._names_open
+        return [
+            (each, self._endpoint(each.name.encode() if by_name else each.ticket, separate=False))
+            for each in self._catalogue.offered()
+        ]
 
     @property
     def stats(self) -> ServerStatistics:
@@ -742,8 +745,7 @@ def offer(
     publication = Publication(name, source, readers, server._changed)
     with server._changed:
         server._check()
-        server._catalogue.forget()
-        server._catalogue.enter(publication)
+        server._catalogue.add(publication)
     return publication, server._endpoint(publication.ticket, separate=False)
 
 
@@ -755,12 +757,8 @@ def listen_unnamed(server: Server, address: str) -> None:
 
 def offered(server: Server) -> list[tuple[Publication, Endpoint]]:
     """Return what a server offers now, by name, and the endpoint that stands for the name of each."""
-    found = sorted(catalogue_of(server).offered(), key=lambda each: each.name)
-    by_name = server._names_open
-    return [
-        (each, server._endpoint(each.name.encode() if by_name else each.ticket, separate=False))
-        for each in found
-    ]
+    server._check()
+    return sorted(server._offered(), key=lambda each: each[0].name)
 
 
 @contextlib.contextmanager

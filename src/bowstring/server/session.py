@@ -171,7 +171,7 @@ class Session:
         self._finish()
 
     def turn_away(self, error: BaseException) -> None:
-        """Send a reader the error for which it is not served, if it says hello at once, and hang up."""
+        """Send a reader the error for which it is not served, if it says hello at once, and end the session."""
         with contextlib.suppress(BowstringError):
             received = self._channel.receive(_PATIENCE, _no_bodies)
             if received is not None:
@@ -182,6 +182,10 @@ class Session:
                 ):  # any other would be reported as the user's code failing
                     self._tell(error)
         self._channel.close()
+        if self._publication is None:
+            self._ended(self, Outcome.REFUSED)
+        else:  # it was let in before there was no thread for what follows
+            self._let_all_go(error, gone=False)
 
     # Turns: one at a time, of whichever thread.
 
@@ -195,8 +199,7 @@ class Session:
             self._has_thread = True
             self._spawn(self._live, "bowstring-server-reader")
         else:
-            self._job = Job(self._turn, _JOB, prompt=True)
-            do_in_loop(self._job, seconds)
+            self._be_done(seconds)
 
     def _live(self) -> None:
         while (seconds := self._turn()) is not None:
@@ -265,10 +268,17 @@ class Session:
 
     def _watch(self, fds: Sequence[int]) -> None:
         if self._job is None:
-            self._job = Job(self._turn, _JOB, prompt=True)
-            do_in_loop(self._job, self._patience())
-        if self._job.loop is not None:
+            self._be_done(self._patience())
+        if self._job is not None and self._job.loop is not None:
             self._job.loop.wait_for(self._job, fds)
+
+    def _be_done(self, seconds: float) -> None:
+        self._job = Job(self._turn, _JOB, prompt=True)  # first: the loop may begin a turn at once
+        try:
+            do_in_loop(self._job, seconds)
+        except BaseException:
+            self._job = None
+            raise
 
     def _ring(self) -> None:
         """Have a turn made, wherever it is."""
