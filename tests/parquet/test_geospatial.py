@@ -32,8 +32,8 @@ from bowstring.errors import (
     Unsupported,
     UsageError,
 )
+from bowstring.parquet.annotations import annotation_of, wkb_of
 from bowstring.parquet.footer import decode_footer, footer_bytes, framed
-from bowstring.parquet.geospatial import annotation_of, wkb_of
 from bowstring.parquet.logical import LogicalType
 from bowstring.parquet.thrift import BINARY, I32, Field
 from bowstring.parquet.types import LOGICAL_TYPES

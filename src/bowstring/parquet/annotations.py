@@ -1,22 +1,46 @@
 """Logical types as Arrow fields have them: by their type, an extension type, or a mark in their metadata.
 
 Reading gives fields the marks for what Arrow has no type for; writing makes annotations of a footer out of them.
+Of geospatial columns (``Geospatial.md``) a footer also has statistics of each column chunk: pyarrow writes none for
+GEOGRAPHY, and for GEOMETRY only with geoarrow.
 """
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+import itertools
+import json
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.marks import NAME_KEY, is_variant
+from bowstring.errors import InvalidData, InvalidMetadata, LimitExceeded, Unsupported, UsageError
+from bowstring.geo.column import EDGES, WkbType, marked, open_column, type_of
 from bowstring.geo.column import EXTENSION_NAME as WKB_NAME
-from bowstring.geo.column import WkbType, type_of
+from bowstring.geo.column import field as wkb_column
+from bowstring.geo.statistics import Statistics, statistics
+from bowstring.parquet.chunks import group_reader
 from bowstring.parquet.columns import children_of, count_leaves
-from bowstring.parquet.geospatial import annotation_of, wkb_field
 from bowstring.parquet.logical import LogicalType
+from bowstring.parquet.thrift import (
+    BINARY,
+    DOUBLE,
+    I32,
+    LIST,
+    STRUCT,
+    Field,
+    Reader,
+    encode_integer,
+    encode_list,
+    encode_struct,
+)
 from bowstring.parquet.types import (
     INTERVAL,
     LOGICAL_KEY,
@@ -30,7 +54,217 @@ from bowstring.parquet.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from bowstring.parquet.footer import Footer
     from bowstring.parquet.types import Meaning
+
+_GEOMETRY: Final = 17
+_GEOGRAPHY: Final = 18
+_DEFAULT: Final = "OGC:CRS84"
+_AUTHORITY: Final = re.compile(r"[A-Z][A-Za-z]*:[A-Za-z0-9]+")
+# Numbers of fields in parquet.thrift.
+_COLUMNS, _META_DATA, _GEOSPATIAL, _BBOX = 1, 3, 17, 1
+_SIDES: Final = ("xmin", "xmax", "ymin", "ymax", "zmin", "zmax", "mmin", "mmax")
+_DEPTH: Final = 64
+# A geometry begins with its byte order, and a code of 4 bytes; EWKB has flags in the highest byte of it.
+_CODE: Final = 4
+_EWKB: Final = np.uint8(0xE0)
+
+
+def annotation_of(wkb: WkbType) -> LogicalType:
+    """Return the logical type of a WKB column."""
+    text = _crs_text(wkb)
+    fields = () if text is None else (Field(1, BINARY, text.encode()),)
+    if not wkb.is_geography:
+        return LogicalType(_GEOMETRY, fields)
+    return LogicalType(_GEOGRAPHY, (*fields, Field(2, I32, EDGES.index(wkb.edges) - 1)))
+
+
+def _crs_text(wkb: WkbType) -> str | None:
+    """Return how a footer spells a coordinate system; ``None`` for the default one."""
+    crs = wkb.crs
+    if isinstance(crs, dict):
+        named = crs.get("id")
+        return None if named == {"authority": "OGC", "code": "CRS84"} else json.dumps(crs)
+    if crs is None or crs == _DEFAULT:
+        return None
+    return f"srid:{crs}" if wkb.crs_type == "srid" else str(crs)
+
+
+def wkb_of(logical: LogicalType, key_values: Mapping[bytes, bytes]) -> WkbType:
+    """Return what the coordinates of a GEOMETRY or GEOGRAPHY mean."""
+    # key_values: the metadata of the file, in which ``projjson:NAME`` is a coordinate system
+    given = logical.parameter(1)
+    text = given.decode(errors="replace") if isinstance(given, bytes) else ""
+    edges = "planar"
+    if logical.id == _GEOGRAPHY:
+        number = logical.parameter(2)
+        edges = EDGES[1 + (number if isinstance(number, int) else 0)]
+    try:
+        return WkbType(*_crs(text, key_values), edges)
+    except UsageError as error:
+        raise InvalidMetadata(
+            "the coordinate system of a GEOGRAPHY is none", found=str(error)[:300]
+        ) from error
+
+
+def _crs(text: str, key_values: Mapping[bytes, bytes]) -> tuple[Any, str | None]:
+    """Return a coordinate system and what it is, as GeoArrow has them."""
+    kind, _, rest = text.partition(":")
+    if not text:
+        return _DEFAULT, "authority_code"
+    if kind == "srid":
+        return rest, "srid"
+    stored = key_values.get(rest.encode(), b"").decode(errors="replace") if kind == "projjson" else text
+    if stored.lstrip().startswith("{"):
+        try:
+            found = json.loads(stored)
+        except (ValueError, RecursionError):
+            return text, None
+        return found, "projjson"
+    return text, "authority_code" if _AUTHORITY.fullmatch(text) else None
+
+
+def wkb_field(given: pa.Field, logical: LogicalType, key_values: Mapping[bytes, bytes]) -> pa.Field:
+    """Return the field of a geospatial column, marked as ``geoarrow.wkb``.
+
+    Its Arrow schema may be in the file, too: what that says is kept where the footer says the same in its words.
+    """
+    wkb = wkb_of(logical, key_values)
+    try:
+        stored = type_of(given)
+        if stored is not None and wkb_of(annotation_of(stored), {}) == wkb:
+            wkb = stored
+    except InvalidMetadata:
+        pass  # the footer is right
+    if isinstance(given.type, pa.BaseExtensionType):
+        given = given.with_type(given.type.storage_type)
+    return marked(given, wkb)
+
+
+class GeospatialStatistics:
+    """Collects the statistics of geospatial columns, row group by row group."""
+
+    def __init__(self, schema: pa.Schema, wkb: Mapping[int, WkbType]) -> None:
+        # Of each row group; ``None`` where a row is nothing that `bowstring.geo.statistics` reads.
+        self.found: dict[int, list[Statistics | None]] = {leaf: [] for leaf in wkb}
+        self._fields = {leaf: wkb_column("geometry", edges=each.edges) for leaf, each in wkb.items()}
+        self._firsts = list(itertools.accumulate((count_leaves(each.type) for each in schema), initial=0))
+
+    def add(self, table: pa.Table, rows: int) -> None:
+        """Look at what is written next, in row groups of so many rows."""
+        for leaf, found in self.found.items():
+            top = bisect.bisect_right(self._firsts, leaf) - 1
+            column = table.column(top)
+            for begin in range(0, len(table), rows):
+                values = [
+                    next(itertools.islice(_leaves(chunk), leaf - self._firsts[top], None))
+                    for chunk in column.slice(begin, rows).chunks
+                ]
+                found.append(_statistics(values, self._fields[leaf]))
+
+
+def _leaves(array: Any) -> Iterator[Any]:
+    type_ = array.type
+    if pa.types.is_struct(type_):
+        for child in array.flatten():
+            yield from _leaves(child)
+    elif pa.types.is_nested(type_):
+        if pa.types.is_map(type_):
+            array = array.view(pa.list_(pa.struct([type_.key_field, type_.item_field])))
+        yield from _leaves(array.flatten())
+    else:
+        yield array
+
+
+def _statistics(values: list[Any], field: pa.Field) -> Statistics | None:
+    # pyarrow does not drop nulls of views.
+    arrays = [
+        (each.cast(pa.large_binary()) if each.type == pa.binary_view() else each).drop_null()
+        for each in values
+    ]
+    if not arrays:
+        return None
+    column = pa.table([pa.chunked_array(arrays)], schema=pa.schema([field.with_type(arrays[0].type)]))
+    for each in column.to_batches():
+        _check_iso(each)
+    try:
+        return statistics(column)
+    except (InvalidData, Unsupported, LimitExceeded):
+        return None
+
+
+def _check_iso(column: pa.RecordBatch) -> None:
+    """Raise an error where values are EWKB: the specification has the codes of ISO."""
+    opened = open_column(column)
+    starts = opened.starts[opened.stops - opened.starts > _CODE]
+    little = opened.data[starts] == 1
+    highest = opened.data[starts + np.where(little, _CODE, 1).astype(starts.dtype)]
+    if (highest & _EWKB).any():
+        raise Unsupported(
+            "EWKB cannot be written as GEOMETRY or GEOGRAPHY",
+            expected="WKB with the codes of ISO",
+            hint="shapely.to_wkb(shapes, flavor='iso') makes it.",
+        )
+
+
+def with_statistics(footer: Footer, found: Mapping[int, list[Statistics | None]]) -> Footer:
+    """Return a footer that has the statistics of geospatial columns."""
+    reader = group_reader(footer)
+    if reader is None:
+        return footer
+    begin = reader.position
+    size, _ = reader.list_header()
+    groups = [
+        _with(reader.struct(), _COLUMNS, functools.partial(_chunks, number, found)) for number in range(size)
+    ]
+    rest = footer.rest[:begin] + encode_list(STRUCT, groups) + footer.rest[reader.position :]
+    return dataclasses.replace(footer, rest=rest)
+
+
+def _with(fields: list[Field], number: int, change: Callable[[bytes], bytes]) -> bytes:
+    """Return a struct in which the list or struct of one field is changed."""
+    return encode_struct(
+        field._replace(value=change(field.value))
+        if field.id == number and isinstance(field.value, bytes)
+        else field
+        for field in fields
+    )
+
+
+def _chunks(group: int, found: Mapping[int, list[Statistics | None]], chunks: bytes) -> bytes:
+    reader = Reader(chunks, _DEPTH)
+    size, _ = reader.list_header()
+    changed = []
+    for leaf in range(size):
+        statistics = found[leaf][group] if leaf in found else None
+        change = functools.partial(_facts, statistics)
+        changed.append(_with(reader.struct(), _META_DATA, change))
+    return encode_list(STRUCT, changed)
+
+
+def _facts(statistics: Statistics | None, metadata: bytes) -> bytes:
+    if statistics is None:
+        return metadata
+    facts = [each for each in Reader(metadata, _DEPTH).struct() if each.id != _GEOSPATIAL]
+    facts.append(Field(_GEOSPATIAL, STRUCT, _encoded(statistics)))
+    return encode_struct(sorted(facts, key=lambda each: each.id))
+
+
+def _encoded(statistics: Statistics) -> bytes:
+    """Return a ``GeospatialStatistics``: a box, and the codes of the types."""
+    fields = []
+    box = statistics.bbox
+    if box is not None:
+        doubles = [
+            Field(number, DOUBLE, struct.pack("<d", side))
+            for number, name in enumerate(_SIDES, 1)
+            if (side := getattr(box, name)) is not None
+        ]
+        fields.append(Field(_BBOX, STRUCT, encode_struct(doubles)))
+    codes = [encode_integer(code) for code in statistics.types or ()]
+    fields.append(Field(2, LIST, encode_list(I32, codes)))
+    return encode_struct(fields)
+
 
 _UNITS: Final = {"s": "MILLIS", "ms": "MILLIS", "us": "MICROS", "ns": "NANOS"}
 _TEXT: Final = (pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW)

@@ -1,4 +1,4 @@
-"""Filters of rows: pyarrow's forms, with paths into Variant columns beside the columns of a file.
+"""Filters of rows: by a box, and pyarrow's forms, with paths into Variant columns beside the columns of a file.
 
 A filter is prepared once for the schema of a file: comparisons with numbers become ones in the column's own type.
 Row groups are left out by pyarrow, where their statistics rule out every row. The rows of the others are compared
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -17,7 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from bowstring import geo
 from bowstring.errors import BowstringError, InvalidData, UnknownColumn, UsageError, first_line
+from bowstring.geo.box import as_box
 from bowstring.parquet.columns import leaves_of
 from bowstring.parquet.comparisons import in_column, in_variant, is_number, number_of, possible
 from bowstring.parquet.conditions import COMPARISONS, Condition, condition_of, connected
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from bowstring.parquet.file import OpenFile
     from bowstring.parquet.shredded import Chosen
+
 
 _OPERATORS: Final = {
     "=": "equal",
@@ -44,6 +48,108 @@ _OPERATORS: Final = {
 }
 _FORMS: Final = "an expression, or tuples such as [('a', '>', 3)], or lists of them"
 OnError = Literal["null", "raise"]
+
+
+class Filter:
+    """Which rows of a file are wanted: those that filters and a box leave, where both are given."""
+
+    def __init__(self, filters: Any, bbox: Any, on_error: OnError) -> None:
+        self._filters: list[RowFilter | BoxFilter] = []
+        if filters is not None:
+            self._filters.append(RowFilter(filters, on_error))
+        if bbox is not None:
+            self._filters.append(BoxFilter(bbox))
+
+    def columns(self, schema: pa.Schema) -> list[Chosen]:
+        """Return the columns that are compared, each by the name that it has in a batch for :meth:`mask`."""
+        every = [each for filter_ in self._filters for each in filter_.columns(schema)]
+        return list({name or column: (name, column) for name, column in every}.values())
+
+    def row_groups(self, file: OpenFile) -> list[int]:
+        """Return the numbers of the row groups that the statistics do not rule out."""
+        return sorted(set.intersection(*(set(each.row_groups(file)) for each in self._filters)))
+
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return a boolean for each row."""
+        return functools.reduce(pc.and_, [each.mask(batch) for each in self._filters])
+
+    def losses(self) -> list[str]:
+        """Return the texts of warnings of what could not be compared, each once."""
+        return [text for each in self._filters for text in each.losses()]
+
+
+class BoxFilter:
+    """Rows whose geometries have a point of their bounds in a box."""
+
+    def __init__(self, bbox: Any) -> None:
+        # bbox: a box for the only geospatial column; or boxes by the names of columns, all of which must hold
+        if isinstance(bbox, Mapping) and not bbox:
+            raise UsageError("bbox names no column", expected="{'a column': box}", found="an empty mapping")
+        self._named = {name: as_box(box) for name, box in bbox.items()} if isinstance(bbox, Mapping) else None
+        self._only = None if self._named is not None else as_box(bbox)
+
+    def columns(self, schema: pa.Schema) -> list[Chosen]:
+        return [(name, name) for name in self._boxes(schema)]
+
+    def row_groups(self, file: OpenFile) -> list[int]:
+        wanted = {leaves_of(file.leaf_paths, name)[0]: box for name, box in self._boxes(file.schema).items()}
+        return [
+            group
+            for group in range(file.num_row_groups)
+            if all(
+                (there := _box_of(file, group, leaf)) is None or there.intersects(box)
+                for leaf, box in wanted.items()
+            )
+        ]
+
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
+        masks = [
+            pc.fill_null(geo.intersects_box(batch.select([name]), box).to_arrow(), fill_value=False)
+            for name, box in self._boxes(batch.schema, compared=True).items()
+        ]
+        return functools.reduce(pc.and_, masks)
+
+    def losses(self) -> list[str]:
+        return []  # what is not a geometry is an error
+
+    def _boxes(self, schema: pa.Schema, *, compared: bool = False) -> dict[str, geo.Box]:
+        """Return the boxes by the names of the columns of a file, or of those that are compared."""
+        geospatial = [field.name for field in schema if geo.type_of(field) is not None]
+        if self._named is None:
+            assert self._only is not None
+            if len(geospatial) != 1:
+                raise UsageError(
+                    "a box is for one geospatial column",
+                    expected="bbox={'a column': box}"
+                    if geospatial
+                    else "a column that is GEOMETRY or GEOGRAPHY",
+                    found=f"the columns {geospatial}"[:200]
+                    if geospatial
+                    else f"none in {schema.names}"[:200],
+                )
+            return {geospatial[0]: self._only}
+        for name in () if compared else self._named:
+            if schema.names.count(name) != 1:
+                raise UnknownColumn(
+                    "bbox names no column, or several", found=name, expected=f"one of {geospatial}"[:200]
+                )
+            if name not in geospatial:
+                raise UsageError(
+                    "bbox names a column that is not geospatial",
+                    found=name,
+                    expected=f"one of {geospatial}"[:200],
+                )
+        return self._named
+
+
+def _box_of(file: OpenFile, group: int, leaf: int) -> geo.Box | None:
+    """Return the box of a column chunk by its statistics, if any."""
+    # Geometries without a box have no coordinates, or their writer did not know it; a box of NaN says nothing.
+    found = file.column_chunk(group, leaf).geo_statistics
+    try:
+        return None if found is None else geo.Box(*(getattr(found, side) for side in geo.Box.__slots__))
+    except UsageError:
+        return None
 
 
 class RowFilter:

@@ -25,7 +25,6 @@ from bowstring.errors import (
 from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import Device, Pool, device_by_name
-from bowstring.parquet.boxes import filter_of
 from bowstring.parquet.columns import ColumnPath, holds_variant
 from bowstring.parquet.file import Int96, OpenFile
 from bowstring.parquet.shredded import Columns, named_columns
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from bowstring.columnar.parts import Validated
-    from bowstring.parquet.boxes import Filter
+    from bowstring.parquet.filters import Filter
     from bowstring.parquet.shredded import Chosen
     from bowstring.parquet.sizes import Size
 
@@ -150,10 +149,16 @@ def read(
     sources = list(source) if isinstance(source, list | tuple) else [source]
     if not sources:
         raise UsageError("no files to read", expected="one or more", found="an empty list")
+    row_filter = None
+    if filters is not None or bbox is not None:
+        # It needs pyarrow.dataset, which takes long to import.
+        from bowstring.parquet.filters import Filter
+
+        row_filter = Filter(filters, bbox, on_error)
     return ParquetStream(
         sources,
         named_columns(columns),
-        filter_of(filters, bbox, on_error),
+        row_filter,
         device_by_name(device) if isinstance(device, str) else device,
         int96,
         limits_or_default(limits),

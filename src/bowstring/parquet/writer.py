@@ -13,14 +13,13 @@ import pyarrow.parquet as pq
 from bowstring.columnar.batch import batches
 from bowstring.errors import ClosedError, Unsupported, UsageError, first_line
 from bowstring.files import FileWriter, Target
-from bowstring.parquet.annotations import annotated_leaves
+from bowstring.parquet.annotations import GeospatialStatistics, annotated_leaves, with_statistics
 from bowstring.parquet.columns import variants_of
 from bowstring.parquet.footer import Footer, decode_footer, encode_footer, footer_bytes, framed
-from bowstring.parquet.geospatial import GeospatialStatistics, with_statistics
 from bowstring.parquet.logical import VARIANT
+from bowstring.parquet.physical import stored_array, stored_schema
 from bowstring.parquet.shredding import is_shredded_field, shredded_batches
 from bowstring.parquet.source import file_system, is_url
-from bowstring.parquet.stored import stored_array, stored_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

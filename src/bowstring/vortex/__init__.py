@@ -1,7 +1,7 @@
 """Vortex IPC: streams of compressed arrays, read, decoded where they are, written and forwarded."""
 
 from bowstring.vortex.batch import EncodedBatch, Encoding
-from bowstring.vortex.decode import encodings
+from bowstring.vortex.rules import encodings
 from bowstring.vortex.stream import VortexStream, from_messages, open_stream, to_messages
 from bowstring.vortex.writer import VortexWriter, new_stream
 

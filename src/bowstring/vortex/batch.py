@@ -18,10 +18,10 @@ from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import device_by_name
 from bowstring.vortex.dtype import DType, Kind, to_schema
-from bowstring.vortex.encodings.canonical import struct_children
-from bowstring.vortex.encodings.structural import chunks
 from bowstring.vortex.message import Body, exact_stats, read_body
 from bowstring.vortex.program import Source, decode_columns
+from bowstring.vortex.rules.canonical import struct_children
+from bowstring.vortex.rules.structural import chunks
 from bowstring.vortex.values import Values, concatenated, size_of, to_batch
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bowstring.vortex.message import ArrayNode, Body
     from bowstring.vortex.values import Values
 
-_RULES: Final[dict[str, Callable[[Decoder, ArrayNode, DType, int], Values]]] = {}
+RULES: Final[dict[str, Callable[[Decoder, ArrayNode, DType, int], Values]]] = {}
 _MOST_ROWS: Final = 1 << 62
 _KEPT_BYTES: Final = 64
 
@@ -38,24 +38,10 @@ def encoding(*ids: str) -> Callable[[Any], Any]:
 
     def register(rule: Any) -> Any:
         for each in ids:
-            _RULES[each] = rule
+            RULES[each] = rule
         return rule
 
     return register
-
-
-def encodings() -> tuple[str, ...]:
-    """Return the ids of all encodings that can be decoded.
-
-    Examples
-    --------
-    >>> "vortex.primitive" in encodings()
-    True
-    """
-    import bowstring.vortex.encodings  # registers them
-
-    del bowstring
-    return tuple(sorted(_RULES))
 
 
 @functools.lru_cache(1024)
@@ -68,8 +54,6 @@ class Decoder:
     """Decodes nodes of one body on the device where it lies."""
 
     def __init__(self, body: Body, limits: Limits, rows: int, room: int | None = None) -> None:
-        import bowstring.vortex.encodings  # noqa: F401  registers the rules, which import this module
-
         self.body = body
         self.limits = limits
         self.rows = rows
@@ -81,7 +65,7 @@ class Decoder:
         self.room = most_decompressed(body.buffer.nbytes, limits) if room is None else room
 
     def decode(self, node: ArrayNode, dtype: DType, rows: int) -> Values:
-        rule = _RULES.get(node.encoding)
+        rule = RULES.get(node.encoding)
         if rule is None:
             raise Unsupported(
                 f"the Vortex encoding {node.encoding!r}",

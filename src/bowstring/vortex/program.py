@@ -21,8 +21,9 @@ from bowstring.kernels.vortex import program as kernel
 from bowstring.kernels.vortex.arrays import empty
 from bowstring.limits import most_decompressed
 from bowstring.memory import foreign_region
-from bowstring.vortex.decode import Decoder, encodings
+from bowstring.vortex.decode import Decoder
 from bowstring.vortex.recording import Recorder
+from bowstring.vortex.rules import encodings
 from bowstring.vortex.values import Parts, parts_of, placed
 
 if TYPE_CHECKING:

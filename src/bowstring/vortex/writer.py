@@ -17,7 +17,7 @@ from bowstring.ipc.framing import write_all
 from bowstring.kernels import bitmap
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.vortex.batch import EncodedBatch
-from bowstring.vortex.compress.tree import compressed
+from bowstring.vortex.compress.columns import compressed
 from bowstring.vortex.dtype import PTYPES, DType, Kind, encode_dtype, of_schema, to_schema
 from bowstring.vortex.message import Message, MessageKind, Piece, array_message, encode_message, number_piece
 from bowstring.vortex.protobuf import VARINT, encode

@@ -13,8 +13,8 @@ from bowstring.kernels.vortex import decode_numbers, decode_rows
 from bowstring.kernels.vortex.decode_numbers import CHUNK
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind, primitive
-from bowstring.vortex.encodings.numbers import Patches, patched_validity, patches_of
 from bowstring.vortex.protobuf import decode_number, decode_scalar
+from bowstring.vortex.rules.numbers import Patches, patched_validity, patches_of
 from bowstring.vortex.values import Values, both_valid, concatenated, from_scalars, size_of, take
 
 if TYPE_CHECKING:
