@@ -193,13 +193,15 @@ _MOST_INSTANCES: Final = 64
 _UNCORRECTED, _SINCE_LOADED = 1, 0
 
 
-NOTHING_KNOWN: Final[Facts] = {"driver": None, "cuda": None, "gpus": [], "pairs": [], "visible": None, "untold": []}
+NOTHING_KNOWN: Final[Facts] = dict.fromkeys(("driver", "cuda", "visible")) | {
+    name: [] for name in ("gpus", "pairs", "untold")
+}
 
 
 def read_topology(uuids: Sequence[str] = ()) -> Facts:
     """Ask NVML for the GPUs of this machine, and find those that CUDA shows by their UUIDs, which have no prefix.
 
-    Never raises: what cannot be known is ``None``, and among the "untold". A broken driver may hang or crash the process.
+    Never raises: what cannot be known is ``None``, and among the "untold". A broken driver may hang or crash.
     """
     try:
         # Without a driver nvidia-ml-py can be imported, and `nvmlInit` fails.
