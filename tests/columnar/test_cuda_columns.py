@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar import Batch
-from bowstring.columnar.interchange import dlpack
+from bowstring.columnar.interchange import to_array
 from bowstring.columnar.interchange.capsule import address_in, device_in, event_in
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.parts import batch_parts, make_batch
@@ -215,7 +215,7 @@ def test_a_stream_lives_as_long_as_what_was_handed_out_on_it(device: CudaDevice)
 
 def test_arrays_of_mapped_memory_warn_once(device: CudaDevice) -> None:
     """Whoever is handed GPU memory of another process as an array is told, once, that it must not be written."""
-    dlpack.warn_once.cache_clear()
+    to_array.warn_once.cache_clear()
     batch = batch_on(device)
     batch.to_cupy()  # memory of this process
     [region] = batch_parts(batch).spans.regions

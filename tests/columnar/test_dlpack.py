@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from bowstring.columnar import Batch, Column
-from bowstring.columnar.interchange.dlpack import _Tensor, _Versioned
+from bowstring.columnar.interchange.to_array import _Tensor, _Versioned
 from bowstring.columnar.parts import batch_parts
 from bowstring.errors import NotExportable, ViewsAlive
 from bowstring.memory import Device

@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.interchange.conversions import needed
-from bowstring.columnar.interchange.dlpack import warn_of_writes
 from bowstring.columnar.interchange.libcudf_types import in_types_of_libcudf
-from bowstring.columnar.interchange.to_array import array_without_nulls
+from bowstring.columnar.interchange.to_array import array_without_nulls, warn_of_writes
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.columnar.parts import AnyBatch, BatchData, Dictionary, Parts, batch_parts, derived
