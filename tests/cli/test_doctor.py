@@ -18,12 +18,11 @@ from tests.ucx import NO_UCX
 
 # Looks for GPUs, and sees that there is no driver.
 NO_GPU = """
-from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import be_a_child
-from bowstring.cli.doctor.gpus import say_what_is_there
-from bowstring.cli.doctor.topology import Topology
+from bowstring.cli.doctor.gpus import NOTHING_KNOWN
 _, say = be_a_child()
-say_what_is_there(say, Check("", State.ABSENT, "not there", "Install it."), [], Topology("not installed"))
+topology = {"why_not": "not installed", **NOTHING_KNOWN}
+say({"state": "absent", "detail": "not there", "hint": "Install it.", "devices": [], "topology": topology})
 """
 
 
@@ -39,7 +38,7 @@ def test_doctor_tries_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     states = {check["name"]: check["state"] for check in facts["checks"]}
-    assert states["sealed memfd"] == states["Unix socket"] == states["SO_PEERCRED"] == "ok"
+    assert states["sealed memfd"] == states["Unix socket"] == "ok"
     assert facts["default_path_works"] is True
     works = {path["name"] for path in facts["paths"] if path["works"]}
     assert works >= {"unix: mapped", "unix: copied", "tcp: packed", "inproc:"}
@@ -146,19 +145,10 @@ def test_a_driver_that_crashes_or_hangs(code: str, said: str) -> None:
     assert (seen.devices, seen.topology) == ((), None)
 
 
-def test_the_folder_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A runtime folder that is missing, or is not ours, is told with what to do."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "gone"))
-    [missing] = [check for check in try_connections() if check.name == "XDG_RUNTIME_DIR"]
-    assert missing.state is State.ABSENT
-    assert missing.hint == "Make it, or unset it."
-
-
 def test_a_runtime_folder_that_others_may_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A runtime folder in which other users could replace the folder for sockets is reported as broken."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     tmp_path.chmod(0o777)
-    found = {check.name: check for check in try_connections()}
-    assert found["XDG_RUNTIME_DIR"].state is State.BROKEN
-    assert "drwxrwxrwx" in str(found["XDG_RUNTIME_DIR"].detail)
-    assert found["folder for sockets"].state is State.BROKEN
+    folder = {check.name: check for check in try_connections()}["folder for sockets"]
+    assert folder.state is State.BROKEN
+    assert "drwxrwxrwx" in folder.detail

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -9,10 +8,9 @@ import pytest
 from bowstring.cli import doctor, main
 from bowstring.cli.doctor import paths
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.gpus import VISIBLE, Seen, describe
+from bowstring.cli.doctor.gpus import VISIBLE, Facts, Seen, describe
 from bowstring.cli.doctor.packages import BINDINGS, CUPY
 from bowstring.cli.doctor.paths import Path, try_paths
-from bowstring.cli.doctor.topology import Topology
 from bowstring.cli.doctor.trials import REAL, Outcome, Programs
 from bowstring.testing import fake_device
 from tests.memory.fake_nvml import FakeNvml, divided, gpu, topology_read, two_linked
@@ -104,12 +102,10 @@ class NoPeers(FakeNvml):
         return 1
 
 
-def causes(monkeypatch: pytest.MonkeyPatch, topology: Topology, *more: Check) -> dict[str, str]:
+def causes(monkeypatch: pytest.MonkeyPatch, topology: Facts, *more: Check) -> dict[str, str]:
     """Return what is in the way of the roads of failing GPUs."""
     outcomes(monkeypatch, Outcome("DeviceError: no"))
-    names = tuple(
-        f"cuda:{number}" for number in range(len(topology.visible.shown if topology.visible else ()))
-    )
+    names = tuple(f"cuda:{number}" for number in range(len(topology["visible"]["shown"])))
     found = by_name(try_paths([*READY, *more], Seen((), names, topology), REAL))
     return {name: " | ".join(each.what for each in path.in_the_way) for name, path in found.items()}
 
@@ -168,22 +164,20 @@ def test_each_gpu_and_what_is_visible_is_a_line(
 def test_modes_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that only one process may use, or whose memory fails, has a hint."""
     whole = topology_read(two_linked())
-    first = dataclasses.replace(whole.gpus[0], compute_mode="exclusive process")
-    second = dataclasses.replace(whole.gpus[1], ecc_errors=3)
-    checks = {each.name: each for each in describe(dataclasses.replace(whole, gpus=(first, second)))}
+    first, second = whole["gpus"]
+    gpus = [first | {"compute_mode": "exclusive process"}, second | {"ecc_errors": 3}]
+    checks = {each.name: each for each in describe(whole | {"gpus": gpus})}
     assert checks["GPU 0"].hint == "nvidia-smi -i 0 -c DEFAULT, so that two processes may use it"
     assert "3 ECC errors" in checks["GPU 1"].detail
 
 
 # A machine with two GPUs, whose memory the fake devices have.
 LOOK = """
-from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import be_a_child
-from bowstring.cli.doctor.gpus import say_what_is_there
 from tests.memory.fake_nvml import {machine}, topology_read
 _, say = be_a_child()
-driver = Check("", State.OK, "CUDA 13.0: Fake 0; Fake 1")
-say_what_is_there(say, driver, {devices}, topology_read({machine}()))
+driver = dict(state="ok", detail="CUDA 13.0: Fake 0; Fake 1", hint=None)
+say(driver | dict(devices={devices}, topology=topology_read({machine}())))
 """
 
 

@@ -81,7 +81,7 @@ def fields(node: ast.ClassDef) -> set[str]:
     for each in node.body:
         if isinstance(each, ast.FunctionDef) and each.name in ("__init__", "__new__"):
             found |= parameters(each)
-    if not found:
+    if found <= {"self"}:
         for base in node.bases:
             if isinstance(base, ast.Name) and base.id in classes() and base.id != node.name:
                 found |= fields(classes()[base.id])

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from bowstring.cli.doctor.gpus import read_topology
-from bowstring.cli.doctor.topology import Topology
+from bowstring.cli.doctor.gpus import Facts, read_topology
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -191,7 +190,7 @@ def divided() -> FakeNvml:
     return FakeNvml(gpu(0, mig=True, instances=parts), gpu(1, mig=False))
 
 
-def topology_read(nvml: FakeNvml, value: str | None = None, shown: Sequence[str] | None = None) -> Topology:
+def topology_read(nvml: FakeNvml, value: str | None = None, shown: Sequence[str] | None = None) -> Facts:
     """Return what doctor reads of a machine in a process whose ``CUDA_VISIBLE_DEVICES`` is `value`.
 
     CUDA has the devices with the UUIDs `shown`, by default the first of each GPU.

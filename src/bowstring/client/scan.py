@@ -10,8 +10,7 @@ import pyarrow as pa
 from bowstring.client.names import list_datasets
 from bowstring.client.opening import ConnectOptions, InsideOptions, connect, source_of, ticket_of
 from bowstring.client.stream import chosen_columns
-from bowstring.columnar.interchange.conversions import needed
-from bowstring.columnar.interchange.polars import polars_frame
+from bowstring.columnar.interchange.conversions import needed, polars_frame
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.position import version_of
 from bowstring.errors import AccessDenied, UnknownName, UnknownTicket, Unsupported, did_you_mean

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from bowstring.columnar.display import shortened, shown_variants, table_of_batch
 from bowstring.columnar.interchange import cudf, export
-from bowstring.columnar.interchange.conversions import Converting, needed
+from bowstring.columnar.interchange.conversions import Converting, needed, polars_frame
 from bowstring.columnar.interchange.foreign import Importer
-from bowstring.columnar.interchange.polars import polars_frame
 from bowstring.columnar.interchange.source import one_batch, open_batches
 from bowstring.columnar.interchange.to_array import ColumnArrays
 from bowstring.columnar.lookup import column_index

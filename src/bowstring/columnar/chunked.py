@@ -29,6 +29,7 @@ _LISTS: Final = {
     pa.lib.Type_MAP: pa.list_(pa.null()),
     pa.lib.Type_LARGE_LIST: pa.large_list(pa.null()),
 }
+_WIDE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _LISTS_OF_ANY_KIND: Final = {
     *_LISTS,
     pa.lib.Type_FIXED_SIZE_LIST,
@@ -47,8 +48,11 @@ def combine_chunks(table: pa.Table) -> pa.Table:
 def combine_column(chunks: pa.ChunkedArray, name: str = "") -> pa.Array:
     """Return the chunks of a column as one array."""
     column = combine_chunks(pa.table({name: chunks})).column(0)
-    if column.num_chunks > 1:
-        raise UsageError("the chunks of a column do not fit one array", hint="Give it larger offsets.")
+    if column.num_chunks > 1:  # more bytes than offsets of 32 bits count
+        wide = _WIDE.get(chunks.type)
+        if wide is None:
+            raise UsageError("the chunks of a column do not fit one array", hint="Give it larger offsets.")
+        return combine_column(chunks.cast(wide), name)
     return column.chunk(0) if column.num_chunks else column.combine_chunks()
 
 

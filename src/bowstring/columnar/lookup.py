@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, SupportsIndex
 
 import pyarrow as pa
@@ -47,27 +48,19 @@ def column_positions(schema: pa.Schema, names: Iterable[str]) -> list[int]:
     return [_position_of(schema, name) for name in names]
 
 
-class ColumnErrors:
-    """Adds the column's name to Bowstring's errors; those of pyarrow and Python become `UsageError`."""
-
-    __slots__ = ("_name",)
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if error is None:
-            return
-        where = f"column {self._name!r}"
-        if isinstance(error, BowstringError):
-            if error.where is None:
-                error.where = where
-        elif isinstance(error, _FOREIGN):
-            found = f"{type(error).__name__}: {error}"
-            raise UsageError("the values are no column", found=found, where=where) from error
+@contextlib.contextmanager
+def column_errors(name: str) -> Iterator[None]:
+    """Add the column's name to Bowstring's errors; make those of pyarrow and Python `UsageError`."""
+    where = f"column {name!r}"
+    try:
+        yield
+    except BowstringError as error:
+        if error.where is None:
+            error.where = where
+        raise
+    except _FOREIGN as error:
+        found = f"{type(error).__name__}: {error}"
+        raise UsageError("the values are no column", found=found, where=where) from error
 
 
 def checked_name(name: Any) -> str:

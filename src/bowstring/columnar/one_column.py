@@ -2,71 +2,48 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch, Column
+from bowstring.columnar.lookup import column_errors
 from bowstring.columnar.marks import NAME_KEY
-from bowstring.errors import ClosedError, UsageError
+from bowstring.errors import UsageError
 
-_TABULAR: Final = pa.RecordBatch | pa.Table | pa.RecordBatchReader
+_TABULAR: Final = Batch | Mapping | pa.RecordBatch | pa.Table | pa.RecordBatchReader
 
 
 def one_column(source: Any, name: str) -> Column:
     """Return a column, or the only column of a batch; an array alone gets the name."""
     if isinstance(source, Column):
         return source
-    alone = _alone(source, name)
-    if alone is not None:
-        batch = Batch.from_arrow(alone)
+    if isinstance(source, _TABULAR):
+        batch = Batch.from_arrow(source)
+    elif _is_array(source, name):
+        batch = Batch.from_arrow({name: source})
     else:
         try:
             batch = Batch.from_arrow(source)
         except UsageError:
             # Streams say only when they are opened whether they are of columns or of one array.
-            if isinstance(source, _TABULAR | Batch) or not hasattr(source, "__arrow_c_stream__"):
+            if not hasattr(source, "__arrow_c_stream__"):
                 raise
-            with _not_a_column(source):
-                chunks = pa.chunked_array(source)
-            batch = Batch.from_arrow(pa.table({name: _widened(chunks)}))
+            batch = Batch.from_arrow({name: source})
     if batch.num_columns != 1:
         raise UsageError("one column is needed", expected="one column", found=batch.schema.names)
     return batch[0]
 
 
-def _alone(source: Any, name: str) -> pa.Table | None:
-    """Return an array as a table of it, ``None`` where it is none, or holds the columns of a batch."""
+def _is_array(source: Any, name: str) -> bool:
+    """Whether this is an array, and not the columns of a batch: a struct that no extension type marks."""
     if isinstance(source, pa.Array | pa.ChunkedArray):
-        with _not_a_column(source):
-            return pa.table({name: _widened(source) if isinstance(source, pa.ChunkedArray) else source})
-    if isinstance(source, Batch | Mapping | _TABULAR) or not hasattr(source, "__arrow_c_array__"):
-        return None
-    with _not_a_column(source):
-        # The field has the metadata that mark an extension type.
-        field = None
-        if hasattr(source, "__arrow_c_schema__"):
-            field = pa.Field._import_from_c_capsule(source.__arrow_c_schema__())
-        array = pa.Array._import_from_c_capsule(*source.__arrow_c_array__())
-    metadata = (field.metadata or {}) if field is not None else {}
-    if array.type.id == pa.lib.Type_STRUCT and NAME_KEY not in metadata:
-        return None
-    return pa.table([array], schema=pa.schema([pa.field(name, array.type, metadata=metadata)]))
-
-
-@contextlib.contextmanager
-def _not_a_column(source: Any) -> Iterator[None]:
-    try:
-        yield
-    except ClosedError:
-        raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UsageError("not a column", found=f"{source.__class__.__name__}: {error}") from error
-
-
-def _widened(chunks: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return chunks that can be concatenated: the offsets of all texts together may not fit 32 bits."""
-    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(chunks.type)
-    return chunks.cast(wide) if wide is not None and chunks.num_chunks > 1 else chunks
+        return True
+    if not hasattr(source, "__arrow_c_array__"):
+        return False
+    with column_errors(name):
+        has_schema = hasattr(source, "__arrow_c_schema__")
+        schema = source.__arrow_c_schema__() if has_schema else source.__arrow_c_array__()[0]
+        field = pa.Field._import_from_c_capsule(schema)
+    return field.type.id != pa.lib.Type_STRUCT or NAME_KEY in (field.metadata or {})

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring import __version__
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.environment import find_gpu_files, find_limits, find_namespaces
-from bowstring.cli.doctor.gpus import LOOK, look_at_gpus
+from bowstring.cli.doctor.gpus import LOOK, Facts, look_at_gpus
 from bowstring.cli.doctor.packages import find_gpu_software, find_packages
 from bowstring.cli.doctor.paths import Path, default_path, try_paths
 from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
-from bowstring.cli.doctor.topology import Topology
 from bowstring.cli.doctor.trials import REAL
 from bowstring.cli.terminal import duration, shown
 
@@ -42,7 +41,7 @@ class Report:
     """The findings."""
 
     groups: dict[str, list[Check]]
-    topology: Topology | None  # from NVML; ``None`` if it could not be asked
+    topology: Facts | None  # from NVML; ``None`` if it could not be asked
     paths: list[Path]
 
     @property
@@ -62,7 +61,7 @@ def examine() -> Report:
             "Connections": try_connections(),
         }
         seen = what_was_seen(_LOOK_SECONDS)
-    cuda = None if seen.topology is None else seen.topology.cuda
+    cuda = None if seen.topology is None else seen.topology["cuda"]
     groups["GPUs"] = [*seen.checks, *find_gpu_files(), *find_gpu_software(cuda)]
     checks = [check for group in groups.values() for check in group]
     return Report(groups, seen.topology, try_paths(checks, seen, REAL))
@@ -77,9 +76,9 @@ def print_text(report: Report) -> None:
     for title, checks in report.groups.items():
         _print_lines(title, _checks(checks))
     if report.topology is not None:
-        if len(report.topology.gpus) > 1:
+        if len(report.topology["gpus"]) > 1:
             print("Links between the GPUs: nvidia-smi topo -m\n")
-        _print_lines("Unknown to NVML", (f"  {refusal}" for refusal in report.topology.untold))
+        _print_lines("Unknown to NVML", (f"  {refusal}" for refusal in report.topology["untold"]))
     _print_lines("Paths (tried between two processes; time from connect to the first view)", _paths(report))
     print("\n".join(textwrap.wrap(_verdict(report.default), _WIDTH)))
 
@@ -142,6 +141,6 @@ def as_json(report: Report) -> dict[str, Any]:
             for title, checks in report.groups.items()
             for check in checks
         ],
-        "topology": None if report.topology is None else dataclasses.asdict(report.topology),
+        "topology": report.topology,
         "paths": [{**dataclasses.asdict(path), "works": path.works} for path in report.paths],
     }

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,16 +14,12 @@ from bowstring.memory import default_budget
 # The folder that holds proc, sys and dev.
 ROOT: Final = Path("/")
 _ENOUGH_FILES: Final = 256
-_ENOUGH_SHARED: Final = 1 << 30
-_UNLIMITED_GROUP: Final = 1 << 60  # control groups of version 1 write a huge number where there is no limit
 
 
 def find_limits() -> list[Check]:
     """Return one check for each bound."""
     return [
         Check("memory budget", State.OK, f"{size(default_budget())} (half of what this process may use)"),
-        _control_group(),
-        _shared_folder(),
         _open_files(),
         _bytes_limited(
             "locked memory",
@@ -41,50 +35,6 @@ def find_limits() -> list[Check]:
         ),
         _huge_pages(),
     ]
-
-
-def _control_group() -> Check:
-    limit = _group_limit()
-    detail = "no limit of memory" if limit is None else f"at most {size(limit)} of memory; shared pages count"
-    return Check("control group", State.OK, detail)
-
-
-def _group_limit() -> int | None:
-    limits: list[int] = []
-    with contextlib.suppress(OSError):
-        for line in (ROOT / "proc/self/cgroup").read_text().splitlines():
-            _, _, rest = line.partition(":")
-            controllers, _, path = rest.partition(":")
-            if not controllers:
-                folder, name = ROOT / "sys/fs/cgroup", "memory.max"
-            elif "memory" in controllers.split(","):
-                folder, name = ROOT / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-            else:
-                continue
-            limits += _limits_above(folder, path, name)
-    return min(limits, default=None)
-
-
-def _limits_above(folder: Path, path: str, name: str) -> Iterator[int]:
-    """Yield the limits of a group and of those that it lies in."""
-    parts = [part for part in path.split("/") if part not in ("", "..")]
-    for count in range(len(parts) + 1):
-        with contextlib.suppress(OSError, ValueError):
-            limit = int(folder.joinpath(*parts[:count], name).read_text())
-            if limit < _UNLIMITED_GROUP:
-                yield limit
-
-
-def _shared_folder() -> Check:
-    hint = "docker run --shm-size 8g. Other libraries have files there; Bowstring's memory does not need it."
-    name, folder = "shared memory files", ROOT.joinpath("dev", "shm")
-    try:
-        status = os.statvfs(folder)
-    except OSError as error:
-        return Check(name, State.ABSENT, f"{folder} cannot be used: {error.strerror}", hint)
-    total, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
-    state = State.OK if total >= _ENOUGH_SHARED else State.ABSENT
-    return Check(name, state, f"{folder}: {size(free)} of {size(total)} are free", hint)
 
 
 def _open_files() -> Check:

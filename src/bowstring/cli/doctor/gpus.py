@@ -1,4 +1,8 @@
-"""Which GPUs there are. A child process asks CUDA and NVML, since a driver may hang or crash."""
+"""Which GPUs there are. A child process asks CUDA and NVML, since a driver may hang or crash.
+
+What NVML answers is kept as the plain values that doctor prints as JSON (docs/doctor.md names them); ``None`` is
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,7 @@ from typing import Any, Final, TypeVar
 
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import Child, ChildFault, be_a_child
-from bowstring.cli.doctor.topology import (
-    Gpu,
-    MigInstance,
-    Pair,
-    Topology,
-    Visibility,
-    topology_of,
-    visibility,
-)
 from bowstring.cli.terminal import size
-from bowstring.errors import InvalidData
 from bowstring.memory.cuda.driver import why_no_start
 
 CUDA: Final = "CUDA driver"
@@ -31,6 +25,7 @@ NVML: Final = "NVML"
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 LOOK: Final = "from bowstring.cli.doctor.gpus import look; look()"
 _BROKEN: Final = "Run nvidia-smi; if it does not answer either, reload the driver or reboot."
+Facts = dict[str, Any]
 _ATTRIBUTES: Final = {"VMM": 102, "POSIX descriptors": 103, "GPUDirect RDMA": 110}
 
 
@@ -40,7 +35,7 @@ class Seen:
 
     checks: tuple[Check, ...]  # driver, NVML, each GPU, and what this process may use
     devices: tuple[str, ...] = ()  # that this process can use, such as ``"cuda:0"``
-    topology: Topology | None = None  # from NVML; ``None`` where the look failed
+    topology: Facts | None = None  # from NVML; ``None`` where the look failed
 
 
 @contextlib.contextmanager
@@ -58,60 +53,70 @@ def _seen(child: Child, seconds: float) -> Seen:
         return Seen((Check(CUDA, State.BROKEN, f"the process that asks it {fault}", _BROKEN),))
     try:
         driver = Check(CUDA, State(facts["state"]), str(facts["detail"]), facts["hint"])
-        topology = topology_of(facts["topology"])
-        devices = tuple(map(str, facts["devices"]))
-    except (InvalidData, TypeError, KeyError, ValueError):
+        topology = facts["topology"]
+        return Seen((driver, *describe(topology)), tuple(map(str, facts["devices"])), topology)
+    except (AttributeError, TypeError, KeyError, ValueError):
         detail = f"the process that asks it printed nonsense: {facts!r:.60}"
         return Seen((Check(CUDA, State.BROKEN, detail, _BROKEN),))
-    return Seen((driver, *describe(topology)), devices, topology)
 
 
-def describe(topology: Topology) -> Iterator[Check]:
+def describe(topology: Facts) -> Iterator[Check]:
     """Yield the checks of NVML, of each GPU, and of what this process may use."""
-    if topology.why_not is not None:
-        missing = "not installed" in topology.why_not
+    if topology["why_not"] is not None:
+        missing = "not installed" in topology["why_not"]
         hint = "pip install nvidia-ml-py" if missing else "NVML comes with NVIDIA's driver."
-        yield Check(NVML, State.ABSENT, f"{topology.why_not}; for facts about GPUs", hint)
+        yield Check(NVML, State.ABSENT, f"{topology['why_not']}; for facts about GPUs", hint)
         return
-    versions = f"driver {topology.driver or '?'}, CUDA {topology.cuda or '?'}, {len(topology.gpus)} GPUs"
-    yield Check(NVML, State.OK, versions)
-    yield from map(_gpu, topology.gpus)
-    if topology.visible is not None:
-        yield _visible(topology.visible)
-
-
-def _gpu(gpu: Gpu) -> Check:
-    hint = None
-    if gpu.compute_mode not in (None, "default"):
-        hint = f"nvidia-smi -i {gpu.index} -c DEFAULT, so that two processes may use it"
-    elif gpu.ecc_errors:
-        hint = "Memory has failed: nvidia-smi -q -d ECC"
-    elif gpu.mig and not gpu.mig_instances:
-        hint = f"nvidia-smi mig -i {gpu.index} -cgi … -C makes instances; without one nobody can use it"
-    memory = [None if nbytes is None else size(nbytes) for nbytes in (gpu.memory_used, gpu.memory_total)]
-    parts = [
-        gpu.name or "name unknown",
-        gpu.uuid or "UUID unknown",
-        "memory unknown" if None in memory else f"{memory[0]} of {memory[1]} in use",
-        f"compute mode {gpu.compute_mode or 'unknown'}",
-    ]
-    if gpu.mig:
-        parts.append(f"MIG, {len(gpu.mig_instances)} instances")
-    if gpu.ecc_errors:
-        parts.append(f"{gpu.ecc_errors} ECC errors")
-    return Check(f"GPU {gpu.index}", State.OK if hint is None else State.ABSENT, ", ".join(parts), hint)
-
-
-def _visible(visible: Visibility) -> Check:
-    value = "not set" if visible.value is None else repr(visible.value)
-    count = len(visible.shown) + len(visible.hidden)
-    return Check(
+    driver, cuda, gpus = topology["driver"], topology["cuda"], topology["gpus"]
+    yield Check(NVML, State.OK, f"driver {driver or '?'}, CUDA {cuda or '?'}, {len(gpus)} GPUs")
+    yield from map(_gpu, gpus)
+    visible = topology["visible"]
+    value = "not set" if visible["value"] is None else repr(visible["value"])
+    shown, hidden = len(visible["shown"]), len(visible["hidden"])
+    yield Check(
         VISIBLE,
-        State.ABSENT if visible.hidden else State.OK,
-        f"{value}; {len(visible.shown)} of {count} devices are visible",
+        State.ABSENT if hidden else State.OK,
+        f"{value}; {shown} of {shown + hidden} devices are visible",
         "CUDA reads the list up to the first value that names no device, and shows one MIG instance at most. "
         "Both processes must see the GPU: unset it, or name the same one, best by its UUID.",
     )
+
+
+def _gpu(gpu: Facts) -> Check:
+    index, instances = gpu["index"], gpu["mig_instances"]
+    hint = None
+    if gpu["compute_mode"] not in (None, "default"):
+        hint = f"nvidia-smi -i {index} -c DEFAULT, so that two processes may use it"
+    elif gpu["ecc_errors"]:
+        hint = "Memory has failed: nvidia-smi -q -d ECC"
+    elif gpu["mig"] and not instances:
+        hint = f"nvidia-smi mig -i {index} -cgi … -C makes instances; without one nobody can use it"
+    memory = [None if each is None else size(each) for each in (gpu["memory_used"], gpu["memory_total"])]
+    parts = [
+        gpu["name"] or "name unknown",
+        gpu["uuid"] or "UUID unknown",
+        "memory unknown" if None in memory else f"{memory[0]} of {memory[1]} in use",
+        f"compute mode {gpu['compute_mode'] or 'unknown'}",
+    ]
+    if gpu["mig"]:
+        parts.append(f"MIG, {len(instances)} instances")
+    if gpu["ecc_errors"]:
+        parts.append(f"{gpu['ecc_errors']} ECC errors")
+    return Check(f"GPU {index}", State.OK if hint is None else State.ABSENT, ", ".join(parts), hint)
+
+
+def _uuids(gpu: Facts) -> list[str]:
+    """Return the UUIDs of the devices that a GPU is to CUDA: its own, or those of its instances."""
+    return [each["uuid"] for each in (gpu["mig_instances"] if gpu["mig"] else [gpu]) if each["uuid"]]
+
+
+def gpu_of(topology: Facts | None, device: str) -> Facts | None:
+    """Return the GPU that has one of CUDA's numbers, such as ``"cuda:0"``."""
+    number = int(device.partition(":")[2])
+    shown = topology["visible"]["shown"] if topology and topology["visible"] else []
+    if topology is None or number >= len(shown):
+        return None
+    return next((gpu for gpu in topology["gpus"] if shown[number] in _uuids(gpu)), None)
 
 
 def look() -> None:
@@ -119,13 +124,8 @@ def look() -> None:
     _, say = be_a_child()
     driver, uuids = _driver()
     devices = [f"cuda:{index}" for index in range(len(uuids))]
-    say_what_is_there(say, driver, devices, read_topology(uuids))
-
-
-def say_what_is_there(say: Any, driver: Check, devices: list[str], topology: Topology) -> None:
-    """Print what :func:`look_at_gpus` reads."""
     facts = {"state": driver.state.value, "detail": driver.detail, "hint": driver.hint}
-    say(facts | {"devices": devices, "topology": dataclasses.asdict(topology)})
+    say(facts | {"devices": devices, "topology": read_topology(uuids)})
 
 
 def _driver() -> tuple[Check, list[str]]:
@@ -193,19 +193,24 @@ _MOST_INSTANCES: Final = 64
 _UNCORRECTED, _SINCE_LOADED = 1, 0
 
 
-def read_topology(uuids: Sequence[str] = ()) -> Topology:
-    """Ask NVML for the GPUs of this machine, and find those that CUDA shows by their UUIDs.
+NOTHING_KNOWN: Final[Facts] = dict.fromkeys(("driver", "cuda", "visible")) | {
+    name: [] for name in ("gpus", "pairs", "untold")
+}
 
-    Never raises: what cannot be known is ``None``, and in `untold`. A broken driver may hang or crash the process.
+
+def read_topology(uuids: Sequence[str] = ()) -> Facts:
+    """Ask NVML for the GPUs of this machine, and find those that CUDA shows by their UUIDs, which have no prefix.
+
+    Never raises: what cannot be known is ``None``, and among the "untold". A broken driver may hang or crash.
     """
     try:
         # Without a driver nvidia-ml-py can be imported, and `nvmlInit` fails.
         module = importlib.import_module("pynvml")
         module.nvmlInit()
     except ImportError:
-        return Topology("nvidia-ml-py is not installed")
+        return {"why_not": "nvidia-ml-py is not installed", **NOTHING_KNOWN}
     except Exception as error:  # noqa: BLE001  NVML's errors have no root that is there without NVML
-        return Topology(f"NVML cannot be used: {_text_of(error)}")
+        return {"why_not": f"NVML cannot be used: {_text_of(error)}", **NOTHING_KNOWN}
     nvml = _Nvml(module)
     try:
         return nvml.topology(uuids)
@@ -247,61 +252,71 @@ class _Nvml:
                 self._untold.setdefault(f"{call}: {_text_of(error)}")
             return None
 
-    def topology(self, uuids: Sequence[str]) -> Topology:
+    def topology(self, uuids: Sequence[str]) -> Facts:
         """Ask everything."""
         count = self.ask("nvmlDeviceGetCount", read=_number) or 0
         handles = [self.ask("nvmlDeviceGetHandleByIndex", index, read=_anything) for index in range(count)]
         # One GPU that was lost, or that is not for us, does not hide the others.
         known = {index: handle for index, handle in enumerate(handles) if handle is not None}
-        gpus = tuple(self._gpu(index, handle) for index, handle in known.items())
-        pairs = tuple(
-            self._pair(first, second, known) for first in known for second in known if first != second
-        )
-        return Topology(
-            None,
-            self.ask("nvmlSystemGetDriverVersion", read=_text),
-            self.ask("nvmlSystemGetCudaDriverVersion", read=_cuda_version),
-            gpus,
-            pairs,
-            visibility(gpus, os.environ.get(VISIBLE), uuids),
-            tuple(self._untold),
-        )
+        gpus = [self._gpu(index, handle) for index, handle in known.items()]
+        by_bare = {uuid.partition("-")[2]: uuid for gpu in gpus for uuid in _uuids(gpu)}
+        shown = [by_bare.get(each, f"GPU-{each}") for each in uuids]
+        hidden = [each for each in by_bare.values() if each not in shown]
+        return {
+            "why_not": None,
+            "driver": self.ask("nvmlSystemGetDriverVersion", read=_text),
+            "cuda": self.ask("nvmlSystemGetCudaDriverVersion", read=_cuda_version),
+            "gpus": gpus,
+            "pairs": [
+                self._pair(first, second, known) for first in known for second in known if first != second
+            ],
+            "visible": {"value": os.environ.get(VISIBLE), "shown": shown, "hidden": hidden},
+            "untold": list(self._untold),
+        }
 
-    def _gpu(self, index: int, handle: Any) -> Gpu:
+    def _gpu(self, index: int, handle: Any) -> Facts:
         memory = self.ask(
             "nvmlDeviceGetMemoryInfo", handle, read=lambda info: (_number(info.total), _number(info.used))
         )
         mig = self.ask("nvmlDeviceGetMigMode", handle, read=lambda modes: bool(_number(modes[0])))
-        return Gpu(
-            index,
-            self.ask("nvmlDeviceGetName", handle, read=_text),
-            self.ask("nvmlDeviceGetUUID", handle, read=_text),
-            self.ask("nvmlDeviceGetPciInfo", handle, read=lambda info: _text(info.busId).upper()),
-            None if memory is None else memory[0],
-            None if memory is None else memory[1],
-            self.ask("nvmlDeviceGetComputeMode", handle, read=lambda mode: _MODES.get(_number(mode))),
-            self.ask("nvmlDeviceGetPersistenceMode", handle, read=lambda mode: bool(_number(mode))),
-            mig,
-            tuple(self._instances(handle)) if mig else (),
-            self.ask("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _SINCE_LOADED, read=_number),
-        )
+        total, used = memory or (None, None)
+        return {
+            "index": index,
+            "name": self.ask("nvmlDeviceGetName", handle, read=_text),
+            "uuid": self.ask("nvmlDeviceGetUUID", handle, read=_text),
+            "bus_id": self.ask("nvmlDeviceGetPciInfo", handle, read=lambda info: _text(info.busId).upper()),
+            "memory_total": total,
+            "memory_used": used,
+            "compute_mode": self.ask(
+                "nvmlDeviceGetComputeMode", handle, read=lambda mode: _MODES.get(_number(mode))
+            ),
+            "persistence": self.ask(
+                "nvmlDeviceGetPersistenceMode", handle, read=lambda mode: bool(_number(mode))
+            ),
+            "mig": mig,
+            "mig_instances": list(self._instances(handle)) if mig else [],
+            "ecc_errors": self.ask(
+                "nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _SINCE_LOADED, read=_number
+            ),
+        }
 
-    def _instances(self, handle: Any) -> Iterator[MigInstance]:
+    def _instances(self, handle: Any) -> Iterator[Facts]:
         most = self.ask("nvmlDeviceGetMaxMigDeviceCount", handle, read=_number) or 0
         for slot in range(min(most, _MOST_INSTANCES)):
             # NVML reports an empty slot as an error.
             part = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, slot, read=_anything, quiet=True)
-            if part is None:
-                continue
-            yield MigInstance(
-                slot,
-                self.ask("nvmlDeviceGetUUID", part, read=_text),
-                self.ask("nvmlDeviceGetGpuInstanceId", part, read=_number),
-                self.ask("nvmlDeviceGetComputeInstanceId", part, read=_number),
-                self.ask("nvmlDeviceGetMemoryInfo", part, read=lambda memory: _number(memory.total)),
-            )
+            if part is not None:
+                yield {
+                    "index": slot,
+                    "uuid": self.ask("nvmlDeviceGetUUID", part, read=_text),
+                    "gpu_instance": self.ask("nvmlDeviceGetGpuInstanceId", part, read=_number),
+                    "compute_instance": self.ask("nvmlDeviceGetComputeInstanceId", part, read=_number),
+                    "memory_total": self.ask(
+                        "nvmlDeviceGetMemoryInfo", part, read=lambda memory: _number(memory.total)
+                    ),
+                }
 
-    def _pair(self, first: int, second: int, handles: dict[int, Any]) -> Pair:
+    def _pair(self, first: int, second: int, handles: dict[int, Any]) -> Facts:
         both = handles[first], handles[second]
         status = {
             name: self.ask(
@@ -315,7 +330,7 @@ class _Nvml:
         ancestor = self.ask(
             "nvmlDeviceGetTopologyCommonAncestor", *both, read=lambda code: _ANCESTORS.get(_number(code))
         )
-        return Pair(first, second, **status, ancestor=ancestor)
+        return {"first": first, "second": second, **status, "ancestor": ancestor}
 
 
 def _cuda_version(value: Any) -> str:

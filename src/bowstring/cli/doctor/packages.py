@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import ctypes.util
-import hashlib
 import importlib.metadata
 import importlib.util
 import itertools
@@ -15,7 +13,6 @@ import shutil
 import ssl
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 from bowstring import __version__
@@ -221,31 +218,11 @@ def _ucx() -> Check:
         if system := ctypes.util.find_library("ucp"):
             return Check(UCX, State.OK, f"{system} of the system")
         return Check(UCX, State.ABSENT, "not installed; for ucx:, RDMA and NVLink", install)
-    [wheel, version], *more = wheels.items()
+    [version, *more] = wheels.values()
     if more:
         fault = "they overwrite each other"
-    elif changed := _changed_file(wheel):
-        fault = f"{changed} is not the file of this wheel"
     elif _numbers(version) and _numbers(version) < _OLDEST_UCX:
         fault = "ucx: needs 1.22 or later"
     else:
         return Check(UCX, State.OK, named)
     return Check(UCX, State.BROKEN, f"{named}: {fault}", f"pip uninstall {' '.join(wheels)}, then {install}")
-
-
-def _changed_file(wheel: str) -> str:
-    """Return a library of UCX that is not the one that the wheel brought: another wheel has the same folder."""
-    try:
-        files = importlib.metadata.files(wheel) or ()
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-    for file in files:
-        if file.name.startswith("libuc") and ".so" in file.name and file.hash is not None:
-            try:
-                content = Path(str(file.locate())).read_bytes()
-            except OSError:
-                return file.name
-            digest = hashlib.new(file.hash.mode, content).digest()
-            if base64.urlsafe_b64encode(digest).decode().rstrip("=") != file.hash.value:
-                return file.name
-    return ""

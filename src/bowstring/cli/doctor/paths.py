@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.gpus import CUDA, VISIBLE, Seen
+from bowstring.cli.doctor.gpus import CUDA, VISIBLE, Facts, Seen, gpu_of
 from bowstring.cli.doctor.packages import BINDINGS, CUPY, GPU_KERNELS, UCX
-from bowstring.cli.doctor.topology import Topology
 from bowstring.cli.doctor.trials import IN_PLACE, Outcome, Programs, Trial, run_trials
 
 _MAPPED: Final = Trial("unix: mapped", "unix")
@@ -23,7 +22,6 @@ _UCX: Final = (Trial("ucx:", "ucx"), "TCP, shared memory, RDMA or NVLink, as UCX
 _HOST_CHECKS: Final = {
     "unix": (
         "sealed memfd",
-        "/proc",
         "read-only for readers",
         "folder for sockets",
         "Unix socket",
@@ -159,23 +157,23 @@ def _from_gpu(device: str, seen: Seen, by_name: dict[str, Check], programs: Prog
     return paths
 
 
-def _between(first: str, second: str, topology: Topology | None) -> tuple[Obstacle, ...]:
-    if topology is None:
+def _between(first: str, second: str, topology: Facts | None) -> tuple[Obstacle, ...]:
+    here, there = gpu_of(topology, first), gpu_of(topology, second)
+    if topology is None or here is None or there is None:
         return ()
-    here, there = topology.gpu_of(first), topology.gpu_of(second)
-    if here is None or there is None:
-        return ()
-    numbers = here.index, there.index
-    read = next((pair.read for pair in topology.pairs if (pair.first, pair.second) == numbers), None)
+    numbers = here["index"], there["index"]
+    read = next(
+        (pair["read"] for pair in topology["pairs"] if (pair["first"], pair["second"]) == numbers), None
+    )
     if read in (None, "ok"):
         return ()
     hint = "Switch off the IOMMU's and PCIe's access control (ACS) for them; else it goes through the host."
-    return (Obstacle(f"peer access of GPU {here.index} and GPU {there.index}: {read}", hint),)
+    return (Obstacle(f"peer access of GPU {numbers[0]} and GPU {numbers[1]}: {read}", hint),)
 
 
-def _divided(device: str, topology: Topology | None) -> tuple[Obstacle, ...]:
-    gpu = None if topology is None else topology.gpu_of(device)
-    if gpu is None or not gpu.mig:
+def _divided(device: str, topology: Facts | None) -> tuple[Obstacle, ...]:
+    gpu = gpu_of(topology, device)
+    if gpu is None or not gpu["mig"]:
         return ()
     hint = "Let both processes use compute instances of one GPU instance, or do not share in place."
-    return (Obstacle(f"GPU {gpu.index} is divided (MIG): IPC does not cross GPU instances", hint),)
+    return (Obstacle(f"GPU {gpu['index']} is divided (MIG): IPC does not cross GPU instances", hint),)

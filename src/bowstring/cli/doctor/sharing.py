@@ -6,15 +6,12 @@ import contextlib
 import mmap
 import os
 import socket
-import stat
 from pathlib import Path
 
 from bowstring.cli.doctor.check import Check, State, attempt
-from bowstring.errors import BrokenError, InvalidRegion, UsageError
-from bowstring.kernels.trusted_folders import check_replaceable
+from bowstring.errors import BrokenError, InvalidRegion
 from bowstring.memory import cpu, fork_sentinel
 from bowstring.memory.slab import check_sealed, host_slab
-from bowstring.transport.peer import Peer
 from bowstring.transport.socket_file import runtime_folder
 
 _BYTES = 1 << 20
@@ -24,11 +21,9 @@ _NOEXEC = "/proc/sys/vm/memfd_noexec"
 def try_shared_memory() -> list[Check]:
     """Return what came of making, sealing, opening again and mapping a region."""
     seccomp = f"A seccomp filter may forbid memfd_create; {_NOEXEC} must not be 2 (it is {_read(_NOEXEC)})."
-    mount = "Mount /proc: memory is handed over read-only by opening /proc/self/fd again."
-    apart = "The kernel or its sandbox does not keep descriptors apart."
+    apart = "Mount /proc, by which memory is handed over read-only; or a sandbox mixes up descriptors."
     return [
         attempt("sealed memfd", _sealed, seccomp),
-        attempt("/proc", _proc, mount),
         attempt("read-only for readers", _read_only, apart),
         _forks_by_c_code(),
     ]
@@ -48,11 +43,6 @@ def _sealed() -> str:
     except PermissionError:
         return f"made, sealed, cannot shrink or grow (vm.memfd_noexec is {_read(_NOEXEC)})"
     raise InvalidRegion("a sealed memfd was cut short")
-
-
-def _proc() -> str:
-    os.stat("/proc/self/fd")
-    return "mounted"
 
 
 def _read_only() -> str:
@@ -88,34 +78,13 @@ _SECONDS = 5.0
 def try_connections() -> list[Check]:
     """Return what came of binding and connecting sockets."""
     folder = "Set XDG_RUNTIME_DIR to a folder of yours, or name a socket: unix:/path."
-    sandbox = "The folder's file system, or a sandbox, does not allow sockets."
-    unknown = "A sandbox hides who a peer is: others cannot be refused."
+    sandbox = "The folder's file system, or a sandbox, does not allow sockets, or hides who a peer is."
     loopback = "Bring up the loopback interface: ip link set lo up"
     return [
-        _runtime_folder(),
         attempt("folder for sockets", _folder, folder),
         attempt("Unix socket", _unix, sandbox),
-        attempt("SO_PEERCRED", _peer_user, unknown),
         attempt("TCP loopback", _tcp, loopback),
     ]
-
-
-def _runtime_folder() -> Check:
-    folder = os.environ.get("XDG_RUNTIME_DIR")
-    if not folder:
-        return Check("XDG_RUNTIME_DIR", State.ABSENT, "not set; the folder for temporary files is used")
-    try:
-        status = os.stat(folder)
-    except OSError as error:
-        return Check("XDG_RUNTIME_DIR", State.ABSENT, f"{folder}: {error.strerror}", "Make it, or unset it.")
-    if status.st_uid != os.geteuid() or not os.access(folder, os.W_OK | os.X_OK):
-        seen = f"{folder}: uid {status.st_uid}, {stat.filemode(status.st_mode)}"
-        return Check("XDG_RUNTIME_DIR", State.ABSENT, seen, "It must belong to you, and be writable.")
-    try:
-        check_replaceable(folder, status, "chmod 0700, or let it name another folder.")
-    except UsageError as refused:
-        return Check("XDG_RUNTIME_DIR", State.BROKEN, f"{folder}: {refused.found}", refused.hint)
-    return Check("XDG_RUNTIME_DIR", State.OK, folder)
 
 
 def _folder() -> str:
@@ -133,17 +102,9 @@ def _unix() -> str:
         if there is None:
             raise BrokenError("no connection was accepted")
         with there:
+            if here.peer.uid != os.geteuid():
+                raise BrokenError("a peer of this user is seen as another one", found=here.peer.description)
             return f"connected; the peer is seen as {here.peer.description}"
-
-
-def _peer_user() -> str:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        peer = Peer.of_socket(ours)
-        peer.close()
-        if peer.uid != os.geteuid():
-            raise BrokenError("a peer of the same user is seen as another one", found=peer.description)
-    return "a peer's user is known"
 
 
 def _tcp() -> str:

@@ -13,7 +13,7 @@ from bowstring.columnar.column import ColumnData
 from bowstring.columnar.interchange.cudf import arrow_of_cudf, with_categories
 from bowstring.columnar.interchange.foreign import Importer, device_stream
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.lookup import ColumnErrors, check_equal_lengths, checked_name
+from bowstring.columnar.lookup import check_equal_lengths, checked_name, column_errors
 from bowstring.columnar.marks import field_of, without_mark
 from bowstring.columnar.parts import AnyBatch, Dictionary, make_batch
 from bowstring.columnar.spans import buffer_or_none
@@ -202,7 +202,7 @@ def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[AnyBatch
     """
     arrays = {}
     for name, values in source.items():
-        with ColumnErrors(name):
+        with column_errors(name):
             if isinstance(values, ColumnData) and not values.device.is_host:
                 hint = "Batch.select() chooses columns of a batch."
                 raise UsageError("a column of a batch is no array", hint=hint)
@@ -233,7 +233,7 @@ def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[AnyBatch
 
 def _equal_rows(arrays: Mapping[str, Any]) -> int:
     for name, array in arrays.items():
-        with ColumnErrors(checked_name(name)):
+        with column_errors(checked_name(name)):
             if array.ndim != 1:
                 raise UsageError("a column has one dimension", expected="shape (rows,)", found=array.shape)
     check_equal_lengths({name: len(array) for name, array in arrays.items()})
@@ -297,7 +297,7 @@ def _not_taken(source: Any) -> str | None:
 def _record_batch(source: Mapping[str, Any]) -> pa.RecordBatch:
     arrays, fields = [], []
     for name, values in source.items():
-        with ColumnErrors(checked_name(name)):
+        with column_errors(checked_name(name)):
             array = _array(values, name)
             array, field = without_mark(array, field_of(values, array, name))
             arrays.append(array)
