@@ -49,8 +49,8 @@ ALLOWED = {
     ("transport/threads.py", "self._over.acquire()"): "a new lock",
     ("memory/forks.py", "_one_at_a_time.acquire()"): "another thread forks, which does not wait",
     ("ipc/tensor/array.py", "array.get()"): "copies",
-    ("spark/running.py", "self.wait()"): "waits in slices",
-    ("spark/running.py", "self.job.result()"): "is done",
+    ("spark/published.py", "self.wait()"): "waits in slices",
+    ("spark/published.py", "self.job.result()"): "is done",
     ("spark/task.py", "TaskContext.get()"): "looks",
     ("spark/writer.py", "TaskContext.get()"): "looks",
 }

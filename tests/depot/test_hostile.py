@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.depot import daemon, launch
-from bowstring.depot.manifest import Attempt, Told, pack_part, unpack_parts
+from bowstring.depot.manifest import BegunAttempt, Told, pack_part, unpack_parts
 from bowstring.depot.protocol import DEPOT_LIMITS, MESSAGES, VERSION, Connection, Record, Verb
 from bowstring.dissociated.tags import Control
 from bowstring.ipc.flatbuf.schema import encode_schema
@@ -89,9 +89,9 @@ def test_strangers_are_sent_away(well: bow.depot.Depot, folder: str, said: bytes
 @pytest.mark.parametrize("said", [b"", b"BOW\x01"], ids=["nothing", "a little"])
 def test_strangers_have_a_deadline(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     """Who connects and does not say hello in time is sent away."""
-    monkeypatch.setattr(daemon, "DEPOT_LIMITS", DEPOT_LIMITS.replace(connect_timeout=0.2))
+    monkeypatch.setattr("bowstring.depot.service.DEPOT_LIMITS", DEPOT_LIMITS.replace(connect_timeout=0.2))
     with tempfile.TemporaryDirectory(prefix="bow-") as made:
-        served = daemon.Depot(launch.Paths(made), OPTIONS)
+        served = daemon.DepotProcess(launch.Paths(made), OPTIONS)
         try:
             with socket.socket(socket.AF_UNIX) as stranger:
                 stranger.settimeout(WAIT)
@@ -111,7 +111,7 @@ def test_an_answer_that_waits_in_the_first_turn() -> None:
         (Verb.WAIT_RELEASED, {"dataset": "data", "timeout": 0.05}),
     ]
     with tempfile.TemporaryDirectory(prefix="bow-") as made:
-        served = daemon.Depot(launch.Paths(made), OPTIONS)
+        served = daemon.DepotProcess(launch.Paths(made), OPTIONS)
         try:
             with dial(f"unix:{made}/depot-5.sock") as channel:
                 channel.send([Message(verb, [MESSAGES[verb][0].pack(said)]) for verb, said in asked], WAIT)
@@ -273,7 +273,7 @@ def test_too_many_slabs(well: bow.depot.Depot, client: Connection) -> None:
 
 def test_an_attempt_is_lent_so_many_slabs() -> None:
     """The bound on regions of a stream bounds what an attempt borrows."""
-    attempt = Attempt(
+    attempt = BegunAttempt(
         APP, "data", partition=0, number=0, readers=None, folder="", limits=bow.Limits(regions=2)
     )
     region = Pool(budget=MIB).allocate(1).region
@@ -384,7 +384,7 @@ def test_requests_of_noise(well: bow.depot.Depot, folder: str, verb: int) -> Non
 def test_a_foreign_error_is_told_in_words(well: bow.depot.Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no error of ours is told as a refusal that names it, and the depot goes on."""
     with tempfile.TemporaryDirectory(prefix="bow-") as made:
-        served = daemon.Depot(launch.Paths(made), OPTIONS)
+        served = daemon.DepotProcess(launch.Paths(made), OPTIONS)
         try:
             monkeypatch.setattr(served, "status", lambda: 1 // 0)
             with contextlib.closing(Connection(served.paths.control, WAIT)) as client:

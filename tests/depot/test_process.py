@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import bowstring as bow
-from bowstring.depot.daemon import Depot
+from bowstring.depot.daemon import DepotProcess
 from bowstring.depot.launch import Paths
-from bowstring.depot.protocol import Connection, Verb
+from bowstring.depot.protocol import DEPOT_LIMITS, Connection, Verb
 from bowstring.transport import dial
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.listener import SocketListener
@@ -29,15 +29,17 @@ process = importlib.import_module("bowstring.depot.daemon")
 
 
 @pytest.fixture
-def here(folder: str) -> Iterator[Depot]:
+def here(folder: str) -> Iterator[DepotProcess]:
     """Return a depot that lives in this process."""
-    depot = Depot(Paths(folder), bow.depot.Options(memory_budget=1, disk_budget=0))
+    depot = DepotProcess(Paths(folder), bow.depot.Options(memory_budget=1, disk_budget=0))
     yield depot
     depot.stop()
     depot.run()
 
 
-def test_clients_are_served_where_no_thread_is_left(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_are_served_where_no_thread_is_left(
+    here: DepotProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where no thread can be started clients are served, those that wait, too."""
 
     def fail(*_: Any, **__: Any) -> None:
@@ -130,7 +132,7 @@ def test_those_who_wait_have_no_threads(connect: Connect) -> None:
             each.result(2 * WAIT)
 
 
-def test_it_rests_where_no_descriptor_is_left(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_rests_where_no_descriptor_is_left(here: DepotProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the system has no descriptor for a connection, the depot tries now and then, and serves after it."""
     tries: list[float] = []
 
@@ -148,10 +150,10 @@ def test_it_rests_where_no_descriptor_is_left(here: Depot, monkeypatch: pytest.M
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a depot take six connections."""
-    monkeypatch.setattr(process, "DEPOT_LIMITS", process.DEPOT_LIMITS.replace(connections=6))
+    monkeypatch.setattr("bowstring.depot.service.DEPOT_LIMITS", DEPOT_LIMITS.replace(connections=6))
 
 
-def test_strangers_elsewhere_take_no_place_here(few: None, here: Depot) -> None:
+def test_strangers_elsewhere_take_no_place_here(few: None, here: DepotProcess) -> None:
     """Connections by whoever has no token keep out no client, neither of this host nor of another."""
     remote = here.listen_too("tcp://127.0.0.1:0")
     with contextlib.ExitStack() as strangers:
@@ -221,7 +223,7 @@ def test_the_longest_name_can_be_read(depot: bow.depot.Depot) -> None:
 
 
 @pytest.mark.parametrize("holds", [True, False])
-def test_it_ends_if_empty_or_takes_more(here: Depot, holds: bool) -> None:
+def test_it_ends_if_empty_or_takes_more(here: DepotProcess, holds: bool) -> None:
     """However many ask it at once to end if it is empty, it ends for good, or goes on as before."""
     with contextlib.closing(Connection(here.paths.control, WAIT)) as client:
         begin = {"application": "app", "dataset": "data", "partition": 0, "attempt": 0, "mapped": b""}
@@ -241,7 +243,7 @@ def test_it_ends_if_empty_or_takes_more(here: Depot, holds: bool) -> None:
                     other.ask(Verb.BEGIN, begin, WAIT)
 
 
-def test_it_ends_though_who_asked_is_gone(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_ends_though_who_asked_is_gone(here: DepotProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """A depot that was told to end does not go on because nobody heard its answer."""
 
     def fail(*_: Any) -> None:

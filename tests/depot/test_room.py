@@ -21,7 +21,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.depot.handlers import Client
-from bowstring.depot.manifest import Attempt
+from bowstring.depot.manifest import BegunAttempt
 from bowstring.depot.registry import Registry
 from bowstring.depot.slab_pool import SlabPool, Turn
 from bowstring.depot.slabs import Lent
@@ -394,7 +394,7 @@ def test_who_holds_room_goes_first() -> None:
 def test_the_next_try_waits_for_the_lost_one() -> None:
     """What an attempt held that was lost is no reason to refuse the next one while it is not back yet."""
     stock = SlabPool(MIB, 0)
-    lost = Attempt(APP, "data", partition=0, number=0, readers=None, folder="", limits=bow.Limits())
+    lost = BegunAttempt(APP, "data", partition=0, number=0, readers=None, folder="", limits=bow.Limits())
     first = borrow(stock, MIB, "data")[1]
     lost.lend(first)
     uuid = first.uuid

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 import bowstring as bow
-from bowstring.depot.daemon import Depot
+from bowstring.depot.daemon import DepotProcess
 from bowstring.depot.launch import Paths
 from bowstring.depot.manifest import Told, pack_part
 from bowstring.depot.protocol import COMPLETE, MESSAGES, RUNNING, STAY, VERSION, Connection, Verb, texts
@@ -66,7 +66,7 @@ def _frame(verb: Verb, fields: dict[str, Any]) -> Frame:
     return Frame.of(verb, MESSAGES[verb][0].pack(fields))
 
 
-def _asked(depot: Depot, kind: int, frames: list[Frame]) -> bytes:
+def _asked(depot: DepotProcess, kind: int, frames: list[Frame]) -> bytes:
     """Return all that a depot answers to some frames behind a hello."""
     address, _, token = str(depot.remote_address).partition("?token=")
     with contextlib.closing(dialled(address if kind & _REMOTE else depot.paths.control)) as sock:
@@ -88,7 +88,7 @@ def _answers(sock: socket.socket) -> Iterator[bytes]:
             yield found[0].data
 
 
-def _tidied(depot: Depot) -> None:
+def _tidied(depot: DepotProcess) -> None:
     """End what clients began."""
     with contextlib.closing(Connection(depot.paths.control, _SECONDS)) as client:
         for name in texts("names", client.ask(Verb.LIST, {}, _SECONDS).fields["names"]):
@@ -106,9 +106,9 @@ def _wait(done: Any, what: str) -> None:
 
 
 @functools.cache
-def _depot() -> Depot:
+def _depot() -> DepotProcess:
     options = bow.depot.Options(memory_budget=_MOST_DATA, disk_budget=0)
-    depot = Depot(Paths(tempfile.mkdtemp(prefix="bow-fuzz-")), options)
+    depot = DepotProcess(Paths(tempfile.mkdtemp(prefix="bow-fuzz-")), options)
     depot.listen_too("tcp://127.0.0.1:0")
     return depot
 

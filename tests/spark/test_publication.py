@@ -25,6 +25,7 @@ from bowstring.depot import Depot
 from bowstring.spark import application_lease
 from bowstring.spark.driver import driver_of
 from bowstring.spark.publication import Job, Keep, Publication
+from bowstring.spark.published import PublishedDataset
 from bowstring.spark.refusals import forbidden
 from bowstring.spark.task import DepotTask, Order
 from bowstring.spark.tickets import Ticket
@@ -89,7 +90,7 @@ def publish(folder: str, stopped: threading.Event) -> Iterator[Callable[..., bow
         work = Publication(
             order, application, Job(frame, DepotTask, SCHEMA, again=True), None, Keep(stay=stay, **given)
         )
-        return work.dataset(work.run(order), fresh=True)
+        return PublishedDataset._of(work.dataset(work.run(order), fresh=True), work)
 
     yield make
     application.end()
@@ -133,9 +134,9 @@ def test_a_driver_asks_depots_elsewhere_by_their_certificates(
     monkeypatch.setenv("BOWSTRING_HOST", "the driver's host, which is another one")
     if not trusted:
         with pytest.raises(bow.AccessDenied, match="certificate"):
-            work.dataset(tickets, fresh=True)
+            PublishedDataset._of(work.dataset(tickets, fresh=True), work)
         return
-    published = work.dataset(tickets, fresh=True)
+    published = PublishedDataset._of(work.dataset(tickets, fresh=True), work)
     with bow.connect(published, tls=certificate) as stream:
         assert stream.read_all()["n"].to_pylist() == [1, 2, 3]
         assert stream.stats.path == "tls: packed"
@@ -154,7 +155,7 @@ def test_what_stays_elsewhere_stays(folder: str, stopped: threading.Event) -> No
     tickets = [
         dataclasses.replace(each, depot=each.depot.replace(folder, "/nowhere")) for each in work.run(order)
     ]
-    published = work.dataset(tickets, fresh=True)
+    published = PublishedDataset._of(work.dataset(tickets, fresh=True), work)
     assert [each.address.partition(":")[0] for each in application.depots] == ["tcp"]
     with pytest.raises(bow.UsageError, match="recoverable=True"):
         published.republish()
@@ -440,7 +441,7 @@ def test_shared_executors_keep_nothing(folder: str, stopped: threading.Event) ->
     work = Publication(order, application, Job(Frame([1], [2]), DepotTask, SCHEMA), None, Keep())
     tickets = work.run(order)
     time.sleep(1.0)
-    published = work.dataset(tickets, fresh=True)
+    published = PublishedDataset._of(work.dataset(tickets, fresh=True), work)
     assert rows(published) == [1, 2]
     # As when the client is killed: its connections are gone, and the server's executors are not.
     for held in application.depots:

@@ -19,6 +19,7 @@ import pytest
 import bowstring as bow
 from bowstring.spark.application_lease import Application
 from bowstring.spark.publication import Job, Keep, Publication
+from bowstring.spark.published import PublishedDataset, RunningDataset
 from bowstring.spark.task import DepotTask, Order
 from tests.client_server.conftest import until
 
@@ -93,12 +94,13 @@ def running(
 
         def finish() -> bow.spark.PublishedDataset:
             try:
-                return work.dataset(work.run(order), fresh=True)
+                return PublishedDataset._of(work.dataset(work.run(order), fresh=True), work)
             except BaseException as error:
                 work.abandon(error)
                 raise
 
-        begun.append(Running(frame, work.start(growing, finish, lambda target: target), application, work))
+        followed, run = work.start(growing, finish, lambda target: target)
+        begun.append(Running(frame, RunningDataset._of(followed, work, job=run), application, work))
         return begun[-1]
 
     yield begin

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import InvalidData, UsageError
-from bowstring.spark.running import RunningDataset
-from bowstring.spark.tickets import PublishedDataset, Ticket, dataset_of
+from bowstring.spark.published import PublishedDataset, RunningDataset
+from bowstring.spark.tickets import Ticket, dataset_of
 
 SCHEMA = pa.schema([("a", pa.int64())])
 PACKED = SCHEMA.serialize().to_pybytes()
@@ -101,10 +101,15 @@ def test_tickets_go_through_spark(given: Ticket) -> None:
 def test_elsewhere_it_is_a_plain_data_set() -> None:
     """What is sent to another process is a Dataset; only the driver can release or publish again."""
     calls: list[Any] = []
-    publication: Any = types.SimpleNamespace(
-        release=lambda: calls.append("release"), wait_released=calls.append, republish=calls.append
-    )
     plain = dataset_of([ticket(0)], SCHEMA, name="t")
+
+    def republish(partitions: frozenset[int]) -> Dataset:
+        calls.append(partitions)
+        return plain
+
+    publication: Any = types.SimpleNamespace(
+        release=lambda: calls.append("release"), wait_released=calls.append, republish=republish
+    )
     published = PublishedDataset(**vars(plain), control=publication)
     published.release()
     published.wait_released(2.0)

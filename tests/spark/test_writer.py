@@ -155,7 +155,7 @@ def test_a_depot_that_cannot_be_reached_is_for_the_tasks_to_say(
         raise error("the depot was not ready in time")
 
     with monkeypatch.context() as patched:
-        patched.setattr(writer.depot, "connect", fails)
+        patched.setattr(writer, "connect", fails)
         made = [writer.DatasetWriter({"path": "ev"}, SCHEMA, overwrite=each) for each in (True, False)]
     for to in made:
         to.commit(write(to, [[1]]))

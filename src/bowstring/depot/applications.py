@@ -13,7 +13,7 @@ from bowstring.errors import UsageError
 from bowstring.memory.slab import opened
 
 if TYPE_CHECKING:
-    from bowstring.depot.manifest import Attempt
+    from bowstring.depot.manifest import BegunAttempt
     from bowstring.server.catalogue import Publication
 
 
@@ -60,7 +60,7 @@ class DataSet:
     name: str
     application: str
     streams: dict[bytes, Stream] = dataclasses.field(default_factory=dict)
-    attempts: set[Attempt] = dataclasses.field(default_factory=set)
+    attempts: set[BegunAttempt] = dataclasses.field(default_factory=set)
     until: float = math.inf
 
 

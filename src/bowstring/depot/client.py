@@ -137,7 +137,7 @@ class Depot(Closing):
         connection, answer = self._begun(Verb.BEGIN, fields, _ANSWER_SECONDS)
         if answer["gone"]:
             warm_mappings().forget(answer["gone"])
-        return Attempt(self, connection, schema, wait)
+        return Attempt(connection, self._take_back, schema, wait)
 
     def _begun(self, verb: Verb, fields: dict[str, Any], seconds: float) -> tuple[Connection, dict[str, Any]]:
         """Return a connection for one use, and its first answer: its loss is the end of an attempt."""
@@ -495,12 +495,14 @@ class Depot(Closing):
         return self._stop(fields, everywhere=everywhere)
 
     def _stop(self, fields: dict[str, Any], *, everywhere: bool = False) -> bool:
-        answer = self._ask(Verb.STOP, fields)
+        self._check()
+        main = self._main  # another thread may find the depot that takes its place
+        answer = main.ask(Verb.STOP, fields, _ANSWER_SECONDS).fields
         silent = self._ask_each(answer["elsewhere"], Verb.STOP, fields) if everywhere else []
         try:
             if fields and not answer["stopped"]:
                 return False
-            ended = self._main.wait_exited(_STOP_SECONDS)
+            ended = main.wait_exited(_STOP_SECONDS)
             self.close()
             if not ended:
                 raise DeadlineExceeded(
@@ -532,9 +534,7 @@ class Depot(Closing):
         try:
             return main.ask(verb, fields, _ANSWER_SECONDS).fields
         except (BrokenError, ClosedError):
-            # It may be another one by now: what was held is held there, too.
-            if verb is Verb.STOP:
-                raise
+            pass  # it may be another one by now: what was held is held there, too
         return self._reconnected(main).ask(verb, fields, _ANSWER_SECONDS).fields
 
     def _reconnected(self, lost: Connection) -> Connection:

@@ -7,21 +7,17 @@ import functools
 import os
 import queue
 import resource
-import secrets
 import signal
-import threading
 import time
 from typing import TYPE_CHECKING, Final
 
 from bowstring.depot.handlers import Client
 from bowstring.depot.launch import READY, Paths, locked, try_lock
-from bowstring.depot.options import DataSetStatus, DepotStatus, Options, check_remote
-from bowstring.depot.protocol import DEPOT_LIMITS, VERSION, Verb
-from bowstring.depot.registry import Registry
-from bowstring.depot.slab_pool import SlabPool
+from bowstring.depot.options import Options
+from bowstring.depot.protocol import DEPOT_LIMITS, Verb
+from bowstring.depot.service import Service
 from bowstring.errors import BowstringError, UsageError
-from bowstring.limits import DEFAULT_LIMITS
-from bowstring.server import Server, catalogue_of, listen_unnamed
+from bowstring.server import catalogue_of, listen_unnamed
 from bowstring.transport import Message, dial
 
 if TYPE_CHECKING:
@@ -34,34 +30,16 @@ _TICK: Final = 0.5
 _LEAST_TICK: Final = 0.02
 _LIFE_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 2.0
-_MOST_DATASETS: Final = 1000
 _PAUSE: Final = 0.01
 
 
-class Depot:
-    """Owns slabs, lends them to tasks, and serves what these committed.
-
-    With `kept` it is never replaced: it was started with `bowstring depot run`.
-    """
+class DepotProcess(Service):
+    """A service that clients find at its path, alone there as long as it lives."""
 
     def __init__(self, paths: Paths, options: Options, *, kept: bool = False) -> None:
         self.paths = paths
-        self.kept = kept
-        self.options = options
-        self.limits = DEFAULT_LIMITS
         self._life = _lock_for_life(paths)
-        self.token = secrets.token_urlsafe()
-        self.slab_pool = SlabPool(options.memory, options.disk, options.warm_seconds)
-        self.registry = Registry(options.lease_seconds)
-        self.server = Server(paths.new_data(), token=self.token, limits=DEPOT_LIMITS)
-        self.clients: set[Client] = set()
-        self.stopping = False
-        self.draining = False
-        self.remote_address: str | None = None
-        # No event: a signal handler that interrupts whoever waits for one would wait for its lock.
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._started = self.asked = time.monotonic()
-        self._lock = threading.Lock()
+        super().__init__(paths, options, kept=kept)
         catalogue = catalogue_of(self.server)
         catalogue.joined, catalogue.client_of = self.registry.joined, functools.partial(Client, self)
         listen_unnamed(self.server, paths.control)
@@ -89,63 +67,6 @@ class Depot:
             self.slab_pool.close()
             self.server.close()
             self._life.close()
-
-    def listen_too(self, address: str) -> str:
-        """Serve readers and clients on other hosts at an address; return where those find it.
-
-        Only the first call listens: later ones return its address.
-        """
-        with self._lock:
-            if self.remote_address is None:
-                check_remote(self.options, address)
-                listened = self.server.listen_too(
-                    address, tls=self.options.tls, plaintext=self.options.plaintext
-                )
-                self.remote_address = f"{listened}?token={self.token}"
-            return self.remote_address
-
-    def drain(self) -> None:
-        """Take no more attempts, and end when nothing is held."""
-        self.draining = True
-        self._wake.put(None)
-
-    def stop(self) -> None:
-        """End soon; from a signal handler, too. Readers keep what they have mapped."""
-        self.stopping = True
-        self._wake.put(None)
-
-    def ends_if_empty(self) -> bool:
-        """Take nothing more and return true, unless data are held, written or read, or it stays without any."""
-        return not self.kept and self.registry.ends_if_empty(self.slab_pool)
-
-    def status(self) -> DepotStatus:
-        """Say what it holds."""
-        held, waiting = self.slab_pool.held(), self.slab_pool.waiting()
-        applications, datasets = self.registry.overview(_MOST_DATASETS)
-        return DepotStatus(
-            version=VERSION,
-            pid=os.getpid(),
-            uptime=time.monotonic() - self._started,
-            draining=self.draining,
-            clients=len(self.clients),
-            readers=self.server.stats.connections - len(self.clients),
-            applications=applications,
-            datasets=tuple(
-                DataSetStatus(
-                    name=dataset.name,
-                    application=dataset.application,
-                    streams=len(streams),
-                    attempts=len(dataset.attempts),
-                    num_rows=sum(each.described["num_rows"] for each in streams),
-                    nbytes=sum(each.described["nbytes"] for each in streams),
-                    readers=sum(each.publication.active for each in streams),
-                    held=held.get(dataset.name, 0) + sum(each.shared_bytes for each in streams),
-                    waiting=waiting.get(dataset.name, 0),
-                )
-                for dataset, streams in datasets
-            ),
-            **self.slab_pool.figures(),
-        )
 
     def _is_idle(self) -> bool:
         if not self.registry.empty or self.slab_pool.in_use:
@@ -201,7 +122,7 @@ def serve(
     """
     os.umask(0o077)
     _take_all_allowed()
-    depot = Depot(paths, options, kept=kept)
+    depot = DepotProcess(paths, options, kept=kept)
     try:
         # A terminal that closes, or an executor that ends, is no reason.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.depot.applications import Holder, Stream
-from bowstring.depot.manifest import Attempt, moved, pieces_of
+from bowstring.depot.manifest import BegunAttempt, moved, pieces_of
 from bowstring.depot.names import Announcement
 from bowstring.depot.protocol import COMMITTED, MESSAGES, REPLACED, STAY, VERSION, Verb, texts
 from bowstring.depot.slab_pool import Turn
@@ -39,7 +39,7 @@ from bowstring.transport import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bowstring.depot.daemon import Depot
+    from bowstring.depot.service import Service
     from bowstring.transport import Channel
 
 _UUID_BYTES: Final = 16
@@ -56,14 +56,14 @@ class Client:
     """Answers the requests of one connection of the depot's server, in its session's turns, which never wait."""
 
     def __init__(
-        self, depot: Depot, channel: Channel, say: Callable[[Message], None], ring: Callable[[], None]
+        self, depot: Service, channel: Channel, say: Callable[[Message], None], ring: Callable[[], None]
     ) -> None:
         self.depot = depot
         self._say = say
         self.ring = ring
         self.local = channel.passes_memory == "fd"
         self._greeted = False
-        self.attempt: Attempt | None = None
+        self.attempt: BegunAttempt | None = None
         self.holder: Holder | None = None
         # Which slabs it would write sooner than others.
         self.mapped: set[bytes] = set()
@@ -153,7 +153,7 @@ class Client:
             self.depot.registry.let_go(self.holder)
         self.depot.clients.discard(self)
 
-    def current(self) -> Attempt:
+    def current(self) -> BegunAttempt:
         """Return the attempt that goes on."""
         if self.attempt is None:
             raise UsageError("no attempt goes on over this connection")
@@ -214,7 +214,7 @@ def _begin(
     if spill_folder is not None and not (os.path.isabs(spill_folder) and os.path.isdir(spill_folder)):
         raise UsageError("the folder for files must be there, and absolute", found=spill_folder)
     folder = spill_folder or depot.options.folder
-    begun = Attempt(application, dataset, partition, attempt, readers, folder, depot.limits)
+    begun = BegunAttempt(application, dataset, partition, attempt, readers, folder, depot.limits)
     named = {mapped[at : at + _UUID_BYTES] for at in range(0, len(mapped), _UUID_BYTES)}
     known = depot.slab_pool.known(named)
     depot.registry.begin(begun)
@@ -284,7 +284,7 @@ def _numbers(kept: bytes) -> list[int]:
     return found
 
 
-def _gather(depot: Depot, part: str, name: str) -> None:
+def _gather(depot: Service, part: str, name: str) -> None:
     """Copy the small streams of a data set that is appended to a name into slabs that only such share."""
     dataset = depot.registry.datasets.get(part)
     for stream in sorted(depot.registry.offered(part), key=lambda each: each.described["partition"]):

@@ -14,7 +14,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-import bowstring
 from bowstring.depot.client import Depot
 from bowstring.depot.options import Options, check_remote, differing
 from bowstring.depot.protocol import VERSION, Connection
@@ -213,7 +212,7 @@ def _environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in _KEPT or (name.startswith(_KEPT_PREFIXES) and name != _NEVER_KEPT)
     }
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(bowstring.__file__)))
+    ours = os.path.abspath(f"{__file__}/../../..")
     path = [os.path.abspath(each) for each in (ours, *sys.path) if each or each == ours]
     kept["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path))
     return kept

@@ -255,7 +255,7 @@ def _within(
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class Attempt:
+class BegunAttempt:
     """One try of a task to write one partition of a data set."""
 
     application: str

@@ -21,7 +21,7 @@ from bowstring.errors import RefusedError, UnknownName, UnknownTicket, UsageErro
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bowstring.depot.manifest import Attempt
+    from bowstring.depot.manifest import BegunAttempt
     from bowstring.depot.names import Announcement
     from bowstring.depot.slab_pool import SlabPool
     from bowstring.dissociated.endpoint import Dataset
@@ -120,7 +120,7 @@ class Registry:
 
     # Data sets.
 
-    def begin(self, attempt: Attempt) -> None:
+    def begin(self, attempt: BegunAttempt) -> None:
         """Enter an attempt."""
         with self._lock:
             self._check_goes_on()
@@ -141,7 +141,7 @@ class Registry:
             self._finished.pop(attempt.dataset, None)
             dataset.attempts.add(attempt)
 
-    def over(self, attempt: Attempt) -> None:
+    def over(self, attempt: BegunAttempt) -> None:
         """Forget an attempt that was aborted or lost."""
         with self._lock:
             dataset = self.datasets.get(attempt.dataset)
@@ -149,7 +149,7 @@ class Registry:
                 dataset.attempts.discard(attempt)
                 self._forget_empty(dataset)
 
-    def commit(self, attempt: Attempt, stream: Stream) -> None:
+    def commit(self, attempt: BegunAttempt, stream: Stream) -> None:
         """Enter what an attempt wrote."""
         with self._lock:
             dataset = self.datasets.get(attempt.dataset)

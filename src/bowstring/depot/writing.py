@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.parts import Dictionary
-    from bowstring.depot.client import Depot
     from bowstring.depot.protocol import Connection
     from bowstring.ipc.body.encode import BatchEncoder
     from bowstring.memory import Device, Slab
@@ -253,8 +252,14 @@ class Attempt:
     ...         endpoint = attempt.commit().endpoint
     """
 
-    def __init__(self, depot: Depot, connection: Connection, schema: pa.Schema | None, wait: float) -> None:
-        self._depot = depot
+    def __init__(
+        self,
+        connection: Connection,
+        take_back: Callable[[Connection], None],
+        schema: pa.Schema | None,
+        wait: float,
+    ) -> None:
+        self._take_back = take_back
         self._connection: Connection | None = connection
         self._wait = wait
         self._pid = os.getpid()
@@ -402,7 +407,7 @@ class Attempt:
         except BaseException:
             connection.close()
             raise
-        self._depot._take_back(connection)
+        self._take_back(connection)
         return answer.fields
 
     def _open(self) -> Connection:

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from bowstring.depot.publishing import drop
     from bowstring.spark.java import use_java
     from bowstring.spark.progress import Progress
+    from bowstring.spark.published import PublishedDataset, RunningDataset
     from bowstring.spark.publishing import dataset, publish, stop_depots
-    from bowstring.spark.running import RunningDataset
     from bowstring.spark.sessions import session, session_config
     from bowstring.spark.task import task_address, task_device
-    from bowstring.spark.tickets import PublishedDataset
 
 __all__ = [
     "Progress",
@@ -44,8 +43,8 @@ __all__ = [
 # Every worker of Spark's imports this package, and most need only what a task does.
 _HOMES = {
     "Progress": "bowstring.spark.progress",
-    "PublishedDataset": "bowstring.spark.tickets",
-    "RunningDataset": "bowstring.spark.running",
+    "PublishedDataset": "bowstring.spark.published",
+    "RunningDataset": "bowstring.spark.published",
     "dataset": "bowstring.spark.publishing",
     "drop": "bowstring.depot.publishing",
     "publish": "bowstring.spark.publishing",

@@ -9,8 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring import depot
-from bowstring.depot.launch import Paths
+from bowstring.depot.launch import Paths, connect
 from bowstring.errors import BowstringError
 from bowstring.locks import Event
 from bowstring.transport import encrypts
@@ -19,7 +18,8 @@ from bowstring.transport.threads import run_in_thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bowstring.depot import Options
+    from bowstring.depot.client import Depot
+    from bowstring.depot.options import Options
     from bowstring.spark.driver import Driver
     from bowstring.spark.tickets import Ticket
     from bowstring.transport.certificates import TlsConfig
@@ -41,7 +41,7 @@ class Application:
         self._ended = ended
         self._lock = threading.Lock()
         # By the first of their addresses; that of this host, which keeps the names, by its path alone, too.
-        self._depots: dict[str, depot.Depot] = {}
+        self._depots: dict[str, Depot] = {}
         self._leases: dict[tuple[str, ...], float] = {}
         # How long data sets are kept after its end.
         self._stays: dict[str, float] = {}
@@ -49,10 +49,10 @@ class Application:
         self._ending = threading.Lock()
         self._thread: Any = None
         # The depot that keeps the names, where anything was named.
-        self.known_catalog: depot.Depot | None = None
+        self.known_catalog: Depot | None = None
         self._tls: TlsConfig | None = None
         # What finalizers leave: they may run in the midst of anything.
-        self._forgotten: collections.deque[tuple[str, list[depot.Depot]]] = collections.deque()
+        self._forgotten: collections.deque[tuple[str, list[Depot]]] = collections.deque()
         self.given_up: collections.deque[str] = collections.deque(maxlen=_MOST_GIVEN_UP)
 
     def trust(self, options: Options | None) -> None:
@@ -62,9 +62,7 @@ class Application:
             if self.known_catalog is not None:
                 self.known_catalog._tls = options.tls
 
-    def hold(
-        self, dataset: str, tickets: Iterable[Ticket], lease_seconds: float, stay: float
-    ) -> list[depot.Depot]:
+    def hold(self, dataset: str, tickets: Iterable[Ticket], lease_seconds: float, stay: float) -> list[Depot]:
         """Hold the lease at the depots of a data set; return them."""
         if stay > 0:
             self._stays[dataset] = stay
@@ -74,7 +72,7 @@ class Application:
             self._hold(depots[-1], addresses, lease_seconds)
         return depots
 
-    def _hold(self, held: depot.Depot, addresses: tuple[str, ...], lease_seconds: float) -> None:
+    def _hold(self, held: Depot, addresses: tuple[str, ...], lease_seconds: float) -> None:
         with self._lock:
             lease = self._leases[addresses] = max(lease_seconds, self._leases.get(addresses, 0.0))
         # After each job: tasks for a client of Spark Connect let the depot keep data for long, until this.
@@ -83,7 +81,7 @@ class Application:
             if self._thread is None:
                 self._thread = run_in_thread(self._watch, name="bowstring-spark-lease")
 
-    def catalog(self, options: Options | None, lease_seconds: float) -> depot.Depot:
+    def catalog(self, options: Options | None, lease_seconds: float) -> Depot:
         """Return the depot of this host, which keeps the names; it is started where there is none."""
         # Whichever depot is there: one that ended, or was replaced, kept names that are gone, too.
         address = Paths().control
@@ -92,7 +90,7 @@ class Application:
         self.known_catalog = known
         return known
 
-    def forget(self, dataset: str, depots: list[depot.Depot]) -> None:
+    def forget(self, dataset: str, depots: list[Depot]) -> None:
         """Release a data set soon, from any thread and at any time: its last handle is gone."""
         self._forgotten.append((dataset, depots))
 
@@ -105,22 +103,22 @@ class Application:
                     held.release(dataset)
 
     @property
-    def depots(self) -> list[depot.Depot]:
+    def depots(self) -> list[Depot]:
         """The depots where the lease is held."""
         with self._lock:
             return list(self._depots.values())
 
-    def _depot(self, addresses: tuple[str, ...]) -> depot.Depot:
+    def _depot(self, addresses: tuple[str, ...]) -> Depot:
         # A depot that was started without certificates says so by its address.
         tls = self._tls if any(map(encrypts, addresses)) else None
         return self._connected(addresses[0], address=addresses, start=False, tls=tls)
 
-    def _connected(self, key: str, **how: Any) -> depot.Depot:
+    def _connected(self, key: str, **how: Any) -> Depot:
         """Return the connection to a depot; where there is none it is made."""
         with self._lock:
             known = self._depots.get(key)
         if known is None:
-            opened = depot.connect(**how)
+            opened = connect(**how)
             with self._lock:
                 known = self._depots.setdefault(key, opened)
             if known is not opened:

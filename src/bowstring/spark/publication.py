@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from bowstring import depot
+from bowstring.depot.launch import connect
 from bowstring.depot.protocol import COMPLETE, RUNNING
 from bowstring.dissociated.endpoint import Dataset
 from bowstring.dissociated.failures import pack_error
@@ -26,9 +26,8 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.spark.application_lease import Application, addresses_of
 from bowstring.spark.driver import sized_batches
 from bowstring.spark.refusals import reason
-from bowstring.spark.running import RunningDataset
 from bowstring.spark.task import Order
-from bowstring.spark.tickets import COLUMNS, PublishedDataset, Ticket, dataset_of
+from bowstring.spark.tickets import COLUMNS, Ticket, dataset_of
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -36,7 +35,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.depot import Depot
+    from bowstring.depot.client import Depot
+
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,12 +142,12 @@ class Publication:
         self._growing: Depot | None = None
         self.running = False
 
-    def start(self, growing: Depot, finish: Callable[[], PublishedDataset], run: Any) -> RunningDataset:
-        """Let readers follow a job in a depot while a thread does it, by `run`; `finish` does all of it."""
+    def start(self, growing: Depot, finish: Callable[[], T], run: Any) -> tuple[Dataset, Future[T]]:
+        """Let a thread do a job, by `run`; return what readers follow in a depot, and what `finish` will return."""
         self._growing, order = growing, self._order
         self._tell(RUNNING)
         self.running = True
-        job: concurrent.futures.Future[PublishedDataset] = concurrent.futures.Future()
+        job: Future[T] = Future()
 
         def work() -> None:
             try:
@@ -156,9 +158,9 @@ class Publication:
                 self.running = False
 
         run_in_thread(run(work), name="bowstring-spark-publish")
-        metadata = {"name": self._keep.name, "id": order.dataset, "application": order.application}
-        followed = metadata | {"growing": list(order.growing)}
-        return RunningDataset((), self._job.schema, metadata=followed, control=self, job=job)
+        metadata: dict[str, Any] = {"name": self._keep.name, "id": order.dataset}
+        metadata |= {"application": order.application, "growing": list(order.growing)}
+        return Dataset((), self._job.schema, metadata=metadata), job
 
     def _tell(self, state: str, **given: Any) -> None:
         """Tell those that follow the job how it is with it."""
@@ -173,7 +175,7 @@ class Publication:
         with sized_batches(self._job.df):
             return [Ticket.of_row(row) for row in job.collect()]
 
-    def dataset(self, tickets: Iterable[Ticket], *, fresh: bool = False) -> PublishedDataset:
+    def dataset(self, tickets: Iterable[Ticket], *, fresh: bool = False) -> Dataset:
         """Take tickets in, and tell the depots what the data set is: what other attempts left is freed.
 
         A fresh one was read by nobody yet, and must be whole.
@@ -201,7 +203,7 @@ class Publication:
             # All handles of it refer to this object, and nothing else does.
             where = self._depots if self._growing is None else [*self._depots, self._growing]
             weakref.finalize(self, self._application.forget, order.dataset, where).atexit = False
-        return PublishedDataset(made.endpoints, made.schema, made.num_rows, made.nbytes, made.metadata, self)
+        return made
 
     def abandon(self, error: BaseException) -> None:
         """Free what tasks committed for a job that failed: where this process can reach it now, elsewhere later."""
@@ -210,7 +212,7 @@ class Publication:
                 error = BrokenError("the job that publishes the data set failed", found=reason(error))
             self._tell(pack_error(error).decode(), ttl=self._order.lease_seconds)
         self._application.given_up.append(self._order.dataset)
-        with contextlib.suppress(BowstringError), depot.connect(start=False) as here:
+        with contextlib.suppress(BowstringError), connect(start=False) as here:
             give_up(self._order.dataset, (here,))
         give_up(self._order.dataset, self._application.depots)
 
@@ -251,7 +253,7 @@ class Publication:
             if ticket.endpoint and ticket.endpoint not in offered
         )
 
-    def republish(self, partitions: frozenset[int] | None) -> PublishedDataset:
+    def republish(self, partitions: frozenset[int] | None) -> Dataset:
         """Publish some partitions again, by default those that are lost, and return the data set."""
         if not self._job.again:
             raise UsageError(

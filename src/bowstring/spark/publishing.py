@@ -8,7 +8,8 @@ import functools
 import secrets
 from typing import TYPE_CHECKING, Any, Literal
 
-from bowstring import depot
+from bowstring.depot.launch import connect
+from bowstring.depot.options import Options
 from bowstring.depot.publishing import data_set_id
 from bowstring.errors import BowstringError, BrokenError, Unsupported, UsageError
 from bowstring.server.arguments import check_offer, check_seconds
@@ -19,6 +20,7 @@ from bowstring.spark.frames import coalesced, frame_of, with_lists_of_vectors, w
 from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of
 from bowstring.spark.progress import reporter
 from bowstring.spark.publication import Job, Keep, Publication
+from bowstring.spark.published import PublishedDataset, RunningDataset
 from bowstring.spark.refusals import forbidden, lacking
 from bowstring.spark.sessions import pyspark_sql
 from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, StopTask, own_address
@@ -28,10 +30,8 @@ from bowstring.spark.waiting import no_room, watched
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bowstring.depot import Options
     from bowstring.dissociated.endpoint import Dataset
     from bowstring.spark.progress import Progress
-    from bowstring.spark.tickets import PublishedDataset
     from bowstring.transport.certificates import TlsConfig
 
 
@@ -155,7 +155,7 @@ def publish(
     dataset_id = data_set_id(name or "", secrets.token_hex(8))
     given_up = set(application.given_up)
     nowhere = BowstringError if name is None else BrokenError  # without a depot every name is free
-    with contextlib.suppress(nowhere), depot.connect(start=False) as here:
+    with contextlib.suppress(nowhere), connect(start=False) as here:
         given_up.update(here.check_name(name or dataset_id, application=application.name, new=not replace))
     order = Order(
         application.name,
@@ -171,7 +171,7 @@ def publish(
     )
     if depot_options is not None:
         # It warns where a depot runs already, with other options.
-        with contextlib.suppress(BowstringError), depot.connect(start=False, options=depot_options):
+        with contextlib.suppress(BowstringError), connect(start=False, options=depot_options):
             pass
     if driver.setting("spark.executor.pyspark.memory") is not None:
         # Started by a task, it would have the task's limit for as long as it lives.
@@ -192,7 +192,7 @@ def publish(
         try:
             with watched(driver, order, application, name, report):
                 tickets = work.run(order)
-            return work.dataset(tickets, fresh=True)
+            return PublishedDataset._of(work.dataset(tickets, fresh=True), work)
         except BaseException as error:
             refused = no_room(error, order, application, name) or lacking(error) or forbidden(error)
             work.abandon(refused or error)
@@ -200,7 +200,10 @@ def publish(
                 raise refused from error
             raise
 
-    return finish() if growing is None else work.start(growing, finish, inheritable(df.sparkSession))
+    if growing is None:
+        return finish()
+    followed, running = work.start(growing, finish, inheritable(df.sparkSession))
+    return RunningDataset._of(followed, work, job=running)
 
 
 def _job(df: Any, scan: str, coalesce: Literal["auto"] | int | None, *, again: bool) -> Job:
@@ -260,7 +263,7 @@ def dataset(name: str, *, address: str | None = None, tls: TlsConfig | None = No
     >>> found.schema.names
     ['a']
     """
-    with depot.connect(address=address, start=False, tls=tls) as catalog:
+    with connect(address=address, start=False, tls=tls) as catalog:
         # Not `lookup`: endpoints that stand for many have no place behind those that a caller knows.
         return catalog.lookup_version(name)[1]
 
@@ -292,10 +295,10 @@ def stop_depots(spark: Any, *, tls: TlsConfig | None = None) -> None:
     """
     application = application_of(driver_of(spark))
     if tls is not None:
-        application.trust(depot.Options(tls=tls))
+        application.trust(Options(tls=tls))
     application.stop_depots()
     # Of names that `df.write` made, and of which this process knows nothing.
-    with contextlib.suppress(BrokenError), depot.connect(start=False, tls=application._tls) as here:
+    with contextlib.suppress(BrokenError), connect(start=False, tls=application._tls) as here:
         here.stop(application=application.name, everywhere=True)
     # A number for each slot of the cluster, by default.
     tasks = spark.range(1 << 12).mapInArrow(StopTask(application.name), "stopped boolean")

@@ -16,8 +16,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring import depot
-from bowstring.depot.launch import TOO_LATE
+from bowstring.depot.launch import TOO_LATE, connect
 from bowstring.depot.protocol import RUNNING
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BowstringError, NotOnDevice, RefusedError, UsageError
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.depot import Depot, Options
+    from bowstring.depot.client import Depot
+    from bowstring.depot.options import Options
     from bowstring.memory import Device
 
 
@@ -236,7 +236,7 @@ class DepotTask:
         with contextlib.ExitStack() as ends:
             if held.addresses[0] not in order.growing:
                 tls = None if order.options is None else order.options.tls
-                held = ends.enter_context(depot.connect(start=False, address=order.growing, tls=tls))
+                held = ends.enter_context(connect(start=False, address=order.growing, tls=tls))
             note = json.dumps(dataclasses.asdict(dataclasses.replace(ticket, schema=b"")) | {"schema": None})
             made = Dataset((Endpoint.parse(ticket.endpoint),), schema)
             first = held._grow(order.dataset, made, order.application, RUNNING, ticket.partition, note=note)
@@ -249,7 +249,7 @@ class DepotTask:
             with warnings.catch_warnings():
                 # The driver has said so, once and not in each worker.
                 warnings.filterwarnings("ignore", TOO_LATE)
-                return depot.connect(options=self.order.options, tcp=elsewhere)
+                return connect(options=self.order.options, tcp=elsewhere)
         except (RefusedError, OSError) as error:
             if isinstance(error, OSError) or type(error) is RefusedError:
                 raise no_depot(error) from error
@@ -278,7 +278,7 @@ class StopTask:
         """Do so, and give back nothing."""
         for _ in batches:
             pass
-        with contextlib.suppress(BowstringError), depot.connect(start=False) as held:
+        with contextlib.suppress(BowstringError), connect(start=False) as held:
             held.stop(application=self.application)
         time.sleep(_STAY_SECONDS)
         yield from ()
@@ -335,7 +335,7 @@ def _line_to_java() -> tuple[int | None, int]:
     return None, child
 
 
-def own_address(driver: str | None, options: depot.Options | None = None) -> str | None:
+def own_address(driver: str | None, options: Options | None = None) -> str | None:
     """Return an address of this host at which the driver's host and others reach it, of ``tls:`` by the options."""
     if driver is None:
         return None

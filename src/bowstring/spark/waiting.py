@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from bowstring import depot
 from bowstring.cli.terminal import size
+from bowstring.depot.launch import connect
 from bowstring.depot.slab_pool import LIMITED, REFUSED
 from bowstring.errors import BowstringError, OutOfBudget
 from bowstring.locks import Event
@@ -23,7 +23,8 @@ from bowstring.transport.threads import run_in_thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bowstring.depot import DepotStatus
+    from bowstring.depot.client import Depot
+    from bowstring.depot.options import DepotStatus
     from bowstring.spark.application_lease import Application
     from bowstring.spark.driver import Driver, TaskCount
     from bowstring.spark.task import Order
@@ -90,14 +91,14 @@ class _Watch:
     _tasks: TaskCount | None = None
     _report: Callable[[Progress], object] | None = None
     _begun: float = dataclasses.field(default_factory=time.monotonic)
-    _here: depot.Depot | None = None
+    _here: Depot | None = None
     _over: Event = dataclasses.field(default_factory=Event)
 
     def statuses(self) -> list[DepotStatus]:
         """Return what the depots say of themselves that can be asked."""
         if self._here is None:
             with contextlib.suppress(BowstringError):
-                self._here = depot.connect(start=False)
+                self._here = connect(start=False)
         known = {each.addresses[0]: each for each in self._application.depots}
         if self._here is not None:
             known.setdefault(self._here.addresses[0], self._here)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from bowstring import depot
 from bowstring.client.names import is_depot
+from bowstring.depot.launch import connect
+from bowstring.depot.options import Options
 from bowstring.depot.publishing import data_set_id
 from bowstring.errors import (
     BowstringError,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
+
+    from bowstring.depot.client import Depot
 
 
 _OPTIONS: Final = ("name", "path", "readers", "lease_seconds", "ttl", "wait_for_room", "depot_options")
@@ -99,7 +102,7 @@ class _Target:
             "",
             None if readers is None else int(readers),
             _number(given, "lease_seconds", LEASE_SECONDS) or 0.0,
-            options=None if given_options is None else depot.Options.from_json(given_options),
+            options=None if given_options is None else Options.from_json(given_options),
             wait=_number(given, "wait_for_room", WAIT_SECONDS) or 0.0,
         )
         return cls(Keep(name, ttl=_number(given, "ttl", None)), schema, order)
@@ -136,13 +139,13 @@ class _Target:
     def name(self) -> str:
         return self.keep.name or ""
 
-    def connect(self, addresses: tuple[str, ...] | None = None) -> depot.Depot:
+    def connect(self, addresses: tuple[str, ...] | None = None) -> Depot:
         """Find the depot of these addresses; by default that of this host, which is started where there is none."""
         options = self.order.options
         tls = None if options is None else options.tls
         if addresses is None:
-            return depot.connect(options=options, tls=tls)
-        return depot.connect(address=addresses, tls=tls)
+            return connect(options=options, tls=tls)
+        return connect(address=addresses, tls=tls)
 
     def write(self, batches: Iterable[pa.RecordBatch], dataset: str, query: str = "") -> Written:
         task = DepotTask(dataclasses.replace(self.order, dataset=dataset))

@@ -1,4 +1,4 @@
-"""A data set whose job still runs: its readers take each partition once it is committed, until the job ends."""
+"""What `publish` returns: a data set that its driver can free, and one whose job readers follow until its end."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import math
+import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
 
-from bowstring import depot
+from bowstring.cli.terminal import number, size
 from bowstring.client.dataset import sum_of
 from bowstring.client.stream import Stream, StreamStatistics, chosen_columns
+from bowstring.columnar.display import table_of_facts
+from bowstring.depot.launch import connect
 from bowstring.depot.protocol import COMPLETE, LOST, RUNNING
+from bowstring.dissociated.endpoint import Dataset
 from bowstring.dissociated.failures import unpack_error
 from bowstring.dissociated.position import place_of
 from bowstring.errors import (
@@ -28,7 +33,7 @@ from bowstring.errors import (
 )
 from bowstring.locks import Event
 from bowstring.server.arguments import check_seconds
-from bowstring.spark.tickets import PublishedDataset
+from bowstring.spark.publication import Publication
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -36,11 +41,132 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.dissociated.endpoint import Endpoint
 
 _LEAST_PAUSE: Final = 0.005
 _MOST_PAUSE: Final = 0.1
 _SLICE: Final = 1.0
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class PublishedDataset(Dataset):
+    """A :class:`bowstring.Dataset` of :func:`bowstring.spark.publish`; elsewhere it is a plain one.
+
+    ``metadata`` says the ``name``, the ``id`` and the ``application`` of the data set, and the ``partitions`` that
+    its endpoints are, with their ``rows``. Used in a ``with`` block it is released at the end of the block. One
+    without a name is freed when nothing refers to it any more; streams that read it refer to it.
+    """
+
+    control: Publication | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def _of(cls, made: Dataset, control: Publication, **more: Any) -> Self:
+        """Return a data set as the process has it that publishes it."""
+        return cls(made.endpoints, made.schema, made.num_rows, made.nbytes, made.metadata, control, **more)
+
+    def release(self) -> None:
+        """Free the data: no new readers, those that read keep what they have. Idempotent."""
+        self._known.release()
+
+    def wait(self, timeout: float | None = None) -> PublishedDataset:  # noqa: ARG002  for one whose job runs
+        """Wait for the job of a data set that was published with ``wait=False``, and return the whole data set.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; as long as the job runs by default.
+
+        Raises
+        ------
+        DeadlineExceeded
+            The job still runs.
+        BowstringError
+            It failed, as :func:`bowstring.spark.publish` does.
+        """
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: name, rows, bytes, partitions, hosts and state."""
+        facts = {
+            "Name": self.metadata.get("name") or "(none: freed with this object)",
+            "Rows": number(self.num_rows),
+            "Size": size(self.nbytes or 0),
+            "Partitions": number(len(self.endpoints)),
+            "Hosts": ", ".join(sorted({_host_of(each) for each in self.endpoints})) or "none",
+            "State": "unknown here" if self.control is None else self.control.state(),
+        }
+        return table_of_facts("Bowstring data set", ("", ""), facts.items())
+
+    def wait_released(self, timeout: float | None = None) -> None:
+        """Wait until every stream was read to the end by its readers and freed.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; ``Limits.release_timeout`` by default.
+
+        Raises
+        ------
+        DeadlineExceeded
+            Somebody still reads, or has not come.
+        """
+        self._known.wait_released(timeout)
+
+    def republish(self, partitions: Iterable[int] | None = None) -> PublishedDataset:
+        """Publish partitions that were lost again, from Spark; the other ones stay as they are.
+
+        Parameters
+        ----------
+        partitions
+            Their numbers; by default those whose depot does not offer them any more.
+
+        Returns
+        -------
+        PublishedDataset
+            The data set with new endpoints for these partitions.
+
+        Raises
+        ------
+        UsageError
+            It was not published with ``recoverable=True``.
+        InvalidData
+            Spark made other rows this time.
+        """
+        known = self._known
+        return PublishedDataset._of(
+            known.republish(None if partitions is None else frozenset(partitions)), known
+        )
+
+    @property
+    def _known(self) -> Publication:
+        if self.control is None:
+            raise UsageError(
+                "only the process that published a data set can do this", hint="Call it in Spark's driver."
+            )
+        return self.control
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The publication is of this process: whoever gets the data set gets a plain one.
+        return Dataset, (self.endpoints, self.schema, self.num_rows, self.nbytes, self.metadata)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        # Dask names its tasks by their arguments, for which it looks at fields rather than at the pickle.
+        return self.__reduce__()
+
+
+def _host_of(endpoint: Endpoint) -> str:
+    """Return the name of the host that offers a stream, as far as its URI tells."""
+    for uri in (endpoint.elsewhere, endpoint.uri):
+        host = urlsplit(uri).hostname if uri else None
+        if host:
+            return host
+    return socket.gethostname() if endpoint.is_here else str(endpoint.host)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -130,7 +256,7 @@ class FollowingStream(Stream):
         self._done: list[StreamStatistics] = []
         self._turn = threading.RLock()
         self._closed = Event()
-        self._depot = depot.connect(start=False, address=dataset.metadata["growing"], tls=tls)
+        self._depot = connect(start=False, address=dataset.metadata["growing"], tls=tls)
 
     @property
     def schema(self) -> pa.Schema:
