@@ -66,7 +66,9 @@ def world(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made: list[weakref.ref[Any]] = []
 
     def watch(cls: type) -> None:
-        before: Callable[..., None] = vars(cls)["__init__"]
+        before: Callable[..., None] = next(
+            vars(each)["__init__"] for each in cls.__mro__ if "__init__" in vars(each)
+        )
 
         def init(self: Any, *args: Any, **more: Any) -> None:
             made.append(weakref.ref(self))
