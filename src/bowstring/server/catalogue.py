@@ -371,8 +371,13 @@ class Publication:
         """Have it withdrawn when its time is over; called under the condition."""
         self.ttl = ttl
         self.renew()
-        self._expiry = Job(self._expire, "bowstring-expiry", prompt=True)
-        do_in_loop(self._expiry, ttl)
+        job = self._expiry = Job(self._expire, "bowstring-expiry", prompt=True)
+        try:
+            do_in_loop(job, ttl)
+        except BaseException:
+            self._expiry = None
+            job.ring()  # which an interrupt may have left in the loop
+            raise
 
     def _expire(self) -> float | None:
         with self._changed:

@@ -83,6 +83,8 @@ class InUse(abc.ABC):
         if self._abandoned:
             return
         with self._guard:
+            if self._released:
+                return
             self._closed = True
             self._users += 1  # what is interrupted just now is not released by another call
         try:

@@ -10,18 +10,18 @@ import collections
 import contextlib
 import os
 import secrets
+import select
 import socket
+import time
 import urllib.parse
 import weakref
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import BrokenError, ClosedError, DeadlineExceeded, UsageError
 from bowstring.limits import Limits
-from bowstring.locks import Condition
-from bowstring.memory.slab import Descriptor, needing_descriptor, opened
+from bowstring.memory.slab import opened
 from bowstring.transport.channel import Channel, Listener
-from bowstring.transport.descriptors import abandon_in_child, forked
+from bowstring.transport.descriptors import InUse
 from bowstring.transport.framing import Views
 from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.sockets import SEND_BUFFER, StreamChannel
@@ -36,6 +36,9 @@ passes_memory: Final = "object"
 
 # Connections that wait to be accepted, of two descriptors each.
 _BACKLOG = 128
+_PAUSE = 0.001
+# More than threads can wait for one listener.
+_ALL = 1 << 32
 _MOST_ATTACHMENTS = 0xFFFF
 
 _listeners: weakref.WeakValueDictionary[str, InprocListener] = weakref.WeakValueDictionary()
@@ -98,7 +101,7 @@ class InprocChannel(StreamChannel):
         self._incoming.clear()
 
 
-class InprocListener(Listener):
+class InprocListener(InUse, Listener):
     """Accepts connections under a name of this process."""
 
     channels = InprocChannel
@@ -107,78 +110,68 @@ class InprocListener(Listener):
         self.uri = f"inproc:{urllib.parse.quote(name)}"
         self._name = name
         self._limits = limits
-        self._changed = Condition()
         self._waiting: collections.deque[InprocChannel] = collections.deque()
-        self._bell: Descriptor | None = None  # for who waits for connections to many listeners
-        self._closed = False
-        self._abandoned = False
-        abandon_in_child(self)
+        # Counts the connections that wait; behind an interrupt it may count more, and never fewer.
+        self._bell = opened(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
+        self._fds = [self._bell]
+        self._begin_use()
 
     def accept(self, timeout: float) -> Channel | None:
-        seconds = milliseconds(timeout, "timeout") / 1000
-        self._check_open()
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed, seconds)
-            self._check_open()
-            self._changed.notify_all()
-            return self._waiting.popleft() if self._waiting else None
-
-    def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
-        with self._changed:
-            self._check_open()
-            if self._bell is None:
-                with needing_descriptor(f"a listener at {self.uri}"):
-                    self._bell = opened(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._bell)
-            if self._waiting:
-                os.eventfd_write(self._bell, 1)
-            register([int(self._bell)])
-        return True
+        milliseconds(timeout, "timeout")
+        end = time.monotonic() + timeout
+        self._enter()
+        try:
+            poll = select.poll()
+            poll.register(self._bell, select.POLLIN)
+            while True:
+                if self._closed:
+                    raise ClosedError(f"{self.uri} was closed")
+                channel: Channel | None = None
+                with contextlib.suppress(IndexError):
+                    channel = self._waiting.popleft()
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._bell)
+                    if channel is None:
+                        continue
+                left = end - time.monotonic()
+                if channel is not None or left <= 0:
+                    return channel
+                poll.poll(milliseconds(left, "timeout"))
+        finally:
+            self._leave()
 
     def _connect(self, limits: Limits, deadline: float) -> InprocChannel:
         """Put one end of a new connection in line and return the other."""
         there: _Attachments = collections.deque()
         back: _Attachments = collections.deque()
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._closed or len(self._waiting) < _BACKLOG, deadline):
-                raise DeadlineExceeded(f"the server at {self.uri} took no connection for {deadline:g} s")
-            if self._closed:
-                raise BrokenError(f"nobody listens at {self.uri}")
+        end = time.monotonic() + deadline
+        self._enter()
+        try:
+            while len(self._waiting) >= _BACKLOG and not self._closed:
+                if time.monotonic() >= end:
+                    raise DeadlineExceeded(f"the server at {self.uri} took no connection for {deadline:g} s")
+                time.sleep(_PAUSE)
             one, other = socket.socketpair()
             here = InprocChannel(one, self.uri, limits, back, there)
             self._waiting.append(InprocChannel(other, self.uri, self._limits, there, back))
-            self._changed.notify_all()
-            if self._bell is not None:
-                os.eventfd_write(self._bell, 1)
-        return here
+            os.eventfd_write(self._bell, 1)
+            return here
+        finally:
+            self._leave()
 
-    def _check_open(self) -> None:
-        if self._abandoned:
-            raise forked(self.uri)
-        if self._closed:
-            raise ClosedError(f"{self.uri} was closed")
-
-    def close(self) -> None:
-        if self._abandoned:
-            return
-        with self._changed:
-            self._closed = True
-            waiting = list(self._waiting)
-            self._waiting.clear()
-            self._bell = None
-            self._changed.notify_all()
+    def _interrupt(self) -> None:
         if _listeners.get(self._name) is self:
             _listeners.pop(self._name, None)
-        for channel in waiting:
-            channel.close()
+        os.eventfd_write(self._bell, _ALL)
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
+    def _release(self) -> None:
+        self._bell.close()
+        while self._waiting:
+            self._waiting.pop().close()
 
     def _abandon(self) -> None:
-        self._abandoned, self._bell = True, None
+        super()._abandon()
+        self._bell.close()
         _listeners.pop(self._name, None)
 
 
@@ -195,9 +188,10 @@ def dial(address: str, limits: Limits, deadline: float) -> InprocChannel:
     """Connect to ``inproc:name``."""
     milliseconds(deadline, "deadline")
     listener = _listeners.get(_name_of(address))
-    if listener is None:
-        raise BrokenError(f"nobody listens at {address}", hint="inproc: reaches its own process only.")
-    return listener._connect(limits, deadline)
+    if listener is not None:
+        with contextlib.suppress(ClosedError):  # meanwhile
+            return listener._connect(limits, deadline)
+    raise BrokenError(f"nobody listens at {address}", hint="inproc: reaches its own process only.")
 
 
 def is_loopback(address: str) -> bool:
