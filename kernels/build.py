@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from bowstring.errors import MissingDependency
 from bowstring.kernels import archive, cubin, library, lower
-from bowstring.kernels.lower import PROCESSORS, X86, Objects, machine_for
+from bowstring.kernels.lower import PROCESSORS, Objects, machine_for
 from bowstring.kernels.signature import Signature, fingerprint, reached, signatures
 
 _LINK: Final = (
@@ -45,24 +45,6 @@ _COMPILED_BY: Final = ("checker.py", "compiling.py", "lower.py", "prefetch.py", 
 _COMPILED_FOR_GPUS_BY: Final = ("checker.py", "compiling.py", "cubin.py", "signature.py", "types.py")
 _CUDA_PACKAGES: Final = ("nvidia-nvvm", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12", "nvidia-cuda-nvcc-cu12")
 
-_PROCESSOR: Final = """
-define void @bowstring_cpuid(i32 %leaf, ptr %registers) {
-  %all = call { i32, i32, i32, i32 } asm sideeffect "cpuid",
-      "={ax},={bx},={cx},={dx},{ax},{cx},~{dirflag},~{fpsr},~{flags}"(i32 %leaf, i32 0)
-  store { i32, i32, i32, i32 } %all, ptr %registers, align 4
-  ret void
-}
-define i64 @bowstring_xcr0() {
-  %both = call { i32, i32 } asm sideeffect "xgetbv", "={ax},={dx},{cx},~{dirflag},~{fpsr},~{flags}"(i32 0)
-  %low = extractvalue { i32, i32 } %both, 0
-  %high = extractvalue { i32, i32 } %both, 1
-  %low64 = zext i32 %low to i64
-  %high64 = zext i32 %high to i64
-  %shifted = shl i64 %high64, 32
-  %value = or i64 %low64, %shifted
-  ret i64 %value
-}
-"""
 # Calls loops one after the other, as long as each returns 0. `lists` has address and length of lists of steps; a
 # step is the address of a loop, its items, and the address of its block.
 _STEPS: Final = """
@@ -367,7 +349,7 @@ def _link(target: pathlib.Path, objects: list[pathlib.Path], wanted: str) -> Non
     stubs = "".join(f"define void @{name}() {{ ret void }}\n" for name in _FROM_C)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for file, text in (("own.o", own + _STEPS + _PROCESSOR * X86), ("stubs.o", stubs)):
+        for file, text in (("own.o", own + _STEPS), ("stubs.o", stubs)):
             (folder / file).write_bytes(machine.emit_object(binding.parse_assembly(text)))
         (folder / "symbols").write_text("{ global: bowstring_*; local: *; };\n")
         (folder / "objects").write_text("\n".join(f'"{each}"' for each in (*objects, folder / "own.o")))

@@ -15,7 +15,7 @@ from typing import Any
 from bowstring.errors import MissingDependency
 from bowstring.kernels.cache import cache_folder
 from bowstring.kernels.compiling import compiler_type, compiling, make_jitable
-from bowstring.kernels.prefetch import compile_prefetch, compile_prefetch_page, prefetch, prefetch_page
+from bowstring.kernels.prefetch import INSTRUCTIONS, compile_instruction
 from bowstring.kernels.signature import Signature, fingerprint, reached
 from bowstring.kernels.trusted_folders import make_folders
 
@@ -25,11 +25,6 @@ def {name}(_start, _stop, {arguments}):
         {kernel}(_item, {arguments})
 """
 
-# What is an instruction on the host, and how numba is told of it.
-_INSTRUCTIONS: dict[Callable[..., Any], Callable[[], None]] = {
-    prefetch: compile_prefetch,
-    prefetch_page: compile_prefetch_page,
-}
 _loops: dict[tuple[Signature, bool], Any] = {}
 _jitable: set[Callable[..., Any]] = set()
 # Where the user knows that kernels are compiled as they are used.
@@ -63,8 +58,8 @@ def _compile(signature: Signature, checked: bool, why: str) -> Any:
     numba = _numba(why)
     for function in reached(signature.kernel):
         if function not in _jitable:
-            if function in _INSTRUCTIONS:
-                _INSTRUCTIONS[function]()
+            if function in INSTRUCTIONS:
+                compile_instruction(function)
             else:
                 make_jitable(numba.extending, function, boundscheck=checked)
             _jitable.add(function)

@@ -1,8 +1,8 @@
 """The library of kernels that the build compiled: found in ``_native`` beside this file, checked, called by ctypes.
 
-It holds the hash of its sources: one of other sources is not used. On x86-64 it has each kernel once per level,
-and again with prefetching (:mod:`bowstring.kernels.prefetch`). A loop takes the first item, the end, and a block of
-words (:func:`words_of`), after two pointers of numba's convention, for a result and an exception, both unused.
+It holds the hash of its sources: one of other sources is not used. On x86-64 it has each kernel once per level. A
+loop takes the first item, the end, and a block of words (:func:`words_of`), after two pointers of numba's
+convention, for a result and an exception, both unused.
 Kernels hold no locks and allocate nothing, so a process may fork while one runs. The library is never unloaded.
 """
 
@@ -15,6 +15,7 @@ import functools
 import hashlib
 import os
 import pathlib
+import platform
 import struct
 import threading
 from collections.abc import Callable
@@ -45,19 +46,14 @@ _RUN_TIME: Final = frozenset(
         "threads.py",
         "trusted_folders.py",
         "vortex/arrays.py",
-        "warm.py",
     }
 )
 
-# Bits of the processor, by register: leaf 1 ECX, leaf 7 EBX, leaf 0x80000001 ECX.
-_V2: Final = ((1, 2, 0x00982201), (0x80000001, 2, 0x00000001))  # SSE3 … SSE4.2, POPCNT, CMPXCHG16B; LAHF
-_V3: Final = (
-    (1, 2, 0x38401000),
-    (7, 1, 0x00000128),
-    (0x80000001, 2, 0x00000020),
-)  # AVX … FMA; AVX2, BMI; LZCNT
-_OSXSAVE: Final = 1 << 27
-_YMM_SAVED: Final = 0b110
+X86: Final = platform.machine() in ("x86_64", "AMD64")
+# Linux names of what a level adds; it names nothing whose registers it does not save.
+_V2: Final = frozenset(("cx16", "lahf_lm", "pni", "popcnt", "sse4_1", "sse4_2", "ssse3"))
+_V3: Final = frozenset(("abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"))
+_FIRST_PROCESSOR: Final = 1 << 13  # bytes of the file: Linux asks each processor for its part
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,10 +67,9 @@ class NotUsable:
 class Library:
     """A loaded library: calls for signatures."""
 
-    def __init__(self, handle: ctypes.CDLL, level: str, *, stops_at_pages: bool) -> None:
+    def __init__(self, handle: ctypes.CDLL, level: str) -> None:
         self._handle = handle
         self.level = level
-        self._variants = (True, False) if stops_at_pages else (False,)
 
     def function(self, signature: Signature) -> Callable[[int, int, bytes], int] | None:
         """Return the compiled loop of a signature, if the library has it: called with a range and a block."""
@@ -104,15 +99,14 @@ class Library:
             raise AssertionError(f"a step ended with status {status}")
 
     def _loop(self, signature: Signature) -> Any:
-        for pages in self._variants:
-            with contextlib.suppress(AttributeError):
-                return self._handle[symbol(signature.name, self.level, pages=pages)]
+        with contextlib.suppress(AttributeError):
+            return self._handle[symbol(signature.name, self.level)]
         return None
 
 
-def symbol(name: str, level: str, *, pages: bool) -> str:
+def symbol(name: str, level: str) -> str:
     """Return the name of a signature's loop in the library."""
-    return f"bowstring_{level}{'_pages' * pages}_{name}"
+    return f"bowstring_{level}_{name}"
 
 
 def words_of(parameters: tuple[Parameter, ...]) -> struct.Struct:
@@ -180,50 +174,30 @@ def _load(path: str) -> Library | NotUsable:
             f"{path} was compiled from other sources (`python -m bowstring.kernels.build` compiles it anew)",
             is_there=True,
         )
-    if not hasattr(handle, "bowstring_cpuid"):
-        return Library(handle, GENERIC, stops_at_pages=True)
-    asked = _asked(handle)
-    level = level_of(asked, handle.bowstring_xcr0)
+    level = level_of(_features()) if X86 else GENERIC
     if level is None:
-        return NotUsable("the library of kernels needs a processor of level x86-64-v2", is_there=True)
-    return Library(handle, level, stops_at_pages=_stops_at_pages(asked))
-
-
-def _asked(handle: ctypes.CDLL) -> Callable[[int], tuple[int, int, int, int]]:
-    """Return a function that asks the processor: the registers EAX, EBX, ECX, EDX of a leaf."""
-    handle.bowstring_cpuid.argtypes = [ctypes.c_uint32, ctypes.c_void_p]
-    handle.bowstring_cpuid.restype = None
-    handle.bowstring_xcr0.argtypes = []
-    handle.bowstring_xcr0.restype = ctypes.c_uint64
-
-    def ask(leaf: int) -> tuple[int, int, int, int]:
-        registers = (ctypes.c_uint32 * 4)()
-        handle.bowstring_cpuid(leaf, ctypes.byref(registers))
-        return registers[0], registers[1], registers[2], registers[3]
-
-    return ask
-
-
-def level_of(ask: Callable[[int], tuple[int, int, int, int]], xcr0: Callable[[], int]) -> str | None:
-    """Return the best level that a processor has and the operating system saves the registers of."""
-    # ask: EAX, EBX, ECX, EDX of a leaf of CPUID, first sub-leaf; xcr0: read only where CPUID allows it
-
-    def has(bits: tuple[tuple[int, int, int], ...]) -> bool:
-        return all(
-            leaf <= ask(leaf & 0x80000000)[0] and ask(leaf)[register] & mask == mask
-            for leaf, register, mask in bits
+        return NotUsable(
+            "/proc/cpuinfo names no processor of level x86-64-v2, which the library of kernels needs",
+            is_there=True,
         )
+    return Library(handle, level)
 
-    if not has(_V2):
+
+def _features() -> frozenset[str]:
+    """Return the features of the processor, as Linux names them; none where it does not say."""
+    try:
+        with open("/proc/cpuinfo", "rb", buffering=0) as file:
+            text = file.read(_FIRST_PROCESSOR).decode(errors="replace")
+    except OSError:
+        return frozenset()
+    lines = (line.partition(":") for line in text.splitlines())
+    return next(
+        (frozenset(value.split()) for name, _, value in lines if name.strip() == "flags"), frozenset()
+    )
+
+
+def level_of(features: frozenset[str]) -> str | None:
+    """Return the best level that a processor with some features has."""
+    if not features >= _V2:
         return None
-    saved = ask(1)[2] & _OSXSAVE and xcr0() & _YMM_SAVED == _YMM_SAVED
-    return "v3" if saved and has(_V3) else "v2"
-
-
-def _stops_at_pages(ask: Callable[[int], tuple[int, int, int, int]]) -> bool:
-    """Whether to ask for the next page: as :func:`bowstring.kernels.prefetch.stops_at_pages`, of this processor."""
-    _, *name = ask(0)
-    vendor = b"".join(each.to_bytes(4, "little") for each in (name[0], name[2], name[1]))
-    version = ask(1)[0]
-    family = (version >> 8 & 15) + (version >> 20 & 255)
-    return vendor != b"AuthenticAMD" or family < 0x17
+    return "v3" if features >= _V3 else "v2"

@@ -6,16 +6,13 @@ numba compiles for the best level, whatever processor builds; objects for the ot
 from __future__ import annotations
 
 import os
-import platform
-import re
 from typing import Any, Final, NamedTuple
 
-from bowstring.kernels import prefetch
 from bowstring.kernels.compiling import compiler_type, make_jitable
-from bowstring.kernels.library import GENERIC, LEVELS, symbol
+from bowstring.kernels.library import GENERIC, LEVELS, X86, symbol
+from bowstring.kernels.prefetch import INSTRUCTIONS, compile_instruction
 from bowstring.kernels.signature import Parameter, Signature, reached, signatures
 
-X86: Final = platform.machine() in ("x86_64", "AMD64")
 # LLVM's names of the processors, by level. The first is what numba compiles for.
 PROCESSORS: Final = {level: f"x86-64-{level}" for level in LEVELS} if X86 else {GENERIC: "generic"}
 
@@ -25,8 +22,6 @@ def {name}(_start, _stop, _block):
     for _item in range(_start, _stop):
         {kernel}(_item, {arguments})
 """
-# A call for the next page asks into the first cache, that of `prefetch` into the second.
-_PAGE: Final = re.compile(r"^.*call void @llvm\.prefetch\S*\(.*i32 0, i32 3, i32 1\).*\n", re.MULTILINE)
 
 
 class Objects(NamedTuple):
@@ -52,13 +47,10 @@ def compile_signature(name: str) -> Objects:
     """Compile one signature, by its name, for each level."""
     signature = next(each for each in signatures() if each.name == name)
     text, entry = _lowered(signature)
-    without = _PAGE.sub("", text)
-    code = {}
-    for level in PROCESSORS:
-        for pages in {False, without != text}:
-            outside = symbol(name, level, pages=pages)
-            code[outside] = _emitted(text if pages else without, entry, level, outside)
-    return Objects(name, code)
+    return Objects(
+        name,
+        {symbol(name, level): _emitted(text, entry, level, symbol(name, level)) for level in PROCESSORS},
+    )
 
 
 def _lowered(signature: Signature) -> tuple[str, str]:
@@ -67,10 +59,8 @@ def _lowered(signature: Signature) -> tuple[str, str]:
     import numba.extending
 
     for function in reached(signature.kernel):
-        if function is prefetch.prefetch:
-            prefetch.compile_prefetch()
-        elif function is prefetch.prefetch_page:
-            prefetch.compile_prefetch_page(wanted=True)
+        if function in INSTRUCTIONS:
+            compile_instruction(function)
         else:
             # A call for each item, with all that its arrays are made of, costs more than a small kernel does.
             make_jitable(numba.extending, function, forceinline=function is signature.kernel)

@@ -7,10 +7,7 @@ cache: the first has fewer requests under way than memory could answer.
 
 from __future__ import annotations
 
-from typing import Any
-
-_SECOND_CACHE = 2
-_FIRST_CACHE = 3
+from typing import Any, Final
 
 
 def prefetch(data: Any, at: Any) -> None:
@@ -20,46 +17,27 @@ def prefetch(data: Any, at: Any) -> None:
 def prefetch_page(data: Any, at: Any) -> None:
     """Ask for the bytes around a place a page of memory ahead of what is read, one after the other.
 
-    Processors foresee that, but most of them not from one page to the next.
+    Processors foresee that, but most of them not from one page to the next: on a Xeon each of many short rows took
+    27 ns, and then 10 to 12. A Zen 4, which does not stop at pages, takes 14 instead of 13.
     """
 
 
-def stops_at_pages(processor: str) -> bool:
-    """Whether to ask for the next page, by LLVM's name of a processor.
-
-    On a Xeon each of many short rows took 27 ns, and then 10 to 12; on a Zen 4 it took 13, and then 14.
-    """
-    return not processor.startswith("znver")
+# What numba compiles to an instruction, and into which cache that asks.
+INSTRUCTIONS: Final[dict[Any, int]] = {prefetch: 2, prefetch_page: 3}
 
 
-def compile_prefetch() -> None:
-    """Have numba compile :func:`prefetch` to the instruction, which never faults."""
-    _compile(prefetch, _SECOND_CACHE)
-
-
-def compile_prefetch_page(*, wanted: bool | None = None) -> None:
-    """Have numba compile :func:`prefetch_page` to the instruction, or to nothing where it does not help.
-
-    Unless it is said whether it is wanted, this processor decides.
-    """
-    from llvmlite import binding  # type: ignore[import-untyped]  # it has no types
-
-    if wanted is None:
-        wanted = stops_at_pages(binding.get_host_cpu_name())
-    _compile(prefetch_page, _FIRST_CACHE if wanted else 0)
-
-
-def _compile(function: Any, locality: int) -> None:
-    from llvmlite import ir
+def compile_instruction(function: Any) -> None:
+    """Have numba compile one of :data:`INSTRUCTIONS`; the instruction never faults."""
+    from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
     from numba import types
     from numba.core import cgutils
     from numba.extending import intrinsic, overload
 
+    locality = INSTRUCTIONS[function]
+
     @intrinsic  # type: ignore[untyped-decorator]  # numba has no types
     def instruction(_typing: Any, data: Any, at: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            if not locality:
-                return context.get_dummy_value()
             byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
             array = context.make_array(signature.args[0])(context, builder, arguments[0])
             place = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte)

@@ -180,55 +180,26 @@ def match(kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Signature, tuple[
     >>> print(signature)
     expand_bits(u8[], i64, u64[]!)
     """
-    signature = _chosen(kernel, arguments)
-    if len(arguments) != len(signature.parameters):
-        raise UsageError("another number of arguments", expected=str(signature), found=len(arguments))
-    values: list[Any] = []
-    for parameter, argument in zip(signature.parameters, arguments, strict=True):
-        # Most arguments are what they should be, and small launches take little longer than this loop.
-        if not parameter.array:
-            values.append(
-                argument if type(argument) is parameter.type else _scalar(signature, parameter, argument)
-            )
-        elif (
-            type(argument) is np.ndarray
-            and argument.dtype == parameter.dtype
-            and argument.ndim == 1
-            and argument.flags.num & parameter.flags == parameter.flags
-        ):
-            values.append(argument)
-        else:
-            values.append(_array(signature, parameter, argument))
-    return signature, tuple(values)
-
-
-def _chosen(kernel: Kernel, arguments: tuple[Any, ...]) -> Signature:
-    """Return the signature with the arrays that are among the arguments."""
-    signatures = _by_arrays(kernel)
-    if len(signatures) == 1:
-        return next(iter(signatures.values()))
-    key = tuple(map(_dtype, arguments))
-    found = signatures.get(key)
-    if found is None:
+    signatures = signatures_of(kernel)
+    key = tuple(each.dtype if _is_array(each) else None for each in arguments)
+    fitting = signatures if len(signatures) == 1 else [each for each in signatures if _key(each) == key]
+    if not fitting:
         raise UsageError(
             f"{kernel.__name__} takes no such arguments",
-            expected=" or ".join(map(str, signatures.values())),
-            found=[str(_dtype(each) or type(each).__name__) for each in arguments],
+            expected=" or ".join(map(str, signatures)),
+            found=[str(kind or type(each).__name__) for kind, each in zip(key, arguments, strict=True)],
         )
-    return found
-
-
-@functools.cache
-def _by_arrays(kernel: Kernel) -> dict[tuple[np.dtype[Any] | None, ...], Signature]:
-    return {_key(signature): signature for signature in signatures_of(kernel)}
+    signature = fitting[0]
+    if len(arguments) != len(signature.parameters):
+        raise UsageError("another number of arguments", expected=str(signature), found=len(arguments))
+    pairs = zip(signature.parameters, arguments, strict=True)
+    return signature, tuple(
+        (_array if each.array else _scalar)(signature, each, given) for each, given in pairs
+    )
 
 
 def _key(signature: Signature) -> tuple[np.dtype[Any] | None, ...]:
     return tuple(each.dtype if each.array else None for each in signature.parameters)
-
-
-def _dtype(argument: Any) -> np.dtype[Any] | None:
-    return argument.dtype if _is_array(argument) else None
 
 
 def _is_array(argument: Any) -> bool:

@@ -6,7 +6,6 @@ work never touches it.
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import contextlib
 import functools
@@ -39,11 +38,11 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> lis
         return [function(each) for each in todo]
     results: list[Any] = [None] * len(todo)
     errors: list[BaseException] = []
-    waiting = collections.deque(range(len(todo)))
+    waiting = iter(range(len(todo)))  # of which each thread takes the next
     done = threading.Semaphore(0)
 
     def work() -> None:
-        for index in iter(functools.partial(_first_of, waiting), None):
+        for index in waiting:
             try:
                 if not errors:
                     results[index] = function(todo[index])
@@ -64,13 +63,6 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> lis
         finally:
             errors.clear()  # its traceback holds this frame, and with it the arrays
     return results
-
-
-def _first_of(waiting: collections.deque[int]) -> int | None:
-    try:
-        return waiting.popleft()
-    except IndexError:
-        return None
 
 
 def run_ranges(work: Callable[[int, int], None], items: int, nbytes: int) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bowstring.kernels.ipc.flatbuffer import integer_at
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validity import set_bits_of
 from bowstring.kernels.words import load_word, store_word
@@ -100,19 +101,6 @@ MOST_BITS = i64(2**61)
 ALIGNED = i64(63)
 
 
-def offset_at(memory: Any, at: Any, bits: Any) -> Any:
-    """Return the signed integer of 32 or 64 bits at an address."""
-    number = i64(0)
-    if bits == 32:
-        low = (
-            u64(memory[at]) | u64(memory[at + 1]) << 8 | u64(memory[at + 2]) << 16 | u64(memory[at + 3]) << 24
-        )
-        number = i64(low << 32) >> 32
-    else:
-        number = i64(load_word(memory, at))
-    return number
-
-
 def bits_at(memory: Any, bit: Any, count: Any) -> Any:
     """Return up to 64 bits from one on, the first one lowest; no byte behind the last is touched."""
     first = bit >> 3
@@ -162,7 +150,7 @@ def copy_rebased(memory: Any, at: Any, count: Any, bits: Any, first: Any, out: A
     """Copy offsets, each less by the first."""
     if bits == 32:
         for k in range(count):
-            number = u64(offset_at(memory, u64(at + 4 * k), bits) - first)
+            number = u64(integer_at(memory, u64(at + 4 * k), bits) - first)
             place = u64(to + 4 * k)
             out[place] = u8(number & 0xFF)
             out[place + 1] = u8((number >> 8) & 0xFF)
@@ -258,8 +246,8 @@ def ends_of(memory: Any, plan: Any, k: Any, regions: Any, spans: Any, room: Any)
             _, address, nbytes, inside = span_at(spans, regions, at, memory)
             known = inside and nbytes >= (start + length + 1) * width
             if known:
-                first = offset_at(memory, u64(address + start * width), width << 3)
-                last = offset_at(memory, u64(address + (start + length) * width), width << 3)
+                first = integer_at(memory, u64(address + start * width), width << 3)
+                last = integer_at(memory, u64(address + (start + length) * width), width << 3)
                 known = first >= 0 and last >= first and last <= MOST_BITS >> 3
     if not known:
         first = i64(0)
@@ -364,7 +352,7 @@ def read_structs(memory: Any, address: Any, plan: Any, rows: Any, room: Any, nod
                         if role == VALIDITY:
                             nbytes = i64(0)
                     elif role == OFFSETS and slots > 0:
-                        behind = offset_at(memory, pointer + u64(slots * (bits >> 3)), bits)
+                        behind = integer_at(memory, pointer + u64(slots * (bits >> 3)), bits)
                     spans[SPAN * at] = 0
                     spans[SPAN * at + 1] = i64(pointer)
                     spans[SPAN * at + 2] = nbytes

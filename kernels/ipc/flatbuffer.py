@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bowstring.kernels.types import i64, u64
+from bowstring.kernels.words import load_word
 
 NOWHERE: Final = i64(-1)
 START: Final = i64(0)
@@ -33,6 +34,18 @@ def half_at(memory: Any, at: Any) -> Any:
 def word_at(memory: Any, at: Any) -> Any:
     """Return 32 bits as a number."""
     return u64(memory[at]) | u64(memory[at + 1]) << 8 | u64(memory[at + 2]) << 16 | u64(memory[at + 3]) << 24
+
+
+def integer_at(memory: Any, at: Any, bits: Any) -> Any:
+    """Return the signed integer of 16, 32 or 64 bits at an address."""
+    number = i64(0)
+    if bits == 64:
+        number = i64(load_word(memory, at))
+    elif bits == 32:
+        number = i64(word_at(memory, at) << 32) >> 32
+    elif bits == 16:
+        number = i64(half_at(memory, at) << 48) >> 48
+    return number
 
 
 def followed(memory: Any, begin: Any, size: Any, position: Any) -> Any:

@@ -61,6 +61,7 @@ from bowstring.kernels.ipc.flatbuffer import (
     field_at,
     followed,
     half_at,
+    integer_at,
     vector_at,
     vtable_of,
     word_at,
@@ -117,18 +118,6 @@ SMALLEST: Final = i64(8)
 
 PAIR: Final = i64(16)
 ALIGNED: Final = i64(7)
-
-
-def integer_at(memory: Any, at: Any, bits: Any) -> Any:
-    """Return the signed integer of 16, 32 or 64 bits at an address."""
-    number = i64(0)
-    if bits == 64:
-        number = i64(load_word(memory, at))
-    elif bits == 32:
-        number = i64(word_at(memory, at) << 32) >> 32
-    elif bits == 16:
-        number = i64(half_at(memory, at) << 48) >> 48
-    return number
 
 
 def envelope(memory: Any, begin: Any, size: Any, most: Any) -> Any:

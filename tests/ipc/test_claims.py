@@ -17,8 +17,8 @@ from bowstring.columnar.parts import batch_parts
 from bowstring.errors import BowstringError, InvalidMetadata
 from bowstring.ipc import open_stream
 from bowstring.ipc.body.pack import pack, unpack
-from bowstring.ipc.compression.body import Claims, check_claims, decompressed_body
-from bowstring.ipc.compression.codec import PREFIX_BYTES, STORED
+from bowstring.ipc.compression.body import check_claims, decompressed_body
+from bowstring.ipc.compression.codec import PREFIX_BYTES, STORED, Claims
 from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame

@@ -17,7 +17,6 @@ import pytest
 
 from bowstring.errors import UsageError
 from bowstring.kernels import cache
-from bowstring.kernels.signature import signatures
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = Path(cache.__file__).resolve().parent.parent / "src" / "bowstring"
@@ -125,22 +124,6 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     cache.store("/proc/self/kernels/file", b"")
     cache.store(str(tmp_path / "kernels" / "file"), b"kept")
     assert (tmp_path / "kernels" / "file").read_bytes() == b"kept"
-
-
-@pytest.mark.slow
-def test_warming_compiles_everything(tmp_path: Path) -> None:
-    """The command compiles every signature, says how many there are, and the second time finds them all."""
-    command = [sys.executable, "-m", "bowstring.kernels.warm"]
-    environment = {**os.environ, "BOWSTRING_CACHE_DIR": str(tmp_path)}
-    left = []
-    for _ in range(2):
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=4 * TIMEOUT, check=True
-        )
-        assert done.stdout == f"{len(signatures())} signatures are compiled\n"
-        left.append(contents(tmp_path))
-    assert left[0] == left[1]
-    assert len(left[0]) == 2 * len(signatures())  # an index and the code
 
 
 def is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bool:

@@ -29,78 +29,25 @@ needs_library = pytest.mark.skipif(
     not isinstance(library.load(), library.Library), reason="no library of kernels was built here"
 )
 
-# What a processor must have, as its manual names the bits: leaf, register, bit.
-ECX, EBX, EXTENDED = 2, 1, 0x80000001
-FLAGS_V2 = {
-    "sse3": (1, ECX, 0),
-    "ssse3": (1, ECX, 9),
-    "cx16": (1, ECX, 13),
-    "sse4_1": (1, ECX, 19),
-    "sse4_2": (1, ECX, 20),
-    "popcnt": (1, ECX, 23),
-    "lahf_lm": (EXTENDED, ECX, 0),
-}
-FLAGS_V3 = {
-    "fma": (1, ECX, 12),
-    "movbe": (1, ECX, 22),
-    "osxsave": (1, ECX, 27),
-    "avx": (1, ECX, 28),
-    "f16c": (1, ECX, 29),
-    "bmi1": (7, EBX, 3),
-    "avx2": (7, EBX, 5),
-    "bmi2": (7, EBX, 8),
-    "lzcnt": (EXTENDED, ECX, 5),
-}
-ALL = FLAGS_V2 | FLAGS_V3
+# What a processor must have, as Linux names it.
+V2 = frozenset({"pni", "ssse3", "cx16", "sse4_1", "sse4_2", "popcnt", "lahf_lm"})
+V3 = frozenset({"fma", "movbe", "avx", "f16c", "bmi1", "avx2", "bmi2", "abm"})
 
 
-def processor(flags: set[str], last: int = 7) -> Callable[[int], tuple[int, int, int, int]]:
-    """Return what a processor with these flags answers; leaves after the last answer with ones, as some do."""
-
-    def ask(leaf: int) -> tuple[int, int, int, int]:
-        if leaf & 0x7FFFFFFF == 0:
-            return (leaf | (EXTENDED & 0xF if leaf else last), 0, 0, 0)
-        if leaf < EXTENDED and leaf > last:
-            return (0xFFFFFFFF,) * 4
-        registers = [0, 0, 0, 0]
-        for flag in flags:
-            at, register, bit = ALL[flag]
-            if at == leaf:
-                registers[register] |= 1 << bit
-        return registers[0], registers[1], registers[2], registers[3]
-
-    return ask
-
-
-@given(
-    flags=st.sets(st.sampled_from(sorted(ALL))),
-    saved=st.integers(0, 255),
-    last=st.sampled_from([1, 6, 7, 31]),
-)
-def test_the_level_is_the_best_that_the_processor_has(flags: set[str], saved: int, last: int) -> None:
-    """A level is chosen only with all its flags, v3 only where the registers are saved by the operating system."""
-    for more in (flags, flags | FLAGS_V2.keys(), set(ALL)):
+@given(st.sets(st.sampled_from(sorted(V2 | V3))))
+def test_the_level_is_the_best_that_the_processor_has(features: set[str]) -> None:
+    """A level is chosen only with all that it means, whatever else the processor has."""
+    for more in (features, features | V2, V2 | V3):
         expected = None
-        if more >= FLAGS_V2.keys():
-            complete = more >= FLAGS_V3.keys() and saved & 6 == 6 and last >= 7
-            expected = "v3" if complete else "v2"
-        assert level_of(processor(more, last), lambda: saved) == expected
+        if more >= V2:
+            expected = "v3" if more >= V3 else "v2"
+        assert level_of(frozenset(more | {"fpu"})) == expected
 
 
-@pytest.mark.parametrize("missing", sorted(ALL))
-def test_no_flag_is_done_without(missing: str) -> None:
-    """Without one flag of a level, it is not chosen."""
-    expected = None if missing in FLAGS_V2 else "v2"
-    assert level_of(processor(set(ALL) - {missing}), lambda: 7) == expected
-
-
-def test_the_operating_system_is_not_asked_for_what_it_does_not_have() -> None:
-    """The instruction that asks what is saved is not there unless the processor says so."""
-
-    def never() -> int:
-        raise AssertionError
-
-    assert level_of(processor(set(ALL) - {"osxsave"}), never) == "v2"
+@pytest.mark.parametrize("missing", sorted(V2 | V3))
+def test_no_feature_is_done_without(missing: str) -> None:
+    """Without one feature of a level, it is not chosen."""
+    assert level_of((V2 | V3) - {missing}) == (None if missing in V2 else "v2")
 
 
 def extremes(scalar: str) -> list[Any]:
@@ -311,13 +258,8 @@ def test_the_library_holds_every_signature_and_shows_nothing_else() -> None:
     assert defined - own <= {
         "bowstring_sources",
         "bowstring_stamp",
-        "bowstring_cpuid",
-        "bowstring_xcr0",
         "bowstring_run_steps",
     }
     levels = {name.split("_")[1] for name in own}
     assert levels in ({"v2", "v3"}, {"generic"})
-    wanted = {library.symbol(each.name, level, pages=False) for each in signatures() for level in levels}
-    pages = own - wanted
-    assert {name.replace("_pages_", "_", 1) for name in pages} < wanted
-    assert pages
+    assert own == {library.symbol(each.name, level) for each in signatures() for level in levels}

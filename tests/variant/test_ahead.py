@@ -10,7 +10,6 @@ import pytest
 
 from bowstring import variant
 from bowstring.columnar.batch import Column
-from bowstring.kernels import prefetch
 from bowstring.kernels.variant import walk_fast as variant_fields
 from bowstring.variant import Value, open_column
 from tests.variant.encoding import encode_with, metadata_bytes
@@ -73,16 +72,6 @@ def test_short_rows_are_asked_for_a_page_ahead(asked: list[int]) -> None:
     column = objects(10)
     variant.get(column, "$.0001", pa.int32())
     assert asked == [start + 4096 for start in open_column(column).value.starts.tolist()]
-
-
-def test_which_processors_stop_at_pages() -> None:
-    """The next page is asked for where that was seen to help, or is not known."""
-    assert [prefetch.stops_at_pages(each) for each in ("znver3", "znver5", "icelake-server", "generic")] == [
-        False,
-        False,
-        True,
-        True,
-    ]
 
 
 def test_long_rows_are_asked_for_in_part(asked: list[int]) -> None:

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Parts = npt.NDArray[np.int64]
-    from collections.abc import Sequence
-
-    import pyarrow as pa
-
-    from bowstring.memory import Region
 
 _PLACEMENT = 64
 
@@ -386,22 +381,3 @@ def kept_with(buffers: Any, memory_pool: pa.MemoryPool | None) -> object:
     """Return an owner of buffers and of the pool that they come from; None is pyarrow's default pool."""
     # A tuple lets go of its last member first.
     return buffers if memory_pool is None else (memory_pool, buffers)
-
-
-def region_around(
-    buffers: Sequence[pa.Buffer], memory_pool: pa.MemoryPool | None
-) -> tuple[list[int], list[Region]]:
-    """Return where each buffer begins in one region around them all, and that region; none where all are empty.
-
-    Without NumPy: what was decompressed has driven its code from the caches, and a buffer is asked one by one.
-    """
-    begin = end = 0
-    places = []
-    for buffer in buffers:
-        address, nbytes = buffer.address, buffer.size
-        places.append(address if nbytes else 0)
-        if nbytes:
-            begin = min(begin, address) if end else address
-            end = max(end, address + nbytes)
-    offsets = [place - begin if place else 0 for place in places]
-    return offsets, [foreign_region(begin, end - begin, kept_with(buffers, memory_pool))] if end else []

@@ -9,7 +9,7 @@ decompressed many at a time, any other one alone, in Python's integers, for erro
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,11 +33,12 @@ from bowstring.ipc.compression.codec import (
     DEFAULT_DECOMPRESSION,
     PREFIX_BYTES,
     STORED,
+    Claims,
     DecompressOptions,
     decompressed,
 )
 from bowstring.ipc.compression.device.decompress import DeviceBodies, Frames
-from bowstring.ipc.source import kept_with, region_around
+from bowstring.ipc.source import kept_with
 from bowstring.limits import most_decompressed
 from bowstring.memory import Lease, foreign_region, wrap
 
@@ -56,15 +57,6 @@ _SLACK: Final = 1 << 16
 _INT64: Final = struct.Struct("<q")
 _FAR: Final = 1 << 62
 """An address behind all memory."""
-
-
-class Claims(NamedTuple):
-    """The lengths of the buffers of a batch, decompressed."""
-
-    lengths: list[int]  # bytes of each buffer
-    framed: list[int]  # indices of the buffers that are frames
-    stored: list[int]  # indices of those that are plain bytes behind their prefix
-    total: int  # bytes of all
 
 
 def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits: Limits) -> Claims:
@@ -150,18 +142,10 @@ def decompressed_batches(
     spans[:, 2] = np.where(is_stored, sizes - PREFIX_BYTES, claims)
     good = count
     if len(rows):
-        addresses, nbytes = np.array([(each.address, each.size) for each in opened], np.int64).T
-        changed = (nbytes != claims[rows]).nonzero()[0]
+        bounds[:, 0] = _around(opened, spans, rows, firsts)
+        changed = (spans[rows, 2] != claims[rows]).nonzero()[0]
         if len(changed):  # the body, while it was read
             good = int(batch_of[rows[changed[0]]])
-        begins, ends = np.full(len(spans), _FAR), np.zeros(len(spans), np.int64)
-        begins[rows] = np.where(nbytes > 0, addresses, _FAR)
-        ends[rows] = np.where(nbytes > 0, addresses + nbytes, 0)
-        low, high = np.minimum.reduceat(begins, firsts), np.maximum.reduceat(ends, firsts)
-        bounds[:, 0, 0] = np.where(high > 0, low, 0)
-        bounds[:, 0, 1] = high - bounds[:, 0, 0]
-        spans[rows, 1] = np.where(nbytes > 0, addresses - low[batch_of[rows]], 0)
-        spans[rows, 2] = nbytes
     variadic = np.array(decoded.counts, np.int64)
     statuses = right_offsets(layout, decoded.nodes, variadic, firsts, spans, bounds, drops=True)
     spans[:, 0] = is_stored & (bounds[batch_of, 0, 1] > 0)
@@ -198,6 +182,20 @@ def decompressed_batches(
     return batches
 
 
+def _around(opened: list[pa.Buffer], spans: Table, rows: Table, firsts: Table) -> Table:
+    """Return address and bytes of a region around what was decompressed of each batch; note the places in it."""
+    addresses, nbytes = np.array([(each.address, each.size) for each in opened], np.int64).reshape(-1, 2).T
+    begins, ends = np.full(len(spans), _FAR), np.zeros(len(spans), np.int64)
+    begins[rows] = np.where(nbytes > 0, addresses, _FAR)
+    ends[rows] = np.where(nbytes > 0, addresses + nbytes, 0)
+    low, high = np.minimum.reduceat(begins, firsts), np.maximum.reduceat(ends, firsts)
+    starts = low[firsts.searchsorted(rows, side="right") - 1]
+    spans[rows, 1] = np.where(nbytes > 0, addresses - starts, 0)
+    spans[rows, 2] = nbytes
+    low = np.where(high > 0, low, 0)
+    return np.stack((low, high - low), axis=1)
+
+
 def decompressed_body(
     header: RecordBatchHeader,
     layout: Layout,
@@ -224,7 +222,18 @@ def decompressed_body(
         return buffers
 
     if target is None and body.device.is_host:
-        spans, regions = _where_they_are(header, claims, body, opened(claims.framed), decompression)
+        spans, regions = np.zeros((len(claims.lengths), 3), np.int64), []
+        if claims.framed:
+            buffers = opened(claims.framed)
+            ((address, nbytes),) = _around(buffers, spans, np.array(claims.framed), np.zeros(1, np.int64))
+            if nbytes:
+                owner = kept_with(buffers, decompression.memory_pool)
+                regions.append(foreign_region(int(address), int(nbytes), owner))
+        if claims.stored:
+            spans[claims.stored, 0] = len(regions)
+            spans[claims.stored, 1] = header.buffers[claims.stored, 0] + (body.offset + PREFIX_BYTES)
+            spans[claims.stored, 2] = [claims.lengths[row] for row in claims.stored]
+            regions.append(body.region)
     else:
         bodies = target or DeviceBodies(body.device)
         spans, regions = bodies.decompressed(Frames(header, claims, np.frombuffer(whole, np.uint8), opened))
@@ -256,21 +265,3 @@ def _decompressed(
                 error.where = buffer_name(header, layout, row)
                 raise
         raise
-
-
-def _where_they_are(
-    header: RecordBatchHeader,
-    claims: Claims,
-    body: Buffer,
-    buffers: list[pa.Buffer],
-    decompression: DecompressOptions,
-) -> tuple[Table, list[Region]]:
-    spans = np.zeros((len(claims.lengths), 3), np.int64)
-    spans[:, 2] = claims.lengths
-    offsets, regions = region_around(buffers, decompression.memory_pool)
-    spans[claims.framed, 1] = offsets
-    if claims.stored:
-        spans[claims.stored, 0] = len(regions)
-        spans[claims.stored, 1] = header.buffers[claims.stored, 0] + (body.offset + PREFIX_BYTES)
-        regions.append(body.region)
-    return spans, regions

@@ -45,6 +45,15 @@ _WORTH_THREADS = 1 << 18
 _PLACE_BYTES = 16
 
 
+class Claims(NamedTuple):
+    """The lengths of the buffers of a batch, decompressed."""
+
+    lengths: list[int]  # bytes of each buffer
+    framed: list[int]  # indices of the buffers that are frames
+    stored: list[int]  # indices of those that are plain bytes behind their prefix
+    total: int  # bytes of all
+
+
 class DecompressOptions(NamedTuple):
     """How buffers are decompressed on the host."""
 
@@ -92,16 +101,6 @@ def _message_around(count: int, codec: str) -> tuple[bytes, bytes, bytes]:
     return before, between, after
 
 
-def _read(message: bytes, body: pa.Buffer, decompression: DecompressOptions) -> pa.RecordBatch:
-    is_alone = decompression == DEFAULT_DECOMPRESSION
-    file = pa.PythonFile(_Pieces(message if is_alone else _VIEWS_MESSAGE + message, body), mode="r")
-    if is_alone:
-        # Quicker than a stream, whose schema must be decoded, but it asks nobody about threads and memory.
-        return pa.ipc.read_record_batch(pa.ipc.read_message(file), _VIEWS)
-    options = pa.ipc.IpcReadOptions(use_threads=decompression.use_threads)
-    return pa.ipc.open_stream(file, options=options, memory_pool=decompression.memory_pool).read_next_batch()
-
-
 def decompressed(
     body: pa.Buffer, places: bytes, codec: str, decompression: DecompressOptions = DEFAULT_DECOMPRESSION
 ) -> list[pa.Buffer]:
@@ -113,7 +112,12 @@ def decompressed(
     before, between, after = _message_around(len(places) // _PLACE_BYTES, codec)
     message = b"".join((before, _INT64.pack(body.size), between, places, after))
     try:
-        batch = _read(message, body, decompression)
+        file = pa.PythonFile(_Pieces(_VIEWS_MESSAGE + message, body), mode="r")
+        options, pool = (
+            pa.ipc.IpcReadOptions(use_threads=decompression.use_threads),
+            decompression.memory_pool,
+        )
+        batch = pa.ipc.open_stream(file, options=options, memory_pool=pool).read_next_batch()
     except MemoryError as error:
         raise LimitExceeded("there is no memory for a decompressed body", found=str(error)) from error
     except (OSError, pa.ArrowException) as error:

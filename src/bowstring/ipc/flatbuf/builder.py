@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _REFERENCE_BYTES = 4
 _UINT32 = struct.Struct("<I")
-_KEY_VALUE = struct.Struct("<iII")
-_KEY_VALUE_VTABLE = struct.pack("<4H", 8, _KEY_VALUE.size, 4, 8)
 
 
 class Scalar(NamedTuple):
@@ -90,22 +88,9 @@ class Builder:
     def key_values(self, pairs: Mapping[Any, Any]) -> int:
         """Write a vector of KeyValue tables, of text or bytes, repeated keys included; return its position."""
         items = pairs.pairs if isinstance(pairs, KeyValueMetadata) else pairs.items()
-        tables = []
-        # As `table` writes them, but every batch may have some, and they all look alike.
-        vtable_at = self._vtables.get(_KEY_VALUE_VTABLE)
-        for key, value in items:
-            key_at, value_at = self.string(key), self.string(value)
-            start = value_at + _KEY_VALUE.size
-            is_first = vtable_at is None
-            if vtable_at is None:
-                vtable_at = self._vtables[_KEY_VALUE_VTABLE] = start + len(_KEY_VALUE_VTABLE)
-            self._push(
-                _KEY_VALUE.pack(vtable_at - start, start - _REFERENCE_BYTES - key_at, _REFERENCE_BYTES)
-            )
-            if is_first:
-                self._push(_KEY_VALUE_VTABLE)
-            tables.append(start)
-        return self.references(tables)
+        return self.references(
+            [self.table([Reference(self.string(key)), Reference(self.string(value))]) for key, value in items]
+        )
 
     def references(self, positions: Sequence[int]) -> int:
         """Write a vector of references; return its position."""

@@ -1,17 +1,15 @@
-"""Encoding the metadata of record batches and dictionaries from a template.
+"""Encoding the metadata of record batches and dictionaries.
 
-All that changes between the batches of a schema is a few numbers and two tables. So the flatbuffer around them
-is built once, with a sentinel in the place of each, and cut there; a batch is encoded by joining the pieces. The
-result is byte for byte what Arrow C++ writes, except that zeros are written, too, and that custom metadata stand
-at the end.
+The result is byte for byte what Arrow C++ writes, except that zeros are written, too, and custom metadata stand
+at the end: so what changes between the batches of a schema has the same place in each.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 import struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from bowstring.errors import UsageError
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
@@ -20,7 +18,6 @@ from bowstring.ipc.flatbuf.message import CODECS, MessageKind, MetadataVersion, 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
     from bowstring.columnar.layout import Layout
@@ -30,21 +27,9 @@ if TYPE_CHECKING:
 _INT64: Final = struct.Struct("<q")
 _PAIR_BYTES: Final = 16
 _CODEC_NUMBERS: Final = {name: number for number, name in CODECS.items()}
-_SENTINEL: Final = b"\x5a" * _INT64.size
-_SENTINEL_VALUE: Final[int] = _INT64.unpack(_SENTINEL)[0]
-_MOST_SHAPES: Final = 256
-
-
-class _Shape(NamedTuple):
-    """All that decides where things are in a message; `is_delta` is None for a record batch."""
-
-    nodes: int
-    buffers: int
-    views: int
-    version: MetadataVersion
-    has_pairs: bool = False
-    is_delta: bool | None = None
-    compression: str | None = None
+_MARKS: Final = tuple(range(0x5A5A5A5A5A5A5A5A, 0x5A5A5A5A5A5A5A5E))
+"""Found nowhere else in a message."""
+_NO_DEFAULT: Final = 1 << 64
 
 
 class Template:
@@ -56,22 +41,17 @@ class Template:
         self._num_buffers = layout.num_buffers
         if version is MetadataVersion.V4:
             self._num_buffers += len(bitmaps_of_4(layout))
-        self._nodes_nbytes = _PAIR_BYTES * layout.num_nodes
-        self._buffers_nbytes = _PAIR_BYTES * self._num_buffers
         self._num_views = len(layout.variadic_nodes)
 
     def form(self, compression: str | None = None) -> tuple[bytes, list[int]]:
         """Return the metadata of a batch, and where body length, rows, buffers and nodes stand; there are nodes."""
-        before, between, _, to_buffers, to_nodes, _, after = self._pieces(
-            self._num_buffers, False, None, compression
+        body, rows, *tables = _MARKS
+        buffers, nodes = (
+            np.full((count, 2), mark)
+            for count, mark in zip((self._num_buffers, self.layout.num_nodes), tables, strict=True)
         )
-        pieces = before, between, to_buffers, to_nodes + after
-        sizes = _INT64.size, _INT64.size, self._buffers_nbytes
-        places = [len(pieces[0])]
-        for size, piece in zip(sizes, pieces[1:], strict=True):
-            places.append(places[-1] + size + len(piece))
-        values = (*map(bytes, sizes), bytes(self._nodes_nbytes))
-        return b"".join(itertools.chain.from_iterable(zip(pieces, values, strict=True))), places
+        data = self._encode((), rows, nodes, buffers, body, (), None, compression)
+        return data, [data.find(_INT64.pack(mark)) for mark in _MARKS]
 
     def encode_batch(
         self,
@@ -84,8 +64,9 @@ class Template:
         compression: str | None = None,  # "lz4" or "zstd"
     ) -> bytes:
         """Encode a record batch message, without length prefix."""
-        numbers = body_length, length
-        return self._encode(numbers, nodes, buffers, variadic_counts, custom_metadata, compression)
+        return self._encode(
+            (), length, nodes, buffers, body_length, variadic_counts, custom_metadata, compression
+        )
 
     def encode_dictionary(
         self,
@@ -100,18 +81,21 @@ class Template:
         compression: str | None = None,
     ) -> bytes:
         """Encode a dictionary message, without length prefix; the layout is that of the values."""
-        numbers = body_length, id_, length
-        return self._encode(numbers, nodes, buffers, variadic_counts, custom_metadata, compression, is_delta)
+        dictionary = id_, is_delta
+        return self._encode(
+            dictionary, length, nodes, buffers, body_length, variadic_counts, custom_metadata, compression
+        )
 
     def _encode(
         self,
-        numbers: Sequence[int],
+        dictionary: tuple[()] | tuple[int, bool],
+        length: int,
         nodes: npt.NDArray[np.int64],
         buffers: npt.NDArray[np.int64],
+        body_length: int,
         variadic_counts: Sequence[int],
         custom_metadata: Pairs | None,
         compression: str | None,
-        is_delta: bool | None = None,
     ) -> bytes:
         for what, expected, found in (
             ("nodes", self.layout.num_nodes, nodes.nbytes / _PAIR_BYTES),
@@ -120,53 +104,27 @@ class Template:
         ):
             if expected != found:
                 raise UsageError(f"wrong number of {what} for this layout", expected=expected, found=found)
-        num_buffers = buffers.nbytes // _PAIR_BYTES
-        pieces = self._pieces(num_buffers, bool(custom_metadata), is_delta, compression)
-        values = (
-            *map(_INT64.pack, numbers),
-            struct.pack(f"<{len(variadic_counts)}q", *variadic_counts),
-            buffers.tobytes(),
-            nodes.tobytes(),
-            _key_values(custom_metadata) if custom_metadata else b"",
+        pairs = _key_values(custom_metadata) if custom_metadata else b""
+        builder = Builder(pairs)
+        of_nodes, of_buffers = (
+            Reference(builder.elements(each.tobytes(), _PAIR_BYTES)) for each in (nodes, buffers)
         )
-        *before, last = pieces
-        return b"".join((*itertools.chain.from_iterable(zip(before, values, strict=True)), last))
-
-    def _pieces(self, num_buffers: int, *rest: Any) -> list[bytes]:
-        return _pieces_of(_Shape(self.layout.num_nodes, num_buffers, self._num_views, self._version, *rest))
-
-
-@functools.lru_cache(_MOST_SHAPES)
-def _pieces_of(shape: _Shape) -> list[bytes]:
-    """Return what stands before each value that :class:`Template` puts into a message, and behind the last."""
-    of_counts = _SENTINEL * shape.views
-    of_buffers, of_nodes = (_SENTINEL * 2 * count for count in (shape.buffers, shape.nodes))
-    # Pairs take a multiple of 8 bytes, whatever they are, so all else lies where it does before these 8.
-    of_pairs = _SENTINEL if shape.has_pairs else b""
-    builder = Builder(of_pairs)
-    nodes = Reference(builder.elements(of_nodes, _PAIR_BYTES))
-    buffers = Reference(builder.elements(of_buffers, _PAIR_BYTES))
-    compression = counts = None
-    if shape.compression:
-        compression = Reference(builder.table([Scalar("b", _CODEC_NUMBERS[shape.compression])]))
-    if of_counts:
-        counts = Reference(builder.elements(of_counts, _INT64.size))
-    number = Scalar("q", _SENTINEL_VALUE)
-    numbers = [_SENTINEL, _SENTINEL]  # the length of the body, and that of the batch
-    header, kind = builder.table([number, nodes, buffers, compression, counts]), MessageKind.RECORD_BATCH
-    if shape.is_delta is not None:
-        numbers.append(_SENTINEL)
-        header = builder.table([number, Reference(header), Scalar("B", shape.is_delta)])
-        kind = MessageKind.DICTIONARY_BATCH
-    pairs = Reference(len(of_pairs)) if of_pairs else None
-    message = [Scalar("h", shape.version), Scalar("B", kind), Reference(header), number, pairs]
-    data = builder.finish(builder.table(message))
-    pieces, at = [], 0
-    for sentinel in (*numbers, of_counts, of_buffers, of_nodes, of_pairs):
-        end = data.index(sentinel[: len(_SENTINEL)], at)
-        pieces.append(data[at:end])
-        at = end + len(sentinel)
-    return [*pieces, data[at:]]
+        codec = counts = None
+        if compression:
+            codec = Reference(builder.table([Scalar("b", _CODEC_NUMBERS[compression])]))
+        if variadic_counts:
+            counts = Reference(builder.vector("q", variadic_counts))
+        kind, rows = MessageKind.RECORD_BATCH, Scalar("q", length, _NO_DEFAULT)
+        header = builder.table([rows, of_nodes, of_buffers, codec, counts])
+        if dictionary:
+            id_, is_delta = dictionary
+            kind, number = MessageKind.DICTIONARY_BATCH, Scalar("q", id_, _NO_DEFAULT)
+            header = builder.table([number, Reference(header), Scalar("B", is_delta)])
+        message = (
+            *(Scalar("h", self._version), Scalar("B", kind), Reference(header)),
+            *(Scalar("q", body_length, _NO_DEFAULT), Reference(len(pairs)) if pairs else None),
+        )
+        return builder.finish(builder.table(message))
 
 
 def _key_values(pairs: Pairs) -> bytes:

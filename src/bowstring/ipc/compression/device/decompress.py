@@ -9,14 +9,14 @@ the device could not decompress: its error names what is wrong with it.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.errors import DeviceError
-from bowstring.ipc.compression.codec import PREFIX_BYTES
+from bowstring.ipc.compression.codec import PREFIX_BYTES, Claims
 from bowstring.ipc.compression.device.frames import Chunk, chunks_of
 from bowstring.ipc.compression.device.nvcomp import NvComp, Work, decompressor_of
 from bowstring.memory import Pool
@@ -25,9 +25,8 @@ from bowstring.memory.arrays import distinct
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bowstring.ipc.compression.body import Claims
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
-    from bowstring.memory import Allocator, Buffer, Device, Region
+    from bowstring.memory import Allocator, Device, Region
 
 _PLACE: Final = 8
 _UNTRUSTED: Final = "it does not find out every damaged frame, and what is read is not trusted"
@@ -93,40 +92,30 @@ class DeviceBodies:
         middle, end = places[len(pieces)], places[-1]
         if not end:
             return spans, []
-        staged = _Staged(middle, [(int(spans[row, 1]), data) for row, data in pieces.items()])
-        for row, plan in plans.items():
-            staged.add(int(spans[row, 1]), plan, frames.body)
-        target = self.allocator.allocate(end)
-        self._fill(target, middle, decompressor, frames, staged, spans, plans)
-        target.freeze()
-        spans[:, 1] += target.offset
-        return spans, [target.region]
-
-    def _fill(
-        self,
-        target: Buffer,
-        middle: int,
-        decompressor: NvComp | str,
-        frames: Frames,
-        staged: _Staged,
-        spans: Table,
-        plans: dict[int, list[Chunk]],
-    ) -> None:
-        """Write every byte of the target, and wait until it is written, whatever stream looks at it next."""
+        codec, target = frames.header.compression or "", self.allocator.allocate(end)
+        bytes_, work, raw = _staged(middle, pieces, plans, spans, frames.body)
         # What is read here is ready: it must not wait for what the user has queued.
         with self.device.use(), self.device.aside(), target.writable() as array:
-            uploaded = self.device.from_host(staged.array())
+            uploaded = self.device.from_host(bytes_)
             # What lay here before belongs to somebody else's table.
             array[:middle] = uploaded[:middle]
             array[middle:] = 0
-            for place, start, nbytes in staged.raw:
+            for place, start, nbytes in raw:
                 array[place : place + nbytes] = uploaded[start : start + nbytes]
-            failed = self._run(decompressor, frames, staged, uploaded, array, spans, plans)
+            failed: list[int] = []
+            if plans and not isinstance(decompressor, str):
+                table = np.array(work, np.int64).reshape(-1, 4)
+                todo = Work(codec, uploaded.data.ptr, array.data.ptr, table)
+                failed = self._run(decompressor, todo, plans, spans)
             for row, data in zip(failed, self._from_host(frames, failed), strict=True):
                 place = int(spans[row, 1])
                 array[place : place + len(data)] = self.device.from_host(data)
-            if failed or not staged.work:
+            if failed or not work:  # every byte is written, whatever stream looks at it next
                 self.device.to_host(array[:1])
+        del array  # a region with a writable view is not frozen
+        target.freeze()
+        spans[:, 1] += target.offset
+        return spans, [target.region]
 
     def _decompressor(self, codec: str) -> NvComp | str:
         decompressor = decompressor_of(self.device)
@@ -157,70 +146,52 @@ class DeviceBodies:
         return [np.frombuffer(each, np.uint8) for each in frames.on_host(rows)]
 
     def _run(
-        self,
-        decompressor: NvComp | str,
-        frames: Frames,
-        staged: _Staged,
-        uploaded: Any,
-        array: Any,
-        spans: Table,
-        plans: dict[int, list[Chunk]],
+        self, decompressor: NvComp, work: Work, plans: dict[int, list[Chunk]], spans: Table
     ) -> list[int]:
         """Decompress on the device; return the rows that did not become what they should."""
-        if isinstance(decompressor, str) or not plans:
-            return []
         self.counts.by = decompressor.name
         failed = []
-        places = np.array(staged.work, np.int64).reshape(-1, 4)
         try:
-            fine = np.ones(0, np.bool_)
-            if len(places):
-                work = Work(frames.header.compression or "", uploaded.data.ptr, array.data.ptr, places)
-                fine = decompressor.run(self.device, work)
+            fine = decompressor.run(self.device, work) if len(work.places) else np.ones(0, np.bool_)
         except (DeviceError, MemoryError) as error:
             self.counts.why = f"{decompressor.name}: {error}"
             failed = list(plans)
         else:
-            wrong = places[~fine, 2]
+            wrong = work.places[~fine, 2]
             if len(wrong):
                 self.counts.why = f"{decompressor.name} could not"
-                begins = np.array([spans[row, 1] for row in plans])
-                rows = distinct(np.searchsorted(begins, wrong, side="right") - 1)
-                failed = [list(plans)[row] for row in rows]
+                begins = spans[list(plans), 1]
+                failed = [list(plans)[at] for at in distinct(begins.searchsorted(wrong, side="right") - 1)]
         self.counts.on_device += len(plans) - len(failed)
         return failed
 
 
-class _Staged:
-    """The upload: buffers that the host has, at their final offsets, and behind these `nbytes` the chunks."""
+def _staged(
+    end: int, pieces: dict[int, Bytes], plans: dict[int, list[Chunk]], spans: Table, body: Bytes
+) -> tuple[Bytes, list[tuple[int, int, int, int]], list[tuple[int, int, int]]]:
+    """Return the upload: buffers that the host has, at their final offsets, and the chunks from `end` on.
 
-    def __init__(self, nbytes: int, pieces: list[tuple[int, Bytes]]) -> None:
-        self._end = nbytes
-        self._pieces = pieces
-        # to decompress: offset and bytes here, offset and bytes in the target
-        self.work: list[tuple[int, int, int, int]] = []
-        # to copy: offset in the target, offset here, bytes; neighbours are merged
-        self.raw: list[tuple[int, int, int]] = []
-
-    def add(self, base: int, chunks: list[Chunk], body: Bytes) -> None:
-        """Enter the chunks of a buffer that begins at `base` in the target."""
+    Then chunks to decompress (offset and bytes there, offset and bytes in the target), and what is only copied
+    (offset in the target, offset there, bytes; neighbours are merged).
+    """
+    parts = [(int(spans[row, 1]), data) for row, data in pieces.items()]
+    work: list[tuple[int, int, int, int]] = []
+    raw: list[tuple[int, int, int]] = []
+    for row, chunks in plans.items():
         for chunk in chunks:
-            place = base + chunk.target
-            last, here, nbytes = self.raw[-1] if self.raw else (0, 0, -1)
-            if chunk.raw and (last + nbytes, here + nbytes) == (place, self._end):
-                self.raw[-1] = (last, here, nbytes + chunk.nbytes)
+            place = int(spans[row, 1]) + chunk.target
+            last, here, nbytes = raw[-1] if raw else (0, 0, -1)
+            if chunk.raw and (last + nbytes, here + nbytes) == (place, end):
+                raw[-1] = (last, here, nbytes + chunk.nbytes)
             else:
-                self._end += -self._end % _PLACE
+                end += -end % _PLACE
                 if chunk.raw:
-                    self.raw.append((place, self._end, chunk.nbytes))
+                    raw.append((place, end, chunk.nbytes))
                 else:
-                    self.work.append((self._end, chunk.nbytes, place, chunk.size))
-            self._pieces.append((self._end, body[chunk.start : chunk.start + chunk.nbytes]))
-            self._end += chunk.nbytes
-
-    def array(self) -> Bytes:
-        """Return it, with zeros between."""
-        together = np.zeros(self._end, np.uint8)
-        for place, data in self._pieces:
-            together[place : place + len(data)] = data
-        return together
+                    work.append((end, chunk.nbytes, place, chunk.size))
+            parts.append((end, body[chunk.start : chunk.start + chunk.nbytes]))
+            end += chunk.nbytes
+    together = np.zeros(end, np.uint8)
+    for place, data in parts:
+        together[place : place + len(data)] = data
+    return together, work, raw
