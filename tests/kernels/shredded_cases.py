@@ -19,7 +19,7 @@ from bowstring.kernels.variant import shred as shred_kernels
 from bowstring.kernels.variant import shredded, shredded_names, shredded_objects
 from bowstring.variant.shredded import encode, levels, shred
 from bowstring.variant.shredded.arrow import from_arrow
-from bowstring.variant.shredded.shred import unshredded
+from bowstring.variant.shredded.unshred import unshredded
 
 Case = tuple[int, tuple[Any, ...]]
 MARK = {b"ARROW:extension:name": b"arrow.parquet.variant", b"ARROW:extension:metadata": b""}
