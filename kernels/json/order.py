@@ -192,10 +192,11 @@ def write_keys(
     first = u64(bounds[i])
     count = u64(counts[i])
     at = u64(offsets[i])
-    size = u64(0)
-    for k in range(i64(count)):
-        size += u64(lengths[first + u64(order[(first << 1) + u64(k)])])
-    width = width_of(max(size, count))
+    # The one width of a number that makes the metadata as long as they were measured.
+    size = u64(offsets[i + 1]) - at - 1
+    width = u64(1)
+    while width < 4 and width_of(max(size - (count + 2) * width, count)) > width:
+        width += 1
     header = VERSION | (width - 1) << 6
     if count > 0:
         header |= SORTED_FLAG

@@ -67,23 +67,18 @@ FIELD = u64(3)  # a key, or the end of an object
 AFTER = u64(4)
 
 
-def count_nodes(i: Any, data: Any, starts: Any, stops: Any, plan: Any, counts: Any, keys: Any) -> None:
-    """Write how many nodes and keys a part can have at most.
-
-    There is a node for each row, comma and opening bracket, and a key for each colon.
+def count_nodes(i: Any, data: Any, starts: Any, stops: Any, counts: Any, keys: Any) -> None:
+    """Write how many nodes and keys a row can have at most: one node more than commas and opening brackets, and a
+    key for each colon. The work item is one row.
     """
-    total = i64(0)
+    count = i64(1)
     colons = i64(0)
-    for row in range(i64(plan[u64(i) * PLAN]), i64(plan[u64(i) * PLAN + 1])):
-        begin = max(i64(starts[row]), i64(0))
-        size = min(i64(stops[row]), i64(len(data))) - begin
-        count = i64(1)
-        for k in range(size):
-            byte = u64(data[begin + k])
-            count += i64(byte == ord(",")) + i64(byte | TO_OBJECT == ord("{"))
-            colons += i64(byte == ord(":"))
-        total += count
-    counts[i] = total
+    begin = max(i64(starts[i]), i64(0))
+    for k in range(begin, min(i64(stops[i]), i64(len(data)))):
+        byte = u64(data[u64(k)])
+        count += i64(byte == ord(",")) + i64(byte | TO_OBJECT == ord("{"))
+        colons += i64(byte == ord(":"))
+    counts[i] = count
     keys[i] = colons
 
 
@@ -315,7 +310,7 @@ def read_rows(
 
 SCRATCH = ("u64[]!", "u64[]!", "u64[]!", "u64[]!", "u8[]!", "u64[]!")
 SIGNATURES = {
-    count_nodes: ("u8[], i64[], i64[], u64[], i64[]!, i64[]!",),
+    count_nodes: ("u8[], i64[], i64[], i64[]!, i64[]!",),
     read_rows: (
         "u8[], i64[], i64[], u64[], i64, i64, u64, u8[]!, i64[]!, u64[]!, u64[]!, " + ", ".join(SCRATCH),
     ),

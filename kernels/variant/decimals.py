@@ -160,12 +160,9 @@ def number_at(data: Any, at: Any, floats: Any) -> Any:
     return status, negative, high, low, scale
 
 
-def decimal_of(
-    data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any, negatives: Any, floats: Any
-) -> Any:
-    """Return a status and the decimal at `at`, at a scale and below a bound, in two words.
-
-    Where `negatives` is 0, none is negative; where `floats` is 0, no float becomes one.
+def decimal_of(data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any, floats: Any) -> Any:
+    """Return a status and the decimal at `at`, at a scale and below a bound, in two words; no float becomes one
+    where `floats` is 0.
     """
     status = MALFORMED
     high = u64(0)
@@ -174,8 +171,7 @@ def decimal_of(
         status, negative, high, low, own = number_at(data, at, floats)
         if status == OK:
             status, high, low = moved(high, low, i64(scale) - own)
-        unsigned = negatives == 0 and negative and high | low != 0
-        if status == OK and (unsigned or not below(high, low, bound_high, bound_low)):
+        if status == OK and not below(high, low, bound_high, bound_low):
             status = OVERFLOW
         if status != OK:
             high = u64(0)
@@ -192,7 +188,6 @@ def cast_decimals(
     scale: Any,
     bound_high: Any,
     bound_low: Any,
-    negatives: Any,
     floats: Any,
     statuses: Any,
     out: Any,
@@ -201,7 +196,7 @@ def cast_decimals(
     high = u64(0)
     low = u64(0)
     if statuses[i] == OK:
-        status, high, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low, negatives, floats)
+        status, high, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low, floats)
         statuses[i] = status
     out[i << 1] = low
     out[(i << 1) + 1] = high
@@ -281,6 +276,6 @@ def cast_decimals_256(
 
 
 SIGNATURES = {
-    cast_decimals: ("u8[], u64[], u64, u64, u64, i64, i64, u8[]!, u64[]!",),
+    cast_decimals: ("u8[], u64[], u64, u64, u64, i64, u8[]!, u64[]!",),
     cast_decimals_256: ("u8[], u64[], u64, i64, u64[], u8[]!, u64[]!",),
 }

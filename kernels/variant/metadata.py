@@ -1,4 +1,6 @@
-"""The names of Variant metadata: which rows share one, what it holds, and the ids of the names that are asked for.
+# ruff: noqa: PLR1714  a kernel has no "in"
+"""The names of Variant metadata: which rows share one, what it holds, the order of its names, and the ids of those
+that are asked for.
 
 Work item: one row, one distinct metadata, or one pair of a distinct metadata and a name.
 """
@@ -7,9 +9,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.types import i32, i64, u8, u64
 from bowstring.kernels.validation.text import is_text
-from bowstring.kernels.variant.format import BROKEN, compared, dictionary, name_at
+from bowstring.kernels.validity import bit_is_set
+from bowstring.kernels.variant.format import (
+    BROKEN,
+    MALFORMED,
+    OK,
+    SQL_NULL,
+    VARIANT_NULL,
+    compared,
+    dictionary,
+    name_at,
+)
 
 FAULTY: Final = u64(1)
 """The mark of bytes that are no metadata."""
@@ -42,6 +54,37 @@ def slot_of(starts: Any, stops: Any, data: Any, row: Any) -> Any:
             start = u64(first)
             stop = u64(last)
     return start, stop
+
+
+def row_state(
+    row: Any,
+    validity: Any,
+    value_validity: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    classes: Any,
+    marks: Any,
+    faults: Any,
+) -> Any:
+    """Return what of a row is known before its value is read: a status; which metadata it has, and their mark; and
+    where its value begins and ends. Metadata with one of the marks `faults` are malformed.
+    """
+    group = i64(classes[row])
+    mark = FAULTY
+    if group >= 0 and group < i64(len(marks)):
+        mark = u64(marks[u64(group)])
+    start, stop = slot_of(starts, stops, data, row)
+    status = OK
+    if not bit_is_set(validity, row):
+        status = SQL_NULL
+    elif mark & faults != 0:
+        status = MALFORMED
+    elif not bit_is_set(value_validity, row):
+        status = VARIANT_NULL
+    elif start == stop:
+        status = MALFORMED
+    return status, group, mark, start, stop
 
 
 def mark_changes(i: Any, starts: Any, stops: Any, data: Any, changed: Any) -> None:
@@ -132,8 +175,130 @@ def find_names(
     ids[i] = found
 
 
+def count_names(i: Any, starts: Any, stops: Any, data: Any, marks: Any, counts: Any) -> None:
+    """Write how many names distinct metadata have."""
+    start, stop = slot_of(starts, stops, data, i)
+    count, _, _, _, _ = dictionary(data, start, stop)
+    if count == BROKEN or u64(marks[i]) & FAULTY != 0:
+        count = u64(0)
+    counts[i] = i64(count)
+
+
+def order_of(data: Any, one: Any, other: Any, width: Any, offsets: Any, names: Any, end: Any) -> Any:
+    """Return whether a name comes before, with or after another of the same metadata: -1, 0 or 1."""
+    first, last = name_at(data, one, width, offsets, names, end)
+    begin, stop = name_at(data, other, width, offsets, names, end)
+    order = i64(0)
+    if first != BROKEN and begin != BROKEN:
+        order = compared(data, first, last, data, begin, stop)
+    return order
+
+
+def sink(
+    order: Any, base: Any, root: Any, count: Any, data: Any, width: Any, offsets: Any, names: Any, end: Any
+) -> None:
+    """Move an id down its heap to where no name below it is greater."""
+    held = u64(order[base + root])
+    at = root
+    below = at * 2 + 1
+    while below < count:
+        if below + 1 < count:
+            left = u64(order[base + below])
+            right = u64(order[base + below + 1])
+            if order_of(data, right, left, width, offsets, names, end) > 0:
+                below += 1
+        if order_of(data, u64(order[base + below]), held, width, offsets, names, end) <= 0:
+            break
+        order[base + at] = order[base + below]
+        at = below
+        below = at * 2 + 1
+    order[base + at] = i32(held)
+
+
+def rank_names(
+    i: Any, starts: Any, stops: Any, data: Any, marks: Any, bases: Any, order: Any, ranks: Any
+) -> None:
+    """Write the ids of distinct metadata in the order of their names, and for each id its rank.
+
+    Names that are there twice have one rank.
+    """
+    start, stop = slot_of(starts, stops, data, i)
+    found, width, offsets, names, end = dictionary(data, start, stop)
+    base = u64(bases[i])
+    count = u64(bases[i + 1]) - base
+    if found == BROKEN:
+        found = u64(0)
+    if count > 0 and found >= count:
+        for k in range(i64(count)):
+            order[base + u64(k)] = i32(k)
+        if u64(marks[i]) & ORDERED == 0:
+            root = count >> 1
+            while root > 0:
+                root -= 1
+                sink(order, base, root, count, data, width, offsets, names, end)
+            last = count - 1
+            while last > 0:
+                top = order[base]
+                order[base] = order[base + last]
+                order[base + last] = top
+                sink(order, base, u64(0), last, data, width, offsets, names, end)
+                last -= 1
+        rank = i64(0)
+        ranks[base + u64(order[base])] = i32(0)
+        for k in range(1, i64(count)):
+            here = u64(order[base + u64(k)])
+            before = u64(order[base + u64(k) - 1])
+            if order_of(data, before, here, width, offsets, names, end) != 0:
+                rank = i64(k)
+            ranks[base + here] = i32(rank)
+
+
+def find_fields(
+    i: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    bases: Any,
+    order: Any,
+    texts: Any,
+    ends: Any,
+    ids: Any,
+) -> None:
+    """Write the id that a name has in distinct metadata, -1 where it is not there."""
+    fields = i64(len(ends)) - 1
+    item = i // fields
+    field = i % fields
+    begin = u64(ends[field])
+    until = u64(ends[field + 1])
+    start, stop = slot_of(starts, stops, data, item)
+    found, width, offsets, names, end = dictionary(data, start, stop)
+    base = u64(bases[item])
+    low = u64(0)
+    high = u64(bases[item + 1]) - base
+    known = ABSENT
+    if found == BROKEN or found < high:  # the bytes have changed since they were counted
+        high = u64(0)
+    while low < high:
+        middle = (low + high) >> 1
+        number = u64(order[base + middle])
+        first, last = name_at(data, number, width, offsets, names, end)
+        place = i64(1)
+        if first != BROKEN:
+            place = compared(data, first, last, texts, begin, until)
+        if place == 0:
+            known = i64(number)
+        if place < 0:
+            low = middle + 1
+        else:
+            high = middle
+    ids[i] = i32(known)
+
+
 SIGNATURES = {
     mark_changes: ("i32[], i32[], u8[], u8[]!", "i64[], i64[], u8[], u8[]!"),
     inspect_metadata: ("i64[], i64[], u8[], i64, u8[]!",),
     find_names: ("i64[], i64[], u8[], u8[], u8[], i64[], i64[], i64[], i64[]!",),
+    count_names: ("i64[], i64[], u8[], u8[], i64[]!",),
+    rank_names: ("i64[], i64[], u8[], u8[], i64[], i32[]!, i32[]!",),
+    find_fields: ("i64[], i64[], u8[], i64[], i32[], u8[], i64[], i32[]!",),
 }

@@ -1,16 +1,29 @@
+# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
 """Variant's values of a fixed width as Arrow's: booleans, whole numbers, floats, dates, times and timestamps.
 
-Work item: a block of rows, of one where there is a thread for each. A value is given where it is of the family
-that is asked for, and only without any loss.
+Work item: a block of rows, of one where there is a thread for each. By the rule ``exact``, a value is given where
+it is of the family that is asked for, and only without any loss. By the rule ``number``, whole numbers take what is
+integral and in range, and floats what is nearest, ties to even: what is beyond the largest of them is an overflow,
+what is below the least one zero.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.floats import SINGLE_EXPONENTS, SINGLE_FRACTION, SINGLE_SHIFT
-from bowstring.kernels.types import i8, i16, i32, i64, u16, u64
-from bowstring.kernels.variant.decimals import exact_number
+from bowstring.kernels.floats import (
+    FINITE,
+    HALF_INFINITY,
+    NOT_A_NUMBER,
+    SINGLE_INFINITY,
+    float_of_decimal,
+    packed_float,
+    packed_half,
+    parts_of_float,
+    widened,
+)
+from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
+from bowstring.kernels.variant.decimals import exact_number, raw_number
 from bowstring.kernels.variant.format import (
     BASIC,
     DAY,
@@ -31,12 +44,14 @@ from bowstring.kernels.variant.format import (
     OK,
     OVERFLOW,
     PRIMITIVE,
+    SIZES,
     TRUE,
     TYPE_MISMATCH,
     VARIANT_NULL,
     little,
     signed,
 )
+from bowstring.kernels.variant.walk import LOCATED
 
 BOOLEAN: Final = i64(0)
 INTEGER: Final = i64(1)
@@ -46,24 +61,26 @@ DATE: Final = i64(4)
 TIME: Final = i64(5)
 TIMESTAMP: Final = i64(6)
 TIMESTAMP_NTZ: Final = i64(7)
+# Of any numbers, but for the second; up to here there is a least and a greatest number.
+ANY_INTEGER: Final = i64(8)
+UNSIGNED: Final = i64(9)
+"""Whole numbers of 64 bits without a sign."""
+ANY_UNSIGNED: Final = i64(10)
+ANY_HALF: Final = i64(11)
+ANY_FLOAT: Final = i64(12)
+ANY_DOUBLE: Final = i64(13)
+HALF: Final = i64(14)
+"""Floats of two bytes, of those of four that are one."""
 
 BETWEEN = NANOS - MICROS
 # Headers of the narrow whole numbers, less what they share.
 INT8_HEADER = u64(3 << 2)
 INT16_HEADER = u64(3 << 2 ^ 4 << 2)
 INT32_HEADER = u64(3 << 2 ^ 5 << 2)
-# Floats of four and of two bytes: the fraction has 23 and 10 bits, the exponent is 127 and 15 too large.
-SINGLE_HIDDEN = u64(1 << 23)
-NOT_FINITE = i64(0xFF)
-HALF_FRACTION = u64(10)
-HALF_INFINITY = u64(0x7C00)
-HALF_QUIET = u64(0x200)
-HALF_SIGN = u64(0x8000)
-LEAST_HALF = i64(127 - 15)
-MOST_HALF = i64(127 + 15)
-DROPPED = u64(13)
-DROPPED_MASK = u64((1 << 13) - 1)
-MOST_DROPPED = i64(20)
+QUIET_SINGLE = u64(1 << 22)
+QUIET_HALF = u64(1 << 9)
+HALF_DIGITS = u64(1 << 11)
+LEAST_OF_HALVES = i64(-24)
 
 
 def scaled(number: Any, source: Any, target: Any) -> Any:
@@ -81,23 +98,6 @@ def scaled(number: Any, source: Any, target: Any) -> Any:
         if number % divisor != 0:
             status = OVERFLOW
         found = number // divisor
-    return status, found
-
-
-def whole_number(data: Any, at: Any, kind: Any) -> Any:
-    """Return a status, and the number of an exact type as a signed one."""
-    status = OK
-    found = i64(0)
-    if kind <= INT64:
-        width = 1 << i64(kind - INT8)
-        if at + u64(width) >= u64(len(data)):
-            status = MALFORMED
-        else:
-            found = signed(data, at + 1, width)
-    else:
-        status, negative, high, low = exact_number(data, at, u64(0))
-        if status == OK:
-            status, found = with_sign(negative, high, low)
     return status, found
 
 
@@ -144,6 +144,115 @@ def moment(data: Any, at: Any, kind: Any, target: Any) -> Any:
     return status, found
 
 
+def magnitude_of_float(mantissa: Any, exponent: Any, kind: Any) -> Any:
+    """Return a status, and a float of which the parts are given as a whole number, if it is one."""
+    status = OVERFLOW
+    found = u64(0)
+    if kind == FINITE and mantissa == 0:
+        status = OK
+    elif kind == FINITE and exponent >= 0 and exponent < 64:
+        found = mantissa << u64(exponent)
+        if found >> u64(exponent) == mantissa:
+            status = OK
+    elif kind == FINITE and exponent < 0 and exponent > -i64(64):
+        found = mantissa >> u64(-exponent)
+        if found << u64(-exponent) == mantissa:
+            status = OK
+    return status, found
+
+
+def narrowed(bits: Any, single: Any, family: Any) -> Any:
+    """Return a status, and the bits of the narrower float nearest to one of 8 bytes, or of 4 if `single`."""
+    negative, mantissa, exponent, kind = parts_of_float(bits, single)
+    status = OK
+    sign = u64(0)
+    if negative:
+        sign = u64(1)
+    found = HALF_INFINITY
+    top = HALF_INFINITY
+    quiet = QUIET_HALF
+    sign = sign << 15
+    if family == ANY_FLOAT:
+        found = SINGLE_INFINITY
+        top = SINGLE_INFINITY
+        quiet = QUIET_SINGLE
+        sign = sign << 16
+    if kind == NOT_A_NUMBER:
+        found |= quiet
+    elif kind == FINITE:
+        if family == ANY_FLOAT:
+            found = packed_float(False, mantissa, exponent, u64(0), True)
+        else:
+            found = packed_half(False, mantissa, exponent, u64(0))
+        if found == top:
+            status = OVERFLOW
+    return status, i64(found | sign)
+
+
+def from_real(bits: Any, single: Any, family: Any) -> Any:
+    """Return a status, and what a float becomes."""
+    status = OK
+    found = i64(0)
+    if family <= ANY_UNSIGNED:
+        negative, mantissa, exponent, kind = parts_of_float(bits, single)
+        status, whole = magnitude_of_float(mantissa, exponent, kind)
+        if status == OK:
+            status, found = whole_number_of(negative, u64(0), whole, family)
+    elif family == ANY_DOUBLE:
+        found = i64(widened(bits) if single else bits)
+    elif family == ANY_FLOAT and single:
+        found = i64(bits)
+    else:
+        status, found = narrowed(bits, single, family)
+        if status == OK and family == HALF and not is_half(bits):
+            status = OVERFLOW
+    return status, found
+
+
+def is_half(bits: Any) -> Any:
+    """Return whether a float of four bytes has no more digits than one of two bytes; its range is not looked at."""
+    _negative, mantissa, exponent, kind = parts_of_float(bits, True)
+    lowest = mantissa & (~mantissa + 1)
+    fits = mantissa < lowest * HALF_DIGITS
+    # The lowest digit that is set is at least that of the least half.
+    below = u64(max(LEAST_OF_HALVES - exponent, i64(0)))
+    if below > 63 or lowest >> below == 0:
+        fits = False
+    return fits or kind != FINITE or mantissa == 0
+
+
+def whole_number_of(negative: Any, high: Any, low: Any, family: Any) -> Any:
+    """Return a status, and a magnitude of two words as a whole number: the bits of one without a sign."""
+    status = OK
+    found = i64(low)
+    if family < UNSIGNED:
+        status, found = with_sign(negative, high, low)
+    elif high != 0 or (negative and low != 0):
+        status = OVERFLOW
+    return status, found
+
+
+def from_exact(data: Any, at: Any, family: Any) -> Any:
+    """Return a status, and what a whole number or a decimal becomes."""
+    found = i64(0)
+    if family <= ANY_UNSIGNED:
+        status, negative, high, low = exact_number(data, at, u64(0))
+        if status == OK:
+            status, found = whole_number_of(negative, high, low, family)
+    else:
+        status, negative, high, low, scale = raw_number(data, at)
+        if status == OK:
+            size = i64(8)
+            if family != ANY_DOUBLE:
+                size = i64(family - ANY_HALF + 1) << 1
+            bits = float_of_decimal(negative, high, low, scale, size)
+            found = i64(bits)
+            # No decimal is beyond the floats of four bytes.
+            if size == 2 and bits & HALF_INFINITY == HALF_INFINITY:
+                status = OVERFLOW
+    return status, found
+
+
 def number_of(data: Any, at: Any, family: Any, low: Any, high: Any, unit: Any) -> Any:
     """Return a status and the value at `at`: a number, or the bits of a float.
 
@@ -156,17 +265,24 @@ def number_of(data: Any, at: Any, family: Any, low: Any, high: Any, unit: Any) -
     status = TYPE_MISMATCH
     found = i64(0)
     if header & BASIC == PRIMITIVE:
-        if family == INTEGER and (
-            (kind >= INT8 and kind <= INT64) or (kind >= DECIMAL4 and kind <= DECIMAL16)
-        ):
-            status, found = whole_number(data, at, kind)
+        is_exact = (kind >= INT8 and kind <= INT64) or (kind >= DECIMAL4 and kind <= DECIMAL16)
+        if is_exact and (family == INTEGER or (family >= ANY_INTEGER and family < HALF)):
+            status, found = from_exact(data, at, family)
         elif kind == 0:
             status = VARIANT_NULL
-        elif (family == DOUBLE and kind == KIND_DOUBLE) or (family == FLOAT and kind == KIND_FLOAT):
-            width = i64(8)
-            if family == FLOAT:
-                width = i64(4)
-            status, found = fixed(data, at, width)
+        elif kind == KIND_DOUBLE or kind == KIND_FLOAT:
+            single = kind == KIND_FLOAT
+            if (
+                (family == DOUBLE and not single)
+                or ((family == FLOAT or family == HALF) and single)
+                or family == ANY_INTEGER
+                or (family >= ANY_UNSIGNED and family < HALF)
+            ):
+                status, found = fixed(data, at, i64(SIZES[kind]))
+                if status == OK and single and family >= ANY_INTEGER:
+                    status, found = from_real(u64(found) & (2**32 - 1), True, family)
+                elif status == OK and family >= ANY_INTEGER:
+                    status, found = from_real(u64(found), False, family)
         elif family == BOOLEAN and kind >= TRUE and kind <= FALSE:
             status = OK
             found = i64(2 - kind)
@@ -180,7 +296,7 @@ def number_of(data: Any, at: Any, family: Any, low: Any, high: Any, unit: Any) -
             or (family == TIMESTAMP_NTZ and in_micros(kind) == MICROS_NTZ)
         ):
             status, found = moment(data, at, kind, unit)
-    if status == OK and (found < low or found > high):
+    if status == OK and family <= ANY_INTEGER and (found < low or found > high):
         status = OVERFLOW
     if status != OK:
         found = i64(0)
@@ -205,28 +321,6 @@ def small_integer(data: Any, at: Any) -> Any:
     return known, found
 
 
-def number_in(
-    row: Any,
-    data: Any,
-    places: Any,
-    family: Any,
-    low: Any,
-    high: Any,
-    unit: Any,
-    statuses: Any,
-) -> Any:
-    """Return what the value of a row becomes, 0 where its status is not ``OK``, and write its status."""
-    found = i64(0)
-    if statuses[row] == OK:
-        known = False
-        if family == INTEGER:
-            known, found = small_integer(data, u64(places[row]))
-        if not known or found < low or found > high:
-            status, found = number_of(data, u64(places[row]), family, low, high, unit)
-            statuses[row] = status
-    return found
-
-
 def cast_numbers(
     i: Any,
     data: Any,
@@ -240,54 +334,47 @@ def cast_numbers(
     statuses: Any,
     out: Any,
 ) -> None:
-    """Write values without their `spare` highest bits, so that the elements of `out` hold them.
-
-    `block` rows are one work item.
+    """Write values without their `spare` highest bits, so that the elements of `out` hold them; 0 for rows of a
+    status other than ``OK``.
     """
     for row in range(i * block, min((i + 1) * block, i64(len(out)))):
-        out[row] = (number_in(row, data, places, family, low, high, unit, statuses) << spare) >> spare
+        found = i64(0)
+        if statuses[row] == OK:
+            known = False
+            if family == INTEGER or family == ANY_INTEGER:
+                known, found = small_integer(data, u64(places[row]))
+            if not known or found < low or found > high:
+                status, found = number_of(data, u64(places[row]), family, low, high, unit)
+                statuses[row] = status
+        out[row] = (found << spare) >> spare
 
 
-def half_of(bits: Any) -> Any:
-    """Return a status, and the bits of the float of two bytes that a float of four is, if it is one."""
-    exponent = i64((bits >> SINGLE_SHIFT) & SINGLE_EXPONENTS)
-    fraction = bits & SINGLE_FRACTION
-    found = u64(0)
-    status = OK
-    if exponent == NOT_FINITE:
-        found = HALF_INFINITY
-        if fraction != 0:
-            found |= HALF_QUIET
-    elif exponent > LEAST_HALF:
-        found = (u64(exponent - LEAST_HALF) << HALF_FRACTION) | (fraction >> DROPPED)
-        if exponent > MOST_HALF or fraction & DROPPED_MASK != 0:
-            status = OVERFLOW
-    elif exponent | i64(fraction) != 0:
-        # Below the least exponent of halves, digits go one after the other.
-        whole = fraction | SINGLE_HIDDEN
-        drop = u64(min(LEAST_HALF - exponent, MOST_DROPPED)) + DROPPED + 1
-        found = whole >> drop
-        if found << drop != whole or exponent == 0:
-            status = OVERFLOW
-    return status, found | ((bits >> 16) & HALF_SIGN)
-
-
-def cast_halves(i: Any, data: Any, places: Any, statuses: Any, out: Any) -> None:
-    """Write floats of four bytes as such of two, where nothing is lost. The work item is one row."""
-    found = u64(0)
-    if statuses[i] == OK:
-        status, bits = number_of(data, u64(places[i]), FLOAT, i64(-(2**63)), i64(2**63 - 1), i64(1))
-        if status == OK:
-            status, found = half_of(u64(bits))
-        if status != OK:
-            found = u64(0)
-        statuses[i] = status
-    out[i] = u16(found)
+def read_located(
+    i: Any,
+    data: Any,
+    family: Any,
+    low: Any,
+    high: Any,
+    unit: Any,
+    spare: Any,
+    block: Any,
+    statuses: Any,
+    numbers: Any,
+) -> None:
+    """Write the numbers of the rows of status ``LOCATED``, each of which has its place there, as
+    :func:`cast_numbers` does.
+    """
+    for row in range(i * block, min((i + 1) * block, i64(len(numbers)))):
+        if statuses[row] == LOCATED:
+            at = (u64(i64(numbers[row])) << u64(spare)) >> u64(spare)
+            status, found = number_of(data, at, family, low, high, unit)
+            statuses[row] = u8(status)
+            numbers[row] = (found << spare) >> spare
 
 
 SIGNATURES = {
-    cast_halves: ("u8[], u64[], u8[]!, u16[]!",),
     cast_numbers: tuple(
         f"u8[], u64[], i64, i64, i64, i64, i64, i64, u8[]!, {each}[]!" for each in ("i8", "i16", "i32", "i64")
     ),
+    read_located: tuple(f"u8[], i64, i64, i64, i64, i64, i64, u8[]!, {each}[]!" for each in ("i32", "i64")),
 }

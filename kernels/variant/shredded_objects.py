@@ -1,7 +1,7 @@
 """Shredded objects as Variant's bytes: typed fields and those of a residual value, in the order of their names.
 
 Names are compared once for each distinct metadata, and become ranks: places in their order
-(:mod:`bowstring.kernels.variant.shredded_names`). A field is then a word, its rank above where it comes from: typed
+(:mod:`bowstring.kernels.variant.metadata`). A field is then a word, its rank above where it comes from: typed
 fields are below `fields`, and those of a residual value behind. Work item: one slot.
 """
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation.text import is_text
-from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.variant.decimals import BOUNDS_HIGH, BOUNDS_LOW, exact_number
 from bowstring.kernels.variant.format import (
     BASIC,
@@ -26,11 +25,9 @@ from bowstring.kernels.variant.format import (
     OBJECT,
     OK,
     SHORT,
-    SQL_NULL,
     TOO_DEEP,
     UNKNOWN,
     UNSUPPORTED,
-    VARIANT_NULL,
     compared,
     dictionary,
     frame,
@@ -39,7 +36,7 @@ from bowstring.kernels.variant.format import (
     signed,
     value_end,
 )
-from bowstring.kernels.variant.metadata import FAULTY, NO_TEXT, ORDERED, slot_of
+from bowstring.kernels.variant.metadata import FAULTY, NO_TEXT, ORDERED, row_state, slot_of
 from bowstring.kernels.words import below
 
 WORDS: Final = i64(3)
@@ -72,19 +69,10 @@ def validate_values(
     """Write the status of each row; without `full`, of its header and its metadata alone."""
     base = i * depth * WORDS
     for row in range(i * block, min((i + 1) * block, i64(len(statuses)))):
-        group = i64(classes[row])
-        mark = FAULTY
-        if group >= 0 and group < i64(len(marks)):
-            mark = u64(marks[group])
-        start, stop = slot_of(starts, stops, data, i64(row))
-        status = OK
-        if not bit_is_set(validity, i64(row)):
-            status = SQL_NULL
-        elif mark & (FAULTY | NO_TEXT) != 0:
-            status = MALFORMED
-        elif not bit_is_set(value_validity, i64(row)):
-            status = VARIANT_NULL
-        else:
+        status, group, mark, start, stop = row_state(
+            i64(row), validity, value_validity, starts, stops, data, classes, marks, FAULTY | NO_TEXT
+        )
+        if status == OK:
             status = shallow(data, start, stop)
             if status == OK and full != 0:
                 first, last = slot_of(class_starts, class_stops, metadata, group)

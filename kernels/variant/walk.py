@@ -1,23 +1,27 @@
 """Where the values lie that paths lead to, and the numbers among them: every row is walked once for all paths.
 
-Work item: a block of rows, of one where there is a thread for each: a call with so many arguments costs more than a
-row does.
+Most rows are plain from end to end: objects and arrays of fewer than 256 values, under ordered names, with plain
+values at the ends of paths. :func:`read_plain` calls nothing that is not small, and so has registers for all it
+needs; what is not plain is left to :func:`locate`, which knows all. Work item: a block of rows, of one where there
+is a thread for each: a call with so many arguments costs more than a row does.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from bowstring.kernels.prefetch import prefetch, prefetch_page
 from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.variant.format import (
+    ARRAY,
     BASIC,
     BROKEN,
     MALFORMED,
     MISSING,
+    OBJECT,
     OK,
     OVERFLOW,
-    SQL_NULL,
     UNKNOWN,
     UNSUPPORTED,
     VARIANT_NULL,
@@ -29,23 +33,231 @@ from bowstring.kernels.variant.format import (
     signed,
     value_end,
 )
-from bowstring.kernels.variant.metadata import ABSENT, FAULTY, ORDERED, slot_of
-from bowstring.kernels.variant.walk_fast import (
-    BY_NAME,
-    FOUR_WIDE,
-    LATER,
-    LOCATED,
-    PLACE,
-    ROOT,
-    TWO_WIDE,
-    WHOLE,
-    position_of,
-)
+from bowstring.kernels.variant.metadata import ABSENT, FAULTY, ORDERED, row_state, slot_of
+from bowstring.kernels.words import EACH, HIGH, load_word
 
-BYTES = i64(8)
-THIRD = i64(3)
+ROOT: Final = i64(0)
+"""The step of nodes that are the whole value."""
+BY_NAME: Final = i64(1)
+"""The step to fields."""
+BY_INDEX: Final = i64(2)
+"""The step to elements."""
+
+PLACE: Final = u8(0)
+"""What a node without a number writes; others write numbers of 1, 2, 4 or 8 bytes."""
+TWO_WIDE: Final = u8(2)
+FOUR_WIDE: Final = u8(4)
+
+# What a header means to a node: in the upper byte how long the value is, 0 where more must be looked at, and in the
+# lower how it is read. Less than 64: how far the eight bytes behind the header are shifted, so that those of the
+# number remain. From 64 on: a status, and with 32 the number 1; or, last, that a cast must decide.
+WHOLE: Final = u64(64)
+LATER: Final = u64(127)
+
+LOCATED: Final = u8(255)
+"""The status of a number that only a cast can read: its place is written, as far as it fits."""
+
+LEFT: Final = u8(1)
+"""The mark of a row that is not plain."""
+
+SPARE = i64(8)
+LONG = i64(192)
+MANY = i64(5)
+# Bytes are asked for so many rows before they are read.
+AHEAD = i64(64)
+WIDE = i64(768)
+MOST_LINES = i64(16)
+ABOUT = u64(12)
+NOWHERE = i64(-1)
 LOWER = u64(255)
 STATUS = u64(31)
+# Basic type and the bit for large, and what they are in plain objects and arrays.
+OBJECT_BITS = u64(0x43)
+ARRAY_BITS = u64(0x13)
+# The lowest and the highest bit of each two bytes.
+EACH_PAIR = u64(0x0001000100010001)
+HIGH_OF_PAIR = u64(0x8000800080008000)
+THIRD = i64(3)
+
+
+def read_plain(
+    i: Any,
+    validity: Any,
+    value_validity: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    classes: Any,
+    marks: Any,
+    ids: Any,
+    families: Any,
+    kinds: Any,
+    columns: Any,
+    meanings: Any,
+    block: Any,
+    rows: Any,
+    stride: Any,
+    left: Any,
+    places: Any,
+    statuses: Any,
+    numbers_8: Any,
+    numbers_16: Any,
+    numbers_32: Any,
+    numbers_64: Any,
+) -> None:
+    """Write what :func:`locate` writes, of rows that are plain; mark the others.
+
+    The arguments are those of `locate`. A row that is `left` has been written in part.
+    """
+    nodes = u64(len(kinds))
+    size = i64(len(data))
+    # Long rows to come are asked for long before they are read: whole, or what few nodes read of them, where they
+    # are longer: they are much as this one, or stretched.
+    whole = size <= rows * WIDE
+    long = size > rows * LONG
+    far = long and (whole or i64(len(kinds)) < MANY)
+    for each in range(i * block, min((i + 1) * block, rows)):
+        row = u64(each)
+        node = u64(0)
+        group = i64(classes[row])
+        first = NOWHERE
+        last = NOWHERE
+        if each < i64(len(starts)):
+            first = i64(starts[row])
+            last = i64(stops[row])
+        if not long:
+            prefetch_page(data, u64(first) + 4096)
+        # Eight bytes behind the row can be read, whatever lies there.
+        plain = (
+            group >= 0
+            and group < i64(len(marks))
+            and u64(marks[u64(group)]) == ORDERED
+            and first >= 0
+            and first < last
+            and last <= size - SPARE
+            and bit_is_set(validity, each)
+            and bit_is_set(value_validity, each)
+        )
+        stop = u64(last)
+        names = u64(max(group, i64(0))) * nodes
+        family = u64(0)
+        while plain and family < u64(len(families)):
+            parent = i64(families[family])
+            step = i64(families[family + 1])
+            until = u64(families[family + 2])
+            family += 3
+            at = u64(first)
+            if parent >= 0:
+                plain = statuses[u64(parent * stride) + row] == OK
+                if plain:
+                    at = places[u64(columns[u64(parent)]) + row]
+            header = u64(data[at])
+            width = ((header >> 2) & 3) + 1
+            id_width = u64(0)
+            if step == BY_NAME:
+                id_width = ((header >> 4) & 3) + 1
+                plain = plain and header & OBJECT_BITS == OBJECT
+            else:
+                plain = plain and step == BY_INDEX and header & ARRAY_BITS == ARRAY
+            element_ids = at + 2
+            if plain and element_ids <= stop:
+                count = u64(data[at + 1])
+                offsets = element_ids + count * id_width
+                values = offsets + (count + 1) * width
+                end = u64(0)
+                if values <= stop:
+                    end = values + little(data, values - width, width)
+                plain = values <= stop and end <= stop and count > 0
+                if plain and far and parent < 0 and each + AHEAD < i64(len(starts)):
+                    begin = u64(starts[u64(each + AHEAD)])
+                    length = u64(stops[u64(each + AHEAD)]) - begin
+                    if whole:
+                        ask_for(data, begin, length)
+                    else:
+                        body = begin + (values - at)
+                        length -= values - at
+                        prefetch(data, begin)
+                        prefetch(data, body - width)
+                        coming = node
+                        while coming < until:
+                            position = min(u64(ids[names + coming]), count - 1)
+                            place = offsets + position * width
+                            share = length * little(data, place, width) // max(end - values, u64(1))
+                            prefetch(data, begin + (element_ids - at) + position * id_width)
+                            prefetch(data, begin + (place - at))
+                            prefetch(data, body + share - ABOUT)
+                            prefetch(data, body + share + ABOUT)
+                            coming += 1
+                while plain and node < until:
+                    wanted = u64(ids[names + node])
+                    column = u64(columns[node]) + row
+                    kind = kinds[node]
+                    found = i64(0)
+                    status = OK
+                    position = wanted
+                    if step == BY_NAME:
+                        # Field k of ascending ids has at least the id k.
+                        position = min(wanted, count - 1)
+                        seen = little(data, element_ids + position * id_width, id_width)
+                        if seen != wanted:
+                            # Ids differ, so the distance of two is at least that of their places.
+                            low = position - min(position, max(seen, wanted) - wanted)
+                            while low < position:
+                                middle = (low + position) >> 1
+                                if little(data, element_ids + middle * id_width, id_width) < wanted:
+                                    low = middle + 1
+                                else:
+                                    position = middle
+                            if little(data, element_ids + low * id_width, id_width) != wanted:
+                                # A writer that keeps no order has the field elsewhere: such rows are left.
+                                if (
+                                    i64(wanted) >= 0
+                                    and position_of(data, element_ids, id_width, count, wanted) != BROKEN
+                                ):
+                                    break
+                                position = BROKEN
+                    elif i64(wanted) < 0:
+                        position = wanted + count  # from the end; far outside where there are not so many
+                    if position >= count:
+                        status = MISSING
+                    else:
+                        where = values + little(data, offsets + position * width, width)
+                        if where >= end:
+                            break
+                        meaning = u64(meanings[(node << 8) | u64(data[where])])
+                        if meaning <= LOWER or where + (meaning >> 8) > end:
+                            break
+                        if kind == PLACE:
+                            places[column] = where
+                        elif meaning & LOWER < WHOLE:
+                            shift = meaning & 63
+                            found = i64(load_word(data, where + 1) << shift) >> i64(shift)
+                        else:
+                            status = u8(meaning & STATUS)
+                            found = i64((meaning >> 5) & 1)
+                            if meaning & LOWER == LATER:
+                                status = LOCATED
+                                found = i64(where)
+                    if kind == FOUR_WIDE:
+                        numbers_32[column] = i32(found)
+                    elif kind > FOUR_WIDE:
+                        numbers_64[column] = found
+                    elif kind == TWO_WIDE:
+                        numbers_16[column] = i16(found)
+                    elif kind > PLACE:
+                        numbers_8[column] = i8(found)
+                    if status != OK:
+                        statuses[node * u64(stride) + row] = status
+                    node += 1
+            plain = node == until
+        if node < nodes:
+            left[row] = LEFT
+
+
+def ask_for(data: Any, begin: Any, length: Any) -> None:
+    """Ask for the bytes of a row, which may be nowhere."""
+    for k in range(min(i64((length + 63) >> 6), MOST_LINES)):
+        prefetch(data, begin + (u64(k) << 6))
 
 
 def locate(
@@ -87,21 +299,11 @@ def locate(
     for item in range(i * block, min((i + 1) * block, some if some > 0 else rows)):
         each = i64(chosen[item]) if some > 0 else item
         row = u64(each)
-        state = OK
-        mark = FAULTY
-        names = u64(0)
-        group = i64(classes[row])
-        start, stop = slot_of(starts, stops, data, each)
+        state, group, mark, start, stop = row_state(
+            each, validity, value_validity, starts, stops, data, classes, marks, FAULTY
+        )
+        names = u64(max(group, i64(0))) * nodes
         family = u64(0)
-        if group >= 0 and group < i64(len(marks)):
-            mark = u64(marks[u64(group)])
-            names = u64(group) * nodes
-        if not bit_is_set(validity, each):
-            state = SQL_NULL
-        elif mark & FAULTY != 0 or (start == stop and bit_is_set(value_validity, each)):
-            state = MALFORMED
-        elif not bit_is_set(value_validity, each):
-            state = VARIANT_NULL
         node = u64(0)
         while family < u64(len(families)):
             parent = i64(families[family])
@@ -211,6 +413,36 @@ def locate(
                 node += 1
 
 
+def position_of(data: Any, ids: Any, width: Any, count: Any, wanted: Any) -> Any:
+    """Return where an id stands among others in any order; BROKEN where it does not."""
+    found = BROKEN
+    k = u64(0)
+    if width <= 2:
+        # Eight bytes at a time: those of an id that is the wanted one become zero.
+        each = EACH
+        high = HIGH
+        if width == 2:
+            each = EACH_PAIR
+            high = HIGH_OF_PAIR
+        lanes = 8 // width
+        clear = True
+        if wanted >> (width << 3) != 0:
+            k = count
+        while clear and k < count and ids + k * width + 8 <= u64(len(data)):
+            word = load_word(data, ids + k * width) ^ (wanted * each)
+            zeros = (word - each) & ~word & high
+            if count - k < lanes:
+                zeros &= (u64(1) << ((count - k) * width << 3)) - 1
+            clear = zeros == 0
+            if clear:
+                k += lanes
+    while k < count and found == BROKEN:
+        if little(data, ids + k * width, width) == wanted:
+            found = k
+        k += 1
+    return found
+
+
 def by_id(data: Any, ids: Any, width: Any, count: Any, wanted: Any) -> Any:
     """Return where an id stands among ascending ones; BROKEN where it does not."""
     found = BROKEN
@@ -259,8 +491,15 @@ def by_name(
     return found
 
 
-_SIGNATURE = (
+_READ_PLAIN = (
+    "u8[], u8[], {0}[], {0}[], u8[], i32[], u8[], i64[], i64[], u8[], i64[], u16[], i64, i64, i64, "
+    "u8[]!, u64[]!, u8[]!, i8[]!, i16[]!, i32[]!, i64[]!"
+)
+_LOCATE = (
     "u8[], u8[], {0}[], {0}[], u8[], i32[], i64[], i64[], u8[], u8[], u8[], i64[], i64[], "
     "i64[], i64[], u8[], i64[], u16[], i64, i64, i64, i64[], u64[]!, u8[]!, i8[]!, i16[]!, i32[]!, i64[]!"
 )
-SIGNATURES = {locate: (_SIGNATURE.format("i32"), _SIGNATURE.format("i64"))}
+SIGNATURES = {
+    read_plain: (_READ_PLAIN.format("i32"), _READ_PLAIN.format("i64")),
+    locate: (_LOCATE.format("i32"), _LOCATE.format("i64")),
+}

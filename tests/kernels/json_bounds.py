@@ -53,7 +53,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
 
     def counting(rng: Rng) -> tuple[Any, ...]:
         data = text(rng)
-        return data, *slots(rng, data), plan(), zeros(PARTS, np.int64), zeros(PARTS, np.int64)
+        return data, *slots(rng, data), zeros(ROWS, np.int64), zeros(ROWS, np.int64)
 
     def read(rng: Rng) -> tuple[Any, ...]:
         data = text(rng)

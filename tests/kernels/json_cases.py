@@ -131,8 +131,9 @@ def objects(_: np.random.Generator) -> Iterator[Case]:
 
 
 def counts(_: np.random.Generator) -> Iterator[Case]:
-    data, starts, stops, plan, *_others = read_arguments(0, 4)
-    yield 2, (data, starts, stops, plan, np.zeros(2, np.int64), np.zeros(2, np.int64))
+    data, starts, stops, *_others = read_arguments(0, 4)
+    rows = len(starts)
+    yield rows, (data, starts, stops, np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 
 
 def measure_arguments() -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from bowstring.kernels.signature import Kernel
-from bowstring.kernels.variant import shred, shredded, shredded_names, shredded_objects
+from bowstring.kernels.variant import metadata, shred, shredded, shredded_objects
 from tests.kernels.shredded_cases import CASES
 
 FOREIGN: Final[dict[Kernel, tuple[int, ...]]] = {
@@ -27,9 +27,9 @@ FOREIGN: Final[dict[Kernel, tuple[int, ...]]] = {
     shredded.measure_arrays: (0, 1),
     shredded.write_arrays: (),
     shredded.place_groups: (0, 1),
-    shredded_names.count_names: (0, 1, 2),
-    shredded_names.rank_names: (2,),
-    shredded_names.find_fields: (0, 1, 2),
+    metadata.count_names: (0, 1, 2),
+    metadata.rank_names: (2,),
+    metadata.find_fields: (0, 1, 2),
     shredded_objects.count_fields: (0, 1, 2),
     shredded_objects.measure_objects: (0, 1, 2),
     shredded_objects.write_objects: (0, 1, 2),

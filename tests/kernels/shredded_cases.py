@@ -15,11 +15,11 @@ from bowstring.columnar.batch import Batch
 from bowstring.errors import BowstringError
 from bowstring.kernels import host
 from bowstring.kernels.signature import Kernel, match
+from bowstring.kernels.variant import metadata, shredded, shredded_objects
 from bowstring.kernels.variant import shred as shred_kernels
-from bowstring.kernels.variant import shredded, shredded_names, shredded_objects
 from bowstring.variant.shredded import encode, levels, shred
 from bowstring.variant.shredded.arrow import from_arrow
-from bowstring.variant.shredded.shred import unshredded
+from bowstring.variant.shredded.unshred import unshredded
 
 Case = tuple[int, tuple[Any, ...]]
 MARK = {b"ARROW:extension:name": b"arrow.parquet.variant", b"ARROW:extension:metadata": b""}
@@ -146,7 +146,7 @@ def _of(kernel: Kernel) -> Callable[[np.random.Generator], Iterator[Case]]:
 _TABLES: list[Any] = [
     shred_kernels.SIGNATURES,
     shredded.SIGNATURES,
-    shredded_names.SIGNATURES,
+    (metadata.count_names, metadata.rank_names, metadata.find_fields),
     shredded_objects.SIGNATURES,
 ]
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {

@@ -23,7 +23,6 @@ ALONE = {
     "check_deltas": "one item reads a whole page, and writes the lengths of its values",
     "check_dense_order": "an item for each child of a union, of which there are 128 at most",
     "copy_bytes": "each item copies a page of one array",
-    "count_nodes": "one plan says for all items which rows each of them reads",
     "evaluate": "one table says for all items where their code and their registers lie",
     "gather_pieces": "one table says for all items where the pieces lie",
     "import_batch": "one item takes a whole batch",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.variant import any_numbers, decimals, nested, numbers
 from bowstring.kernels.variant import bytes as of_bytes
+from bowstring.kernels.variant import decimals, nested, numbers
 from bowstring.kernels.variant.spark import decimals as spark_decimals
 from bowstring.kernels.variant.spark import format as spark_strings
 from bowstring.kernels.variant.spark import numbers as spark_numbers
@@ -56,7 +56,6 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         spark_strings.write_spark_strings: lambda rng: (
             *(*places(rng), out(np.uint8), wild(rng, np.int64, 3), out(np.uint8, 20)),
         ),
-        numbers.cast_halves: lambda rng: (*places(rng), out(np.uint8), out(np.uint16)),
         decimals.cast_decimals_256: lambda rng: (
             *(
                 *places(rng),
@@ -67,12 +66,8 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
                 out(np.uint64, 8),
             ),
         ),
-        any_numbers.cast_any_numbers: lambda rng: (
-            *(*places(rng), i64(rng.integers(8, 13)), i64(-5), i64(2**63 - 1), i64(0), i64(1)),
-            *(out(np.uint8), out(np.int64)),
-        ),
-        any_numbers.read_located: lambda rng: (
-            *(wild(rng, np.uint8, int(rng.integers(0, 60))), i64(rng.choice((1, 6, 8, 9, 11, 12)))),
+        numbers.read_located: lambda rng: (
+            *(wild(rng, np.uint8, int(rng.integers(0, 60))), i64(rng.integers(0, 15))),
             *(i64(-5), i64(2**63 - 1), i64(1000), i64(0), i64(1)),
             *(out(np.uint8, value=255), guarded(rng.integers(-(2**62), 2**62, 2))),
         ),

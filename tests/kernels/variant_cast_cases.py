@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.signature import Kernel
-from bowstring.kernels.variant import any_numbers, decimals, nested, numbers
 from bowstring.kernels.variant import bytes as of_bytes
+from bowstring.kernels.variant import decimals, nested, numbers
 from bowstring.kernels.variant.spark import decimals as spark_decimals
 from bowstring.kernels.variant.spark import format as spark_strings
 from bowstring.kernels.variant.spark import numbers as spark_numbers
@@ -194,13 +194,6 @@ def worst(rng: np.random.Generator) -> Iterator[Case]:
     yield 40, (offsets, inside, rng.integers(0, 2, 40).astype(np.uint8))
 
 
-def halves(rng: np.random.Generator) -> Iterator[Case]:
-    exact = [0.0, -0.0, 1.5, 65504.0, 65536.0, 2.0**-24, 3 * 2.0**-24, 2.0**-25, 1.0 + 2.0**-11, 1e-40]
-    floats = [primitive(14, np.float32(each).tobytes()) for each in (*exact, float("inf"), float("nan"))]
-    data, places, statuses = valued([*floats, *NUMBERS, b""])
-    yield len(places), (data, places, statuses, np.zeros(len(places), np.uint16))
-
-
 def wide_decimals(rng: np.random.Generator) -> Iterator[Case]:
     for scale, digits, floats in ((0, 76, 0), (2, 40, 1), (76, 76, 0), (40, 76, 1)):
         data, places, statuses = valued([*NUMBERS, b""])
@@ -209,24 +202,18 @@ def wide_decimals(rng: np.random.Generator) -> Iterator[Case]:
         yield len(places), (data, places, *what, statuses, np.zeros(4 * len(places), np.uint64))
 
 
-def any_cases(rng: np.random.Generator) -> Iterator[Case]:
-    for family, dtype in (
-        (8, np.int8),
-        (8, np.int64),
-        (9, np.int64),
-        (10, np.int16),
-        (11, np.int32),
-        (12, np.int64),
-    ):
-        data, places, statuses = valued([*NUMBERS, b""])
-        info = np.iinfo(dtype)
-        what = family, int(info.min), int(info.max), 64 - info.bits, 5
-        yield -(-len(places) // 5), (data, places, *what, statuses, np.zeros(len(places), dtype))
-
-
 def located_numbers(rng: np.random.Generator) -> Iterator[Case]:
-    for family, dtype in ((1, np.int64), (6, np.int64), (8, np.int32), (11, np.int32), (12, np.int64)):
-        data, places, statuses = valued([*NUMBERS, b""], 255)
+    exact = [0.0, -0.0, 1.5, 65504.0, 65536.0, 2.0**-24, 3 * 2.0**-24, 2.0**-25, 1.0 + 2.0**-11, 1e-40]
+    floats = [primitive(14, np.float32(each).tobytes()) for each in (*exact, float("inf"), float("nan"))]
+    for family, dtype in (
+        (1, np.int64),
+        (6, np.int64),
+        (8, np.int32),
+        (12, np.int32),
+        (13, np.int64),
+        (14, np.int32),
+    ):
+        data, places, statuses = valued([*floats, *NUMBERS, b""], 255)
         info = np.iinfo(dtype)
         what = family, int(info.min), int(info.max), 1_000_000, 64 - info.bits, 5
         yield -(-len(places) // 5), (data, *what, statuses, places.astype(dtype))
@@ -293,10 +280,8 @@ CASES: dict[Kernel, Cases] = {
     spark_decimals.spark_text_decimals: text_decimals,
     spark_strings.measure_spark_strings: measured_strings,
     spark_strings.write_spark_strings: written_strings,
-    numbers.cast_halves: halves,
     decimals.cast_decimals_256: wide_decimals,
-    any_numbers.cast_any_numbers: any_cases,
-    any_numbers.read_located: located_numbers,
+    numbers.read_located: located_numbers,
     of_bytes.write_views: views,
     spark_numbers.spark_numbers: number_cases,
     spark_texts.spark_text_numbers: text_numbers,

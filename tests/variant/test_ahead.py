@@ -10,7 +10,7 @@ import pytest
 
 from bowstring import variant
 from bowstring.columnar.batch import Column
-from bowstring.kernels.variant import walk_fast as variant_fields
+from bowstring.kernels.variant import walk as variant_fields
 from bowstring.variant import Value, open_column
 from tests.variant.encoding import encode_with, metadata_bytes
 from tests.variant.get_columns import column_of

@@ -2,7 +2,7 @@
 
 from bowstring.variant.builder import VariantBuilder, from_python
 from bowstring.variant.codec.primitives import Value
-from bowstring.variant.column import VariantColumn, VariantType, open_column, type  # noqa: A004  variant.type() is its name
+from bowstring.variant.column import VariantColumn, VariantType, type  # noqa: A004  variant.type() is its name
 from bowstring.variant.equals import equals
 from bowstring.variant.explode import explode, keys
 from bowstring.variant.get import KINDS, get, get_many, type_of
@@ -14,7 +14,8 @@ from bowstring.variant.python_objects import to_python
 from bowstring.variant.reference import path
 from bowstring.variant.schema import schema_of
 from bowstring.variant.shredded.arrow import from_arrow
-from bowstring.variant.shredded.shred import shred, unshred
+from bowstring.variant.shredded.shred import shred
+from bowstring.variant.shredded.unshred import open_column, unshred
 from bowstring.variant.status import Status
 from bowstring.variant.validate import validate
 

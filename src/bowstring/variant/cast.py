@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import Unsupported, UsageError
-from bowstring.kernels.variant import any_numbers, decimals, numbers
 from bowstring.kernels.variant import bytes as of_bytes
+from bowstring.kernels.variant import decimals, numbers
 from bowstring.variant.column import VariantType
 from bowstring.variant.path import Path
 
@@ -228,8 +228,8 @@ _FIXED: Final[dict[int, Target]] = {
     pa.lib.Type_BOOL: dataclasses.replace(_number(numbers.BOOLEAN, np.int8), bits=True),
     **{each: _number(numbers.INTEGER, dtype) for each, dtype in _SIGNED.items()},
     **{each: _number(numbers.INTEGER, dtype, signed=False) for each, dtype in _UNSIGNED.items()},
-    pa.lib.Type_UINT64: Numbers(decimals.cast_decimals, (0, 1, 0, 0, 0), np.uint64, 2, first=np.uint64),
-    pa.lib.Type_HALF_FLOAT: Numbers(numbers.cast_halves, (), np.uint16),
+    pa.lib.Type_UINT64: _number(numbers.UNSIGNED, np.int64),
+    pa.lib.Type_HALF_FLOAT: _number(numbers.HALF, np.int16),
     pa.lib.Type_FLOAT: _number(numbers.FLOAT, np.int32),
     pa.lib.Type_DOUBLE: _number(numbers.DOUBLE, np.int64),
     pa.lib.Type_DATE32: _number(numbers.DATE, np.int32),
@@ -243,18 +243,13 @@ _FIXED: Final[dict[int, Target]] = {
 }
 
 
-def _any_number(family: Any, dtype: Any, *, signed: bool = True) -> Numbers:
-    family, low, high, _, spare = _number(family, dtype, signed=signed).arguments
-    return Numbers(any_numbers.cast_any_numbers, (family, low, high, spare), dtype, blocks=True)
-
-
 _NUMBERS: Final[dict[int, Target]] = {
-    **{each: _any_number(any_numbers.ANY_INTEGER, dtype) for each, dtype in _SIGNED.items()},
-    **{each: _any_number(any_numbers.ANY_INTEGER, dtype, signed=False) for each, dtype in _UNSIGNED.items()},
-    pa.lib.Type_UINT64: _any_number(any_numbers.ANY_UNSIGNED, np.int64),
-    pa.lib.Type_HALF_FLOAT: _any_number(any_numbers.ANY_HALF, np.int16),
-    pa.lib.Type_FLOAT: _any_number(any_numbers.ANY_FLOAT, np.int32),
-    pa.lib.Type_DOUBLE: _any_number(any_numbers.ANY_DOUBLE, np.int64),
+    **{each: _number(numbers.ANY_INTEGER, dtype) for each, dtype in _SIGNED.items()},
+    **{each: _number(numbers.ANY_INTEGER, dtype, signed=False) for each, dtype in _UNSIGNED.items()},
+    pa.lib.Type_UINT64: _number(numbers.ANY_UNSIGNED, np.int64),
+    pa.lib.Type_HALF_FLOAT: _number(numbers.ANY_HALF, np.int16),
+    pa.lib.Type_FLOAT: _number(numbers.ANY_FLOAT, np.int32),
+    pa.lib.Type_DOUBLE: _number(numbers.ANY_DOUBLE, np.int64),
 }
 """What the rule ``number`` has another cast for."""
 _LISTS: Final = {
@@ -274,7 +269,7 @@ def _others(type_: pa.DataType, *, floats: int) -> Target | None:
     """Return how values become a type with parameters; floats become decimals where `floats` is not 0."""
     if type_.id in _DECIMALS and type_.scale >= 0:
         bound = 10**type_.precision
-        what = type_.scale, bound >> 64, bound & (2**64 - 1), 1, floats
+        what = type_.scale, bound >> 64, bound & (2**64 - 1), floats
         return Numbers(decimals.cast_decimals, what, np.uint64, 2, first=_DECIMALS[type_.id])
     if type_.id == pa.lib.Type_DECIMAL256 and type_.scale >= 0:
         words = tuple(10**type_.precision >> 64 * k & (2**64 - 1) for k in range(4))

@@ -18,7 +18,6 @@ from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.marks import NAME_KEY, VARIANT_NAMES, is_variant, marked_field
 from bowstring.columnar.nodes import Kind, storage_type
-from bowstring.columnar.one_column import one_column
 from bowstring.columnar.parts import Dictionary, make_batch
 from bowstring.columnar.slots import (
     MOST_READ,
@@ -98,57 +97,21 @@ class VariantColumn:
     indices: Any | None
 
 
-def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
-    """Return a Variant column as kernels take it, without a copy of its values.
-
-    Parameters
-    ----------
-    source
-        A Column, a Batch of one column, or Arrow data of one column, marked ``arrow.parquet.variant`` or
-        ``parquet.variant``. Its children are found by name: ``metadata`` and ``value``, each Binary, LargeBinary
-        or BinaryView; the metadata may be dictionary- or run-end encoded. A row that is not null, and whose
-        ``value`` is, has a Variant null: to every call, as Parquet says. A shredded column, which has a child
-        ``typed_value``, is unshredded first: see :func:`bowstring.variant.unshred`.
-    plain
-        Take a struct that is not marked.
-
-    Raises
-    ------
-    UsageError
-        It is no Variant column.
-    Unsupported
-        It is shredded, and a column has a type that the specification does not have.
-    InvalidBody
-        Its offsets decrease, or a child is shorter than the column.
-    LimitExceeded
-        It has too many rows.
-
-    Examples
-    --------
-    >>> rows = pa.array([{"metadata": bytes([1, 0, 0]), "value": bytes([12, 42])}], type().storage_type)
-    >>> open_column(pa.record_batch({"v": rows}), plain=True).rows
-    1
-    """
-    column = one_column(source, "variant")
-    with column.device.use():
-        check_mark(column, plain=plain)
-        if is_shredded(column):
-            from bowstring.variant.shredded.shred import unshredded  # it stands on this module
-
-            return open_column(unshredded(column), plain=True)
-        rows = len(column)
-        names = storage_type(column.type).names
-        if sorted(names) != ["metadata", "value"]:
-            raise UsageError(
-                "no Variant has these children", expected="metadata, value", found=names, where=column.name
-            )
-        first, second = column.children
-        metadata, value = (first, second) if names[0] == "metadata" else (second, first)
-        _refuse_other(value, "value")
-        blobs, indices = metadata_of(column, metadata)
-        if len(value) < rows:
-            raise InvalidBody("a child of a Variant column is too short", expected=rows, where=column.name)
-        return VariantColumn(column, rows, bitmap_of(column), slots_of(value), blobs, indices)
+def opened_of(column: Column) -> VariantColumn:
+    """Return the struct of a Variant, which is not shredded, as kernels take it."""
+    rows = len(column)
+    names = storage_type(column.type).names
+    if sorted(names) != ["metadata", "value"]:
+        raise UsageError(
+            "no Variant has these children", expected="metadata, value", found=names, where=column.name
+        )
+    first, second = column.children
+    metadata, value = (first, second) if names[0] == "metadata" else (second, first)
+    _refuse_other(value, "value")
+    blobs, indices = metadata_of(column, metadata)
+    if len(value) < rows:
+        raise InvalidBody("a child of a Variant column is too short", expected=rows, where=column.name)
+    return VariantColumn(column, rows, bitmap_of(column), slots_of(value), blobs, indices)
 
 
 def is_shredded(column: Column) -> bool:

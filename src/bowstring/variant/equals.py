@@ -20,8 +20,9 @@ from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.codec.decode import decode, decode_names
 from bowstring.variant.codec.primitives import Value
 from bowstring.variant.codec.rows import in_row
-from bowstring.variant.column import VariantColumn, dictionary_of, open_column
+from bowstring.variant.column import VariantColumn, dictionary_of
 from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
+from bowstring.variant.shredded.unshred import open_column
 from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
 
 if TYPE_CHECKING:

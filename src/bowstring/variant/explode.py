@@ -26,8 +26,9 @@ from bowstring.kernels.variant.shredded import place_groups
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.codec.decode import children_of, decode_names
 from bowstring.variant.codec.rows import in_row, raw_row
-from bowstring.variant.column import open_column, variant_field
+from bowstring.variant.column import variant_field
 from bowstring.variant.nested import CHILD, Source, check_names, children_at, copied, ends_of, merge
+from bowstring.variant.shredded.unshred import open_column
 from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
 from bowstring.variant.walk import Located, locate_in
 

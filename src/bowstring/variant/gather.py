@@ -47,7 +47,7 @@ def gather(source: Source, located: Located | Read, type_: pa.DataType, target: 
         numbers, device = located.numbers, source.opened.column.device
         if pa.types.is_boolean(type_):
             numbers = bitmap.packed(numbers != np.int8(0))
-        validity = None if located.complete else validity_of(located, device)
+        validity = None if located.complete else validity_of(located.statuses, device)
         node = (len(located.statuses), 0 if located.complete else -1)
         return Gathered(pa.field(source.name, type_), [node], [validity, buffer_or_none(numbers, device)])
     if isinstance(target, Value):
@@ -106,7 +106,7 @@ def gather_at(
         arrays = _bytes(source, located, target.family, large=target.large)
     if views:
         arrays = _views(source, *arrays)
-    buffers = [validity_of(located, device), *(buffer_or_none(each, device) for each in arrays)]
+    buffers = [validity_of(located.statuses, device), *(buffer_or_none(each, device) for each in arrays)]
     return Gathered(field, [(len(located.statuses), -1)], buffers, (1,) if views else ())
 
 
@@ -161,7 +161,7 @@ def _values(source: Source, located: Located) -> Gathered:
         [None, *(buffer_or_none(each, device) for each in arrays)],
     )
     field = marked_field(pa.field(source.name, pa.struct([metadata.field, value.field])))
-    return holding(field, (len(column), -1), [validity_of(located, device)], [metadata, value])
+    return holding(field, (len(column), -1), [validity_of(located.statuses, device)], [metadata, value])
 
 
 def _inner_values(source: Source, located: Located, metadata_ids: Any, field: pa.Field) -> Gathered:
@@ -177,7 +177,7 @@ def _inner_values(source: Source, located: Located, metadata_ids: Any, field: pa
     type_ = pa.dictionary(pa.int32(), distinct.schema.field(0).type)
     storage = pa.struct([pa.field("metadata", type_, nullable=False), pa.field("value", pa.large_binary())])
     ids, *text = (buffer_or_none(each, device) for each in (indices, *arrays))
-    buffers = [validity_of(located, device), None, ids, None, *text]
+    buffers = [validity_of(located.statuses, device), None, ids, None, *text]
     nodes = [(rows, -1), (rows, 0), (rows, 0)]
     return Gathered(marked_field(field.with_type(storage)), nodes, buffers, dictionaries=(distinct,))
 
@@ -186,7 +186,7 @@ def _list(source: Source, located: Located, metadata_ids: Any, field: pa.Field, 
     device = source.device
     large = target.large or target.size is not None
     offsets, inside, groups = elements(source, located, metadata_ids, size=target.size, large=large)
-    validity = validity_of(located, device)
+    validity = validity_of(located.statuses, device)
     source.parts.holders.append(located.statuses.copy())
     if target.path:
         merge(located, offsets, inside)
@@ -221,7 +221,7 @@ def _list_type(type_: pa.DataType, item: pa.Field) -> pa.DataType:
 
 def _struct(source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Fields) -> Gathered:
     found = fields(source, located, metadata_ids, target.names)
-    xp, validity = source.device.xp, validity_of(located, source.device)
+    xp, validity = source.device.xp, validity_of(located.statuses, source.device)
     source.parts.holders.append(located.statuses.copy())
     children = []
     worst = xp.zeros(len(located.statuses), np.uint8)
@@ -237,7 +237,7 @@ def _struct(source: Source, located: Located, metadata_ids: Any, field: pa.Field
 def _map(source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Entries) -> Gathered:
     device = source.device
     offsets, starts, stops, inside, groups = keys(source, located, metadata_ids)
-    validity = validity_of(located, device)
+    validity = validity_of(located.statuses, device)
     source.parts.holders.append(located.statuses.copy())
     large = target.key.large
     ends, names = copied(source, starts, stops, source.dictionary.data, large=large)

@@ -22,7 +22,7 @@ from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
 from bowstring.variant.cast import Elements, Target, target_of
 from bowstring.variant.codec.primitives import PRIMITIVES
-from bowstring.variant.column import check_mark, dictionary_of, is_shredded, open_column, values_batch
+from bowstring.variant.column import check_mark, dictionary_of, is_shredded, opened_of, values_batch
 from bowstring.variant.gather import gather
 from bowstring.variant.nested import Parts, Source
 from bowstring.variant.path import AnyStep, Path, divided, parse_path, single_path
@@ -368,7 +368,7 @@ _Parts = tuple["VariantColumn", Iterable[tuple[Gathered, Any, Parts]]]
 
 def _parts(column: Column, wanted: Mapping[str, _Wanted], limits: Limits, *, with_status: bool) -> _Parts:
     """Return each wanted column, its statuses (where all are OK, if they are asked for), and those of its parts."""
-    opened = open_column(column, plain=True)
+    opened = opened_of(column)
     source = Source(opened, limits, parts=Parts([], []))
     source.dictionary = dictionary_of(opened)
     paths = list(map(attrgetter("path", "number"), wanted.values()))
@@ -508,6 +508,6 @@ def located_at(
     with found.device.use():
         if is_shredded(found):
             return ShreddedPaths(open_shredded(found), DEFAULT_LIMITS).located(steps)
-        opened = open_column(found, plain=True)
+        opened = opened_of(found)
         [located] = locate(opened, [steps])
         return opened, located

@@ -18,10 +18,11 @@ from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.kernels.variant.format import ARRAY
 from bowstring.kernels.variant.nested import ANY_COUNT, copy_slots, count_children
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.column import VariantColumn, open_column, values_batch, variant_of
+from bowstring.variant.column import VariantColumn, values_batch, variant_of
 from bowstring.variant.get import located_at
 from bowstring.variant.nested import Source, ends_of
 from bowstring.variant.path import AnyStep
+from bowstring.variant.shredded.unshred import open_column
 from bowstring.variant.status import Gathered, Status, batch_of
 
 

@@ -27,8 +27,9 @@ from bowstring.kernels.variant.write_objects import (
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.codec.primitives import Budget, Value, primitive
 from bowstring.variant.codec.rows import values
-from bowstring.variant.column import VariantColumn, check_overlap, dictionary_of, open_column
+from bowstring.variant.column import VariantColumn, check_overlap, dictionary_of
 from bowstring.variant.python_values import python_leaf
+from bowstring.variant.shredded.unshred import open_column
 from bowstring.variant.status import Status
 from bowstring.variant.validate import statuses_in
 

@@ -19,10 +19,11 @@ from bowstring.limits import Limits, limits_or_default
 from bowstring.variant import column as variant_column
 from bowstring.variant.codec.primitives import Value, unscaled
 from bowstring.variant.codec.rows import in_row, on_host, values
-from bowstring.variant.column import VariantColumn, open_column
+from bowstring.variant.column import VariantColumn
 from bowstring.variant.nested import Source
 from bowstring.variant.shredded.levels import Level, Levels
 from bowstring.variant.shredded.schema import NAMES, TYPES, exact_digits, union_of_numbers
+from bowstring.variant.shredded.unshred import open_column
 from bowstring.variant.status import Status
 from bowstring.variant.validate import statuses_of
 from bowstring.variant.walk import Located

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Buffer, Device
     from bowstring.variant.codec.primitives import Value
     from bowstring.variant.column import VariantColumn
-    from bowstring.variant.walk import Located, Read
 
 
 class Status(enum.IntEnum):
@@ -148,9 +147,9 @@ def status_column(name: str, statuses: Any, device: Device) -> Gathered:
     return Gathered(field, [(len(statuses), 0)], [None, buffer_or_none(statuses, device)])
 
 
-def validity_of(located: Located | Read, device: Device) -> Buffer | None:
+def validity_of(statuses: Any, device: Device) -> Buffer | None:
     """Return the bitmap of the rows with a value."""
-    return buffer_or_none(bitmap.packed(located.statuses == np.uint8(Status.OK)), device)
+    return buffer_or_none(bitmap.packed(statuses == np.uint8(Status.OK)), device)
 
 
 def any_of(flags: Any, device: Device) -> bool:

@@ -11,7 +11,8 @@ from bowstring.columnar.slots import check_order
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.validate import WORDS, validate_values
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.column import MetadataDictionary, VariantColumn, dictionary_of, open_column
+from bowstring.variant.column import MetadataDictionary, VariantColumn, dictionary_of
+from bowstring.variant.shredded.unshred import open_column
 from bowstring.variant.status import batch_of, status_column
 
 # So many work items at most, for each needs scratch of its own.

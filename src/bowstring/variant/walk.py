@@ -13,21 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant import any_numbers, numbers
-from bowstring.kernels.variant.any_numbers import read_located
+from bowstring.kernels.variant import numbers
 from bowstring.kernels.variant.format import OK, SIZES
 from bowstring.kernels.variant.metadata import NAMED, find_names
+from bowstring.kernels.variant.numbers import read_located
+from bowstring.kernels.variant.walk import BY_INDEX, BY_NAME, LATER, LOCATED, PLACE, ROOT, WHOLE, read_plain
 from bowstring.kernels.variant.walk import locate as locate_rows
-from bowstring.kernels.variant.walk_fast import (
-    BY_INDEX,
-    BY_NAME,
-    LATER,
-    LOCATED,
-    PLACE,
-    ROOT,
-    WHOLE,
-    read_plain,
-)
 from bowstring.variant.cast import Numbers
 from bowstring.variant.column import MetadataDictionary, dictionary_of
 from bowstring.variant.status import Status
@@ -71,7 +62,7 @@ class Number:
     """The number that a path is read as during the walk."""
 
     width: int  # in bytes
-    meanings: bytes  # two bytes for each of the 256 headers, as walk_fast takes them
+    meanings: bytes  # two bytes for each of the 256 headers, as read_plain takes them
     asked: tuple[int, int, int, int]  # for a cast: family, least, greatest, unit
 
 
@@ -161,17 +152,13 @@ def _by_path(wanted: Sequence[tuple[Path, Number | None]]) -> _Results:
 
 def inline_number(target: Target) -> Number | None:
     """Return what the headers of values mean to a type, ``None`` where none is a plain number to it."""
-    if not isinstance(target, Numbers) or target.kernel not in _READ:
+    if not isinstance(target, Numbers) or target.kernel is not numbers.cast_numbers:
         return None
-    family, low, high, *rest = (each for each in target.arguments if isinstance(each, int))
+    family, low, high, unit, _ = (each for each in target.arguments if isinstance(each, int))
     limits = np.iinfo(target.dtype)
     if (low, high) != (limits.min, limits.max):
         return None
-    unit = rest[0] if target.kernel is numbers.cast_numbers else 1
     return _number(family, unit, limits.bits // 8)
-
-
-_READ: Final = (numbers.cast_numbers, any_numbers.cast_any_numbers)
 
 
 @functools.cache
@@ -195,14 +182,14 @@ def _number(family: int, unit: int, width: int) -> Number | None:
 
 def _types_of(family: int, unit: int) -> tuple[dict[int, int], list[int]]:
     """Return the types that are read and how, and those that need a cast."""
-    if family in (numbers.INTEGER, any_numbers.ANY_INTEGER):
+    if family in (numbers.INTEGER, numbers.ANY_INTEGER):
         shifts = {each: 64 - (8 << each - _INT8) for each in _INTEGERS}
         return shifts, [*_DECIMALS, *([] if family == numbers.INTEGER else (_DOUBLE, _FLOAT))]
     if family == numbers.BOOLEAN:
         return {1: int(WHOLE) + _NUMBER_1, 2: int(WHOLE)}, []
-    if family in (numbers.FLOAT, any_numbers.ANY_FLOAT):
+    if family in (numbers.FLOAT, numbers.ANY_FLOAT):
         return {_FLOAT: _HALF}, [] if family == numbers.FLOAT else [*_INTEGERS, *_DECIMALS, _DOUBLE]
-    if family in (numbers.DOUBLE, any_numbers.ANY_DOUBLE):
+    if family in (numbers.DOUBLE, numbers.ANY_DOUBLE):
         return {_DOUBLE: _WIDE}, [] if family == numbers.DOUBLE else [*_INTEGERS, *_DECIMALS, _FLOAT]
     if family == numbers.DATE:
         return ({_DATE: _HALF}, []) if unit == 1 else ({}, [])

@@ -15,7 +15,7 @@ from bowstring.kernels import bitmap
 from bowstring.limits import Limits
 from bowstring.variant.codec.decode import decode, decode_names
 from bowstring.variant.codec.primitives import Value
-from bowstring.variant.column import VariantColumn, open_column
+from bowstring.variant.column import VariantColumn, opened_of
 
 # Distinct metadata that are kept parsed.
 _NAMES_KEPT = 64
@@ -54,7 +54,7 @@ def raw_row(column: VariantColumn, row: int) -> tuple[bytes, bytes] | None:
 
 def on_host(column: Column) -> VariantColumn:
     """Return a Variant column, marked or not, as it is or copied to the host."""
-    return open_column(column if column.device.is_host else column.as_batch().to_device("cpu")[0], plain=True)
+    return opened_of(column if column.device.is_host else column.as_batch().to_device("cpu")[0])
 
 
 class _Reader:

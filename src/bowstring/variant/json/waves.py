@@ -99,11 +99,10 @@ def chunks_of(texts: Texts, limits: Limits) -> Chunks:
         targets = work[first] + (work[last] - work[first]) * np.arange(count) // count
         bounds.append(np.searchsorted(work[first:last], targets) + first)
     ends = np.array(distinct(np.concatenate([np.zeros(0, np.int64), *bounds, np.array([rows])])), np.int64)
-    chunks = _counted(texts, ends, BLOCK_ROWS)
-    keys = int(chunks.keys.sum())
-    if keys > max(_MANY_KEYS, _KEYS_OF_A_ROW * rows) and _share_few(texts, limits):
-        return _counted(texts, np.arange(rows + 1), 1)
-    return chunks
+    counts = _counts(texts)
+    if int(counts[1].sum()) > max(_MANY_KEYS, _KEYS_OF_A_ROW * rows) and _share_few(texts, limits):
+        return _chunks(texts, np.arange(rows + 1), 1, counts)
+    return _chunks(texts, ends, BLOCK_ROWS, counts)
 
 
 def _share_few(texts: Texts, limits: Limits) -> bool:
@@ -113,25 +112,27 @@ def _share_few(texts: Texts, limits: Limits) -> bool:
     some = read[np.arange(count) * len(read) // count]
     starts, stops, statuses = texts.starts[some], texts.stops[some], texts.statuses[some]
     sample = dataclasses.replace(texts, starts=starts, stops=stops, statuses=statuses)
-    chunks = _counted(sample, np.arange(count + 1), count)
+    chunks = _chunks(sample, np.arange(count + 1), count, _counts(sample))
     found = Waves(sample, chunks, spark=True, last=True, limits=limits).read(slice(0, count))
     _, ranks = join_keys([found.keys], np.array([0, count]))
     nodes = int(texts.device.to_host(found.counts).sum())
     return 0 < nodes <= _TIMES_A_KEY * (int(ranks.max(initial=0)) + 1)
 
 
-def _counted(texts: Texts, bounds: _Array, block_rows: int) -> Chunks:
+def _counts(texts: Texts) -> tuple[_Array, _Array]:
+    """Return how many nodes and how many keys can come out of each row."""
+    device, rows = texts.device, len(texts.starts)
+    nodes, keys = (device.xp.zeros(rows, np.int64) for _ in range(2))
+    launch(count_nodes, rows, texts.data, *map(device.from_host, (texts.starts, texts.stops)), nodes, keys)
+    return device.to_host(nodes), device.to_host(keys)
+
+
+def _chunks(texts: Texts, bounds: _Array, block_rows: int, counts: tuple[_Array, _Array]) -> Chunks:
     """Return chunks between some rows, each with what can come out of it."""
-    firsts, lasts = bounds[:-1], bounds[1:]
-    nbytes = np.add.reduceat(texts.stops - texts.starts, firsts) if len(firsts) else firsts
-    plan = np.zeros((len(firsts), int(PLAN)), np.uint64)
-    plan[:, 0], plan[:, 1] = firsts, lasts
-    device = texts.device
-    nodes, keys = (device.xp.zeros(len(firsts), np.int64) for _ in range(2))
-    starts, stops = device.from_host(texts.starts), device.from_host(texts.stops)
-    slots = starts, stops, device.from_host(plan.reshape(-1))
-    launch(count_nodes, len(firsts), texts.data, *slots, nodes, keys)
-    return Chunks(firsts, lasts, firsts // block_rows, nbytes, device.to_host(nodes), device.to_host(keys))
+    firsts = bounds[:-1]
+    sizes = texts.stops - texts.starts, *counts
+    nbytes, nodes, keys = (np.add.reduceat(each, firsts) if len(firsts) else firsts for each in sizes)
+    return Chunks(firsts, bounds[1:], firsts // block_rows, nbytes, nodes, keys)
 
 
 def waves_of(chunks: Chunks) -> Iterator[list[Wave]]:

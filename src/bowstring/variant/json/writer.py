@@ -16,10 +16,10 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.text.writer import SPARE, WORDS, quote_names, write_text
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.column import dictionary_of, open_column
+from bowstring.variant.column import dictionary_of
 from bowstring.variant.json.source import Rules, check_rules
+from bowstring.variant.shredded.unshred import open_column
 from bowstring.variant.status import Gathered, batch_of, first_error, raise_error, validity_of
-from bowstring.variant.walk import Located
 
 if TYPE_CHECKING:
     from bowstring.limits import Limits
@@ -94,7 +94,7 @@ def to_json(
             raise_error(opened, row, texts.statuses, limits)
         arrays = texts.offsets.astype(np.int32), texts.data
         buffers = [
-            validity_of(Located(None, texts.statuses), device),
+            validity_of(texts.statuses, device),
             *(buffer_or_none(each, device) for each in arrays),
         ]
         field = pa.field(opened.column.name, pa.string())

@@ -30,7 +30,7 @@ from bowstring.variant.shredded.encode import (
     leaf_of,
 )
 from bowstring.variant.shredded.layout import check_children, flags_of, is_text, list_bounds
-from bowstring.variant.shredded.shred import encode, raise_rule
+from bowstring.variant.shredded.unshred import encode, raise_rule
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Column

@@ -14,6 +14,7 @@ from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.slots import Slots, slots_of
 from bowstring.errors import Unsupported
 from bowstring.kernels.launch import launch, launch_shared
+from bowstring.kernels.variant.metadata import count_names, find_fields, rank_names
 from bowstring.kernels.variant.shredded import (
     OUT_OF_RANGE,
     copy_values,
@@ -26,7 +27,6 @@ from bowstring.kernels.variant.shredded import (
     write_fixed,
     write_texts,
 )
-from bowstring.kernels.variant.shredded_names import count_names, find_fields, rank_names
 from bowstring.kernels.variant.shredded_objects import (
     count_fields,
     measure_maps,

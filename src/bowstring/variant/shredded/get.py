@@ -20,7 +20,7 @@ from bowstring.variant.gather import gather
 from bowstring.variant.nested import Parts, Source
 from bowstring.variant.shredded.encode import Names, bytes_of
 from bowstring.variant.shredded.layout import Elements, Fields, Group, Leaf, flags_of, list_bounds
-from bowstring.variant.shredded.shred import encode, with_values
+from bowstring.variant.shredded.unshred import encode, with_values
 from bowstring.variant.status import Gathered, Status, any_of
 from bowstring.variant.walk import Located, locate_in
 

@@ -1,31 +1,26 @@
-"""Variant columns taken apart into typed columns, and what does not fit these into ``value``; and put together."""
+"""Variant columns taken apart into typed columns, and what does not fit these into ``value``."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.marks import marked_field
-from bowstring.columnar.nodes import Kind
 from bowstring.columnar.one_column import one_column
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant import shred as kernels
-from bowstring.kernels.variant import shredded as codes
 from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
-from bowstring.kernels.variant.shred import UNSIZED
 from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
 from bowstring.variant.cast import target_of
-from bowstring.variant.column import check_mark, dictionary_of, is_shredded, open_column
+from bowstring.variant.column import check_mark, is_shredded, opened_of
 from bowstring.variant.gather import gather_at
-from bowstring.variant.nested import Source, check_size, elements, ends_of
-from bowstring.variant.shredded.encode import Names, bytes_of
-from bowstring.variant.shredded.layout import flags_of, open_shredded
+from bowstring.variant.nested import Source, elements, ends_of
+from bowstring.variant.shredded.encode import Names
 from bowstring.variant.shredded.schema import (
     MOST_COLUMNS,
     Inference,
@@ -34,6 +29,7 @@ from bowstring.variant.shredded.schema import (
     shredded_field,
     typed_type,
 )
+from bowstring.variant.shredded.unshred import RULES, unshredded
 from bowstring.variant.status import (
     Gathered,
     Status,
@@ -48,135 +44,6 @@ from bowstring.variant.walk import Located, locate_in
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Column
-    from bowstring.memory import Device
-    from bowstring.variant.shredded.encode import Bytes
-    from bowstring.variant.shredded.layout import Shredded
-
-
-_MOST_32: Final = (1 << 31) - 1
-_RULES: Final = {
-    int(codes.CONFLICT): "a value beside a typed_value that is no object",
-    int(codes.NOT_OBJECT): "a value that is no object beside shredded fields",
-    int(codes.NO_NAME): "a shredded field whose name the metadata do not have",
-    int(codes.BROKEN_VALUE): "a value that is no Variant value, or not within its buffer",
-    int(codes.OUT_OF_RANGE): "a decimal or a time that is out of the range of its type",
-    int(codes.TOO_LARGE): "an array or object of more than 4 GiB",
-    int(codes.NO_TEXT): "a string that is not UTF-8",
-    int(UNSIZED): "a value of a type that is not known",
-    int(codes.TOO_MANY): "an object with a name twice, or whose fields share their bytes",
-}
-
-
-class Encoded(NamedTuple):
-    """Variant values: `sizes` are negative where a rule is broken, and 0 where there is no value."""
-
-    sizes: Any
-    offsets: Any
-    data: Any
-
-
-def unshred(column: Any, *, plain: bool = False, limits: Limits | None = None) -> Column:
-    r"""Return a shredded Variant column as one of ``metadata`` and ``value``; any other Variant column as it is.
-
-    A field that is in a typed column wins over one of its name in ``value``. What is missing where a value is
-    required is a Variant null. The metadata are those of the column, not copied.
-
-    Parameters
-    ----------
-    column
-        A Variant column: see :func:`bowstring.variant.open_column`. It stays where it is, and so does the result.
-    plain
-        Take a struct that is not marked as a Variant.
-    limits
-        ``extracted_bytes`` bounds the values.
-
-    Returns
-    -------
-    Column
-
-    Raises
-    ------
-    UsageError
-        No Variant column.
-    Unsupported
-        A column has a type that the specification does not have; the error names the rule.
-    InvalidBody
-        A row breaks a rule of the specification; the error names both.
-    LimitExceeded
-        The values take more than the limits.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> type_ = pa.struct({"metadata": pa.binary(), "value": pa.binary(), "typed_value": pa.int64()})
-    >>> rows = [{"metadata": b"\x01\x00\x00", "value": None, "typed_value": 34}]
-    >>> from bowstring.variant.python_objects import to_python
-    >>> to_python(unshred(pa.array(rows, type_), plain=True))
-    [34]
-    """
-    limits = limits_or_default(limits)
-    found = one_column(column, "variant")
-    check_mark(found, plain=plain)
-    return unshredded(found, strict=True, limits=limits) if is_shredded(found) else found
-
-
-def unshredded(column: Column, *, strict: bool = False, limits: Limits = DEFAULT_LIMITS) -> Column:
-    """Return a shredded column with its values put together; unless `strict`, a row that breaks a rule has a
-    value of no bytes.
-    """
-    with column.device.use():
-        shredded = open_shredded(column)
-        known = Names(column.device, dictionary_of(shredded.opened))
-        present = flags_of(column.device, len(column), column)
-        made = bytes_of(shredded.group, known)
-        encoded = encode(column.device, made, known.dictionary.indices, present, column.name, limits)
-        if strict:
-            raise_rule(encoded.sizes, column)
-        return with_values(shredded, encoded.offsets, encoded.data)
-
-
-def encode(device: Device, made: Bytes, groups: Any, wanted: Any, name: str, limits: Limits) -> Encoded:
-    """Return the values of the slots that are `wanted`, within the limits."""
-    xp = device.xp
-    sizes = xp.where(wanted, made.measure(groups), np.int64(0))
-    taken = xp.where(sizes > np.int64(0), sizes, np.int64(0))
-    offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(taken, dtype=np.int64)])
-    total = int(device.to_host(offsets[-1:])[0])
-    check_size(total, limits, name)
-    data = xp.zeros(total, np.uint8)
-    made.write(xp.where(sizes > np.int64(0), offsets[:-1], np.int64(-1)), data)
-    return Encoded(sizes, offsets, data)
-
-
-def raise_rule(sizes: Any, column: Column) -> None:
-    """Raise for the first row whose size is the code of a rule that it breaks."""
-    device = column.device
-    wrong = device.xp.flatnonzero(sizes < np.int64(0))
-    if len(wrong):
-        row = int(device.to_host(wrong[:1])[0])
-        code = int(device.to_host(sizes[row : row + 1])[0])
-        raise InvalidBody(
-            f"a row of a Variant column breaks a rule: {_RULES[code]}",
-            found=f"{len(wrong)} such rows",
-            where=f"{column.name}, row {row}",
-        )
-
-
-def with_values(shredded: Shredded, offsets: Any, data: Any) -> Column:
-    """Return a Variant column of the metadata of another, and of values."""
-    column, device = shredded.column, shredded.device
-    metadata = part_of(column.child("metadata"))
-    large = len(data) > _MOST_32
-    arrays = offsets if large else offsets.astype(np.int32), data
-    value = Gathered(
-        pa.field("value", pa.large_binary() if large else pa.binary()),
-        [(len(column), 0)],
-        [None, *(buffer_or_none(each, device) for each in arrays)],
-    )
-    field = marked_field(column.field.with_type(pa.struct([metadata.field, value.field])))
-    [node] = part_of(column).nodes[:1]
-    made = holding(field, node, [column._buffer(Kind.VALIDITY)], [metadata, value])
-    return batch_of([made], shredded.opened)[0]
 
 
 _OK, _MISSING = np.uint8(Status.OK), np.uint8(Status.MISSING)
@@ -288,7 +155,7 @@ def inferred_schema(
 
 def _opened(column: Column, limits: Limits) -> tuple[Source, Located]:
     """Return a column that is not shredded, and where its values lie."""
-    source = Source(open_column(column, plain=True), limits, column.name)
+    source = Source(opened_of(column), limits, column.name)
     opened = source.opened
     [located] = locate_in(column.device, opened.validity, opened.value, source.dictionary, [()])
     row = first_error(located.statuses, column.device)
@@ -392,7 +259,7 @@ class _Shredder:
             code = int(self._device.to_host(objects.sizes[wrong[:1]])[0])
             kind = Unsupported if code == int(kernels.UNSIZED) else InvalidBody
             raise kind(
-                f"a value of a Variant column cannot be shredded: {_RULES[code]}",
+                f"a value of a Variant column cannot be shredded: {RULES[code]}",
                 found=f"{len(wrong)} such objects",
                 where=self._source.name,
             )
