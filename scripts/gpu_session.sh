@@ -9,7 +9,7 @@
 # Python must have NumPy, pyarrow, CuPy, cuda-bindings, pytest, pytest-xdist and hypothesis; kernels/_native, which git
 # ignores, must have travelled, since nothing is compiled there. $OUT holds eight files, each written as it comes:
 # session.log has all that was printed, the texts what pytest says, the JSON files figures; summary.txt comes last.
-# Each limit is about twice what a step should take; together they are 475 s.
+# Each limit is about twice what a step should take; together they are 490 s.
 set -u
 PYTHON=${PYTHON:-python3} OUT=${OUT:-gpu-session} DEVICE=${DEVICE:-cuda:0} ALL=${ALL:-540}
 KEPT=${KEPT:-/tmp/bowstring-gpu-session} # for `failures`, on a machine that is still warm
@@ -95,6 +95,29 @@ device = device_by_name(sys.argv[1])
 print(device, device.uuid.hex(), int(device.to_host(device.xp.arange(3).sum().reshape(1))[0]))
 PY
 
+# As where torch is installed, and CuPy is not.
+step views 15 session.log "$PYTHON" - "$DEVICE" <<'PY'
+import sys
+sys.modules["cupy"] = None
+import numpy as np, pyarrow as pa
+import bowstring as bow, bowstring.testing
+from bowstring.memory.device import device_by_name
+device = device_by_name(sys.argv[1])
+table = pa.table({"n": np.arange(1 << 20), "text": [str(row) for row in range(1 << 20)]})
+with bow.Server() as host, bow.connect(host.publish("t", table), device=device.name) as stream:
+    batch = next(stream)
+for mode in ("map", "copy"):
+    with bow.Server(pool=bow.Pool(device)) as server, bow.connect(server.publish("t", batch), mode=mode) as stream:
+        there = next(stream)
+    assert there.device is device and pa.table(there.to_arrow()).equals(table), mode
+    try:
+        import torch
+    except ImportError:
+        print(mode, "holds; torch is MISSING")
+    else:
+        tensor = torch.from_dlpack(there["n"].values)
+        print(mode, "holds; torch's sum is", int(tensor.sum()), "of", int(table["n"].to_numpy().sum()))
+PY
 checks pair 50
 checks bandwidth 50
 # A block of CuPy's pool holds what is read or written outside of an array; an allocation of its own does not.

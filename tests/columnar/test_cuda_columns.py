@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar import Batch
-from bowstring.columnar.interchange import dlpack
-from bowstring.columnar.interchange.capsule import address_in, device_in, event_in
+from bowstring.columnar.interchange.capsule import device_in, event_in
+from bowstring.columnar.interchange.to_array import warn_once
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.columnar.spans import Spans
@@ -23,6 +23,7 @@ from bowstring.memory.arrays import device_array
 from bowstring.memory.cuda import device as cuda
 from bowstring.memory.cuda.device import CudaDevice
 from bowstring.memory.device import with_current_streams
+from bowstring.memory.dlpack import address_in
 from bowstring.testing.fake_array import ADDRESS_SHIFT
 from bowstring.testing.fake_driver import FakeDriver
 from tests.columnar.fake_cupy import STREAM, Tensor, make_cupy
@@ -215,7 +216,7 @@ def test_a_stream_lives_as_long_as_what_was_handed_out_on_it(device: CudaDevice)
 
 def test_arrays_of_mapped_memory_warn_once(device: CudaDevice) -> None:
     """Whoever is handed GPU memory of another process as an array is told, once, that it must not be written."""
-    dlpack.warn_once.cache_clear()
+    warn_once.cache_clear()
     batch = batch_on(device)
     batch.to_cupy()  # memory of this process
     [region] = batch_parts(batch).spans.regions

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from bowstring.columnar import Batch, Column
-from bowstring.columnar.interchange.dlpack import _Tensor, _Versioned
 from bowstring.columnar.parts import batch_parts
 from bowstring.errors import NotExportable, ViewsAlive
 from bowstring.memory import Device
+from bowstring.memory.dlpack import _Tensor, _Versioned
 from bowstring.testing import FakeDevice, OnlyCurrent, fake_device
 from tests.columnar.capsules import address_in
 

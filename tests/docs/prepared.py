@@ -25,6 +25,7 @@ server = bow.Server()
 
 import types
 cupy, rmm = device.xp, types.SimpleNamespace(mr=types.SimpleNamespace(set_current_device_resource=device.lend))
+torch = types.SimpleNamespace(from_dlpack=device.to_host)
 """
 
 _CUDF: Final = """

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.interchange.capsule import address_in
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.parts import batch_parts
 from bowstring.ipc.flatbuf.template import Template
@@ -22,6 +21,7 @@ from bowstring.kernels.host import interpret
 from bowstring.kernels.ipc import batch as kernel
 from bowstring.kernels.ipc import read
 from bowstring.kernels.signature import Kernel, signatures_of
+from bowstring.memory.dlpack import address_in
 
 Case = tuple[int, tuple[Any, ...]]
 

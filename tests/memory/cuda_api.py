@@ -147,6 +147,10 @@ class Api(types.SimpleNamespace):
         nbytes, stream = rest
         self.fake.copy_peer(target, int(there[-1]), source, int(here[-1]), nbytes, stream)
 
+    def do_cuStreamCreate(self, flags: int) -> int:
+        assert flags == int(bindings.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        return self.fake.stream_create(0)
+
     def do_cuStreamIsCapturing(self, stream: int) -> Any:
         return bindings.CUstreamCaptureStatus(int(self.fake.stream_capturing(0, stream)))
 

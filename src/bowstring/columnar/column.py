@@ -13,15 +13,20 @@ import pyarrow as pa
 
 from bowstring.columnar.interchange import export
 from bowstring.columnar.interchange.conversions import Converting, needed, shortened, shown_variants
-from bowstring.columnar.interchange.dlpack import device_pair, dlpack_capsule, warn_of_writes
 from bowstring.columnar.interchange.polars import polars_frame
-from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
+from bowstring.columnar.interchange.to_array import (
+    array_of_numbers,
+    array_of_values,
+    numpy_array,
+    warn_of_writes,
+)
 from bowstring.columnar.marks import is_variant, with_mark
 from bowstring.columnar.nodes import Kind, Node
 from bowstring.columnar.parts import Parts, batch_parts, derived, is_released, nodes_of
 from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.memory import Buffer
+from bowstring.memory.dlpack import device_pair, dlpack_capsule
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch

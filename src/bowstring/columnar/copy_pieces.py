@@ -14,7 +14,8 @@ import numpy as np
 
 from bowstring.kernels.launch import launch
 from bowstring.kernels.rearrange import ITEMS_PER_TILE, TILE, gather_pieces
-from bowstring.memory import Road, Stretch, carry, cpu
+from bowstring.memory import Road, Stretch, carry, cpu, road_between
+from bowstring.memory.cuda.driver_device import DriverDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,6 +58,8 @@ def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], 
     Between two devices the host waits for the data; on one device the work is queued on its current stream.
     """
     device = target.device
+    if not source.computes and (device is source or device.is_host):
+        return _copy_each(target, pieces, source, seconds)
     if source is not device:
         stretches = functools.partial(_stretches, source, pieces, regions)
         return carry(stretches, source, target, regions, seconds)
@@ -68,6 +71,24 @@ def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], 
         with device.use():
             _fill_on_device(device, array, pieces, regions)
     return Road("none", f"the data are on {device.name}")
+
+
+def _copy_each(target: Buffer, pieces: Pieces, source: Device, seconds: float) -> Road:
+    """Copy each piece, and zeros behind it, by a call of its own: from a device that runs no kernels."""
+    assert isinstance(source, DriverDevice)
+    for address, size, start, end in np.stack(pieces, axis=1).tolist():
+        to, zeros = target.address + start, np.zeros(end - start - size, np.uint8)
+        if size and target.device.is_host:
+            source.copy_out(to, address, size)
+        elif size:
+            source.copy_to_peer(source, to, address, size)
+        if len(zeros) and target.device.is_host:
+            ctypes.memset(to + size, 0, len(zeros))
+        elif len(zeros):  # pageable memory, which the driver has read when it returns
+            source.copy_in(to + size, zeros.ctypes.data, len(zeros))
+    if target.device.is_host:
+        source.wait_stream(seconds)
+    return road_between(source, target.device)
 
 
 def fill_on_host(target: int, pieces: Pieces) -> None:

@@ -95,12 +95,19 @@ class Spans(Sequence["Buffer | None"]):
             return []
         if device.is_host and len(rows) <= _FEW:
             return self._integers(rows, at, widths)
+        if not device.computes:
+            return [self._one(*each) for each in zip(rows, at, widths, strict=True)]
         with device.use():
             places, pieces = zip(*self._gathered(device, rows, at, widths), strict=True)
             together = device.to_host(device.xp.concatenate(pieces))
         values = np.empty(len(rows), np.int64)
         values[np.concatenate(places)] = together
         return values.tolist()
+
+    def _one(self, row: int, place: int, width: int) -> int:
+        if place < 0 or place + width > int(self.table[row, 2]):
+            raise _too_short()
+        return int(self.device.to_host(self.array(row)[place : place + width]).view(f"<i{width}")[0])
 
     def _integers(self, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]) -> list[int]:
         """Return single integers of buffers on the host."""

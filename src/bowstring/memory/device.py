@@ -52,6 +52,8 @@ class Device(abc.ABC):
         once.
     exports
         Whether other processes can map its memory.
+    computes
+        Whether `xp` and kernels work here. Without CuPy a GPU has views and copies only.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Device(abc.ABC):
     maps_by_default: bool = True
     smallest_region: int = 1 << 20
     exports: bool = True
+    computes: bool = True
     freed_behind: list[RecordedEvent]
 
     @property

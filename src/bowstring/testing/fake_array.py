@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from bowstring.errors import NotOnDevice
 from bowstring.kernels.launch import register_array_type
+from bowstring.memory.cuda.array import BINARY, OTHER, View
 from bowstring.memory.device import cpu
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from bowstring.testing.fake_device import FakeDevice
+    from bowstring.memory.device import Device
 
 _local = threading.local()
 
@@ -107,16 +109,7 @@ def check_dtype(dtype: np.dtype[Any]) -> None:
         raise ValueError(f"Unsupported dtype {dtype}")
 
 
-class _Data:
-    """The start of an array, as CuPy's ``array.data`` says it."""
-
-    __slots__ = ("ptr",)
-
-    def __init__(self, ptr: int) -> None:
-        self.ptr = ptr
-
-
-class FakeArray:
+class FakeArray(View):
     """An array in the memory of a :class:`~bowstring.testing.FakeDevice`.
 
     It can be sliced, reshaped, viewed and computed with, together with other arrays of its device, and copied
@@ -135,46 +128,11 @@ class FakeArray:
     bowstring.errors.NotOnDevice: an array of a device was read as host memory; found fake:0. Copy it ...
     """
 
-    __slots__ = ("__weakref__", "_array", "device")
-    __array_ufunc__ = None
-    __hash__ = None  # type: ignore[assignment]  # as NumPy's
+    __slots__ = ()
 
-    def __init__(self, device: FakeDevice, array: np.ndarray[Any, Any]) -> None:
+    def __init__(self, device: Device, array: np.ndarray[Any, Any]) -> None:
         check_dtype(array.dtype)
-        self.device = device
-        self._array: np.ndarray[Any, Any] = array
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-        dtype: np.dtype[Any] = self._array.dtype
-        return dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extent of each dimension."""
-        shape: tuple[int, ...] = self._array.shape
-        return shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return self._array.ndim
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self._array.size
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self._array.nbytes
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self._array.itemsize
+        super().__init__(device, array)
 
     @property
     def writeable(self) -> bool:
@@ -182,17 +140,9 @@ class FakeArray:
         return bool(self._array.flags.writeable)
 
     @property
-    def data(self) -> _Data:
+    def data(self) -> Any:
         """Where the array starts in device memory: ``array.data.ptr``, as CuPy's."""
-        return _Data(int(self._array.ctypes.data) + ADDRESS_SHIFT)
-
-    def view(self, dtype: npt.DTypeLike) -> FakeArray:
-        """Return the same bytes as elements of another type."""
-        return FakeArray(self.device, self._array.view(dtype))
-
-    def reshape(self, *shape: Any) -> FakeArray:
-        """Return the same elements in another shape."""
-        return FakeArray(self.device, self._array.reshape(*shape))
+        return SimpleNamespace(ptr=int(self._array.ctypes.data) + ADDRESS_SHIFT)
 
     def astype(self, dtype: npt.DTypeLike) -> FakeArray:
         """Return the elements converted."""
@@ -219,9 +169,6 @@ class FakeArray:
         check_current(self.device)
         return FakeArray(self.device, np.asarray(self._array.min(**options)))
 
-    def __len__(self) -> int:
-        return len(self._array)
-
     def __getitem__(self, key: Any) -> FakeArray:
         if not isinstance(key, slice | int):  # a view queues no work
             check_current(self.device)
@@ -230,9 +177,6 @@ class FakeArray:
     def __setitem__(self, key: Any, value: Any) -> None:
         check_current(self.device)
         self._array[unwrapped(self.device, key)] = unwrapped(self.device, value)
-
-    def __repr__(self) -> str:
-        return f"<FakeArray {self.dtype} {self.shape} on {self.device.name}>"
 
     def _refuse(self, *_arguments: Any, **_options: Any) -> NoReturn:
         raise NotOnDevice(
@@ -258,9 +202,7 @@ def _operator(name: str) -> Callable[[FakeArray, Any], FakeArray]:
     return apply
 
 
-_BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"]
-_OTHER = ["eq", "ne", "lt", "le", "gt", "ge", "neg", "invert", "abs"]
-for _name in [*_BINARY, *(f"r{each}" for each in _BINARY), *_OTHER]:
+for _name in [*BINARY, *(f"r{each}" for each in BINARY), *OTHER]:
     setattr(FakeArray, f"__{_name}__", _operator(f"__{_name}__"))
 
 
@@ -274,11 +216,11 @@ def _in_place(name: str) -> Callable[[FakeArray, Any], FakeArray]:
     return apply
 
 
-for _name in _BINARY:
+for _name in BINARY:
     setattr(FakeArray, f"__i{_name}__", _in_place(f"__i{_name}__"))
 
 
-def unwrapped(device: FakeDevice, value: Any) -> Any:
+def unwrapped(device: Device, value: Any) -> Any:
     """Return a value of the fake namespace as NumPy's: for the device, its namespace and kernels only.
 
     Raises
@@ -301,7 +243,7 @@ def unwrapped(device: FakeDevice, value: Any) -> Any:
     return value
 
 
-def wrapped(device: FakeDevice, value: Any) -> Any:
+def wrapped(device: Device, value: Any) -> Any:
     """Return a result of NumPy's as one of the fake namespace: no number leaves the device unnoticed."""
     if isinstance(value, np.ndarray | np.generic):
         return FakeArray(device, np.asarray(value))
@@ -366,7 +308,7 @@ def using_allocator(malloc: Callable[[int, int], int], free: Callable[[int, int]
         _local.allocator = before
 
 
-def made(device: FakeDevice, array: np.ndarray[Any, Any]) -> FakeArray:
+def made(device: Device, array: np.ndarray[Any, Any]) -> FakeArray:
     """Return a new array of a device, in memory of the allocator that this thread uses."""
     allocator = getattr(_local, "allocator", None)
     if allocator is None or not array.nbytes:
@@ -392,7 +334,7 @@ class FakeNamespace:
     [1, 3, 6]
     """
 
-    def __init__(self, device: FakeDevice) -> None:
+    def __init__(self, device: Device) -> None:
         self._device = device
 
     def __getattr__(self, name: str) -> Any:
@@ -419,7 +361,8 @@ class FakeNamespace:
             plain = FakeArray(self._device, unwrapped(self._device, source))
             return plain if dtype is None else plain.astype(dtype)
         check_current(self._device)
-        return self._device.from_host(np.asarray(source, dtype=dtype))
+        array: FakeArray = self._device.from_host(np.asarray(source, dtype=dtype))
+        return array
 
     array = asarray
 

@@ -5,26 +5,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, OutOfBudget
 from bowstring.memory.cuda.driver_device import DriverDevice
-from bowstring.memory.cuda.streams import NamedStream
 from bowstring.memory.device import Device, cpu, register_devices
 from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray, FakeNamespace, made, using, using_allocator
 from bowstring.testing.fake_driver import FakeDriver
 from bowstring.testing.fake_objects import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
     from typing import Literal
 
     from bowstring.memory.slab import Slab
 
-_LOCAL: Final = threading.local()
 EXT_DEV: Final = 12  # ARROW_DEVICE_EXT_DEV of the C Device interface
 
 
@@ -206,22 +203,6 @@ class FakeDevice(DriverDevice):
         self.stats.host_reads += 1
         self.stats.host_read_bytes += array.nbytes
         return array._array.copy()
-
-    def current(self) -> NamedStream:
-        """Return the current stream of this thread: the default one, outside blocks of `on`."""
-        return getattr(_LOCAL, "streams", {}).get(self.ordinal) or NamedStream(0, self)
-
-    @contextlib.contextmanager
-    def on(self, streams: Sequence[NamedStream]) -> Iterator[None]:
-        """Make the first of some streams the current one of this thread, which waits for the others."""
-        before = getattr(_LOCAL, "streams", {})
-        _LOCAL.streams = {**before, self.ordinal: streams[0]}
-        try:
-            with self.use():
-                self.follow(streams)
-                yield
-        finally:
-            _LOCAL.streams = before
 
     def use(self) -> contextlib.AbstractContextManager[None]:
         """Make this the current device: :class:`~bowstring.testing.fake_array.OnlyCurrent` holds code to it."""

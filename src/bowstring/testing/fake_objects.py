@@ -342,6 +342,10 @@ class FakeEvents:
         self._call("stream_device")
         return self.stream_devices.get(stream, ordinal)
 
+    def stream_create(self, ordinal: int) -> int:  # noqa: ARG002  of all the same
+        self._call("stream_create")
+        return next(self._event_numbers)
+
     def stream_capturing(self, ordinal: int, stream: int) -> bool:
         self._call("stream_capturing")
         with self._lock:

@@ -82,7 +82,7 @@ def _array(name: str, column: Column, decimals: str | None) -> Any:
 
 
 def _lists(name: str, column: Column, decimals: str | None) -> Any:
-    offsets = column.offsets
+    offsets = column.device.to_host(column.offsets)
     lengths = np.diff(offsets)
     width = int(lengths[0]) if len(column) else 0
     if (lengths != width).any():

@@ -94,7 +94,7 @@ def why_not_here(devices: Iterable[DeviceId]) -> str:
     """Return why memory of one of these devices cannot be used here; empty if all of it can."""
     for device in devices:
         try:
-            find_device(device.arrow_device_type, device.uuid).xp  # noqa: B018  a GPU is of no use without CuPy
+            find_device(device.arrow_device_type, device.uuid).xp  # noqa: B018  raises where CuPy is broken
         except BowstringError as error:
             return in_words(error)
     return ""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bowstring.memory import Device
+from bowstring.memory.dlpack import address_in
 
 if TYPE_CHECKING:
     from bowstring.memory.cuda.events import RecordedEvent
@@ -27,16 +28,6 @@ _DEVICE: Final = struct.Struct("=qi")
 _EVENT_AT: Final = 16
 _RELEASE: Final = 8  # which word of the struct
 _RELEASING: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.restype = ctypes.c_void_p
-_pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
-
-
-def address_in(capsule: Any, name: bytes) -> int:
-    """Return the address that a capsule of that name holds."""
-    address: int = _pointer_of(capsule, name)
-    return address
 
 
 class Anchor:

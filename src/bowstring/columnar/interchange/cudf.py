@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.interchange.conversions import needed
-from bowstring.columnar.interchange.dlpack import warn_of_writes
 from bowstring.columnar.interchange.libcudf_types import in_types_of_libcudf
-from bowstring.columnar.interchange.to_array import array_without_nulls
+from bowstring.columnar.interchange.to_array import array_without_nulls, warn_of_writes
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.columnar.parts import Parts, batch_parts, derived

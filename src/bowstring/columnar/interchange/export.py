@@ -18,7 +18,6 @@ from bowstring.columnar.interchange.capsule import (
     STRUCT_BYTES,
     STRUCT_WORDS,
     Anchor,
-    address_in,
     release,
     write_device,
 )
@@ -29,6 +28,7 @@ from bowstring.columnar.parts import batch_parts, owner_of
 from bowstring.columnar.spans import Table
 from bowstring.errors import NotExportable, NotOnDevice, Unsupported
 from bowstring.memory import Device
+from bowstring.memory.dlpack import address_in
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch

@@ -15,7 +15,6 @@ from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.interchange.capsule import (
     STRUCT_BYTES,
     STRUCT_WORDS,
-    address_in,
     device_in,
     empty_device_capsule,
     event_in,
@@ -32,6 +31,7 @@ from bowstring.kernels.host import ALL_MEMORY, bound
 from bowstring.kernels.ipc import batch as kernel
 from bowstring.kernels.library import address_of
 from bowstring.memory import CPU_DEVICE_TYPE, cpu, device_by_id, foreign_region
+from bowstring.memory.dlpack import address_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.nodes import storage_type
-from bowstring.errors import NotExportable, Unsupported
+from bowstring.columnar.parts import batch_parts
+from bowstring.errors import NotExportable, Unsupported, warn_caller
 from bowstring.kernels import bitmap
 
 if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
     from bowstring.columnar.column import Column
 
 _RAW: Final = "`raw_values` gives what its memory holds, as integers or bytes."
@@ -162,3 +165,24 @@ def _hint(column: Column) -> str:
     if pa.types.is_dictionary(column.type):
         return "`raw_values` are its indices, `dictionary` what they point to."
     return "`raw_values` gives the numbers behind dates and times; select() leaves columns out."
+
+
+def warn_of_writes(batch: Batch) -> None:
+    """Warn, once in a process, of arrays over GPU memory of another process, which nothing marks as read-only."""
+    mapped = any(
+        region.slab is not None and not region.slab.writable for region in batch_parts(batch).spans.regions
+    )
+    if mapped and not batch.device.is_host:
+        warn_once()
+
+
+@functools.cache
+def warn_once() -> None:
+    """Warn of what :func:`warn_of_writes` names, when it is called first."""
+    text = (
+        "an array lies over GPU memory of the producer's process, and must not be written: CuPy and torch cannot "
+        "mark it read-only. Where the driver maps it read-only, a kernel that writes it ends this process's work "
+        "on the GPU; where it does not, all readers see what was written. connect(mode='copy') gives memory of "
+        "its own."
+    )
+    warn_caller([text])

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.interchange.capsule import address_in
 from bowstring.columnar.parts import batch_parts, owner_of
 from bowstring.ipc.body.pack import compressed_pieces, host_pieces
 from bowstring.ipc.framing import ALIGNMENT, frame
 from bowstring.kernels.host import ALL_MEMORY, bound
 from bowstring.kernels.ipc import batch as kernel
 from bowstring.kernels.library import address_of
+from bowstring.memory.dlpack import address_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

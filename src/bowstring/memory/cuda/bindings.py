@@ -310,6 +310,12 @@ class CudaDriver:
         with self._current(source_ordinal):
             self._done("cuMemcpyPeerAsync", self._api.cuMemcpyPeerAsync(*ends, nbytes, stream))
 
+    def stream_create(self, ordinal: int) -> int:
+        """Return a stream that does not wait for the default one."""
+        flags = int(self._api.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        with self._current(ordinal):
+            return int(self._done("cuStreamCreate", self._api.cuStreamCreate(flags)))
+
     def stream_capturing(self, ordinal: int, stream: int) -> bool:
         """Whether a graph is captured on a stream, or on one that it would wait for: recording would end that."""
         with self._current(ordinal):

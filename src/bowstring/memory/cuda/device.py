@@ -1,4 +1,4 @@
-"""CUDA devices: arrays are CuPy's, memory is the driver's, and both use the device's primary context."""
+"""CUDA devices: arrays are CuPy's or views, memory is the driver's, all in the device's primary context."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import contextlib
 import functools
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
 from bowstring.errors import DeviceError, ForkedError, MissingDependency, NotOnDevice
+from bowstring.kernels.launch import is_installed
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory.cuda.array import DeviceArray, Namespace
 from bowstring.memory.cuda.bindings import cuda_driver
 from bowstring.memory.cuda.driver import hidden_gpu, no_gpu, uuid_text
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.cuda.streams import NamedStream
-from bowstring.memory.device import register_devices
+from bowstring.memory.device import cpu, register_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -122,6 +125,60 @@ class CudaDevice(DriverDevice):
         return (find_cuda_device, (self.uuid,))
 
 
+class BareCudaDevice(CudaDevice):
+    """A GPU without CuPy: its arrays are views for torch and others, and Bowstring queues nothing but copies."""
+
+    computes = False
+
+    @functools.cached_property
+    def xp(self) -> Any:
+        """What makes arrays of no elements, and says for all else that CuPy is missing."""
+        return Namespace(self)
+
+    def array(self, address: int, nbytes: int, owner: object, *, writable: bool = False) -> DeviceArray:  # noqa: ARG002  as CuPy's
+        """Return a view of device memory."""
+        return DeviceArray(self, cpu().array(address, nbytes, self.lend(owner), writable=True))
+
+    @functools.cached_property
+    def _aside(self) -> NamedStream:
+        return NamedStream(self.driver.stream_create(self.ordinal), self)
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        """Nothing is made current: each call of the driver names its GPU."""
+        with self.driver.beside_captures():
+            yield
+
+    on = DriverDevice.on
+
+    def current(self) -> NamedStream:
+        """Return the stream of the innermost block of `on`; else torch's current one, or the default one."""
+        stream, torch = DriverDevice.current(self), sys.modules.get("torch.cuda")
+        # Another thread may be importing it: then nothing is initialized.
+        if stream == (0, self) and getattr(torch, "is_initialized", bool)():
+            current = cast("Any", torch).current_stream(self.ordinal)
+            return NamedStream(int(current.cuda_stream), current)
+        return stream
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Work of the block has a stream of its own."""
+        with self.on([self._aside]):
+            yield
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Copy a view to the host, in order with the current stream."""
+        if type(array) is not DeviceArray or array.device is not self:
+            raise NotOnDevice("not an array of this device", expected=self.name, found=type(array).__name__)
+        array.check_contiguous()
+        copied: np.ndarray[Any, Any] = np.empty(array.shape, array.dtype)
+        if copied.nbytes:
+            # To pageable memory the driver copies before it returns: no copy writes there after an error.
+            self.copy_out(copied.ctypes.data, array.data.ptr, copied.nbytes)
+            self.wait_stream(DEFAULT_LIMITS.device_timeout)
+        return copied
+
+
 _devices: dict[int, CudaDevice] = {}
 
 
@@ -153,8 +210,9 @@ def cuda_device(ordinal: int) -> CudaDevice:
             found=f"cuda:{ordinal}",
             hint=hidden_gpu(_names(driver)),
         )
+    kind = CudaDevice if is_installed("cupy") else BareCudaDevice
     # Threads that get here at one time get the same object.
-    return _devices.setdefault(ordinal, CudaDevice(driver, ordinal))
+    return _devices.setdefault(ordinal, kind(driver, ordinal))
 
 
 def find_cuda_device(uuid: bytes) -> Device:
@@ -203,15 +261,14 @@ def _names(driver: CudaDriver) -> list[str]:
 
 def _in_use() -> list[CudaDevice]:
     """Return the GPUs that this process has used, and CuPy's current one."""
-    cupy = sys.modules.get("cupy")
-    if cupy is None:
-        return []
-    with contextlib.suppress(Exception):  # no GPU, or one that failed
-        from cuda.bindings import driver
+    if (cupy := sys.modules.get("cupy")) is not None:
+        with contextlib.suppress(Exception):  # no GPU, or one that failed
+            from cuda.bindings import driver
 
-        if not int(driver.cuCtxGetCurrent()[0]):  # else nobody uses CUDA, and this must not begin it
-            cuda_device(cupy.cuda.Device().id)
-    return list(_devices.values()) if _devices and _first_process() == os.getpid() else []
+            if not int(driver.cuCtxGetCurrent()[0]):  # else nobody uses CUDA, and this must not begin it
+                cuda_device(cupy.cuda.Device().id)
+    known = list(_devices.values()) if _devices and _first_process() == os.getpid() else []
+    return [each for each in known if cupy is not None or not each.computes]
 
 
 register_devices(CUDA_DEVICE_TYPE, "cuda", find_cuda_device, cuda_device, _in_use)

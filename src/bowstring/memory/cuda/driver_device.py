@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ from bowstring.memory.handle import LentHandle
 from bowstring.memory.slab import Slab, close_descriptor, identity_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from bowstring.memory.cuda.bindings import CudaDriver
     from bowstring.memory.lease import Finalizer
@@ -44,6 +45,7 @@ _MANY: Final = 16
 # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 _LEGACY: Final = 1
 _PER_THREAD: Final = 2
+_LOCAL: Final = threading.local()
 
 
 class DriverDevice(Device):
@@ -201,8 +203,20 @@ class DriverDevice(Device):
         return self.driver.memory_info(self.ordinal)
 
     def current(self) -> NamedStream:
-        """Return the stream that work of this thread is queued on; its address is 0 for the default one."""
-        return NamedStream(0, self)
+        """Return the stream of the innermost block of `on` in this thread, or the default one, at address 0."""
+        return getattr(_LOCAL, "streams", {}).get(self) or NamedStream(0, self)
+
+    @contextlib.contextmanager
+    def on(self, streams: Sequence[NamedStream]) -> Iterator[None]:
+        """Make the first of some streams the current one of this thread, which waits for the others."""
+        before = getattr(_LOCAL, "streams", {})
+        _LOCAL.streams = {**before, self: streams[0]}
+        try:
+            with self.use():
+                self.follow(streams)
+                yield
+        finally:
+            _LOCAL.streams = before
 
     def current_stream(self) -> int:
         """Return the address of the current stream, which is waited for from now on before memory is used again."""

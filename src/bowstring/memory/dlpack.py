@@ -8,22 +8,28 @@ DLPack 1.0 cannot see the read-only flag, and are refused. https://dmlc.github.i
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bowstring.columnar.interchange.capsule import address_in
-from bowstring.columnar.parts import batch_parts
-from bowstring.errors import NotExportable, warn_caller
+from bowstring.errors import NotExportable
 
 if TYPE_CHECKING:
-    from bowstring.columnar.batch import Batch
-    from bowstring.memory import Device
+    from bowstring.memory.device import Device
 
 _HOST: Final = (1, 0)
 _FIRST_VERSIONED: Final = (1, 0)
 _IS_COPIED: Final = 2
+
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype = ctypes.c_void_p
+_pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def address_in(capsule: Any, name: bytes) -> int:
+    """Return the address that a capsule of that name holds."""
+    address: int = _pointer_of(capsule, name)
+    return address
 
 
 class _Tensor(ctypes.Structure):
@@ -71,27 +77,6 @@ class _Elsewhere:
         }
 
 
-def warn_of_writes(batch: Batch) -> None:
-    """Warn, once in a process, of arrays over GPU memory of another process, which nothing marks as read-only."""
-    mapped = any(
-        region.slab is not None and not region.slab.writable for region in batch_parts(batch).spans.regions
-    )
-    if mapped and not batch.device.is_host:
-        warn_once()
-
-
-@functools.cache
-def warn_once() -> None:
-    """Warn of what :func:`warn_of_writes` names, when it is called first."""
-    text = (
-        "an array lies over GPU memory of the producer's process, and must not be written: CuPy and torch cannot "
-        "mark it read-only. Where the driver maps it read-only, a kernel that writes it ends this process's work "
-        "on the GPU; where it does not, all readers see what was written. connect(mode='copy') gives memory of "
-        "its own."
-    )
-    warn_caller([text])
-
-
 def device_pair(device: Device) -> tuple[int, int]:
     """Return how DLPack names a device; its types are those of the Arrow C Device interface."""
     return _HOST if device.is_host else (device.arrow_device_type, device.arrow_device_id)
@@ -105,8 +90,12 @@ def dlpack_capsule(
     max_version: tuple[int, int] | None = None,
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
+    lenient: bool = False,
 ) -> Any:
-    """Return a contiguous array as a capsule that keeps it alive, for the host or the array's own device."""
+    """Return a contiguous array as a capsule that keeps it alive, for the host or the array's own device.
+
+    `lenient`: also for consumers that cannot see the read-only flag, to whom CuPy hands its arrays.
+    """
     wanted = device_pair(device) if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
     versioned = max_version is not None and tuple(max_version) >= _FIRST_VERSIONED
     moves = wanted != device_pair(device)
@@ -118,7 +107,7 @@ def dlpack_capsule(
             hint="Use to_device(), which copies.",
         )
     copied = moves or bool(copy)
-    private = device.is_host and array.flags.writeable
+    private = lenient or (device.is_host and array.flags.writeable)
     if not (copied or versioned or private):
         raise NotExportable(
             "the data are read-only, which a consumer without DLPack 1.0 would not know",
@@ -135,7 +124,7 @@ def dlpack_capsule(
         with device.use():
             lent = array.copy() if copied else array
         reader = device.order_for(stream)
-        named = np.asarray(_Elsewhere((lent, reader), lent, read_only=not copied))
+        named = np.asarray(_Elsewhere((lent, reader), lent, read_only=versioned and not copied))
     capsule = _numpy_capsule(named, max_version if versioned else None)
     tensor = _write_device(capsule, wanted, copied=copied)
     if wanted != _HOST and not array.size:
