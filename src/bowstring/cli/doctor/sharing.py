@@ -13,7 +13,8 @@ from bowstring.cli.doctor.check import Check, State, attempt
 from bowstring.errors import BrokenError, InvalidRegion, UsageError
 from bowstring.kernels.trusted_folders import check_replaceable
 from bowstring.memory import cpu, fork_sentinel
-from bowstring.memory.slab import check_sealed, host_slab
+from bowstring.memory.device import host_slab
+from bowstring.memory.slab import check_sealed
 from bowstring.transport.peer import Peer
 from bowstring.transport.socket_file import runtime_folder
 

@@ -55,7 +55,7 @@ from bowstring.errors import (
 )
 from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.memory import mappings
-from bowstring.memory.device import device_by_name
+from bowstring.memory.devices import device_by_name
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.loop import Job, RingingQueue, do_in_loop
 from bowstring.transport.sockets import StreamChannel
@@ -671,7 +671,7 @@ class Connection:
                     counters.nbytes += assembled.nbytes
                     self._batches.popleft()
                     if not (self._streams or batch.device.is_host):
-                        batch.lease.read_on(batch.device)
+                        batch.lease.read_on(batch.device.handed_out())
                     until_delivered = assembled.until_delivered
                     protocol.deliver(assembled.cost, assembled.credit, until_delivered=until_delivered)
                     self._read = time.monotonic()

@@ -18,7 +18,8 @@ from bowstring.memory.cuda.bindings import cuda_driver
 from bowstring.memory.cuda.driver import hidden_gpu, no_gpu, uuid_text
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.cuda.streams import NamedStream
-from bowstring.memory.device import cpu, register_devices
+from bowstring.memory.device import cpu
+from bowstring.memory.devices import register_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
