@@ -66,7 +66,7 @@ pytests() { # pytests NAME SECONDS ARGUMENT…
 "$PYTHON" - "$DEVICE" <<'PY' >>"$OUT/session.log" 2>&1 &
 import sys, time
 import bowstring.testing
-from bowstring.memory.device import device_by_name
+from bowstring.memory.devices import device_by_name
 device = device_by_name(sys.argv[1])
 held = device.make_slab(1 << 21)
 time.sleep(900)
@@ -90,7 +90,7 @@ import bowstring.kernels.bitmap, bowstring.testing  # links of the tree that did
 from bowstring.kernels import archive, library
 print("kernels for the host:", getattr(library.load(), "level", library.load()))
 print("kernels for GPUs:", archive.load())
-from bowstring.memory.device import device_by_name
+from bowstring.memory.devices import device_by_name
 device = device_by_name(sys.argv[1])
 print(device, device.uuid.hex(), int(device.to_host(device.xp.arange(3).sum().reshape(1))[0]))
 PY
@@ -101,7 +101,7 @@ import sys
 sys.modules["cupy"] = None
 import numpy as np, pyarrow as pa
 import bowstring as bow, bowstring.testing
-from bowstring.memory.device import device_by_name
+from bowstring.memory.devices import device_by_name
 device = device_by_name(sys.argv[1])
 table = pa.table({"n": np.arange(1 << 20), "text": [str(row) for row in range(1 << 20)]})
 with bow.Server() as host, bow.connect(host.publish("t", table), device=device.name) as stream:

@@ -24,7 +24,7 @@ from bowstring.dissociated.wire import DeviceId, Hello, pack_devices
 from bowstring.errors import DeviceError, InvalidRegion
 from bowstring.memory import EventHandle, OpenedEvent, Pool, mappings, this_process
 from bowstring.memory import region as region_module
-from bowstring.memory.cuda.events import EVENT_BYTES
+from bowstring.memory.cuda.ipc import EVENT_BYTES
 from bowstring.testing import FakeDevice, fake_device
 from bowstring.transport import Message, dial
 from bowstring.transport.descriptors import close_all

@@ -22,7 +22,7 @@ from bowstring.memory import Region, Slab, foreign_region, named_streams
 from bowstring.memory.arrays import device_array
 from bowstring.memory.cuda import device as cuda
 from bowstring.memory.cuda.device import CudaDevice
-from bowstring.memory.device import with_current_streams
+from bowstring.memory.devices import with_current_streams
 from bowstring.memory.dlpack import address_in
 from bowstring.testing.fake_array import ADDRESS_SHIFT
 from bowstring.testing.fake_driver import FakeDriver

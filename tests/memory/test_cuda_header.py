@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bowstring.memory.cuda import bindings as cuda_driver
-from bowstring.memory.cuda import driver_device, events, ipc
+from bowstring.memory.cuda import driver_device, ipc
 from bowstring.memory.cuda.device import CUDA_DEVICE_TYPE
 from bowstring.memory.handle import IPC_TOKEN_BYTES
 from tests.memory.cuda_api import bindings
@@ -77,7 +77,7 @@ def test_sizes_and_what_is_no_enumerator(header: str) -> None:
     assert re.search(r"#define\s+CU_IPC_HANDLE_SIZE\s+64\b", header)
     for name in ("CUipcMemHandle_st", "CUipcEventHandle_st"):
         assert re.search(rf"{name}\s*{{\s*char\s+reserved\[CU_IPC_HANDLE_SIZE\];\s*}}", header)
-    assert {cuda_driver._TOKEN, IPC_TOKEN_BYTES, events._EVENT.size - 20} == {64}
+    assert {cuda_driver._TOKEN, IPC_TOKEN_BYTES, ipc._EVENT.size - 20} == {64}
     assert re.search(r"#define\s+CU_MEMHOSTALLOC_PORTABLE\s+0x01\b", header)
     assert cuda_driver._PORTABLE == 1
     assert re.search(r"#define\s+CU_STREAM_LEGACY\s+\(\(CUstream\)0x1\)", header)

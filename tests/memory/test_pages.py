@@ -15,14 +15,8 @@ import pytest
 
 from bowstring.memory import Pool, cpu
 from bowstring.memory import slab as slabs
-from bowstring.memory.slab import (
-    LARGE_PAGE,
-    ask_for_large_pages,
-    fresh_memfd,
-    host_slab,
-    map_host_slab,
-    mapped,
-)
+from bowstring.memory.device import host_slab, map_host_slab
+from bowstring.memory.slab import LARGE_PAGE, ask_for_large_pages, fresh_memfd, mapped
 from bowstring.memory.writable_memfd import make_writable_memfd, map_writable_slab
 
 BOTH = mmap.PROT_READ | mmap.PROT_WRITE

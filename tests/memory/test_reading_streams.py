@@ -60,7 +60,7 @@ HAND_OUTS: dict[str, Callable[[Batch], Any]] = {
     "validity": lambda batch: batch["n"].validity,
     "event": _with_event,
     "dlpack": lambda batch: batch["n"].__dlpack__(stream=SIDE, max_version=(1, 0)),
-    "lease": lambda batch: batch.lease.read_on(batch.device),
+    "lease": lambda batch: batch.lease.read_on(batch.device.handed_out()),
 }
 
 

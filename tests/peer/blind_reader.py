@@ -15,7 +15,7 @@ class BlindReader:
 
     def __init__(self, sees: int | None = None) -> None:
         if sees is not None:
-            from bowstring.memory.device import register_devices
+            from bowstring.memory.devices import register_devices
             from bowstring.testing import fake_device
             from bowstring.testing.fake_device import EXT_DEV
 

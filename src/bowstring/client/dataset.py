@@ -218,7 +218,7 @@ class DatasetStream(Stream):
                 elif batch is not None:
                     self._ask(unit_read)
                     if not batch.device.is_host:  # the stream that is current here reads it from now on
-                        batch.lease.read_on(batch.device)
+                        batch.lease.read_on(batch.device.handed_out())
                     return batch
                 else:
                     self._finish(unit_read)

@@ -77,13 +77,14 @@ def _copy_each(target: Buffer, pieces: Pieces, source: Device, seconds: float) -
     """Copy each piece, and zeros behind it, by a call of its own: from a device that runs no kernels."""
     assert isinstance(source, DriverDevice)
     for address, size, start, end in np.stack(pieces, axis=1).tolist():
-        # The driver has read and written pageable memory of the host when it returns.
         to, zeros = target.address + start, np.zeros(end - start - size, np.uint8)
-        if target.device.is_host:
+        if size and target.device.is_host:
             source.copy_out(to, address, size)
-            ctypes.memset(to + size, 0, len(zeros))
-        else:
+        elif size:
             source.copy_to_peer(source, to, address, size)
+        if len(zeros) and target.device.is_host:
+            ctypes.memset(to + size, 0, len(zeros))
+        elif len(zeros):  # pageable memory, which the driver has read when it returns
             source.copy_in(to + size, zeros.ctypes.data, len(zeros))
     if target.device.is_host:
         source.wait_stream(seconds)

@@ -2,16 +2,14 @@
 
 from bowstring.memory.buffer import Buffer, wrap
 from bowstring.memory.copying import Road, Stretch, carry, road_between
-from bowstring.memory.cuda.events import EventHandle, OpenedEvent, Pending
-from bowstring.memory.cuda.ipc import lend, lendable, used_here
-from bowstring.memory.cuda.streams import NamedStream, named_streams, on_streams
-from bowstring.memory.device import (
-    CPU_DEVICE_TYPE,
-    Device,
-    cpu,
+from bowstring.memory.cuda.ipc import EventHandle, OpenedEvent, Pending, lend, lendable, used_here
+from bowstring.memory.cuda.streams import NamedStream, named_streams
+from bowstring.memory.device import CPU_DEVICE_TYPE, Device, Slab, cpu
+from bowstring.memory.devices import (
     device_by_id,
     device_by_name,
     find_device,
+    on_streams,
     register_devices,
     settle_devices,
 )
@@ -34,7 +32,6 @@ from bowstring.memory.region import (
     kept_for_good,
     owned_regions,
 )
-from bowstring.memory.slab import Slab
 
 __all__ = [
     "CPU_DEVICE_TYPE",

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import fcntl
 import functools
-import importlib
-import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
+import mmap
+import os
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import NotExportable, NotOnDevice, Unsupported
+from bowstring.errors import InvalidRegion, NotExportable, NotOnDevice, OutOfBudget, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory.slab import Slab, host_slab, map_host_slab
+from bowstring.memory.slab import (
+    LARGE_PAGE,
+    SEAL_ALL,
+    ask_for_large_pages,
+    check_sealed,
+    close_descriptor,
+    fresh_memfd,
+    mapped,
+    reopen,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from bowstring.memory.cuda.events import RecordedEvent
     from bowstring.memory.cuda.streams import NamedStream
 
 CPU_DEVICE_TYPE: Final = 1  # ARROW_DEVICE_CPU of the C Device interface
-# CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
-_LEGACY: Final = 1
-_PER_THREAD: Final = 2
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
 
 class Device(abc.ABC):
@@ -201,6 +206,134 @@ class Device(abc.ABC):
         return None
 
 
+class Slab:
+    """Memory that can be handed to another process."""
+
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "asked",
+        "device",
+        "events",
+        "fd",
+        "identity",
+        "ipc_handle",
+        "memory",
+        "nbytes",
+        "private",
+        "retired",
+        "uuid",
+        "writable",
+    )
+
+    def __init__(
+        self,
+        device: Device,
+        memory: Any,
+        *,
+        address: int,
+        nbytes: int,
+        uuid: bytes,
+        writable: bool,
+        private: bool = False,
+        fd: int = -1,
+        identity: object = None,
+        ipc_handle: object = None,
+    ) -> None:
+        self.device = device
+        self.memory = memory  # keeps it mapped
+        self.address = address
+        self.nbytes = nbytes
+        self.uuid = uuid  # 16 bytes, never used again
+        self.fd = fd  # read-only, for other processes, and owned; -1 for memory of another process
+        # What memory of another process is known by: `identity_of` it, or the driver's handle that opened it.
+        self.identity = identity
+        self.ipc_handle = ipc_handle  # opens memory that another library allocated in this process
+        self.writable = writable  # this process made the memory
+        # Behind what another library queued on it before it freed it; memory is unmapped when they are done, too.
+        self.events: tuple[RecordedEvent, ...] = ()
+        self.private = private  # copy-on-write: nobody else sees what this process writes
+        # Bytes, from its beginning, for which the kernel was asked for large pages.
+        self.asked = 0
+        # A retired slab is never written again: a reader that was lost may still read it.
+        self.retired = False
+
+    def prepare(self, nbytes: int) -> int:
+        """Get large pages for the first `nbytes` of fresh memory; return for how many bytes that is done.
+
+        Contents stay. It takes memory for all of the bytes, and as long as writing them once.
+        """
+        most = self.nbytes & -LARGE_PAGE if self.device.is_host else 0
+        wanted = min(-(-nbytes // LARGE_PAGE) * LARGE_PAGE, most)
+        if self.asked < wanted:
+            begin, self.asked = self.asked, wanted
+            ask_for_large_pages(self.address + begin, wanted - begin)
+        return self.asked if self.asked < most else self.nbytes
+
+    def __del__(self) -> None:
+        fd, self.fd = getattr(self, "fd", -1), -1
+        if fd >= 0:
+            close_descriptor(fd)
+        if getattr(self, "events", ()):
+            self.device.freed_behind.extend(self.events)
+
+    def __repr__(self) -> str:
+        state = " retired" if self.retired else ""
+        return f"<Slab {self.uuid.hex()[:8]} {self.device.name} {self.nbytes} bytes{state}>"
+
+
+def host_slab(device: Device, nbytes: int) -> Slab:
+    """Make host memory that only this mapping can ever write.
+
+    It is sealed against all changes of size, and no process can map it for writing, not even by reopening it.
+    """
+    fd = fresh_memfd(nbytes)
+    try:
+        try:
+            memory, address = mapped(fd, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
+        except OSError as error:
+            raise OutOfBudget("the system has no room to map a region", found=f"{nbytes} bytes") from error
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEAL_ALL)
+        shared = reopen(fd, os.O_RDONLY)
+    finally:
+        fd.close()
+    return Slab(device, memory, address=address, nbytes=nbytes, uuid=os.urandom(16), writable=True, fd=shared)
+
+
+def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes, *, private: bool = False) -> Slab:
+    """Map host memory that another process made. Takes ownership of `fd`, whatever happens.
+
+    Read-only, or `private`: copy-on-write, so that a page that this process writes becomes its own.
+    """
+    try:
+        identity = check_sealed(fd, nbytes)
+        try:
+            protection = mmap.PROT_READ | (mmap.PROT_WRITE if private else 0)
+            memory, address = mapped(fd, nbytes, protection, private=private)
+        except (OSError, ValueError) as error:
+            raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
+    finally:
+        close_descriptor(fd)
+    return Slab(
+        device,
+        memory,
+        address=address,
+        nbytes=nbytes,
+        uuid=uuid,
+        writable=False,
+        private=private,
+        identity=identity,
+    )
+
+
+def let_go(slabs: list[Slab], seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
+    """Empty a list of slabs, and let their devices unmap what nothing uses; never under a lock."""
+    devices = {slab.device for slab in slabs}
+    slabs.clear()
+    for device in devices:
+        device.sweep(seconds)
+
+
 class _Writable:
     """Memory as NumPy sees it, keeping its owner alive."""
 
@@ -273,142 +406,3 @@ def cpu() -> CpuDevice:
     'numpy'
     """
     return CpuDevice()
-
-
-def settle_devices(devices: Iterable[Device], seconds: float = DEFAULT_LIMITS.device_timeout) -> None:
-    """Wait until what is queued on the current streams of some devices is done."""
-    for device in {each for each in devices if not each.is_host}:
-        device.wait_stream(seconds)
-
-
-class _Kind(NamedTuple):
-    """How devices of one kind are found in this process."""
-
-    by_uuid: Callable[[bytes], Device]
-    by_number: Callable[[int], Device]
-    in_use: Callable[[], Iterable[Device]]
-
-
-_KINDS: dict[str, _Kind] = {}
-_NAMES: dict[int, str] = {2: "cuda"}
-# Modules that are imported on first use.
-_MODULES: Final = {"cuda": "bowstring.memory.cuda.device"}
-
-
-def register_devices(
-    arrow_device_type: int,
-    kind: str,
-    by_uuid: Callable[[bytes], Device],
-    by_number: Callable[[int], Device],
-    in_use: Callable[[], Iterable[Device]] = tuple,
-) -> None:
-    """Register how devices of an Arrow device type are found: by UUID, by number (``"cuda:1"``), those in use."""
-    _KINDS[kind] = _Kind(by_uuid, by_number, in_use)
-    _NAMES[arrow_device_type] = kind
-
-
-def _kind(name: str | None) -> _Kind | None:
-    if name in _MODULES:
-        importlib.import_module(_MODULES[name])
-    return None if name is None else _KINDS.get(name)
-
-
-def devices_in_use() -> list[Device]:
-    """Return the devices on which this thread may have work, the host aside."""
-    if "cupy" in sys.modules:
-        _kind("cuda")
-    return [device for kind in list(_KINDS.values()) for device in kind.in_use()]
-
-
-def current_streams() -> dict[Device, NamedStream]:
-    """Return the streams on which this thread queues work now, for another thread that works on its behalf."""
-    streams: dict[Device, NamedStream] = {}
-    for device in devices_in_use():
-        with contextlib.suppress(Exception):  # a GPU that failed, which data on the host need not care about
-            stream = device.current()
-            if stream is not None:
-                # The default stream of each thread is another one, and the legacy one waits for all of them.
-                legacy = stream.address == _PER_THREAD
-                streams[device] = stream._replace(address=_LEGACY) if legacy else stream
-    return streams
-
-
-def with_current_streams(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Return a function for another thread, whose work goes to the streams current in this one now."""
-    streams = current_streams()
-
-    def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
-        with contextlib.ExitStack() as blocks:
-            for device, stream in streams.items():
-                if stream.address:  # the default one is current there, too
-                    blocks.enter_context(device.on([stream]))
-            return function(*arguments, **options)
-
-    return call
-
-
-def device_by_id(arrow_device_type: int, device_id: int) -> Device:
-    """Return a device of this process by its type and number in the Arrow C Device interface.
-
-    Raises
-    ------
-    NotOnDevice
-        This process knows no such device.
-
-    Examples
-    --------
-    >>> device_by_id(1, -1)
-    <Device cpu>
-    """
-    if arrow_device_type == CPU_DEVICE_TYPE:
-        return cpu()
-    kind = _NAMES.get(arrow_device_type)
-    if kind is None:
-        raise NotOnDevice(
-            "the data are on a device of an unknown type",
-            expected="the host (1) or CUDA (2)",
-            found=arrow_device_type,
-            hint="Copy them to the host first.",
-        )
-    return device_by_name(f"{kind}:{device_id}")
-
-
-def device_by_name(name: str) -> Device:
-    """Return a device of this process.
-
-    Parameters
-    ----------
-    name
-        ``"cpu"``; ``"cuda:1"``, or ``"cuda"`` for the first.
-
-    Raises
-    ------
-    NotOnDevice
-        This process has no such device.
-
-    Examples
-    --------
-    >>> device_by_name("cpu")
-    <Device cpu>
-    """
-    if name == cpu().name:
-        return cpu()
-    word, _, number = str(name).partition(":")
-    kind = _kind(word)
-    if kind is None or not (number.isdecimal() or name == word):
-        raise NotOnDevice("this process has no such device", expected="cpu, or cuda:N", found=repr(name))
-    return kind.by_number(int(number or 0))
-
-
-def find_device(arrow_device_type: int, uuid: bytes) -> Device:
-    """Return the device of this process with that type and UUID."""
-    if arrow_device_type == CPU_DEVICE_TYPE:
-        return cpu()
-    kind = _kind(_NAMES.get(arrow_device_type))
-    if kind is None:
-        raise NotOnDevice(
-            "the memory is on a device that this process cannot reach",
-            found=f"Arrow device type {arrow_device_type}, UUID {uuid.hex()}",
-            hint='The producer can publish it from the host: to_device("cpu").',
-        )
-    return kind.by_uuid(uuid)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import os
 import struct
-from typing import Final
+import threading
+from typing import TYPE_CHECKING, Final
 
-from bowstring.errors import ProtocolError, UsageError
+from bowstring.errors import InvalidRegion, ProtocolError, UsageError
 from bowstring.memory.region import Region
+
+if TYPE_CHECKING:
+    from bowstring.memory.cuda.bindings import CudaDriver
 
 # uuid of the memory, uuid of its device, size, Arrow device type, kind of handle
 _HANDLE: Final = struct.Struct("<16s16sQII")
@@ -250,3 +255,56 @@ def _of(pid: int) -> Process:
     except (OSError, ValueError):
         # A sandbox hides it: no other process has a random boot id, so none opens memory of this one by a handle.
         return Process(os.urandom(16), 0, 0, pid)
+
+
+class OpenHandles:
+    """Allocations of other processes that are open on one device; they are counted, as the driver does."""
+
+    def __init__(self, driver: CudaDriver, ordinal: int) -> None:
+        self._driver = driver
+        self._ordinal = ordinal
+        self._open: dict[int, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+
+    def open(self, handle: LentHandle) -> int:
+        """Open all of an allocation; return its address. On an error nothing stays open."""
+        driver = self._driver
+        with contextlib.ExitStack() as undo:
+            address = driver.open_ipc_handle(self._ordinal, handle.token)
+            undo.callback(driver.close_ipc_handle, self._ordinal, address)
+            start, nbytes = driver.address_range(self._ordinal, address)
+            if start > address or address + handle.nbytes > start + nbytes:
+                raise InvalidRegion(
+                    "lent memory is smaller than announced", expected=handle.nbytes, found=nbytes
+                )
+            undo.pop_all()
+        with self._lock:
+            size, count = self._open.get(address, (0, 0))
+            self._open[address] = max(size, handle.nbytes), count + 1
+        return address
+
+    def size_of(self, token: bytes) -> int:
+        """Return how much there is from where a handle opens to its allocation's end, or raise `DeviceError`."""
+        address = self._driver.open_ipc_handle(self._ordinal, token)
+        try:
+            start, nbytes = self._driver.address_range(self._ordinal, address)
+            return nbytes - (address - start)
+        finally:
+            self._driver.close_ipc_handle(self._ordinal, address)
+
+    def close(self, address: int) -> None:
+        """Close an allocation, once for each time it was opened, or raise `DeviceError`."""
+        with self._lock:
+            size, count = self._open.pop(address)
+            if count > 1:
+                self._open[address] = size, count - 1
+        self._driver.close_ipc_handle(self._ordinal, address)
+
+    def holds(self, address: int) -> bool:
+        """Whether an address lies in an open allocation."""
+        with self._lock:
+            return any(start <= address < start + size for start, (size, _) in self._open.items())
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(count for _, count in self._open.values())

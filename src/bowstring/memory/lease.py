@@ -12,9 +12,6 @@ from bowstring.errors import ClosedError, ViewsAlive
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bowstring.memory.device import Device
-    from bowstring.memory.region import Region
-
 
 class Finalizer:
     """Calls ``put(item)`` once, when unreferenced or by `now`; in any thread or lock, so `put` must be reentrant.
@@ -54,7 +51,7 @@ class Lease:
     Parameters
     ----------
     regions
-        The regions that the lease keeps alive.
+        What the lease keeps alive: regions, other leases, exports of them.
     queue
         Where `note` is put when the lease ends, as by a :class:`Finalizer`: ``put`` must be reentrant.
     note
@@ -72,10 +69,8 @@ class Lease:
 
     __slots__ = ("__weakref__", "_end", "_export", "_readers", "_regions", "released")
 
-    def __init__(
-        self, regions: Iterable[Region | Lease | Export], queue: _Queue | None = None, note: object = None
-    ) -> None:
-        self._regions: tuple[Region | Lease | Export, ...] = tuple(regions)
+    def __init__(self, regions: Iterable[object], queue: _Queue | None = None, note: object = None) -> None:
+        self._regions = tuple(regions)
         self._end = None if queue is None else Finalizer(queue.put, note)
         self._export: weakref.ref[Export] | None = None
         self._readers: dict[object, object] = {}
@@ -97,9 +92,8 @@ class Lease:
             raise ClosedError("the batch was released", hint="Copy what you need before release().")
         return token
 
-    def read_on(self, device: Device) -> None:
-        """Count the current stream of a device as one that may read the memory until the lease ends."""
-        stream = device.handed_out()
+    def read_on(self, stream: tuple[object, object] | None) -> None:
+        """Keep a stream that was handed out (`Device.handed_out`) one that may read, until the lease ends."""
         if stream is not None:
             self._readers.setdefault(*stream)
 

@@ -14,10 +14,11 @@ from bowstring.errors import DeviceError, InvalidRegion, NotOnDevice
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.cuda.ipc import exported_here, used_here
-from bowstring.memory.device import CPU_DEVICE_TYPE, Device, cpu, find_device
+from bowstring.memory.device import CPU_DEVICE_TYPE, Device, Slab, cpu, let_go, map_host_slab
+from bowstring.memory.devices import find_device
 from bowstring.memory.handle import Handle, LentHandle, Process, this_process
 from bowstring.memory.region import Region, mapped_here, pooled
-from bowstring.memory.slab import Slab, close_descriptor, identity_of, let_go, map_host_slab
+from bowstring.memory.slab import close_descriptor, identity_of
 
 _IDLE_SECONDS: Final = 60.0
 _SHORTEST_LOOK: Final = 0.05

@@ -24,14 +24,13 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.allocations import Allocations
 from bowstring.memory.buffer import Buffer
 from bowstring.memory.cuda.driver import Capturing
-from bowstring.memory.device import Device, cpu
+from bowstring.memory.device import Device, cpu, let_go
 from bowstring.memory.forks import fork_sentinel, snapshot, watch_forks
 from bowstring.memory.lease import Finalizer
 from bowstring.memory.region import Region, register_region
-from bowstring.memory.slab import let_go
 
 if TYPE_CHECKING:
-    from bowstring.memory.slab import Slab
+    from bowstring.memory.device import Slab
 
 _MIB: Final = 1 << 20
 _SLAB: Final = 64 * _MIB

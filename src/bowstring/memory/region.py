@@ -18,7 +18,7 @@ from bowstring.memory.slab import identity_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from bowstring.memory.slab import Slab
+    from bowstring.memory.device import Slab
 
 
 class _Home(Protocol):

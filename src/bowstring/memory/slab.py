@@ -1,8 +1,4 @@
-"""A slab: physical memory with a name of its own, and the file descriptor by which another process maps it.
-
-A pool keeps slabs warm, and a mapping cache keeps them mapped. While one is in use, a
-:class:`~bowstring.memory.region.Region` stands for that use.
-"""
+"""What slabs of the host are made of: descriptors, sealed memfds, and mappings of them."""
 
 from __future__ import annotations
 
@@ -20,19 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import InvalidRegion, LimitExceeded, OutOfBudget, Unsupported
-from bowstring.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bowstring.memory.cuda.events import RecordedEvent
-    from bowstring.memory.device import Device
-
 # Linux 6.3; a system may demand it (vm.memfd_noexec).
 _MFD_NOEXEC_SEAL: Final = 0x0008
-# Linux 5.1. What is mapped for writing by then stays so; nothing else can be.
-_F_SEAL_FUTURE_WRITE: Final = 0x0010
 SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+# F_SEAL_FUTURE_WRITE of Linux 5.1: what is mapped for writing by then stays so; nothing else can be.
+SEAL_ALL: Final = SEALS | 0x0010
 _BLOCK: Final = 512  # unit of st_blocks on every file system
 NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _SEAL_NAMES: Final = {
@@ -94,90 +86,6 @@ def close_descriptor(fd: int) -> None:
         os.close(fd)
 
 
-class Slab:
-    """Memory that can be handed to another process."""
-
-    __slots__ = (
-        "__weakref__",
-        "address",
-        "asked",
-        "device",
-        "events",
-        "fd",
-        "identity",
-        "ipc_handle",
-        "memory",
-        "nbytes",
-        "private",
-        "retired",
-        "uuid",
-        "writable",
-    )
-
-    def __init__(
-        self,
-        device: Device,
-        memory: Any,
-        *,
-        address: int,
-        nbytes: int,
-        uuid: bytes,
-        writable: bool,
-        private: bool = False,
-        fd: int = -1,
-        identity: object = None,
-        ipc_handle: object = None,
-    ) -> None:
-        self.device = device
-        self.memory = memory  # keeps it mapped
-        self.address = address
-        self.nbytes = nbytes
-        self.uuid = uuid  # 16 bytes, never used again
-        self.fd = fd  # read-only, for other processes, and owned; -1 for memory of another process
-        # What memory of another process is known by: `identity_of` it, or the driver's handle that opened it.
-        self.identity = identity
-        self.ipc_handle = ipc_handle  # opens memory that another library allocated in this process
-        self.writable = writable  # this process made the memory
-        # Behind what another library queued on it before it freed it; memory is unmapped when they are done, too.
-        self.events: tuple[RecordedEvent, ...] = ()
-        self.private = private  # copy-on-write: nobody else sees what this process writes
-        # Bytes, from its beginning, for which the kernel was asked for large pages.
-        self.asked = 0
-        # A retired slab is never written again: a reader that was lost may still read it.
-        self.retired = False
-
-    def prepare(self, nbytes: int) -> int:
-        """Get large pages for the first `nbytes` of fresh memory; return for how many bytes that is done.
-
-        Contents stay. It takes memory for all of the bytes, and as long as writing them once.
-        """
-        most = self.nbytes & -LARGE_PAGE if self.device.is_host else 0
-        wanted = min(-(-nbytes // LARGE_PAGE) * LARGE_PAGE, most)
-        if self.asked < wanted:
-            begin, self.asked = self.asked, wanted
-            ask_for_large_pages(self.address + begin, wanted - begin)
-        return self.asked if self.asked < most else self.nbytes
-
-    def __del__(self) -> None:
-        fd, self.fd = getattr(self, "fd", -1), -1
-        if fd >= 0:
-            close_descriptor(fd)
-        if getattr(self, "events", ()):
-            self.device.freed_behind.extend(self.events)
-
-    def __repr__(self) -> str:
-        state = " retired" if self.retired else ""
-        return f"<Slab {self.uuid.hex()[:8]} {self.device.name} {self.nbytes} bytes{state}>"
-
-
-def let_go(slabs: list[Slab], seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
-    """Empty a list of slabs, and let their devices unmap what nothing uses; never under a lock."""
-    devices = {slab.device for slab in slabs}
-    slabs.clear()
-    for device in devices:
-        device.sweep(seconds)
-
-
 def identity_of(fd: int) -> tuple[int, int]:
     """Return (device, inode) of a descriptor: equal only for the same memory while any of it is open."""
     status = os.fstat(fd)
@@ -235,50 +143,6 @@ def reopen(fd: int, flags: int) -> Descriptor:
             where=str(error.filename),
             hint="Mount it: mount -t proc proc /proc.",
         ) from error
-
-
-def host_slab(device: Device, nbytes: int) -> Slab:
-    """Make host memory that only this mapping can ever write.
-
-    It is sealed against all changes of size, and no process can map it for writing, not even by reopening it.
-    """
-    fd = fresh_memfd(nbytes)
-    try:
-        try:
-            memory, address = mapped(fd, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
-        except OSError as error:
-            raise OutOfBudget("the system has no room to map a region", found=f"{nbytes} bytes") from error
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | _F_SEAL_FUTURE_WRITE)
-        shared = reopen(fd, os.O_RDONLY)
-    finally:
-        fd.close()
-    return Slab(device, memory, address=address, nbytes=nbytes, uuid=os.urandom(16), writable=True, fd=shared)
-
-
-def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes, *, private: bool = False) -> Slab:
-    """Map host memory that another process made. Takes ownership of `fd`, whatever happens.
-
-    Read-only, or `private`: copy-on-write, so that a page that this process writes becomes its own.
-    """
-    try:
-        identity = check_sealed(fd, nbytes)
-        try:
-            protection = mmap.PROT_READ | (mmap.PROT_WRITE if private else 0)
-            memory, address = mapped(fd, nbytes, protection, private=private)
-        except (OSError, ValueError) as error:
-            raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
-    finally:
-        close_descriptor(fd)
-    return Slab(
-        device,
-        memory,
-        address=address,
-        nbytes=nbytes,
-        uuid=uuid,
-        writable=False,
-        private=private,
-        identity=identity,
-    )
 
 
 def check_sealed(fd: int, nbytes: int) -> tuple[int, int]:

@@ -17,16 +17,8 @@ import tempfile
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import InvalidRegion, OutOfBudget
-from bowstring.memory.slab import (
-    SEALS,
-    Slab,
-    check_sealed,
-    close_descriptor,
-    fresh_memfd,
-    map_host_slab,
-    mapped,
-    reopen,
-)
+from bowstring.memory.device import Slab, map_host_slab
+from bowstring.memory.slab import SEALS, check_sealed, close_descriptor, fresh_memfd, mapped, reopen
 
 if TYPE_CHECKING:
     from bowstring.memory.device import Device

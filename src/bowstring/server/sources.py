@@ -19,7 +19,7 @@ from bowstring.ipc.flatbuf.schema import check_dictionaries
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import on_streams, settle_devices
 from bowstring.memory.cuda.driver import Capturing
-from bowstring.memory.device import current_streams
+from bowstring.memory.devices import current_streams
 from bowstring.server.backpressure import MakeRoom
 from bowstring.server.encoder import Encoder
 from bowstring.server.materialized import MaterializedSource

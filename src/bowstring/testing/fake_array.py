@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from bowstring.testing.fake_device import FakeDevice
+    from bowstring.memory.device import Device
 
 _local = threading.local()
 
@@ -130,7 +130,7 @@ class FakeArray(View):
 
     __slots__ = ()
 
-    def __init__(self, device: FakeDevice, array: np.ndarray[Any, Any]) -> None:
+    def __init__(self, device: Device, array: np.ndarray[Any, Any]) -> None:
         check_dtype(array.dtype)
         super().__init__(device, array)
 
@@ -220,7 +220,7 @@ for _name in BINARY:
     setattr(FakeArray, f"__i{_name}__", _in_place(f"__i{_name}__"))
 
 
-def unwrapped(device: FakeDevice, value: Any) -> Any:
+def unwrapped(device: Device, value: Any) -> Any:
     """Return a value of the fake namespace as NumPy's: for the device, its namespace and kernels only.
 
     Raises
@@ -243,7 +243,7 @@ def unwrapped(device: FakeDevice, value: Any) -> Any:
     return value
 
 
-def wrapped(device: FakeDevice, value: Any) -> Any:
+def wrapped(device: Device, value: Any) -> Any:
     """Return a result of NumPy's as one of the fake namespace: no number leaves the device unnoticed."""
     if isinstance(value, np.ndarray | np.generic):
         return FakeArray(device, np.asarray(value))
@@ -308,7 +308,7 @@ def using_allocator(malloc: Callable[[int, int], int], free: Callable[[int, int]
         _local.allocator = before
 
 
-def made(device: FakeDevice, array: np.ndarray[Any, Any]) -> FakeArray:
+def made(device: Device, array: np.ndarray[Any, Any]) -> FakeArray:
     """Return a new array of a device, in memory of the allocator that this thread uses."""
     allocator = getattr(_local, "allocator", None)
     if allocator is None or not array.nbytes:
@@ -334,7 +334,7 @@ class FakeNamespace:
     [1, 3, 6]
     """
 
-    def __init__(self, device: FakeDevice) -> None:
+    def __init__(self, device: Device) -> None:
         self._device = device
 
     def __getattr__(self, name: str) -> Any:
@@ -361,7 +361,8 @@ class FakeNamespace:
             plain = FakeArray(self._device, unwrapped(self._device, source))
             return plain if dtype is None else plain.astype(dtype)
         check_current(self._device)
-        return self._device.from_host(np.asarray(source, dtype=dtype))
+        array: FakeArray = self._device.from_host(np.asarray(source, dtype=dtype))
+        return array
 
     array = asarray
 

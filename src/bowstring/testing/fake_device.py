@@ -11,7 +11,8 @@ import numpy as np
 
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, OutOfBudget
 from bowstring.memory.cuda.driver_device import DriverDevice
-from bowstring.memory.device import Device, cpu, register_devices
+from bowstring.memory.device import Device, cpu
+from bowstring.memory.devices import register_devices
 from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray, FakeNamespace, made, using, using_allocator
 from bowstring.testing.fake_driver import FakeDriver
 from bowstring.testing.fake_objects import Kind
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
-    from bowstring.memory.slab import Slab
+    from bowstring.memory.device import Slab
 
 EXT_DEV: Final = 12  # ARROW_DEVICE_EXT_DEV of the C Device interface
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from bowstring.errors import without_frames
-from bowstring.memory.device import with_current_streams
+from bowstring.memory.devices import with_current_streams
 from bowstring.transport.loop import Job, do_in_loop
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from pathlib import Path
 from bowstring.cli.doctor.check import Check, State, attempt
 from bowstring.errors import BrokenError, InvalidRegion
 from bowstring.memory import cpu, fork_sentinel
-from bowstring.memory.slab import check_sealed, host_slab
+from bowstring.memory.device import host_slab
+from bowstring.memory.slab import check_sealed
 from bowstring.transport.socket_file import runtime_folder
 
 _BYTES = 1 << 20

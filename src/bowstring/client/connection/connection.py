@@ -116,7 +116,7 @@ class Connection(Sending):
                     counters.nbytes += assembled.nbytes
                     self._batches.popleft()
                     if not (self._streams or batch.device.is_host):
-                        batch.lease.read_on(batch.device)
+                        batch.lease.read_on(batch.device.handed_out())
                     until_delivered = assembled.until_delivered
                     protocol.deliver(assembled.cost, assembled.credit, until_delivered=until_delivered)
                     self._read = time.monotonic()

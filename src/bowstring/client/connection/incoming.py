@@ -40,7 +40,7 @@ from bowstring.errors import (
 )
 from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.memory import mappings
-from bowstring.memory.device import device_by_name
+from bowstring.memory.devices import device_by_name
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.loop import RingingQueue
 

@@ -187,7 +187,7 @@ class ColumnArrays(ColumnData[AnyBatch]):
         # What the caller gets is a dict, which keeps nothing alive.
         warn_of_writes(self.batch)
         self._lent = array = array_of_numbers(self)
-        self.batch.lease.read_on(self.device)
+        self.batch.lease.read_on(self.device.handed_out())
         interface = dict(array.__cuda_array_interface__)
         interface["data"] = interface["data"][0], True  # read-only
         return interface

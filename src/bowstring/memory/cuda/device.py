@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
 from bowstring.errors import DeviceError, ForkedError, MissingDependency, NotOnDevice
 from bowstring.kernels.launch import is_installed
+from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.array import DeviceArray, Namespace
 from bowstring.memory.cuda.bindings import cuda_driver
 from bowstring.memory.cuda.driver import hidden_gpu, no_gpu, uuid_text
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.cuda.streams import NamedStream
-from bowstring.memory.device import cpu, register_devices
+from bowstring.memory.device import cpu
+from bowstring.memory.devices import register_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -154,10 +155,10 @@ class BareCudaDevice(CudaDevice):
     def current(self) -> NamedStream:
         """Return the stream of the innermost block of `on`; else torch's current one, or the default one."""
         stream, torch = DriverDevice.current(self), sys.modules.get("torch.cuda")
-        with contextlib.suppress(AttributeError):  # another thread is importing it
-            if stream == (0, self) and torch is not None and torch.is_initialized():
-                current = torch.current_stream(self.ordinal)
-                return NamedStream(int(current.cuda_stream), current)
+        # Another thread may be importing it: then nothing is initialized.
+        if stream == (0, self) and getattr(torch, "is_initialized", bool)():
+            current = cast("Any", torch).current_stream(self.ordinal)
+            return NamedStream(int(current.cuda_stream), current)
         return stream
 
     @contextlib.contextmanager
@@ -175,7 +176,7 @@ class BareCudaDevice(CudaDevice):
         if copied.nbytes:
             # To pageable memory the driver copies before it returns: no copy writes there after an error.
             self.copy_out(copied.ctypes.data, array.data.ptr, copied.nbytes)
-            self.wait_stream(math.inf)
+            self.wait_stream(DEFAULT_LIMITS.device_timeout)
         return copied
 
 

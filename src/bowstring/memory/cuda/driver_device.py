@@ -23,11 +23,10 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.deferred import DeferredCalls, Mapped
 from bowstring.memory.cuda.driver import Capturing, no_such_stream
 from bowstring.memory.cuda.events import Events, RecordedEvent
-from bowstring.memory.cuda.ipc import OpenHandles
 from bowstring.memory.cuda.streams import NamedStream, SeenStreams
-from bowstring.memory.device import Device
-from bowstring.memory.handle import LentHandle
-from bowstring.memory.slab import Slab, close_descriptor, identity_of
+from bowstring.memory.device import Device, Slab
+from bowstring.memory.handle import LentHandle, OpenHandles
+from bowstring.memory.slab import close_descriptor, identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

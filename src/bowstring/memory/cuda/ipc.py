@@ -1,19 +1,20 @@
-"""CUDA IPC: other processes open memory that was allocated in this one, by a handle of the driver."""
+"""CUDA IPC: other processes open memory of this one, and wait for its events, by handles of the driver."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
+import dataclasses
+import struct
 import weakref
 from typing import TYPE_CHECKING, Final, cast
 
-from bowstring.errors import InvalidRegion
-from bowstring.memory.handle import LentHandle, this_process
+from bowstring.errors import DeviceError, InvalidRegion, ProtocolError
+from bowstring.memory.device import Slab
+from bowstring.memory.devices import find_device
+from bowstring.memory.handle import PROCESS_BYTES, LentHandle, Process, check_token, this_process
 from bowstring.memory.region import Region
-from bowstring.memory.slab import Slab
 
 if TYPE_CHECKING:
-    from bowstring.memory.cuda.bindings import CudaDriver
+    from bowstring.memory.cuda.deferred import Mapped
     from bowstring.memory.cuda.driver_device import DriverDevice
     from bowstring.memory.device import Device
 
@@ -80,54 +81,95 @@ def used_here(slab: Slab) -> Slab:
     )
 
 
-class OpenHandles:
-    """Allocations of other processes that are open on one device; they are counted, as the driver does."""
+# kind of device, its UUID, the driver's handle
+_EVENT: Final = struct.Struct("<I16s64s")
+EVENT_BYTES: Final = _EVENT.size + PROCESS_BYTES
 
-    def __init__(self, driver: CudaDriver, ordinal: int) -> None:
-        self._driver = driver
-        self._ordinal = ordinal
-        self._open: dict[int, tuple[int, int]] = {}
-        self._lock = threading.Lock()
 
-    def open(self, handle: LentHandle) -> int:
-        """Open all of an allocation; return its address. On an error nothing stays open."""
-        driver = self._driver
-        with contextlib.ExitStack() as undo:
-            address = driver.open_ipc_handle(self._ordinal, handle.token)
-            undo.callback(driver.close_ipc_handle, self._ordinal, address)
-            start, nbytes = driver.address_range(self._ordinal, address)
-            if start > address or address + handle.nbytes > start + nbytes:
-                raise InvalidRegion(
-                    "lent memory is smaller than announced", expected=handle.nbytes, found=nbytes
-                )
-            undo.pop_all()
-        with self._lock:
-            size, count = self._open.get(address, (0, 0))
-            self._open[address] = max(size, handle.nbytes), count + 1
-        return address
+@dataclasses.dataclass(frozen=True, slots=True)
+class EventHandle:
+    """What another process needs to wait for an event of this one."""
 
-    def size_of(self, token: bytes) -> int:
-        """Return how much there is from where a handle opens to its allocation's end, or raise `DeviceError`."""
-        address = self._driver.open_ipc_handle(self._ordinal, token)
+    arrow_device_type: int
+    device_uuid: bytes
+    token: bytes  # 64 bytes of the driver (``CUipcEventHandle``), any of which may be zero
+    exporter: Process  # the process that recorded it, and keeps it
+
+    def __post_init__(self) -> None:
+        check_token(self.token)
+
+    def pack(self) -> bytes:
+        """Return the 124 bytes of the handle."""
+        return _EVENT.pack(self.arrow_device_type, self.device_uuid, self.token) + self.exporter.pack()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> EventHandle:
+        """Read a handle."""
+        if len(data) != EVENT_BYTES:
+            raise ProtocolError(
+                "the handle of an event has the wrong length", expected=EVENT_BYTES, found=len(data)
+            )
+        kind, uuid, token = _EVENT.unpack_from(data)
+        return cls(kind, uuid, token, Process.unpack(data[_EVENT.size :]))
+
+
+class Pending:
+    """Work that this process queued on a device, and has not waited for. Keeps its event while it lives."""
+
+    def __init__(self, device: DriverDevice) -> None:
+        self._device = device
+        self._event = device.record(shared=True)
+        token = device.driver.get_ipc_event_handle(device.ordinal, self._event.handle)
+        self.handle = EventHandle(device.arrow_device_type, device.uuid, token, this_process())
+        self._done = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the work is done."""
+        if not self._done:
+            self._done = self._device.driver.event_done(self._device.ordinal, self._event.handle)
+        return self._done
+
+    def wait(self, seconds: float) -> None:
+        """Wait for it on the host."""
+        if not self._done:
+            self._device.wait_marks([self._event], seconds)
+            self._done = True
+
+
+class OpenedEvent:
+    """An event of another process, opened here; destroyed when unreferenced and its device is done."""
+
+    def __init__(self, handle: EventHandle) -> None:
+        here = this_process()
+        if handle.exporter == here:
+            # A driver opens no event in the process that made it.
+            raise InvalidRegion("the event is of this process itself")
+        if handle.exporter.place != here.place or not handle.exporter.alive:
+            raise InvalidRegion("the event is of a process that is not here", found=handle.exporter.place)
+        device = find_device(handle.arrow_device_type, handle.device_uuid)
+        if device.is_host:
+            raise InvalidRegion("the device has no events", found=device.name)
+        self._device = cast("DriverDevice", device)
         try:
-            start, nbytes = self._driver.address_range(self._ordinal, address)
-            return nbytes - (address - start)
-        finally:
-            self._driver.close_ipc_handle(self._ordinal, address)
+            self._opened: Mapped = self._device.open_event(handle.token)
+        except DeviceError as error:
+            raise InvalidRegion("an event cannot be opened", found=str(error), where=device.name) from error
 
-    def close(self, address: int) -> None:
-        """Close an allocation, once for each time it was opened, or raise `DeviceError`."""
-        with self._lock:
-            size, count = self._open.pop(address)
-            if count > 1:
-                self._open[address] = size, count - 1
-        self._driver.close_ipc_handle(self._ordinal, address)
+    @property
+    def device(self) -> Device:
+        """The device of the event."""
+        return self._device
 
-    def holds(self, address: int) -> bool:
-        """Whether an address lies in an open allocation."""
-        with self._lock:
-            return any(start <= address < start + size for start, (size, _) in self._open.items())
+    def current_stream(self) -> int:
+        """Return the address of its device's current stream."""
+        return self._device.current_stream()
 
-    def __len__(self) -> int:
-        with self._lock:
-            return sum(count for _, count in self._open.values())
+    def hold_back(self, stream: int) -> None:
+        """Let a stream wait for it, by its address; the host does not wait."""
+        self._device.wait_event(self._opened.address, stream)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for it, on the current stream and on the host."""
+        self._device.wait_event(self._opened.address)
+        self._device.wait_stream(seconds)

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from bowstring.errors import UsageError
-from bowstring.memory.device import device_by_id, device_by_name
 from bowstring.memory.lease import Finalizer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bowstring.memory.cuda.driver_device import DriverDevice
-    from bowstring.memory.device import Device
-
-_LAST_DEFAULT: Final = 2  # 0, 1 and 2 are default streams of whatever device is current
 
 
 class NamedStream(NamedTuple):
@@ -53,23 +43,6 @@ def _address(stream: Any) -> int | None:
         stream = getattr(stream, name, stream)
     is_address = isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0
     return int(stream) if is_address else None
-
-
-def on_streams(device: Device, streams: Sequence[NamedStream]) -> contextlib.AbstractContextManager[None]:
-    """Return a block whose work on data of a GPU is queued behind that of some streams, on the first one."""
-    if not streams:
-        return contextlib.nullcontext()
-    address, owner = streams[0]
-    numbers = (getattr(owner, name, None) for name in ("device_id", "device_index"))  # of CuPy, of torch
-    ordinal = next((each for each in numbers if isinstance(each, int) and each >= 0), None)
-    if ordinal is not None or device.is_host:
-        device = device_by_name(f"cuda:{ordinal or 0}")
-    # The object does not say where the stream is, or there is none but an address.
-    if ordinal is None and address > _LAST_DEFAULT:
-        known = cast("DriverDevice", device)
-        found = known.driver.stream_device(known.ordinal, address)
-        device = device if found == known.ordinal else device_by_id(device.arrow_device_type, found)
-    return device.on(streams)
 
 
 class _Reader:

@@ -26,7 +26,7 @@ from bowstring.transport.ucx.context import HOST, Context, Failure, Mapped, Requ
 
 if TYPE_CHECKING:
     from bowstring.memory import Region
-    from bowstring.memory.slab import Slab
+    from bowstring.memory.device import Slab
     from bowstring.transport.ucx.worker import Endpoint, RemoteKey
 
 _MARK: Final = struct.Struct("<QQ")

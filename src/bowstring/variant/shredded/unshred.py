@@ -22,7 +22,7 @@ from bowstring.variant.shredded.layout import flags_of, open_shredded
 from bowstring.variant.status import Gathered, batch_of, holding, part_of
 
 if TYPE_CHECKING:
-    from bowstring.columnar.column import Column
+    from bowstring.columnar.batch import Column
     from bowstring.memory import Device
     from bowstring.variant.shredded.encode import Bytes
     from bowstring.variant.shredded.layout import Shredded
