@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Final
 
 ROOT = Path(__file__).parents[1]
-BUDGET: Final = {"lines": 102_000, "code": 72_700, "functions": 6_080}
+BUDGET: Final = {"lines": 100_000, "code": 71_300, "functions": 5_900}
 """What was counted when a step that made the house smaller was merged; the next such step lowers it.
 
 The last one made each room smaller: one form of each thing that stood twice, and no layer with one use.
