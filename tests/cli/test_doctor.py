@@ -121,7 +121,7 @@ def test_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(_fd: int, _flags: int) -> int:
         raise FileNotFoundError("/proc/self/fd/3")
 
-    monkeypatch.setattr("bowstring.memory.slab.reopen", absent)
+    monkeypatch.setattr("bowstring.memory.device.reopen", absent)
     states = {check.name: check.state for check in try_shared_memory()}
     assert states["read-only for readers"] is State.BROKEN
     assert states["sealed memfd"] is State.BROKEN

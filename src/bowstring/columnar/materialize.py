@@ -111,7 +111,7 @@ def elsewhere(
 
 def on_device(batch: AnyBatch, device: Device | str, pool: Pool | None = None) -> AnyBatch:
     """See :meth:`bowstring.columnar.batch.Batch.to_device`."""
-    if isinstance(device, str):
+    if not isinstance(device, Device):
         device = device_by_name(device)
     if batch.device is device:
         return batch

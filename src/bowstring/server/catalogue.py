@@ -102,6 +102,11 @@ class Catalogue:
             verb = "published" if before is None else "replaced"
             _log.info("%s %r: %s rows", verb, publication.name, publication._source.num_rows)
 
+    def enter(self, publication: Publication) -> None:
+        """Offer a data set whose name is known to be new, or to have been let go by whoever keeps it."""
+        with self._changed:
+            self._publications[publication.ticket] = self._newest[publication.name] = publication
+
     def renew(self, name: str) -> float | None:
         """Restart the time after which a data set is withdrawn.
 

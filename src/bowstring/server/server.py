@@ -745,7 +745,7 @@ def offer(
     publication = Publication(name, source, readers, server._changed)
     with server._changed:
         server._check()
-        server._catalogue.add(publication)
+        server._catalogue.enter(publication)
     return publication, server._endpoint(publication.ticket, separate=False)
 
 

@@ -60,7 +60,7 @@ class UnixChannel(StreamChannel):
     most_attachments = MOST_DESCRIPTORS
 
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
-        # Descriptors that came and were not claimed yet, with the range of the stream that came in one `recvmsg`.
+        # Descriptors that came and were not claimed yet, with the range of the stream that came in one call.
         self._arrivals: collections.deque[tuple[int, int, list[Descriptor]]] = collections.deque()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         super().__init__(sock, address, peer, limits)
