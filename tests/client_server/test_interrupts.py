@@ -36,7 +36,6 @@ ALLOWED = {
     ("cli/doctor/sharing.py", "server.accept()"): "the socket has a timeout",
     ("transport/listener.py", "self._sock.accept()"): "the socket waits for nothing",
     ("parquet/reader.py", "future.result()"): "is done",
-    ("parquet/reader.py", "masks.result()"): "a thread of ours waits for one that is before it in line",
     ("client/dataset.py", "future.result()"): "is done",
     ("client/dataset.py", "read.result()"): "is done",
     ("client/async_stream.py", "opening.result()"): "is done",
