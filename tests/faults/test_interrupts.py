@@ -171,6 +171,42 @@ def test_no_batch_is_lost_in_silence(address: str, how: str, reads: int) -> None
         assert judged == {"broken", "whole"}
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("reads", [0, 3])
+def test_no_batch_of_many_endpoints_is_lost_in_silence(reads: int, *, ordered: bool) -> None:
+    """Interrupted at any line of a read, a data set of several servers is read whole, or says that it cannot be."""
+    schema, options = pa.schema({"n": pa.int64()}), bow.ConnectOptions(ordered=ordered)
+
+    def number_of(batch: bow.Batch) -> int:
+        return int(batch["n"].to_numpy()[0])
+
+    with bow.Server("unix:", limits=_PATIENT) as one, bow.Server("unix:", limits=_PATIENT) as other:
+        endpoints = [
+            server.publish(
+                "t", pa.Table.from_batches([pa.record_batch({"n": [first + i]}) for i in range(3)])
+            )
+            for server, first in ((one, 0), (other, 3))
+        ]
+        dataset = bow.Dataset(tuple(endpoints), schema)
+        broken, lines, number = 0, 1, 0
+        while number < lines:
+            with bow.connect(dataset, options=options, limits=_PATIENT) as stream:
+                found = [number_of(stream.read_next_batch()) for _ in range(reads)]
+                interrupter = Interrupter(number)
+                got: list[bow.Batch] = []
+                interrupter.run(functools.partial(_read_one, stream, got))
+                found += map(number_of, got)
+                try:
+                    found += map(number_of, stream)
+                except bow.BrokenError:
+                    broken += 1
+                else:
+                    assert sorted(found) == list(range(6)), interrupter.place
+            lines = max(lines, interrupter.lines + 1)
+            number += 1
+        assert 0 < broken < number
+
+
 @pytest.mark.parametrize("which", [_SOME, *_ALL])
 def test_an_export_that_is_interrupted(pool: Pool, which: int | range) -> None:
     """Batches and columns that go to other libraries stay with nobody when that is interrupted at any line."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import copy
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bowstring.client.endpoint_stream import EndpointStream
+from bowstring.client.endpoint_stream import EndpointStream, interrupted_in_delivery
 from bowstring.client.grouping import Unit, apart, grouped, in_turn
 from bowstring.client.stream import Readiness, Stream, StreamStatistics, chosen_columns
 from bowstring.errors import (
@@ -71,6 +72,8 @@ class DatasetStream(Stream):
         self._lock = threading.RLock()
         self._turn = threading.Lock()
         self._closed = False
+        self._failure: BowstringError | None = None  # an interrupt, which may have lost a batch
+        self._goes_on = False  # whether the call that is interrupted has lost nothing
         self._pid = os.getpid()
         try:
             self._open_more()
@@ -107,12 +110,16 @@ class DatasetStream(Stream):
         if os.getpid() != self._pid:
             raise ForkedError("the stream belongs to the parent process", hint="Call connect() in the child.")
         if self._closed:
-            raise ClosedError("the stream is closed")
+            raise ClosedError("the stream is closed") if self._failure is None else copy.copy(self._failure)
 
     def _first_of(self, *waited: concurrent.futures.Future[Any]) -> set[concurrent.futures.Future[Any]]:
         """Return what is done of some work, once anything is; raise when the stream is closed meanwhile."""
         while True:
-            done, _ = concurrent.futures.wait(waited, _LOOK, concurrent.futures.FIRST_COMPLETED)
+            try:
+                done, _ = concurrent.futures.wait(waited, _LOOK, concurrent.futures.FIRST_COMPLETED)
+            except BaseException:
+                self._goes_on = True
+                raise
             self._check_open()
             if done:
                 return done
@@ -154,6 +161,7 @@ class DatasetStream(Stream):
 
     def read_next_batch(self) -> Batch:
         self._check_open()
+        self._goes_on = False
         try:
             with self._turn:
                 return self._next_in_order() if self._ordered else self._next_as_they_come()
@@ -164,6 +172,11 @@ class DatasetStream(Stream):
             self.close()
             # The frames that it passed hold the work that holds it: together they would keep batches alive.
             raise without_frames(error) from error.__cause__
+        except BaseException:
+            if not self._goes_on:
+                self.close()
+                self._failure = interrupted_in_delivery(repr(self))
+            raise
 
     def _next_in_order(self) -> Batch:
         while self._at < len(self._dataset):
@@ -198,6 +211,9 @@ class DatasetStream(Stream):
         except BowstringError as error:
             self._locate(error, unit, stream)
             raise
+        except BaseException:
+            self._goes_on = self._ordered  # then the stream says itself what it has lost
+            raise
 
     def _next_as_they_come(self) -> Batch:
         while True:
@@ -206,8 +222,7 @@ class DatasetStream(Stream):
                 self._check_open()
                 raise EndOfStream("there are no more batches")
             done = self._first_of(*self._reading, *self._opening)
-            for opened in [each for each in self._opening if each in done]:
-                unit = self._opening[opened]
+            for opened, unit in [each for each in self._opening.items() if each[0] in done]:
                 if self._take_opened(opened) is not None:
                     self._ask(unit)
             for read in [each for each in self._reading if each in done]:
@@ -244,7 +259,10 @@ class DatasetStream(Stream):
         future: concurrent.futures.Future[Batch | None] = concurrent.futures.Future()
         self._reading[future] = unit
         if stream._at_once:
-            _run(future, self._read_ahead, stream, unit)
+            try:
+                future.set_result(self._read_ahead(stream, unit))
+            except Exception as error:  # noqa: BLE001  as in a thread; but for an interrupt, which is of this call
+                future.set_exception(without_frames(error))
         else:
             run_in_thread(_run, future, self._read_ahead, stream, unit, name="bowstring-dataset")
 
@@ -271,6 +289,7 @@ class DatasetStream(Stream):
             return
         with self._lock:
             if self._closed:
+                self._failure = None
                 return
             self._closed = True
             streams, self._streams = self._streams, set()

@@ -131,11 +131,7 @@ class EndpointStream(Stream):
         if self._missed is None:
             self._missed = before
         if not isinstance(error, Exception):  # the next one would hide that it is missing
-            self._failure = BrokenError(
-                "the stream was interrupted while a batch was delivered",
-                where=str(self._connection.peer),
-                hint="Batches that are there stay true; connect() again reads the data set anew.",
-            )
+            self._failure = interrupted_in_delivery(self._connection.peer)
         if self._failure is not None:
             self._connection.close()  # nothing behind it is asked for
 
@@ -272,3 +268,12 @@ class EndpointStream(Stream):
     def __repr__(self) -> str:
         stats = self.stats
         return f"<Stream {self._connection.peer} {stats.path}, {stats.batches} batches so far>"
+
+
+def interrupted_in_delivery(where: str) -> BrokenError:
+    """Return the error of a stream that may have lost a batch to an interrupt."""
+    return BrokenError(
+        "the stream was interrupted while a batch was delivered",
+        where=where,
+        hint="Batches that are there stay true; connect() again reads the data set anew.",
+    )

@@ -182,7 +182,7 @@ class Session:
                 ):  # any other would be reported as the user's code failing
                     self._tell(error)
         self._channel.close()
-        if self._publication is None:
+        if self._publication is None and self._client is None:
             self._ended(self, Outcome.REFUSED)
         else:  # it was let in before there was no thread for what follows
             self._let_all_go(error, gone=False)

@@ -285,8 +285,8 @@ class Endpoint:
         failures = self._failures  # the callback must not hold this endpoint
         self._callback = ErrorCallback(lambda _arg, _endpoint, status: failures.append(status))
         asked.field_mask |= EndpointParams.ERR_HANDLING_MODE | EndpointParams.ERR_HANDLER
-        # With MODE_PEER, UCX uses no shared memory; the end of a peer is noticed too, as the connection to its
-        # listener ends.
+        # With MODE_PEER, UCX uses no shared memory. Without it the end of a peer is noticed too, as the connection
+        # to its listener ends.
         asked.err_mode = EndpointParams.MODE_NONE
         asked.err_handler.cb = ctypes.cast(self._callback, ctypes.c_void_p)
         handle = ctypes.c_void_p()
