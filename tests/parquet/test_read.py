@@ -25,6 +25,7 @@ from bowstring.errors import (
     ForkedError,
     InvalidData,
     LimitExceeded,
+    MissingFile,
     UnknownColumn,
     Unsupported,
     UsageError,
@@ -276,6 +277,20 @@ def test_files_of_a_list_are_closed_one_by_one(tmp_path: Path) -> None:
                 counts = [_open_files(tmp_path) for _ in stream]
                 assert _open_files(tmp_path) == before
             assert max(counts, default=0) <= before + 8
+
+
+def test_batches_before_a_file_that_cannot_be_opened_come_first(tmp_path: Path) -> None:
+    """The error of a later file comes when it is reached; no row before it is lost, and none after it is read."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(TABLE, path, row_group_size=300)
+    for files in ([path, tmp_path / "none.parquet", path], [path, file_of(TABLE.select(["id"])), path]):
+        found = []
+        with bow.parquet.read(files) as stream:
+            with pytest.raises((MissingFile, InvalidData)):
+                found.extend(iter(stream))
+            with pytest.raises(ClosedError):
+                stream.read_next_batch()
+        assert pa.Table.from_batches([batch.to_arrow() for batch in found]).equals(TABLE)
 
 
 def _open_files(folder: Path) -> int:

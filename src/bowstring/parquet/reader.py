@@ -21,6 +21,7 @@ from bowstring.errors import (
     InvalidData,
     UsageError,
     warn_caller,
+    without_frames,
 )
 from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.limits import Limits, limits_or_default
@@ -265,6 +266,7 @@ class ParquetStream(SequentialReader):
         self._threads: ThreadPoolExecutor | None = None
         self._due: collections.deque[_Due] = collections.deque()
         self._ready: Iterator[pa.RecordBatch] = iter(())
+        self._failure: list[BowstringError] = []
         first = self._open(self._sources[0])
         self._schema = self._union(first)
         self._whole = first.file.schema
@@ -367,6 +369,9 @@ class ParquetStream(SequentialReader):
                 return batch
             self._read_ahead(is_awaited=True)
             if not self._due:
+                if self._failure:
+                    self.close()
+                    raise self._failure.pop()
                 self._warn()
                 raise EndOfStream("the stream has no more batches")
             due = self._due.popleft()
@@ -402,7 +407,11 @@ class ParquetStream(SequentialReader):
         while len(self._due) <= threads:
             if self._due and (held >= budget or self._due[-1].in_pieces):
                 return
-            coming = next(self._coming, None)
+            try:
+                coming = next(self._coming, None)
+            except BowstringError as error:  # of a later file: what is before it comes first
+                self._failure.append(without_frames(error))
+                return
             if coming is None:
                 return
             plan, group, is_last = coming
