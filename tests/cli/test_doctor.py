@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,11 +120,14 @@ def test_bytes_that_are_sent_instead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where /proc cannot be used no region can be made, and the checks say so."""
+    real = os.open
 
-    def absent(_fd: int, _flags: int) -> int:
-        raise FileNotFoundError("/proc/self/fd/3")
+    def absent(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path).startswith("/proc/"):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return real(path, *arguments, **options)
 
-    monkeypatch.setattr("bowstring.memory.device.reopen", absent)
+    monkeypatch.setattr(os, "open", absent)
     states = {check.name: check.state for check in try_shared_memory()}
     assert states["read-only for readers"] is State.BROKEN
     assert states["sealed memfd"] is State.BROKEN
