@@ -169,6 +169,16 @@ def test_what_computes_names_cupy(gpu: CudaDevice) -> None:
             each()
 
 
+def test_a_notebook_shows_what_it_is_and_what_rows_need(gpu: CudaDevice) -> None:
+    """Batches and columns are shown, and looking raises nothing."""
+    batch = read(TABLE, device="cuda:0")
+    for text in (batch._repr_html_(), batch["f"]._repr_html_()):
+        assert "rows" in text
+        assert "cuda:0" in text
+        assert "CuPy" in text
+    assert "10 of 1,000 rows" in batch["fixed"]._repr_html_()
+
+
 def test_data_sets_for_training_need_torch_alone(gpu: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """``bow.torch`` hands views of the GPU to torch, and lets it join those that cross a batch's end."""
     data = types.ModuleType("torch.utils.data")

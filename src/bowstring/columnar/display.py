@@ -15,7 +15,7 @@ from bowstring.columnar.interchange.export import to_pyarrow_batch
 from bowstring.columnar.marks import is_variant
 from bowstring.columnar.parts import BatchData
 from bowstring.columnar.validation import checked_rows
-from bowstring.errors import BowstringError, InvalidData
+from bowstring.errors import BowstringError, InvalidData, MissingDependency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,13 +29,13 @@ _SHOWN_VARIANTS: Final = 3
 
 
 def table_of_batch(title: str, batch: BatchData, num_rows: int | None = None) -> str:
-    """Return HTML: a title, the columns with their types, and the first rows, or what is wrong with these.
+    """Return HTML: a title, the columns with their types, and the first rows, or why there are none to show.
 
     `num_rows` are those of the data set that the batch begins.
     """
     try:
         some = checked_rows(batch, SHOWN_ROWS)
-    except InvalidData as error:
+    except (InvalidData, MissingDependency) as error:  # wrong, or on a GPU that only CuPy takes slices of
         return f"<p>{html.escape(title)}</p><p>{html.escape(str(error))}</p>"
     return table_of_rows(title, batch.schema, _shown_rows(to_pyarrow_batch(some)), num_rows or batch.num_rows)
 
