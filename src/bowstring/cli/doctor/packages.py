@@ -150,7 +150,7 @@ def _cupy(driver_cuda: str | None) -> Check:
     wheels, named = _installed(_WHEELS)
     install = cuda_extra("cuda", driver_cuda)
     if not wheels:
-        return Check(CUPY, State.ABSENT, "not installed; for data on GPUs", install)
+        return Check(CUPY, State.ABSENT, "not installed; to compute on GPUs, and publish from them", install)
     if len(wheels) > 1:
         hint = f"pip uninstall {' '.join(wheels)}, then {install}"
         return Check(CUPY, State.BROKEN, f"{named}: they overwrite each other", hint)
