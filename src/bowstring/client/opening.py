@@ -262,7 +262,7 @@ def connect(
         source = source_of(source, wanted, token, options.token_hosts, limits, tls)
     if options.transport is not None:
         source = _over(options.transport, source)
-    target = device_by_name(device) if isinstance(device, str) else device
+    target = device if device is None or isinstance(device, Device) else device_by_name(device)
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
 

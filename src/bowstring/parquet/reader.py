@@ -159,7 +159,7 @@ def read(
         sources,
         named_columns(columns),
         row_filter,
-        device_by_name(device) if isinstance(device, str) else device,
+        device if device is None or isinstance(device, Device) else device_by_name(device),
         int96,
         limits_or_default(limits),
         checks=checked_choice(validate) == "full",
