@@ -284,7 +284,7 @@ def test_batches_before_a_file_that_cannot_be_opened_come_first(tmp_path: Path) 
     path = tmp_path / "x.parquet"
     pq.write_table(TABLE, path, row_group_size=300)
     for files in ([path, tmp_path / "none.parquet", path], [path, file_of(TABLE.select(["id"])), path]):
-        found = []
+        found: list[bow.Batch] = []
         with bow.parquet.read(files) as stream:
             with pytest.raises((MissingFile, InvalidData)):
                 found.extend(iter(stream))

@@ -103,7 +103,7 @@ class Catalogue:
             _log.info("%s %r: %s rows", verb, publication.name, publication._source.num_rows)
 
     def enter(self, publication: Publication) -> None:
-        """Offer a data set whose name is known to be new, or to have been let go by whoever keeps it."""
+        """Offer a data set under a name that is new, or whose data set was freed; the caller has checked that."""
         with self._changed:
             self._publications[publication.ticket] = self._newest[publication.name] = publication
 
