@@ -133,6 +133,10 @@ def test_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert states["sealed memfd"] is State.BROKEN
 
 
+# An answer of today's form that lacks what NVML says of the GPUs.
+INCOMPLETE = {"state": "ok", "detail": "", "hint": None, "devices": [], "topology": {"why_not": "x"}}
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -140,6 +144,7 @@ def test_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
         ("import time; time.sleep(600)", "did not answer within 1 s"),
         ("print('[]', flush=True)", "printed nonsense"),
         ('print(\'{"state": "ok"}\', flush=True)', "printed nonsense"),
+        (f"print({json.dumps(json.dumps(INCOMPLETE))}, flush=True)", "printed nonsense"),
     ],
 )
 def test_a_driver_that_crashes_or_hangs(code: str, said: str) -> None:

@@ -53,7 +53,7 @@ def _seen(child: Child, seconds: float) -> Seen:
         return Seen((Check(CUDA, State.BROKEN, f"the process that asks it {fault}", _BROKEN),))
     try:
         driver = Check(CUDA, State(facts["state"]), str(facts["detail"]), facts["hint"])
-        topology = facts["topology"]
+        topology = {name: facts["topology"][name] for name in ("why_not", *NOTHING_KNOWN)}
         return Seen((driver, *describe(topology)), tuple(map(str, facts["devices"])), topology)
     except (AttributeError, TypeError, KeyError, ValueError):
         detail = f"the process that asks it printed nonsense: {facts!r:.60}"
