@@ -134,7 +134,13 @@ def test_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # An answer of today's form that lacks what NVML says of the GPUs.
-INCOMPLETE = {"state": "ok", "detail": "", "hint": None, "devices": [], "topology": {"why_not": "x"}}
+INCOMPLETE: dict[str, Any] = {
+    "state": "ok",
+    "detail": "",
+    "hint": None,
+    "devices": [],
+    "topology": {"why_not": "x"},
+}
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,9 @@ from bowstring.dissociated.position import checked_position
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import UnknownName, Unsupported, UsageError, did_you_mean
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.memory import Device, Pool, default_pool, device_by_name, named_streams
+from bowstring.memory import Device, Pool, default_pool, named_streams
 from bowstring.memory.buffer import PrivateMemory
+from bowstring.memory.devices import device_named
 from bowstring.transport import check_scheme, path_hint, unix_address
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def connect(
         source = source_of(source, wanted, token, options.token_hosts, limits, tls)
     if options.transport is not None:
         source = _over(options.transport, source)
-    target = device if device is None or isinstance(device, Device) else device_by_name(device)
+    target = None if device is None else device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
 

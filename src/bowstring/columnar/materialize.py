@@ -21,11 +21,11 @@ from bowstring.memory import (
     Region,
     allocated_region,
     default_pool,
-    device_by_name,
     lend,
     lendable,
     owned_regions,
 )
+from bowstring.memory.devices import device_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
@@ -111,8 +111,7 @@ def elsewhere(
 
 def on_device(batch: AnyBatch, device: Device | str, pool: Pool | None = None) -> AnyBatch:
     """See :meth:`bowstring.columnar.batch.Batch.to_device`."""
-    if not isinstance(device, Device):
-        device = device_by_name(device)
+    device = device_named(device)
     if batch.device is device:
         return batch
     if pool is None:

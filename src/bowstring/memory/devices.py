@@ -149,6 +149,11 @@ def device_by_name(name: str) -> Device:
     return kind.by_number(int(number or 0))
 
 
+def device_named(device: Device | str) -> Device:
+    """Return the device that a user means, who gave it or its name; what is neither names no device."""
+    return device if isinstance(device, Device) else device_by_name(device)
+
+
 def find_device(arrow_device_type: int, uuid: bytes) -> Device:
     """Return the device of this process with that type and UUID."""
     if arrow_device_type == CPU_DEVICE_TYPE:

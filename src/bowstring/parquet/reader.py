@@ -25,7 +25,8 @@ from bowstring.errors import (
 )
 from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.limits import Limits, limits_or_default
-from bowstring.memory import Device, Pool, device_by_name
+from bowstring.memory import Device, Pool
+from bowstring.memory.devices import device_named
 from bowstring.parquet.columns import ColumnPath, holds_variant
 from bowstring.parquet.file import Int96, OpenFile
 from bowstring.parquet.shredded import Columns, named_columns
@@ -160,7 +161,7 @@ def read(
         sources,
         named_columns(columns),
         row_filter,
-        device if device is None or isinstance(device, Device) else device_by_name(device),
+        None if device is None else device_named(device),
         int96,
         limits_or_default(limits),
         checks=checked_choice(validate) == "full",

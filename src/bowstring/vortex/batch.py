@@ -16,7 +16,7 @@ from bowstring.columnar.validation import check_once
 from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.limits import Limits, limits_or_default
-from bowstring.memory import Device, device_by_name
+from bowstring.memory.devices import device_named
 from bowstring.vortex.dtype import DType, Kind, to_schema
 from bowstring.vortex.message import Body, exact_stats, read_body
 from bowstring.vortex.program import Source, decode_columns
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Column
     from bowstring.columnar.parts import Validated
-    from bowstring.memory import Buffer
+    from bowstring.memory import Buffer, Device
     from bowstring.vortex.decode import Decoder
     from bowstring.vortex.message import ArrayNode, Message
 
@@ -232,7 +232,7 @@ class EncodedBatch:
 
     def to_device(self, device: Device | str) -> EncodedBatch:
         """Return the batch on a device, still encoded: itself where it is there already, else a copy."""
-        target = device if isinstance(device, Device) else device_by_name(device)
+        target = device_named(device)
         if target is self.device:
             return self
         # As a column, which can be moved between devices.

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -155,9 +155,10 @@ class BareCudaDevice(CudaDevice):
     def current(self) -> NamedStream:
         """Return the stream of the innermost block of `on`; else torch's current one, or the default one."""
         stream, torch = DriverDevice.current(self), sys.modules.get("torch.cuda")
-        # Another thread may be importing it: then nothing is initialized.
-        if stream == (0, self) and getattr(torch, "is_initialized", bool)():
-            current = cast("Any", torch).current_stream(self.ordinal)
+        # None while another thread imports torch: then nothing is initialized.
+        is_initialized = getattr(torch, "is_initialized", None)
+        if stream == (0, self) and torch is not None and is_initialized is not None and is_initialized():
+            current = torch.current_stream(self.ordinal)
             return NamedStream(int(current.cuda_stream), current)
         return stream
 
