@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from bowstring.server import EmptyTable, Server, ServerStatistics
     from bowstring.transport.certificates import TlsConfig
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree is
     "DEFAULT_LIMITS",

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Examples
     --------
     >>> main(["--version"])
-    bowstring 0.1.0.dev0
+    bowstring 0.1.0
     0
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
