@@ -256,7 +256,7 @@ def _handle_of(token: bytes, device: DriverDevice) -> LentHandle:
     """Return the handle of an allocation of which only the driver's 64 bytes are known."""
     somebody = Process(bytes(16), 0, 0, 0)
     try:
-        nbytes = device.openings.size_of(token)
+        nbytes = device.size_of(token)
     except DeviceError as error:
         raise InvalidRegion(
             "memory of a CUDA IPC handle cannot be opened",
