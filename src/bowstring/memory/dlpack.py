@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import NotExportable
+from bowstring.memory.device import Interface
 
 if TYPE_CHECKING:
     from bowstring.memory.device import Device
@@ -62,21 +63,6 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-class _Elsewhere:
-    """Memory of any device as NumPy can name it, without reading it; it keeps alive what it is given."""
-
-    __slots__ = ("__array_interface__", "kept")
-
-    def __init__(self, kept: object, array: Any, *, read_only: bool) -> None:
-        self.kept = kept
-        self.__array_interface__ = {
-            "shape": array.shape,
-            "typestr": array.dtype.str,
-            "data": (array.data.ptr if array.size else 0, read_only),
-            "version": 3,
-        }
-
-
 def device_pair(device: Device) -> tuple[int, int]:
     """Return how DLPack names a device; its types are those of the Arrow C Device interface."""
     return _HOST if device.is_host else (device.arrow_device_type, device.arrow_device_id)
@@ -124,21 +110,20 @@ def dlpack_capsule(
         with device.use():
             lent = array.copy() if copied else array
         reader = device.order_for(stream)
-        named = np.asarray(_Elsewhere((lent, reader), lent, read_only=versioned and not copied))
-    capsule = _numpy_capsule(named, max_version if versioned else None)
+        address = lent.data.ptr if lent.size else 0
+        reads_only = versioned and not copied
+        # Memory of any device can be named so, without being read.
+        named = np.asarray(
+            Interface((lent, reader), address, lent.shape, lent.dtype.str, read_only=reads_only)
+        )
+    try:
+        capsule = named.__dlpack__(**({"max_version": max_version} if versioned else {}))
+    except TypeError as error:
+        raise NotExportable("DLPack 1.0 needs NumPy 2.1", found=np.__version__) from error
     tensor = _write_device(capsule, wanted, copied=copied)
     if wanted != _HOST and not array.size:
         tensor.data = None  # NumPy gives what is empty an address of the host
     return capsule
-
-
-def _numpy_capsule(named: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> Any:
-    if max_version is None:
-        return named.__dlpack__()
-    try:
-        return named.__dlpack__(max_version=max_version)
-    except TypeError as error:
-        raise NotExportable("DLPack 1.0 needs NumPy 2.1", found=np.__version__) from error
 
 
 def _write_device(capsule: Any, device: tuple[int, int], *, copied: bool) -> _Tensor:

@@ -226,17 +226,14 @@ class DriverDevice(Device):
             )
 
     def synchronize(self) -> None:
-        """Wait until all work of this process on this device is done, however long that takes."""
         self._check_process()
         self.driver.synchronize(self.ordinal)
 
     def memory_info(self) -> tuple[int, int]:
-        """Return the bytes of its memory that are free, and of all of it."""
         self._check_process()
         return self.driver.memory_info(self.ordinal)
 
     def current(self) -> NamedStream:
-        """Return the stream of the innermost block of `on` in this thread, or the default one, at address 0."""
         return getattr(_LOCAL, "streams", {}).get(self) or NamedStream(0, self)
 
     @contextlib.contextmanager
@@ -268,7 +265,6 @@ class DriverDevice(Device):
         return owner, self.handed_out()
 
     def handed_out(self) -> tuple[object, Finalizer]:
-        """Return the name of the current stream, and what keeps it one that may read memory."""
         address, owner = self.current()
         return (self.name, address, id(owner)), self._seen.hand_out(NamedStream(address, owner))
 
@@ -281,7 +277,6 @@ class DriverDevice(Device):
             self.wait_event(mark.handle, first.address)
 
     def rest(self, seconds: float) -> None:
-        """Wait until every stream that was noted has done what is queued on it now, and for all freed memory."""
         seen, freed = self._seen.now(), list(self.freed_behind)
         marks = list[RecordedEvent]()
         # The default stream of each thread is another one, and the legacy one waits for all of them.
@@ -333,12 +328,10 @@ class DriverDevice(Device):
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def copy_in(self, address: int, host: int, nbytes: int) -> None:
-        """Queue a copy of host memory to an address of this device, on its current stream."""
         self._check_process()
         self.driver.copy_in(self.ordinal, address, host, nbytes, self.current_stream())
 
     def copy_out(self, host: int, address: int, nbytes: int) -> None:
-        """Queue a copy to host memory from an address of this device, on its current stream."""
         self._check_process()
         self.driver.copy_out(self.ordinal, host, address, nbytes, self.current_stream())
 
@@ -364,7 +357,6 @@ class DriverDevice(Device):
             readers.add(peer.ordinal)
 
     def wait_stream(self, seconds: float) -> None:
-        """Wait until what is queued on the current stream now is done."""
         self.wait_streams((self.current_stream(),), seconds)
 
     def _whole(self, nbytes: int) -> int:
@@ -406,7 +398,6 @@ class DriverDevice(Device):
     # The order of work
 
     def record(self, *, shared: bool = False) -> RecordedEvent:
-        """Return an event after all work of the current stream; other processes can open a `shared` one."""
         self._check_process()
         if shared:
             return self._shared_events.record(self.current_stream())
@@ -423,7 +414,6 @@ class DriverDevice(Device):
         return Mapped(event, end, self._deferred)
 
     def wait_event(self, handle: int, stream: int | None = None) -> None:
-        """Let a stream, by default the current one, wait for an event; the host does not wait."""
         self._check_process()
         stream = self.current_stream() if stream is None else stream
         self.driver.stream_wait_event(self.ordinal, stream, handle)
