@@ -296,6 +296,4 @@ def _transport(address: Any) -> Any:
     return _loaded(_modules[scheme if colon and scheme in _modules else check_scheme(address)])
 
 
-@functools.cache
-def _loaded(module: str) -> ModuleType:
-    return importlib.import_module(module)
+_loaded = functools.cache(importlib.import_module)
