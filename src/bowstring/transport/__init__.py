@@ -31,7 +31,6 @@ from bowstring.transport.peer import Peer, check_seconds
 
 if TYPE_CHECKING:
     import ssl
-    from types import ModuleType
 
     from bowstring.transport.certificates import TlsConfig
 

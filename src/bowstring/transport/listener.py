@@ -64,13 +64,13 @@ class SocketListener(InUse, Listener):
         try:
             return self._sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            # Nobody is there, or whoever was has gone again.
+            # No peer is waiting, or it has gone again.
             self._check_open()
             return None
         except OSError as error:
             self._check_open()
             if error.errno in _OUT_OF_DESCRIPTORS:
-                # That is said at once, also where nobody is there.
+                # The system reports that even if no peer waits.
                 if not self._somebody_comes(0):
                     return None
                 raise LimitExceeded(

@@ -120,7 +120,7 @@ class StreamChannel(InUse, Channel):
         # A socket that was shut down says no more whether the other end is open: that is found out before.
         self._shutting = threading.RLock()
         self._end_closed: bool | None = None
-        self._pidfd = peer.pidfd
+        self._pidfd = None if peer.pidfd is None else int(peer.pidfd)  # the peer alone holds it open
         self._poll = select.poll()
         self._fds = [sock.fileno()] if self._pidfd is None else [sock.fileno(), self._pidfd]
         for fd in self._fds:
@@ -560,3 +560,4 @@ class StreamChannel(InUse, Channel):
     def _abandon(self) -> None:
         super()._abandon()
         self._sock.close()
+        self.peer.pidfd = None

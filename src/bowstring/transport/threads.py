@@ -1,6 +1,6 @@
 """Standby: threads that have done their work and wait for more.
 
-Starting a thread takes longer than a message of the protocol, and whoever opens a stream waits for it. So a thread
+Starting a thread takes longer than a message of the protocol, and opening a stream waits for it. So a thread
 that is done waits a while for the next work; trio keeps its threads so, too.
 """
 

@@ -127,7 +127,7 @@ class TlsChannel(tcp.TcpChannel):
                 return False
             except ssl.SSLError as error:
                 failure = self._failure(error)
-                if not self._sealed:  # the peer is told, as OpenSSL says it, if that goes at once
+                if not self._sealed:  # an alert for the peer, if it can be sent at once
                     with contextlib.suppress(OSError):
                         self._sock.send(self._outgoing.read(), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
                 raise failure from None

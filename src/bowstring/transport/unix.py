@@ -76,7 +76,7 @@ class UnixChannel(StreamChannel):
             try:
                 os.fstat(fd)
             except (OSError, OverflowError) as error:
-                raise UsageError("an attachment is no open file descriptor", found=fd) from error
+                raise UsageError("an attachment is not an open file descriptor", found=fd) from error
 
     def attachments_of(self, region: Region) -> tuple[object, ...]:
         # Lent memory is opened by what the message says of it.

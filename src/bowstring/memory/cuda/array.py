@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -37,10 +36,37 @@ class View:
         self.device = device
         self._array: np.ndarray[Any, Any] = array
 
-    dtype, shape, ndim, size, nbytes, itemsize = (
-        property(operator.attrgetter(f"_array.{name}"))
-        for name in ("dtype", "shape", "ndim", "size", "nbytes", "itemsize")
-    )
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        dtype: np.dtype[Any] = self._array.dtype
+        return dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each dimension."""
+        shape: tuple[int, ...] = self._array.shape
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self._array.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._array.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._array.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._array.itemsize
 
     @property
     def data(self) -> Any:

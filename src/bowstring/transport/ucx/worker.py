@@ -171,10 +171,6 @@ class Worker:
         )
         return Endpoint(self, asked)
 
-    def listen(self, host: str, port: int) -> ListenerHandle:
-        """Listen on an address; clients come inside `progress`."""
-        return ListenerHandle(self, host, port)
-
     def close(self) -> None:
         """Let go of it, with all endpoints; what was not done never will be."""
         handle, self.handle = self.handle, None
@@ -265,7 +261,7 @@ def _unpacked(structure: ctypes.Structure, offset: int) -> tuple[str, int]:
 
 
 def _spelled_address(structure: ctypes.Structure, offset: int) -> str:
-    """Return the ``sockaddr_storage`` at an offset of a structure in words; empty where it is none."""
+    """Return the ``sockaddr_storage`` at an offset of a structure in words; empty for another family."""
     try:
         return spelled(_unpacked(structure, offset))
     except OSError:
@@ -334,10 +330,6 @@ class Endpoint:
         """Begin to wait until all that was sent has left."""
         asked = RequestParams()
         return Request(self._library.ep_flush_nbx(self.handle, ctypes.byref(asked)), "sending")
-
-    def key(self, packed: bytes) -> RemoteKey:
-        """Return what memory of the peer is read with."""
-        return RemoteKey(self, packed)
 
     @property
     def ways(self) -> list[str]:
@@ -414,7 +406,7 @@ def ends_as_key(packed: bytes) -> bool:
 
 
 def _end_of_domains(packed: bytes) -> int | None:
-    """Return where the domains of an rkey end, whose lengths UCX believes; ``None`` where the bytes are none.
+    """Return where the domains of an rkey end, whose lengths UCX believes; ``None`` for other bytes.
 
     A set of memory domains in 8 bytes, the kind of memory, and for each domain a length and so many bytes.
     """
