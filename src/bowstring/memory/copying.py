@@ -161,23 +161,17 @@ class _Pinned:
     """Two pinned buffers of one driver. They are pinned when first used, which takes milliseconds, and kept."""
 
     def __init__(self, driver: CudaDriver, ordinal: int) -> None:
-        self._driver = driver
-        self._ordinal = ordinal
+        self.driver = driver
+        self.ordinal = ordinal
         self.lock = threading.Lock()
         self.buffers: list[int] = []
         self.pid = os.getpid()
-
-    def take(self) -> list[int]:
-        """Return the addresses of the buffers."""
-        while len(self.buffers) < 2:
-            self.buffers.append(self._driver.pin(self._ordinal, CHUNK))
-        return self.buffers
 
     def unpin(self, buffers: list[int]) -> None:
         """Give back buffers that nothing reads or writes any more."""
         for buffer in buffers:
             with contextlib.suppress(DeviceError):
-                self._driver.unpin(self._ordinal, buffer)
+                self.driver.unpin(self.ordinal, buffer)
 
 
 _stages: dict[CudaDriver, _Pinned] = {}
@@ -202,7 +196,9 @@ def _stage(
             raise DeadlineExceeded(
                 "another copy between devices is under way", expected=f"done within {seconds:g} s"
             )
-        buffers = pinned.take()
+        buffers = pinned.buffers
+        while len(buffers) < 2:
+            buffers.append(pinned.driver.pin(pinned.ordinal, CHUNK))
         try:
             _pump(stretches, source, into, buffers, seconds)
         except BaseException:

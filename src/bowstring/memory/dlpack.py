@@ -22,15 +22,10 @@ _HOST: Final = (1, 0)
 _FIRST_VERSIONED: Final = (1, 0)
 _IS_COPIED: Final = 2
 
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.restype = ctypes.c_void_p
-_pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
-
-
-def address_in(capsule: Any, name: bytes) -> int:
-    """Return the address that a capsule of that name holds."""
-    address: int = _pointer_of(capsule, name)
-    return address
+# Returns the address that a capsule of a name holds.
+address_in: Any = ctypes.pythonapi.PyCapsule_GetPointer
+address_in.restype = ctypes.c_void_p
+address_in.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class _Tensor(ctypes.Structure):
@@ -120,14 +115,6 @@ def dlpack_capsule(
         capsule = named.__dlpack__(**({"max_version": max_version} if versioned else {}))
     except TypeError as error:
         raise NotExportable("DLPack 1.0 needs NumPy 2.1", found=np.__version__) from error
-    tensor = _write_device(capsule, wanted, copied=copied)
-    if wanted != _HOST and not array.size:
-        tensor.data = None  # NumPy gives what is empty an address of the host
-    return capsule
-
-
-def _write_device(capsule: Any, device: tuple[int, int], *, copied: bool) -> _Tensor:
-    """Write a device, and whether it is a copy, into what NumPy made; return the tensor."""
     try:
         struct = _Versioned.from_address(address_in(capsule, b"dltensor_versioned"))
     except ValueError:
@@ -135,5 +122,7 @@ def _write_device(capsule: Any, device: tuple[int, int], *, copied: bool) -> _Te
     else:
         struct.flags |= _IS_COPIED if copied else 0
         tensor = struct.tensor
-    tensor.device_type, tensor.device_id = device
-    return tensor
+    tensor.device_type, tensor.device_id = wanted
+    if wanted != _HOST and not array.size:
+        tensor.data = None  # NumPy gives what is empty an address of the host
+    return capsule

@@ -108,7 +108,20 @@ class MappingCache:
         here = this_process()
         if handle.exporter == here:
             return Region.of_slab(opened_here(handle))
-        _check_exporter(handle, here.place)
+        # The number of a process that this one cannot see may be that of another one here.
+        if handle.exporter.place != here.place:
+            raise InvalidRegion(
+                "lent memory is of a process that this one cannot see",
+                expected=f"machine and PID namespace {here.place}",
+                found=handle.exporter.place,
+                hint="Containers must share a PID namespace (docker run --pid=…).",
+            )
+        if not handle.exporter.alive:
+            raise InvalidRegion(
+                "the process that lent the memory has ended",
+                found=f"PID {handle.exporter.pid}",
+                hint='What is published with share="in_place" dies with its producer.',
+            )
         device = find_device(handle.arrow_device_type, handle.device_uuid)
         if not isinstance(device, DriverDevice):
             raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
@@ -212,15 +225,6 @@ class MappingCache:
             except RuntimeError:  # no thread can be started; the next stream's end tries again
                 self._watched = False
 
-    def look_again(self) -> float | None:
-        """Unmap what is old; return the seconds until the next look, ``None`` where nothing is mapped."""
-        with self._lock:
-            dropped = self._collect()
-            self._watched = bool(self._idle or self._used)
-            seconds = max(self._idle_seconds, _SHORTEST_LOOK) if self._watched else None
-        let_go(dropped)
-        return seconds
-
     def clear(self) -> None:
         """Unmap everything that no view needs.
 
@@ -254,26 +258,16 @@ class MappingCache:
 
 def _watch(reference: weakref.ref[MappingCache]) -> None:
     """Look at a cache until it is collected, or holds nothing; it is not kept alive between the looks."""
-    while (cache := reference()) is not None and (seconds := cache.look_again()) is not None:
+    while (cache := reference()) is not None:
+        with cache._lock:
+            dropped = cache._collect()
+            watched = cache._watched = bool(cache._idle or cache._used)
+        let_go(dropped)
+        if not watched:
+            return
+        seconds = max(cache._idle_seconds, _SHORTEST_LOOK)
         del cache
         time.sleep(seconds)
-
-
-def _check_exporter(handle: LentHandle, place: str) -> None:
-    """Refuse a handle of a process that this one cannot see: its number may be that of another one here."""
-    if handle.exporter.place != place:
-        raise InvalidRegion(
-            "lent memory is of a process that this one cannot see",
-            expected=f"machine and PID namespace {place}",
-            found=handle.exporter.place,
-            hint="Containers must share a PID namespace (docker run --pid=…).",
-        )
-    if not handle.exporter.alive:
-        raise InvalidRegion(
-            "the process that lent the memory has ended",
-            found=f"PID {handle.exporter.pid}",
-            hint='What is published with share="in_place" dies with its producer.',
-        )
 
 
 _process_cache = MappingCache()

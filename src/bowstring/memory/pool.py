@@ -91,13 +91,6 @@ def size_class(nbytes: int, smallest: int = Device.smallest_region) -> int:
     return -(-nbytes // _SLAB) * _SLAB
 
 
-def _bytes_of(budget: Any) -> int:
-    is_number = isinstance(budget, Real) and not isinstance(budget, bool)
-    if not is_number or not 1 <= budget < math.inf:
-        raise UsageError("a pool needs a budget", expected="a number of bytes", found=repr(budget)[:80])
-    return int(budget)
-
-
 class _Use:
     """What a region takes of its pool. Its finalizer is there before it is counted: an interrupt loses none."""
 
@@ -135,7 +128,11 @@ class Pool:
         if not isinstance(device, Device | None):
             raise UsageError("not a device of a pool", expected="a bowstring.Device", found=repr(device)[:80])
         self.device = device or cpu()
-        self.budget = default_budget(self.device) if budget is None else _bytes_of(budget)
+        if budget is not None and (
+            not isinstance(budget, Real) or isinstance(budget, bool) or not 1 <= budget < math.inf
+        ):
+            raise UsageError("a pool needs a budget", expected="a number of bytes", found=repr(budget)[:80])
+        self.budget = default_budget(self.device) if budget is None else int(budget)
         self._pid = os.getpid()
         # Reentrant: a garbage collection inside it may run a finalizer that takes a region, or closes a server.
         # Hence counts are compared again after a sum, and a sum is changed where nothing is called in between.

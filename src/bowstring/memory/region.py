@@ -276,16 +276,11 @@ def owned_regions(
         if (mapped := reference()) is None:
             continue
         inside = (addresses >= mapped.address) & (addresses <= mapped.address + mapped.nbytes - sizes)
-        if inside.any() and (region := _mapped_twice(mapped)) is not None:
+        region = pooled.get(mapped.uuid) if inside.any() else None
+        own, seen = None if region is None else region.slab, mapped.slab
+        if region is None or own is None or seen is None or region.allocation:
+            continue
+        if own.fd >= 0 and identity_of(own.fd) == seen.identity:  # the UUID alone proves nothing
             for row in np.flatnonzero(inside).tolist():
                 enter(row, region, int(addresses[row]) - mapped.address)
     return list(regions.values()), np.array(index, np.int64), np.array(offsets, np.int64)
-
-
-def _mapped_twice(mapped: Region) -> Region | None:
-    """Return the region of a pool that a mapping shows; the kernel decides that, and not the UUID alone."""
-    region = pooled.get(mapped.uuid)
-    own, seen = None if region is None else region.slab, mapped.slab
-    if own is None or seen is None or own.fd < 0 or identity_of(own.fd) != seen.identity:
-        return None
-    return region if region is not None and not region.allocation else None

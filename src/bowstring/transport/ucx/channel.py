@@ -197,11 +197,9 @@ class UcxChannel(Progress):
         if not pending:
             return pending
         with self._lock:
-            self._check_link()
-            left = _from_the_first_not_done(pending)
-            if left:
-                self._progress(self._receiver)
-                left = _from_the_first_not_done(left)
+            self._progress(self._receiver)
+            # Which end mostly in order: to ask each of many takes long.
+            left = list(itertools.dropwhile(lambda each: each.done, pending))
             if left:
                 self._check_peer()
             return left
@@ -329,8 +327,3 @@ class UcxChannel(Progress):
             request = self._link.worker.receive(probed, address, kind, kept)
         self._finish(request, probed.nbytes, pages)
         return Received(probed.tag, body)
-
-
-def _from_the_first_not_done(requests: list[Request]) -> list[Request]:
-    """Return what is left of requests, which end mostly in order: to ask each of many takes long."""
-    return list(itertools.dropwhile(lambda each: each.done, requests))

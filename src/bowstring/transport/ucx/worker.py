@@ -97,7 +97,6 @@ class Worker:
         self._info = TagInfo()
         self._info_address = ctypes.addressof(self._info)
         self._plain = RequestParams()
-        self._plain_address = ctypes.addressof(self._plain)
         # What the callback knows holds nothing of ours, so that a worker that is dropped goes at once.
         self._handler = AmHandler.Callback(functools.partial(_take_message, self.arrived))
         try:
@@ -135,22 +134,20 @@ class Worker:
 
     def receive(self, probed: Probed, address: int, memory_type: int = HOST, kept: object = None) -> Request:
         """Land a tagged message in memory of its length."""
+        params = self._plain
+        if memory_type != HOST:
+            params = RequestParams(op_attr_mask=RequestParams.MEMORY_TYPE, memory_type=memory_type)
         pointer = self._library.tag_msg_recv_nbx(
-            self.handle, address, probed.nbytes, probed.handle, self._params(memory_type)
+            self.handle, address, probed.nbytes, probed.handle, ctypes.byref(params)
         )
         return Request(pointer, "receiving", kept)
 
     def fetch(self, arrived: Arrived, address: int, kept: object = None) -> Request:
         """Land an active message that came as a descriptor."""
         pointer = self._library.am_recv_data_nbx(
-            self.handle, arrived.descriptor, address, arrived.nbytes, self._plain_address
+            self.handle, arrived.descriptor, address, arrived.nbytes, ctypes.byref(self._plain)
         )
         return Request(pointer, "receiving", kept)
-
-    def _params(self, memory_type: int) -> Any:
-        if memory_type == HOST:
-            return self._plain_address
-        return ctypes.byref(RequestParams(op_attr_mask=RequestParams.MEMORY_TYPE, memory_type=memory_type))
 
     def connect(self, host: str, port: int) -> Endpoint:
         """Begin to connect to a listener."""
