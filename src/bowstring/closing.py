@@ -11,18 +11,7 @@ if TYPE_CHECKING:
 
 
 class Closing(abc.ABC):
-    """Something to close, whether all went well or not.
-
-    Examples
-    --------
-    >>> class Door(Closing):
-    ...     def close(self) -> None:
-    ...         print("closed")
-    >>> with Door():
-    ...     print("open")
-    open
-    closed
-    """
+    """Something to close, whether all went well or not."""
 
     __slots__ = ()
 

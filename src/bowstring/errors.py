@@ -146,13 +146,7 @@ class BowstringError(Exception):
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return a hint for a name that is not known: the nearest of those that are, or what to say if none is near.
-
-    Examples
-    --------
-    >>> did_you_mean("fair", ["fare", "city"]), did_you_mean("x", ["fare"])
-    ("Did you mean 'fare'?", '')
-    """
+    """Return a hint for a name that is not known: the nearest that is, or what to say if none is near."""
     import difflib
 
     near = difflib.get_close_matches(name, list(known), 1)
@@ -163,19 +157,9 @@ _Error = TypeVar("_Error", bound=BaseException)
 
 
 def without_frames(error: _Error) -> _Error:
-    """Return an error that keeps nothing alive but itself: it, its causes and contexts lose their tracebacks.
+    """Return an error that keeps nothing alive: it, its causes and contexts lose their tracebacks.
 
-    For errors that are kept. Frames hold buffers, connections and streams, which would stay until the garbage
-    collector found them.
-
-    Examples
-    --------
-    >>> try:
-    ...     raise UsageError("no")
-    ... except UsageError as error:
-    ...     kept = without_frames(error)
-    >>> kept.__traceback__ is None
-    True
+    Frames hold buffers, connections and streams, which would stay until the garbage collector found them.
     """
     seen: set[int] = set()
     left: list[BaseException | None] = [error]

@@ -164,18 +164,7 @@ DEFAULT_LIMITS = Limits()
 
 
 def limits_or_default(limits: Limits | None) -> Limits:
-    """Return the limits that a caller gave, or those by default.
-
-    Raises
-    ------
-    UsageError
-        `limits` has another type.
-
-    Examples
-    --------
-    >>> limits_or_default(None) is DEFAULT_LIMITS
-    True
-    """
+    """Return the limits that a caller gave, or those by default; raise `UsageError` for another type."""
     if limits is None:
         return DEFAULT_LIMITS
     if not isinstance(limits, Limits):

@@ -32,30 +32,7 @@ def lock(fd: int, seconds: float) -> bool:
 def private_folder(folder: str, what: str, hint: str) -> str:
     """Make a folder that only this user can enter, or check that it is one; its parent is there.
 
-    Parameters
-    ----------
-    folder
-        Its path.
-    what
-        What the folder is for, as an error calls it.
-    hint
-        What to do where it is not private.
-
-    Raises
-    ------
-    UsageError
-        It is not a folder, belongs to another user, or others may enter it.
-    OSError
-        It cannot be made.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> made = private_folder(
-    ...     os.path.join(tempfile.mkdtemp(), "sockets"), "the folder for sockets", "Remove it."
-    ... )
-    >>> stat.filemode(os.stat(made).st_mode)
-    'drwx------'
+    `what` is what it is for, as an error calls it, and `hint` what to do where it is not private.
     """
     make_folder(folder)
     status = os.lstat(folder)

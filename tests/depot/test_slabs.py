@@ -215,7 +215,7 @@ print(seen)
 def test_warm_mappings_are_bounded_and_the_same_memory() -> None:
     """What is kept mapped is found by its name, is the very memory that is lent, and no more than was allowed."""
     mapped = WarmMappings(2 * MIB)
-    lent = [make_writable_memfd(cpu(), MIB) for _ in range(3)]
+    lent = [make_writable_memfd(MIB) for _ in range(3)]
     try:
         for slab, fd in lent:
             mapped.put(mapped.open(os.dup(fd), MIB, slab.uuid))
@@ -255,7 +255,7 @@ def test_the_depot_says_what_need_not_stay_mapped(connect: Connect) -> None:
 
 def test_a_file_is_read_as_memory_is(tmp_path: object) -> None:
     """What is written through a file's descriptor is seen by whoever maps it, and nothing is left in the folder."""
-    slab, fd = make_writable_file(cpu(), MIB, str(tmp_path))
+    slab, fd = make_writable_file(MIB, str(tmp_path))
     written = hashlib.sha256(os.urandom(16)).digest()
     os.pwrite(fd, written, 100)
     os.close(fd)

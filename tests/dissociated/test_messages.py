@@ -34,7 +34,7 @@ from bowstring.dissociated.wire import (
     unpack_u64,
 )
 from bowstring.errors import BowstringError, BrokenError, EndOfStream, ProtocolError
-from bowstring.memory import Handle, KeyedHandle, LentHandle, this_process
+from bowstring.memory import Handle, KeyedHandle, LentHandle, this_process, unpack_handle
 
 U64 = st.integers(0, 2**64 - 1)
 NAMES = st.text(max_size=10)
@@ -52,9 +52,7 @@ UNPACKERS: list[Callable[[bytes], Any]] = [
     unpack_addresses,
     unpack_region,
     unpack_u64,
-    Handle.unpack,
-    KeyedHandle.unpack,
-    LentHandle.unpack,
+    unpack_handle,
     type(this_process()).unpack,
 ]
 

@@ -12,7 +12,7 @@ import pytest
 
 from bowstring.benchmarks.processes.child import Child
 from bowstring.errors import DeviceError, InvalidRegion, NotOnDevice, OutOfBudget
-from bowstring.memory import LentHandle, find_device, lendable
+from bowstring.memory import LentHandle, find_device, lendable, unpack_handle
 from bowstring.memory.cuda import device as cuda
 from bowstring.memory.cuda.bindings import CudaDriver
 from bowstring.memory.cuda.device import CudaDevice
@@ -269,7 +269,8 @@ def test_memory_without_a_handle(gpu: CudaDevice, api: Api, kind: Any, reason: s
 def test_lent_memory_is_opened_and_closed(gpu: CudaDevice, api: Api) -> None:
     """A handle is opened with peer access, its size asked for, and closed by a sweep, each in a context."""
     with Child(Exporter) as child:
-        handle = LentHandle.unpack(bytes.fromhex(child.call("allocate", value=6)[1]))
+        handle = unpack_handle(bytes.fromhex(child.call("allocate", value=6)[1]))
+        assert isinstance(handle, LentHandle)
         api.made.clear()
         slab = gpu.open_lent(handle)
         assert (slab.nbytes, slab.uuid, slab.writable, slab.fd) == (1000, handle.uuid, False, -1)

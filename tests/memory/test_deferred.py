@@ -17,7 +17,7 @@ import pytest
 import bowstring as bow
 from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError
 from bowstring.memory import Pool, cpu, lendable, settle_devices
-from bowstring.memory.cuda.deferred import DeferredCalls, DeviceWaiter
+from bowstring.memory.cuda.deferred import DeferredCalls
 from bowstring.testing import FakeDevice, fake_device
 from bowstring.testing.fake_device import FakeDevice as _Device  # a device of the test's own
 from bowstring.testing.fake_driver import FakeDriver
@@ -131,7 +131,7 @@ def test_what_a_round_raises_is_raised() -> None:
         if errors:
             raise errors.pop(0)
 
-    rounds = DeviceWaiter(work, "a test")
+    rounds = DeferredCalls(work, "a test")
     with pytest.raises(DeviceError, match="broken"):
         rounds.wait(10.0)
     with pytest.raises(KeyboardInterrupt):

@@ -92,7 +92,9 @@ def cache(device: FakeDevice) -> Iterator[MappingCache]:
 def lent_by(exporter: Child, value: int, nbytes: int = 1000) -> tuple[int, LentHandle]:
     """Return the address over there, and the handle, of new memory of one value."""
     address, packed = exporter.call("allocate", value=value, nbytes=nbytes)
-    return address, LentHandle.unpack(bytes.fromhex(packed))
+    handle = unpack_handle(bytes.fromhex(packed))
+    assert isinstance(handle, LentHandle)
+    return address, handle
 
 
 def value_of(region: Region) -> int:

@@ -15,7 +15,6 @@ import pytest
 
 from bowstring.memory import Pool, cpu
 from bowstring.memory import slab as slabs
-from bowstring.memory.device import host_slab, map_host_slab
 from bowstring.memory.slab import LARGE_PAGE, ask_for_large_pages, fresh_memfd, mapped
 from bowstring.memory.writable_memfd import make_writable_memfd, map_writable_slab
 
@@ -162,10 +161,10 @@ def test_asking_changes_no_byte(memfd: Callable[[int], int], calls: Calls) -> No
 
 def test_readers_of_large_pages_cannot_write() -> None:
     """A reader maps a slab of large pages where they fit, and read-only."""
-    slab = host_slab(cpu(), 2 * LARGE_PAGE)
+    slab = cpu().make_slab(2 * LARGE_PAGE)
     slab.prepare(2 * LARGE_PAGE)
     view(slab.address, slab.nbytes, slab)[:] = 9
-    read = map_host_slab(cpu(), os.dup(slab.fd), slab.nbytes, slab.uuid)
+    read = cpu().map_slab(os.dup(slab.fd), slab.nbytes, slab.uuid)
     assert read.address % LARGE_PAGE == 0
     assert (view(read.address, read.nbytes, read) == 9).all()
     line = next(
@@ -213,7 +212,7 @@ def test_a_slow_kernel_is_asked_no_further(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(slabs, "libc", lambda: calls)
     monkeypatch.setattr(slabs, "COLLAPSED_AT_ONCE", LARGE_PAGE)
     monkeypatch.setattr(slabs, "COLLAPSE_SECONDS", -1.0)
-    slab = host_slab(cpu(), 8 << 20)
+    slab = cpu().make_slab(8 << 20)
     slab.prepare(8 << 20)
     assert calls.asked == [LARGE_PAGE]
     assert slab.asked == 8 << 20
@@ -221,8 +220,8 @@ def test_a_slow_kernel_is_asked_no_further(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_borrowed_memory_is_filled(calls: Calls) -> None:
     """A slab that a task borrows has all its pages, and what the task writes is what the owner reads."""
-    owned, fd = make_writable_memfd(cpu(), 2 * LARGE_PAGE)
-    slab = map_writable_slab(cpu(), fd, 2 * LARGE_PAGE, owned.uuid)
+    owned, fd = make_writable_memfd(2 * LARGE_PAGE)
+    slab = map_writable_slab(fd, 2 * LARGE_PAGE, owned.uuid)
     assert resident(slab.address) == slab.nbytes
     view(slab.address, slab.nbytes, slab)[:] = 5
     assert (cpu().array(owned.address, owned.nbytes, owned) == 5).all()

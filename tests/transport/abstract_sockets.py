@@ -20,15 +20,6 @@ class AbstractChannel(StreamChannel):
     authenticated = False
 
 
-class AbstractListener(SocketListener):
-    """Accepts connections under a name of this machine."""
-
-    channels = AbstractChannel
-
-    def _channel(self, sock: socket.socket, source: object) -> Channel:
-        return AbstractChannel(sock, self.uri, Peer.of_socket(sock), self._limits)
-
-
 def listen(address: str, limits: Limits) -> Listener:
     """Listen on ``abstract:name``, or under a new name for ``abstract:``."""
     name = _name_of(address) or secrets.token_hex(6)
@@ -39,7 +30,10 @@ def listen(address: str, limits: Limits) -> Listener:
     except OSError as error:
         sock.close()
         raise UsageError("a server is listening there already", where=address) from error
-    return AbstractListener(sock, f"abstract:{name}", limits)
+    uri = f"abstract:{name}"
+    return SocketListener(
+        sock, uri, AbstractChannel, lambda sock, _: AbstractChannel(sock, uri, Peer.of_socket(sock), limits)
+    )
 
 
 def dial(address: str, limits: Limits, deadline: float) -> Channel:

@@ -76,8 +76,8 @@ def test_attribution(calls: list[list[tuple[int, int]]], reads: list[int]) -> No
         UnixChannel(near, "unix:", Peer.at("a test"), DEFAULT_LIMITS) as here,
         UnixChannel(far, "unix:", Peer.at("a test"), DEFAULT_LIMITS) as there,
     ):
-        take, sizes = there._take, itertools.cycle(reads)
-        there._take = lambda view: take(view[: next(sizes)])  # type: ignore[method-assign]  # reads less
+        read, sizes = there._recv, itertools.cycle(reads)
+        there._recv = lambda view, *, wait: read(view[: next(sizes)], wait=wait)  # type: ignore[method-assign]  # less
         expected = []
         for number, call in enumerate(calls):
             with contextlib.ExitStack() as stack:

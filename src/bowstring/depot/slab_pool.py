@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.depot.slabs import KINDS, Kind, Lent, Lost, Piece, check_spare, whole_pages
 from bowstring.errors import BowstringError, ClosedError, LimitExceeded, OutOfBudget, Unsupported
-from bowstring.memory import Region, cpu
+from bowstring.memory import Region
 from bowstring.memory.pool import size_class
 from bowstring.memory.slab import Descriptor, reopen
 from bowstring.memory.writable_memfd import (
@@ -155,11 +155,7 @@ class SlabPool:
     ) -> Lent:
         """Make a slab, of which `held` bytes are counted; not under the lock, as a large file takes its time."""
         try:
-            slab, fd = (
-                make_writable_memfd(cpu(), nbytes)
-                if kind == "memory"
-                else make_writable_file(cpu(), nbytes, folder)
-            )
+            slab, fd = make_writable_memfd(nbytes) if kind == "memory" else make_writable_file(nbytes, folder)
             lent = Lent(slab, Descriptor(fd), kind, owner, held=held, shared=shared)
             check_spare(max(slab.fd, fd))
         except BaseException:

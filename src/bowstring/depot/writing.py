@@ -73,7 +73,7 @@ class WarmMappings:
             known = self._idle.pop(uuid, None)
         if known is None:
             identity = identity_of(fd)
-            slab = map_writable_slab(cpu(), fd, nbytes, uuid)
+            slab = map_writable_slab(fd, nbytes, uuid)
             slab.identity = identity
             _mapped.add(slab)
             return slab

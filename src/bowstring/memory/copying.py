@@ -19,7 +19,7 @@ from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.region import foreign_region, private_region
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from bowstring.memory.cuda.bindings import CudaDriver
     from bowstring.memory.device import Device
@@ -91,74 +91,41 @@ def carry(
 
     Queued work of the source's stream is done first. After a failure the target lives until no copy can write it.
     """
-    path = road_between(source, into.device)  # `stretches` is called again if a peer copy is refused
-    if path.name != "peer copy":
-        return _staged(path, stretches, source, into, seconds)
-    assert isinstance(source, DriverDevice)
-    try:
-        try:
-            _peer_copy(stretches(), source, into, regions)
-        except DeviceError as error:
-            # Such as memory that another library mapped for its own device alone.
-            path = Road("staged copy", f"the peer copy was refused: {error}")
-            return _staged(path, stretches, source, into, seconds)
-        source.wait_stream(seconds)
-    except BaseException:
-        # The next user of the target's memory waits for the target device, but the source device writes there.
-        source.later(functools.partial(_let_go, [into.region]))
-        raise
-    return path
-
-
-def _let_go(kept: list[Region]) -> None:
-    kept.clear()
-
-
-def _staged(
-    path: Road, stretches: Callable[[], Iterable[Stretch]], source: Device, into: Buffer, seconds: float
-) -> Road:
     target = into.device
-    chunks = (chunk for stretch in stretches() for chunk in _chunks(stretch, source))
-    device = source if target.is_host else target
-    if not isinstance(device, DriverDevice):
+    path = road_between(source, target)
+    if path.name == "peer copy":
+        assert isinstance(source, DriverDevice)
+        assert isinstance(target, DriverDevice)
+        try:
+            try:
+                for region in regions:
+                    if region.slab is not None:
+                        source.let_in(region.slab, target)
+                for stretch in stretches():
+                    place = into.address + stretch.start
+                    source.copy_to_peer(target, place, stretch.address, stretch.nbytes)
+            except DeviceError as error:
+                # Such as memory that another library mapped for its own device alone.
+                path = Road("staged copy", f"the peer copy was refused: {error}")
+                source.later([into.region].clear)  # what was queued before may still be written
+            else:
+                source.wait_stream(seconds)
+                return path
+        except BaseException:
+            # The next user of the target's memory waits for the target device, but the source device writes there.
+            source.later([into.region].clear)
+            raise
+    through = source if target.is_host else target
+    if not isinstance(through, DriverDevice):
         raise NotOnDevice("there is no way to copy", expected=target.name, found=source.name)
     try:
-        stage(chunks, source, target, into.address, device, seconds)
+        _stage(stretches(), source, into, through, seconds)
     except OutOfBudget as error:
         raise NotOnDevice(
             f"there is no way from {source.name} to {target.name}",
             found=f"{path.why}; no host memory can be pinned: {error}",
         ) from error
     return path
-
-
-def _peer_copy(
-    stretches: Iterable[Stretch],
-    source: DriverDevice,
-    into: Buffer,
-    regions: Sequence[Region],
-) -> None:
-    target = into.device
-    assert isinstance(target, DriverDevice)
-    for region in regions:
-        if region.slab is not None:
-            source.let_in(region.slab, target)
-    for stretch in stretches:
-        source.copy_to_peer(target, into.address + stretch.start, stretch.address, stretch.nbytes)
-
-
-def _chunks(stretch: Stretch, source: Device) -> Iterator[Chunk]:
-    for first in range(0, stretch.nbytes, CHUNK):
-        end = min(first + CHUNK, stretch.nbytes)
-        load = functools.partial(_load, stretch, source, first, end)
-        yield Chunk(stretch.start + first, end - first, load)
-
-
-def _load(stretch: Stretch, source: Device, first: int, end: int, buffer: int) -> None:
-    if stretch.load is not None:
-        stretch.load(first, end, buffer)
-    else:
-        source.copy_out(buffer, stretch.address + first, end - first)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -190,112 +157,99 @@ CHUNK: Final = 16 << 20
 """Bytes of a pinned buffer: large enough that copies run at their full rate, small enough to be kept for good."""
 
 
-class Chunk(NamedTuple):
-    """A part of what goes through: at most :data:`CHUNK` bytes."""
-
-    start: int
-    """Offset in the target, in bytes."""
-    nbytes: int
-    load: Callable[[int], None]
-    """Puts it at an address of the host, or queues that copy."""
-
-
-class _Stage:
+class _Pinned:
     """Two pinned buffers of one driver. They are pinned when first used, which takes milliseconds, and kept."""
 
     def __init__(self, driver: CudaDriver, ordinal: int) -> None:
-        self._driver = driver
-        self._ordinal = ordinal
+        self.driver = driver
+        self.ordinal = ordinal
         self.lock = threading.Lock()
         self.buffers: list[int] = []
         self.pid = os.getpid()
-
-    def take(self) -> list[int]:
-        """Return the addresses of the buffers."""
-        while len(self.buffers) < 2:
-            self.buffers.append(self._driver.pin(self._ordinal, CHUNK))
-        return self.buffers
 
     def unpin(self, buffers: list[int]) -> None:
         """Give back buffers that nothing reads or writes any more."""
         for buffer in buffers:
             with contextlib.suppress(DeviceError):
-                self._driver.unpin(self._ordinal, buffer)
+                self.driver.unpin(self.ordinal, buffer)
 
 
-_stages: dict[CudaDriver, _Stage] = {}
+_stages: dict[CudaDriver, _Pinned] = {}
 
 
-def stage(
-    chunks: Iterable[Chunk],
-    source: Device,
-    target: Device,
-    address: int,
-    through: DriverDevice,
-    seconds: float,
+def _stage(
+    stretches: Iterable[Stretch], source: Device, into: Buffer, through: DriverDevice, seconds: float
 ) -> None:
     """Move memory chunk by chunk; while one is stored, the next one is loaded. The host waits until all is done.
 
     One transfer of a driver runs at a time in a process, so that pinned memory is bounded.
     """
-    with _taken(through, seconds) as kept:
-        buffers = kept.take()
-        try:
-            _pump(chunks, source, target, address, buffers, seconds)
-        except BaseException:
-            # Copies may still run on either device: the buffers are given back after them, and the next transfer
-            # pins others.
-            kept.buffers = []
-            unpin = functools.partial(kept.unpin, buffers)
-            source.later(functools.partial(target.later, unpin))
-            raise
-
-
-@contextlib.contextmanager
-def _taken(device: DriverDevice, seconds: float) -> Iterator[_Stage]:
-    kept = _stages.setdefault(device.driver, _Stage(device.driver, device.ordinal))
-    if kept.pid != os.getpid():
+    pinned = _stages.setdefault(through.driver, _Pinned(through.driver, through.ordinal))
+    if pinned.pid != os.getpid():
         raise ForkedError(
             "pinned memory does not survive a fork", hint="Start processes by spawn or forkserver."
         )
     held: list[bool] = []
     try:
-        held += map(kept.lock.acquire, (True,), (seconds,))  # see `bowstring.locks`
+        held += map(pinned.lock.acquire, (True,), (seconds,))  # see `bowstring.locks`
         if True not in held:
             raise DeadlineExceeded(
                 "another copy between devices is under way", expected=f"done within {seconds:g} s"
             )
-        yield kept
+        buffers = pinned.buffers
+        while len(buffers) < 2:
+            buffers.append(pinned.driver.pin(pinned.ordinal, CHUNK))
+        try:
+            _pump(stretches, source, into, buffers, seconds)
+        except BaseException:
+            # Copies may still run on either device: the buffers are given back after them, and the next transfer
+            # pins others.
+            pinned.buffers = []
+            unpin = functools.partial(pinned.unpin, buffers)
+            source.later(functools.partial(into.device.later, unpin))
+            raise
     finally:
         if True in held:
-            kept.lock.release()
+            pinned.lock.release()
 
 
 def _pump(
-    chunks: Iterable[Chunk], source: Device, target: Device, address: int, buffers: list[int], seconds: float
+    stretches: Iterable[Stretch], source: Device, into: Buffer, buffers: list[int], seconds: float
 ) -> None:
-    last: tuple[Chunk, int] | None = None
+    target = into.device
+    last: tuple[int, int, int] | None = None
 
     def store_last() -> None:
         if last is None:
             return
-        chunk, buffer = last
+        place, nbytes, buffer = last
         if target.is_host:
-            ctypes.memmove(address + chunk.start, buffer, chunk.nbytes)
+            ctypes.memmove(place, buffer, nbytes)
         else:
-            target.copy_in(address + chunk.start, buffer, chunk.nbytes)
+            target.copy_in(place, buffer, nbytes)
 
-    for number, chunk in enumerate(chunks):
+    def load(stretch: Stretch, first: int, end: int, buffer: int) -> None:
+        if stretch.load is not None:
+            stretch.load(first, end, buffer)
+        else:
+            source.copy_out(buffer, stretch.address + first, end - first)
+
+    chunks = (
+        (stretch, first, min(first + CHUNK, stretch.nbytes))
+        for stretch in stretches
+        for first in range(0, stretch.nbytes, CHUNK)
+    )
+    for number, (stretch, first, end) in enumerate(chunks):
         buffer = buffers[number % 2]
         target.wait_stream(seconds)  # what was stored from this buffer has arrived
         # The host copies at once and a device only queues, so the device's part comes first: then they overlap.
         if target.is_host:
-            chunk.load(buffer)
+            load(stretch, first, end, buffer)
             store_last()
         else:
             store_last()
-            chunk.load(buffer)
+            load(stretch, first, end, buffer)
         source.wait_stream(seconds)
-        last = chunk, buffer
+        last = into.address + stretch.start + first, end - first, buffer
     store_last()
     target.wait_stream(seconds)

@@ -282,50 +282,6 @@ class Slab:
         return f"<Slab {self.uuid.hex()[:8]} {self.device.name} {self.nbytes} bytes{state}>"
 
 
-def host_slab(device: Device, nbytes: int) -> Slab:
-    """Make host memory that only this mapping can ever write.
-
-    It is sealed against all changes of size, and no process can map it for writing, not even by reopening it.
-    """
-    fd = fresh_memfd(nbytes)
-    try:
-        try:
-            memory, address = mapped(fd, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
-        except OSError as error:
-            raise OutOfBudget("the system has no room to map a region", found=f"{nbytes} bytes") from error
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEAL_ALL)
-        shared = reopen(fd, os.O_RDONLY)
-    finally:
-        fd.close()
-    return Slab(device, memory, address=address, nbytes=nbytes, uuid=os.urandom(16), writable=True, fd=shared)
-
-
-def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes, *, private: bool = False) -> Slab:
-    """Map host memory that another process made. Takes ownership of `fd`, whatever happens.
-
-    Read-only, or `private`: copy-on-write, so that a page that this process writes becomes its own.
-    """
-    try:
-        identity = check_sealed(fd, nbytes)
-        try:
-            protection = mmap.PROT_READ | (mmap.PROT_WRITE if private else 0)
-            memory, address = mapped(fd, nbytes, protection, private=private)
-        except (OSError, ValueError) as error:
-            raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
-    finally:
-        close_descriptor(fd)
-    return Slab(
-        device,
-        memory,
-        address=address,
-        nbytes=nbytes,
-        uuid=uuid,
-        writable=False,
-        private=private,
-        identity=identity,
-    )
-
-
 def let_go(slabs: list[Slab], seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
     """Empty a list of slabs, and let their devices unmap what nothing uses; never under a lock."""
     devices = {slab.device for slab in slabs}
@@ -334,17 +290,25 @@ def let_go(slabs: list[Slab], seconds: float = DEFAULT_LIMITS.close_timeout) -> 
         device.sweep(seconds)
 
 
-class _Writable:
-    """Memory as NumPy sees it, keeping its owner alive."""
+class Interface:
+    """Memory as NumPy names it; it keeps alive what it is given."""
 
-    __slots__ = ("__array_interface__", "owner")
+    __slots__ = ("__array_interface__", "kept")
 
-    def __init__(self, address: int, nbytes: int, owner: object) -> None:
-        self.owner = owner
+    def __init__(
+        self,
+        kept: object,
+        address: int,
+        shape: tuple[int, ...],
+        typestr: str = "|u1",
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self.kept = kept
         self.__array_interface__ = {
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "data": (address, False),
+            "shape": shape,
+            "typestr": typestr,
+            "data": (address, read_only),
             "version": 3,
         }
 
@@ -360,16 +324,49 @@ class CpuDevice(Device):
 
     @property
     def is_host(self) -> bool:
-        """Always true."""
         return True
 
     def make_slab(self, nbytes: int) -> Slab:
-        """Allocate a sealed memfd."""
-        return host_slab(self, nbytes)
+        """Make memory that only this mapping can ever write.
 
-    def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
-        """Map a sealed memfd of another process, read-only."""
-        return map_host_slab(self, fd, nbytes, uuid)
+        It is sealed against all changes of size, and no process can map it for writing, not even by reopening it.
+        """
+        with contextlib.closing(fresh_memfd(nbytes)) as fd:
+            try:
+                memory, address = mapped(fd, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
+            except OSError as error:
+                raise OutOfBudget(
+                    "the system has no room to map a region", found=f"{nbytes} bytes"
+                ) from error
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEAL_ALL)
+            shared = reopen(fd, os.O_RDONLY)
+        uuid = os.urandom(16)
+        return Slab(self, memory, address=address, nbytes=nbytes, uuid=uuid, writable=True, fd=shared)
+
+    def map_slab(self, fd: int, nbytes: int, uuid: bytes, *, private: bool = False) -> Slab:
+        """Map a sealed memfd of another process: read-only, or `private`.
+
+        Then it is copy-on-write, so that a page that this process writes becomes its own.
+        """
+        try:
+            identity = check_sealed(fd, nbytes)
+            protection = mmap.PROT_READ | (mmap.PROT_WRITE if private else 0)
+            try:
+                memory, address = mapped(fd, nbytes, protection, private=private)
+            except (OSError, ValueError) as error:
+                raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
+        finally:
+            close_descriptor(fd)
+        return Slab(
+            self,
+            memory,
+            address=address,
+            nbytes=nbytes,
+            uuid=uuid,
+            writable=False,
+            private=private,
+            identity=identity,
+        )
 
     def array(
         self, address: int, nbytes: int, owner: object, *, writable: bool = False
@@ -378,15 +375,13 @@ class CpuDevice(Device):
         if nbytes == 0:
             return np.empty(0, np.uint8)
         if writable:
-            return np.asarray(_Writable(address, nbytes, owner))
+            return np.asarray(Interface(owner, address, (nbytes,)))
         return np.frombuffer(pa.foreign_buffer(address, nbytes, base=owner), np.uint8)
 
     def from_host(self, source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the array itself: it is there already."""
         return source
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return the array itself: it is there already."""
         return np.asarray(array)
 
     def synchronize(self) -> None:

@@ -62,17 +62,12 @@ def _kind(name: str | None) -> _Kind | None:
     return None if name is None else _KINDS.get(name)
 
 
-def devices_in_use() -> list[Device]:
-    """Return the devices on which this thread may have work, the host aside."""
-    if "cupy" in sys.modules:
-        _kind("cuda")
-    return [device for kind in list(_KINDS.values()) for device in kind.in_use()]
-
-
 def current_streams() -> dict[Device, NamedStream]:
     """Return the streams on which this thread queues work now, for another thread that works on its behalf."""
     streams: dict[Device, NamedStream] = {}
-    for device in devices_in_use():
+    if "cupy" in sys.modules:
+        _kind("cuda")
+    for device in [device for kind in list(_KINDS.values()) for device in kind.in_use()]:
         with contextlib.suppress(Exception):  # a GPU that failed, which data on the host need not care about
             stream = device.current()
             if stream is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import NotExportable
+from bowstring.memory.device import Interface
 
 if TYPE_CHECKING:
     from bowstring.memory.device import Device
@@ -21,15 +22,10 @@ _HOST: Final = (1, 0)
 _FIRST_VERSIONED: Final = (1, 0)
 _IS_COPIED: Final = 2
 
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.restype = ctypes.c_void_p
-_pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
-
-
-def address_in(capsule: Any, name: bytes) -> int:
-    """Return the address that a capsule of that name holds."""
-    address: int = _pointer_of(capsule, name)
-    return address
+# Returns the address that a capsule of a name holds.
+address_in: Any = ctypes.pythonapi.PyCapsule_GetPointer
+address_in.restype = ctypes.c_void_p
+address_in.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class _Tensor(ctypes.Structure):
@@ -60,21 +56,6 @@ class _Versioned(ctypes.Structure):
         ("flags", ctypes.c_uint64),
         ("tensor", _Tensor),
     ]
-
-
-class _Elsewhere:
-    """Memory of any device as NumPy can name it, without reading it; it keeps alive what it is given."""
-
-    __slots__ = ("__array_interface__", "kept")
-
-    def __init__(self, kept: object, array: Any, *, read_only: bool) -> None:
-        self.kept = kept
-        self.__array_interface__ = {
-            "shape": array.shape,
-            "typestr": array.dtype.str,
-            "data": (array.data.ptr if array.size else 0, read_only),
-            "version": 3,
-        }
 
 
 def device_pair(device: Device) -> tuple[int, int]:
@@ -124,25 +105,16 @@ def dlpack_capsule(
         with device.use():
             lent = array.copy() if copied else array
         reader = device.order_for(stream)
-        named = np.asarray(_Elsewhere((lent, reader), lent, read_only=versioned and not copied))
-    capsule = _numpy_capsule(named, max_version if versioned else None)
-    tensor = _write_device(capsule, wanted, copied=copied)
-    if wanted != _HOST and not array.size:
-        tensor.data = None  # NumPy gives what is empty an address of the host
-    return capsule
-
-
-def _numpy_capsule(named: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> Any:
-    if max_version is None:
-        return named.__dlpack__()
+        address = lent.data.ptr if lent.size else 0
+        reads_only = versioned and not copied
+        # Memory of any device can be named so, without being read.
+        named = np.asarray(
+            Interface((lent, reader), address, lent.shape, lent.dtype.str, read_only=reads_only)
+        )
     try:
-        return named.__dlpack__(max_version=max_version)
+        capsule = named.__dlpack__(**({"max_version": max_version} if versioned else {}))
     except TypeError as error:
         raise NotExportable("DLPack 1.0 needs NumPy 2.1", found=np.__version__) from error
-
-
-def _write_device(capsule: Any, device: tuple[int, int], *, copied: bool) -> _Tensor:
-    """Write a device, and whether it is a copy, into what NumPy made; return the tensor."""
     try:
         struct = _Versioned.from_address(address_in(capsule, b"dltensor_versioned"))
     except ValueError:
@@ -150,5 +122,7 @@ def _write_device(capsule: Any, device: tuple[int, int], *, copied: bool) -> _Te
     else:
         struct.flags |= _IS_COPIED if copied else 0
         tensor = struct.tensor
-    tensor.device_type, tensor.device_id = device
-    return tensor
+    tensor.device_type, tensor.device_id = wanted
+    if wanted != _HOST and not array.size:
+        tensor.data = None  # NumPy gives what is empty an address of the host
+    return capsule

@@ -65,40 +65,26 @@ def libc() -> Any:
     return library
 
 
-class _Segment:
-    """A page of System V shared memory that this process has attached, and that goes with its last attachment."""
+def _fresh_segment() -> tuple[int, int] | None:
+    """Return number and address of a page that goes with its last attachment; nothing if the system gives none."""
+    number = libc().shmget(_PRIVATE, mmap.PAGESIZE, _CREATE)
+    if number < 0:
+        return None
+    address = libc().shmat(number, None, _READ_ONLY)
+    libc().shmctl(number, _REMOVE, None)  # takes effect with the last attachment
+    if address in (None, _FAILED):
+        return None
+    segment = number, int(address)
+    if _attached(segment) != 1:  # another layout of the status than ours, or a fork just now
+        libc().shmdt(address)
+        return None
+    return segment
 
-    def __init__(self, number: int, address: int) -> None:
-        self.number = number
-        self.address = address
 
-    @classmethod
-    def make(cls) -> _Segment | None:
-        """Return a fresh segment, or ``None`` where the system gives none."""
-        number = libc().shmget(_PRIVATE, mmap.PAGESIZE, _CREATE)
-        if number < 0:
-            return None
-        address = libc().shmat(number, None, _READ_ONLY)
-        libc().shmctl(number, _REMOVE, None)  # takes effect with the last attachment
-        if address in (None, _FAILED):
-            return None
-        segment = cls(number, address)
-        if segment.attached != 1:  # another layout of the status than ours, or a fork just now
-            segment.detach()
-            return None
-        return segment
-
-    @property
-    def attached(self) -> int:
-        """How many processes have it attached; -1 where that cannot be known any more."""
-        status = _Status()
-        if libc().shmctl(self.number, _STATUS, ctypes.byref(status)):
-            return -1
-        return int(status.attached)
-
-    def detach(self) -> None:
-        """End this process's attachment."""
-        libc().shmdt(self.address)
+def _attached(segment: tuple[int, int]) -> int:
+    """Return how many processes have a segment attached; -1 where that cannot be known any more."""
+    status = _Status()
+    return -1 if libc().shmctl(segment[0], _STATUS, ctypes.byref(status)) else int(status.attached)
 
 
 class ForkSentinel:
@@ -109,7 +95,7 @@ class ForkSentinel:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._segment: _Segment | None = None
+        self._segment: tuple[int, int] | None = None
         self._asked = False
         self._noticed = 0
 
@@ -120,44 +106,41 @@ class ForkSentinel:
         """
         segment = self._segment
         if segment is None:
-            self._begin()
-        elif segment.attached != 1:
+            with self._lock:
+                if self._segment is None:
+                    self._segment = _fresh_segment()
+                    # Nothing watched since the first call, for which there was no segment.
+                    self._noticed += self._asked and self._segment is not None
+                    self._asked = True
+        elif _attached(segment) != 1:
             self._begin_anew(segment, noticed=1)
         # Read last: a thread that replaces the segment counts before it detaches, so that no other thread takes the
         # child's attachment for ours and returns the old count.
         return self._noticed
 
-    def _begin(self) -> None:
-        with self._lock:
-            if self._segment is None:
-                self._segment = _Segment.make()
-                # Nothing watched since the first call, for which there was no segment.
-                self._noticed += self._asked and self._segment is not None
-                self._asked = True
-
     def announced(self) -> None:
         """Count no child of a fork that was announced."""
         segment = self._segment
-        if segment is not None and segment.attached != 1:
+        if segment is not None and _attached(segment) != 1:
             self._begin_anew(segment, noticed=0)
 
-    def _begin_anew(self, segment: _Segment, *, noticed: int) -> None:
+    def _begin_anew(self, segment: tuple[int, int], *, noticed: int) -> None:
         """Watch by another segment, since the child may live for ever. Without one, every call counts."""
         with self._lock:
             if self._segment is not segment:
                 return
-            fresh = _Segment.make()
+            fresh = _fresh_segment()
             self._noticed += noticed
             if fresh is not None:
                 self._segment = fresh
-                segment.detach()
+                libc().shmdt(segment[1])
 
     def inherited(self) -> None:
         """Begin anew in a child: the parent's segment is not ours to hold."""
         segment, self._segment, self._asked = self._segment, None, False
         self._lock = threading.RLock()
         if segment is not None:
-            segment.detach()
+            libc().shmdt(segment[1])
 
     @property
     def works(self) -> bool:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import os
 import struct
-import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from bowstring.errors import InvalidRegion, ProtocolError, UsageError
+from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory.region import Region
-
-if TYPE_CHECKING:
-    from bowstring.memory.cuda.bindings import CudaDriver
 
 # uuid of the memory, uuid of its device, size, Arrow device type, kind of handle
 _HANDLE: Final = struct.Struct("<16s16sQII")
@@ -52,11 +47,6 @@ class Handle:
         """Return the 48 bytes of the handle."""
         return _HANDLE.pack(self.uuid, self.device_uuid, self.nbytes, self.arrow_device_type, _DESCRIPTOR)
 
-    @classmethod
-    def unpack(cls, data: bytes) -> Handle:
-        """Read a handle."""
-        return cls(*_head(data, _HANDLE.size, _DESCRIPTOR))
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LentHandle:
@@ -89,22 +79,6 @@ class LentHandle:
         """Return the 168 bytes of the handle."""
         return self.uuid + self._named()
 
-    @classmethod
-    def unpack(cls, data: bytes) -> LentHandle:
-        """Read a handle."""
-        size = _HANDLE.size + _LENT.size + PROCESS_BYTES
-        uuid, device_uuid, nbytes, arrow_device_type = _head(data, size, _CUDA_IPC)
-        token, buffer_id, address = _LENT.unpack_from(data, _HANDLE.size)
-        exporter = Process.unpack(data[_HANDLE.size + _LENT.size :])
-        handle = cls(token, buffer_id, address, exporter, device_uuid, nbytes, arrow_device_type)
-        if handle.uuid != uuid:
-            raise ProtocolError(
-                "the name of lent memory is not the hash of what it names",
-                expected=handle.uuid.hex(),
-                found=uuid.hex(),
-            )
-        return handle
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyedHandle:
@@ -121,29 +95,6 @@ class KeyedHandle:
         """Return the 56 bytes of the handle, and the key behind them."""
         head = _HANDLE.pack(self.uuid, self.device_uuid, self.nbytes, self.arrow_device_type, _KEY)
         return head + _ADDRESS.pack(self.address) + self.key
-
-    @classmethod
-    def unpack(cls, data: bytes) -> KeyedHandle:
-        """Read a handle."""
-        behind = _HANDLE.size + _ADDRESS.size
-        if not behind < len(data) <= behind + _LONGEST_KEY:
-            raise ProtocolError(
-                "a handle with a key has the wrong length",
-                expected=f"{behind + 1} to {behind + _LONGEST_KEY} bytes",
-                found=len(data),
-            )
-        head = _head(data[: _HANDLE.size], _HANDLE.size, _KEY)
-        return cls(*head, _ADDRESS.unpack_from(data, _HANDLE.size)[0], data[behind:])
-
-
-def _head(data: bytes, size: int, kind: int) -> tuple[bytes, bytes, int, int]:
-    """Return UUID, device UUID, size and device type of a handle of a certain size and kind."""
-    if len(data) != size:
-        raise ProtocolError("a region handle has the wrong length", expected=size, found=len(data))
-    *named, found = _HANDLE.unpack_from(data)
-    if found != kind:
-        raise ProtocolError("a region handle is of another kind", expected=kind, found=found)
-    return tuple(named)
 
 
 def check_token(token: bytes) -> None:
@@ -162,18 +113,25 @@ def handle_of(region: Region) -> Handle | LentHandle:
 
 def unpack_handle(data: bytes) -> Handle | LentHandle | KeyedHandle:
     """Read a handle of any kind."""
-    if len(data) < _HANDLE.size:
-        raise ProtocolError(
-            "a region handle has the wrong length", expected=f"{_HANDLE.size} or more", found=len(data)
-        )
-    *named, kind = _HANDLE.unpack_from(data)
-    if kind == _DESCRIPTOR and len(data) == _HANDLE.size:
+    *named, kind = _HANDLE.unpack_from(data) if len(data) >= _HANDLE.size else (None,)
+    rest = data[_HANDLE.size :]
+    if kind == _DESCRIPTOR and not rest:
         return Handle(*named)
-    if kind not in (_DESCRIPTOR, _CUDA_IPC, _KEY):
-        raise ProtocolError("a region handle is of an unknown kind", expected="0, 1 or 2", found=kind)
-    if kind == _KEY:
-        return KeyedHandle.unpack(data)
-    return Handle.unpack(data) if kind == _DESCRIPTOR else LentHandle.unpack(data)
+    if kind == _KEY and _ADDRESS.size < len(rest) <= _ADDRESS.size + _LONGEST_KEY:
+        return KeyedHandle(*named, *_ADDRESS.unpack_from(rest), rest[_ADDRESS.size :])
+    if kind == _CUDA_IPC and len(rest) == _LENT.size + PROCESS_BYTES:
+        uuid, *named = named
+        handle = LentHandle(*_LENT.unpack_from(rest), Process.unpack(rest[_LENT.size :]), *named)
+        if handle.uuid != uuid:
+            raise ProtocolError(
+                "the name of lent memory is not the hash of what it names",
+                expected=handle.uuid.hex(),
+                found=uuid.hex(),
+            )
+        return handle
+    if kind in (None, _DESCRIPTOR, _CUDA_IPC, _KEY):
+        raise ProtocolError("a region handle has the wrong length", found=f"{len(data)} bytes, kind {kind}")
+    raise ProtocolError("a region handle is of an unknown kind", expected="0, 1 or 2", found=kind)
 
 
 # boot id, pid namespace, start time, pid, reserved
@@ -255,56 +213,3 @@ def _of(pid: int) -> Process:
     except (OSError, ValueError):
         # A sandbox hides it: no other process has a random boot id, so none opens memory of this one by a handle.
         return Process(os.urandom(16), 0, 0, pid)
-
-
-class OpenHandles:
-    """Allocations of other processes that are open on one device; they are counted, as the driver does."""
-
-    def __init__(self, driver: CudaDriver, ordinal: int) -> None:
-        self._driver = driver
-        self._ordinal = ordinal
-        self._open: dict[int, tuple[int, int]] = {}
-        self._lock = threading.Lock()
-
-    def open(self, handle: LentHandle) -> int:
-        """Open all of an allocation; return its address. On an error nothing stays open."""
-        driver = self._driver
-        with contextlib.ExitStack() as undo:
-            address = driver.open_ipc_handle(self._ordinal, handle.token)
-            undo.callback(driver.close_ipc_handle, self._ordinal, address)
-            start, nbytes = driver.address_range(self._ordinal, address)
-            if start > address or address + handle.nbytes > start + nbytes:
-                raise InvalidRegion(
-                    "lent memory is smaller than announced", expected=handle.nbytes, found=nbytes
-                )
-            undo.pop_all()
-        with self._lock:
-            size, count = self._open.get(address, (0, 0))
-            self._open[address] = max(size, handle.nbytes), count + 1
-        return address
-
-    def size_of(self, token: bytes) -> int:
-        """Return how much there is from where a handle opens to its allocation's end, or raise `DeviceError`."""
-        address = self._driver.open_ipc_handle(self._ordinal, token)
-        try:
-            start, nbytes = self._driver.address_range(self._ordinal, address)
-            return nbytes - (address - start)
-        finally:
-            self._driver.close_ipc_handle(self._ordinal, address)
-
-    def close(self, address: int) -> None:
-        """Close an allocation, once for each time it was opened, or raise `DeviceError`."""
-        with self._lock:
-            size, count = self._open.pop(address)
-            if count > 1:
-                self._open[address] = size, count - 1
-        self._driver.close_ipc_handle(self._ordinal, address)
-
-    def holds(self, address: int) -> bool:
-        """Whether an address lies in an open allocation."""
-        with self._lock:
-            return any(start <= address < start + size for start, (size, _) in self._open.items())
-
-    def __len__(self) -> int:
-        with self._lock:
-            return sum(count for _, count in self._open.values())

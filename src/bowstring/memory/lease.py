@@ -46,25 +46,9 @@ class Export:
 
 
 class Lease:
-    """The right to read some memory. It ends when the last view of it is collected, or by `release`.
+    """The right to read memory of some regions. It ends when the last view of it is collected, or by `release`.
 
-    Parameters
-    ----------
-    regions
-        What the lease keeps alive: regions, other leases, exports of them.
-    queue
-        Where `note` is put when the lease ends, as by a :class:`Finalizer`: ``put`` must be reentrant.
-    note
-        Tells the reader of the queue which lease it was.
-
-    Examples
-    --------
-    >>> import queue
-    >>> ended = queue.SimpleQueue()
-    >>> lease = Lease((), ended, "batch 7")
-    >>> lease.release()
-    >>> ended.get(), lease.released
-    ('batch 7', True)
+    Then `note` is put on the queue, as by a :class:`Finalizer`: ``put`` must be reentrant.
     """
 
     __slots__ = ("__weakref__", "_end", "_export", "_readers", "_regions", "released")
@@ -77,13 +61,7 @@ class Lease:
         self.released = False
 
     def export(self) -> Export:
-        """Return the token that a view refers to; while one is alive the lease cannot be released.
-
-        Raises
-        ------
-        ClosedError
-            The lease was released.
-        """
+        """Return the token that a view refers to; while one is alive the lease cannot be released."""
         token = self._export() if self._export is not None else None
         if token is None:
             token = Export(self)
@@ -108,13 +86,7 @@ class Lease:
         return self._export is not None and self._export() is not None
 
     def release(self) -> None:
-        """End the lease now. Does nothing the second time.
-
-        Raises
-        ------
-        ViewsAlive
-            Arrays, buffers or capsules made from the batch are alive; the lease goes on.
-        """
+        """End the lease now, unless arrays, buffers or capsules made from the batch are alive; idempotent."""
         if self.released:
             return
         # The flag first, the question second: an export that comes in between sees the flag.

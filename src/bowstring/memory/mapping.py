@@ -13,8 +13,8 @@ from typing import Final
 from bowstring.errors import DeviceError, InvalidRegion, NotOnDevice
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.driver_device import DriverDevice
-from bowstring.memory.cuda.ipc import exported_here, used_here
-from bowstring.memory.device import CPU_DEVICE_TYPE, Device, Slab, cpu, let_go, map_host_slab
+from bowstring.memory.cuda.ipc import opened_here
+from bowstring.memory.device import CPU_DEVICE_TYPE, Device, Slab, cpu, let_go
 from bowstring.memory.devices import find_device
 from bowstring.memory.handle import Handle, LentHandle, Process, this_process
 from bowstring.memory.region import Region, mapped_here, pooled
@@ -66,7 +66,9 @@ class MappingCache:
 
     def open(self, handle: Handle, fd: int) -> Region:
         """Return the region that `handle` names and `fd` opens, for reading; takes ownership of `fd`."""
-        with self._turn(handle.uuid):
+        with self._lock:
+            turn = self._turns.setdefault(handle.uuid, threading.RLock())
+        with turn:
             try:
                 region = self._cached(handle, fd)
                 if region is None:
@@ -75,7 +77,9 @@ class MappingCache:
                 close_descriptor(fd)
                 raise
             if region is None:
-                return self._in_use(device.map_slab(fd, handle.nbytes, handle.uuid))
+                slab = device.map_slab(fd, handle.nbytes, handle.uuid)
+                with self._lock:
+                    return self._use(slab, fresh=True)
             close_descriptor(fd)
             return region
 
@@ -89,39 +93,50 @@ class MappingCache:
             raise NotOnDevice(
                 "only memory of the host is mapped copy-on-write", found=handle.device_uuid.hex()
             )
-        return Region.of_slab(map_host_slab(cpu(), fd, handle.nbytes, handle.uuid, private=True))
+        return Region.of_slab(cpu().map_slab(fd, handle.nbytes, handle.uuid, private=True))
 
-    def _turn(self, uuid: bytes) -> threading.RLock:
-        with self._lock:
-            return self._turns.setdefault(uuid, threading.RLock())
-
-    def _in_use(self, slab: Slab) -> Region:
+    def _use(self, slab: Slab, *, fresh: bool = False) -> Region:
         region = Region.of_slab(slab, self._returned)
         if slab.uuid in pooled:
             mapped_here[slab.address] = region
-        with self._lock:
-            self._misses += 1
-            self._used[slab.uuid] = weakref.ref(region)
+        self._used[slab.uuid] = weakref.ref(region)
+        self._misses += fresh
         return region
 
     def open_lent(self, handle: LentHandle) -> Region:
         """Return the memory that `handle` names; in the process that exported it, the memory itself."""
         here = this_process()
         if handle.exporter == here:
-            slab = exported_here(handle)
-            if slab is None:
-                raise InvalidRegion("this process lends no such memory", found=handle.uuid.hex())
-            return Region.of_slab(used_here(slab))
-        _check_exporter(handle, here.place)
+            return Region.of_slab(opened_here(handle))
+        # The number of a process that this one cannot see may be that of another one here.
+        if handle.exporter.place != here.place:
+            raise InvalidRegion(
+                "lent memory is of a process that this one cannot see",
+                expected=f"machine and PID namespace {here.place}",
+                found=handle.exporter.place,
+                hint="Containers must share a PID namespace (docker run --pid=…).",
+            )
+        if not handle.exporter.alive:
+            raise InvalidRegion(
+                "the process that lent the memory has ended",
+                found=f"PID {handle.exporter.pid}",
+                hint='What is published with share="in_place" dies with its producer.',
+            )
         device = find_device(handle.arrow_device_type, handle.device_uuid)
         if not isinstance(device, DriverDevice):
             raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
         return self._lent(handle, device)
 
     def _lent(self, handle: LentHandle, device: DriverDevice) -> Region:
-        with self._turn(handle.uuid):
+        with self._lock:
+            turn = self._turns.setdefault(handle.uuid, threading.RLock())
+        with turn:
             region = self._cached(handle)
-            return self._in_use(device.open_lent(handle)) if region is None else region
+            if region is None:
+                slab = device.open_lent(handle)
+                with self._lock:
+                    region = self._use(slab, fresh=True)
+            return region
 
     def open_token(self, token: bytes, device: Device) -> Region:
         """Return the allocation that a CUDA IPC handle names, whole, as far as a device reaches it.
@@ -130,7 +145,19 @@ class MappingCache:
         """
         if not isinstance(device, DriverDevice):
             raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
-        return self._lent(_handle_of(token, device), device)
+        try:
+            nbytes = device.size_of(token)
+        except DeviceError as error:
+            raise InvalidRegion(
+                "memory of a CUDA IPC handle cannot be opened",
+                found=str(error),
+                where=device.name,
+                hint="Both processes must be in one PID namespace, and the GPUs reach each other; and a process "
+                "cannot open its own.",
+            ) from error
+        somebody = Process(bytes(16), 0, 0, 0)
+        handle = LentHandle(token, 0, 0, somebody, device.uuid, nbytes, device.arrow_device_type)
+        return self._lent(handle, device)
 
     def _cached(self, handle: Handle | LentHandle, fd: int | None = None) -> Region | None:
         """Return the region that a handle names, if it is mapped; lent memory is never idle."""
@@ -150,10 +177,7 @@ class MappingCache:
                 )
             if region is None and slab is not None:
                 del self._idle[uuid]
-                region = Region.of_slab(slab, self._returned)
-                self._used[uuid] = weakref.ref(region)
-                if uuid in pooled:
-                    mapped_here[slab.address] = region
+                region = self._use(slab)
             self.hits += region is not None
         # Not `let_go`, which may wait for a device: this thread must answer a producer.
         dropped.clear()
@@ -191,7 +215,7 @@ class MappingCache:
         """
         with self._lock:
             dropped = self._collect()
-            begins = not self._watched and self._holds_any
+            begins = not self._watched and bool(self._idle or self._used)
             self._watched = self._watched or begins
         let_go(dropped, seconds)
         if begins:
@@ -200,19 +224,6 @@ class MappingCache:
                 watch.start()
             except RuntimeError:  # no thread can be started; the next stream's end tries again
                 self._watched = False
-
-    @property
-    def _holds_any(self) -> bool:
-        return bool(self._idle or self._used)
-
-    def look_again(self) -> float | None:
-        """Unmap what is old; return the seconds until the next look, ``None`` where nothing is mapped."""
-        with self._lock:
-            dropped = self._collect()
-            self._watched = self._holds_any
-            seconds = max(self._idle_seconds, _SHORTEST_LOOK) if self._watched else None
-        let_go(dropped)
-        return seconds
 
     def clear(self) -> None:
         """Unmap everything that no view needs.
@@ -247,42 +258,16 @@ class MappingCache:
 
 def _watch(reference: weakref.ref[MappingCache]) -> None:
     """Look at a cache until it is collected, or holds nothing; it is not kept alive between the looks."""
-    while (cache := reference()) is not None and (seconds := cache.look_again()) is not None:
+    while (cache := reference()) is not None:
+        with cache._lock:
+            dropped = cache._collect()
+            watched = cache._watched = bool(cache._idle or cache._used)
+        let_go(dropped)
+        if not watched:
+            return
+        seconds = max(cache._idle_seconds, _SHORTEST_LOOK)
         del cache
         time.sleep(seconds)
-
-
-def _handle_of(token: bytes, device: DriverDevice) -> LentHandle:
-    """Return the handle of an allocation of which only the driver's 64 bytes are known."""
-    somebody = Process(bytes(16), 0, 0, 0)
-    try:
-        nbytes = device.openings.size_of(token)
-    except DeviceError as error:
-        raise InvalidRegion(
-            "memory of a CUDA IPC handle cannot be opened",
-            found=str(error),
-            where=device.name,
-            hint="Both processes must be in one PID namespace, and the GPUs reach each other; and a process "
-            "cannot open its own.",
-        ) from error
-    return LentHandle(token, 0, 0, somebody, device.uuid, nbytes, device.arrow_device_type)
-
-
-def _check_exporter(handle: LentHandle, place: str) -> None:
-    """Refuse a handle of a process that this one cannot see: its number may be that of another one here."""
-    if handle.exporter.place != place:
-        raise InvalidRegion(
-            "lent memory is of a process that this one cannot see",
-            expected=f"machine and PID namespace {place}",
-            found=handle.exporter.place,
-            hint="Containers must share a PID namespace (docker run --pid=…).",
-        )
-    if not handle.exporter.alive:
-        raise InvalidRegion(
-            "the process that lent the memory has ended",
-            found=f"PID {handle.exporter.pid}",
-            hint='What is published with share="in_place" dies with its producer.',
-        )
 
 
 _process_cache = MappingCache()

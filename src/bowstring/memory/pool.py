@@ -91,13 +91,6 @@ def size_class(nbytes: int, smallest: int = Device.smallest_region) -> int:
     return -(-nbytes // _SLAB) * _SLAB
 
 
-def _bytes_of(budget: Any) -> int:
-    is_number = isinstance(budget, Real) and not isinstance(budget, bool)
-    if not is_number or not 1 <= budget < math.inf:
-        raise UsageError("a pool needs a budget", expected="a number of bytes", found=repr(budget)[:80])
-    return int(budget)
-
-
 class _Use:
     """What a region takes of its pool. Its finalizer is there before it is counted: an interrupt loses none."""
 
@@ -135,7 +128,11 @@ class Pool:
         if not isinstance(device, Device | None):
             raise UsageError("not a device of a pool", expected="a bowstring.Device", found=repr(device)[:80])
         self.device = device or cpu()
-        self.budget = default_budget(self.device) if budget is None else _bytes_of(budget)
+        if budget is not None and (
+            not isinstance(budget, Real) or isinstance(budget, bool) or not 1 <= budget < math.inf
+        ):
+            raise UsageError("a pool needs a budget", expected="a number of bytes", found=repr(budget)[:80])
+        self.budget = default_budget(self.device) if budget is None else int(budget)
         self._pid = os.getpid()
         # Reentrant: a garbage collection inside it may run a finalizer that takes a region, or closes a server.
         # Hence counts are compared again after a sum, and a sum is changed where nothing is called in between.
@@ -248,21 +245,16 @@ class Pool:
                     self._reused -= 1
                     self._idle.append(slab)
                     return False
-            self._wait_out(DEFAULT_LIMITS.device_timeout)
+            deadline = time.monotonic() + DEFAULT_LIMITS.device_timeout
+            while True:  # until no stream reads it, captures included: those are said at once
+                try:
+                    self.device.rest(max(0.0, deadline - time.monotonic()))
+                    break
+                except Capturing:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(_PATIENCE)
         return True
-
-    def _wait_out(self, seconds: float) -> None:
-        """Wait until no stream reads memory of the device, captures included: those are told at once."""
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                self.device.rest(max(0.0, deadline - time.monotonic()))
-            except Capturing:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_PATIENCE)
-            else:
-                return
 
     def allocator(self, expected: int = 0, *, prepare: bool = True) -> Allocator:
         """Return an allocator with regions of its own; `expected` bytes fit into one. `prepare` as for `region`."""
@@ -486,6 +478,7 @@ class Allocator:
 
     def __init__(self, pool: Pool, expected: int = 0, *, prepare: bool = True) -> None:
         self._pool = pool
+        self.device = pool.device
         self._prepare = prepare
         self._size = expected or pool.device.smallest_region
         self._least = expected
@@ -493,19 +486,8 @@ class Allocator:
         self._region: Region | None = None
         self._next = 0
 
-    @property
-    def device(self) -> Device:
-        """Where the buffers are."""
-        return self._pool.device
-
     def allocate(self, nbytes: int) -> Buffer:
-        """Return a fresh buffer at the device's alignment.
-
-        Raises
-        ------
-        OutOfBudget
-            The pool has no room.
-        """
+        """Return a fresh buffer at the device's alignment."""
         if nbytes < 0:
             raise UsageError("a buffer cannot have a negative size", found=nbytes)
         self._pool._check()
@@ -522,7 +504,7 @@ class Allocator:
                 share = max(self.device.smallest_region, self._pool.budget // 16)
                 self._size = min(2 * self._region.nbytes, _SLAB, most, share)
             region, offset = self._region, self._next
-            alignment = self._pool.device.alignment
+            alignment = self.device.alignment
             self._next = offset + -(-nbytes // alignment) * alignment
         return Buffer.fresh(region, offset, nbytes)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import os
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -203,11 +201,9 @@ def private_region(nbytes: int) -> Region:
 
 
 # The regions that this process made and uses now, by address; and these addresses in order, of which some may have
-# ended. A list of them only grows, by single operations of C code, as a finalizer may make a region at any time; in
-# place of one with many that ended comes another, and meanwhile, a region is entered in both.
+# ended. That list changes by single operations of C code alone, as a finalizer may make a region at any time.
 _registered: weakref.WeakValueDictionary[int, Region] = weakref.WeakValueDictionary()
-_lists: tuple[list[int], ...] = ([],)
-_replacing = threading.Lock()  # never waited for
+_starts: list[int] = []
 _FEW_ENDED: Final = 64
 # The same by UUID; and by address, the mappings by which this process reads some of them: of a server of its own.
 pooled: Final[weakref.WeakValueDictionary[bytes, Region]] = weakref.WeakValueDictionary()
@@ -216,48 +212,21 @@ mapped_here: Final[weakref.WeakValueDictionary[int, Region]] = weakref.WeakValue
 
 def register_region(region: Region) -> None:
     """Let :func:`owned_regions` find a region of a pool, until it is collected."""
+    global _starts  # noqa: PLW0603  swapped by one assignment
     _registered[region.address] = region
     if region.slab is not None:
         pooled[region.slab.uuid] = region
-    entered: tuple[list[int], ...] = ()
-    while entered is not _lists:
-        entered = _lists
-        for starts in entered:
-            _enter(starts, region.address)
-    if len(entered[0]) > 2 * len(_registered) + _FEW_ENDED:
-        _forget_ended()
+    _enter(_starts, region.address)
+    if len(_starts) > 2 * len(_registered) + _FEW_ENDED:
+        _starts = fresh = sorted(reference.key for reference in _registered.valuerefs())
+        for reference in _registered.valuerefs():  # what came between was entered in the former list
+            _enter(fresh, reference.key)
 
 
 def _enter(starts: list[int], address: int) -> None:
     place = bisect.bisect_left(starts, address)
     if starts[place : place + 1] != [address]:
         bisect.insort_left(starts, address)
-
-
-def _forget_ended() -> None:
-    """Put a list without the addresses that ended in the place of the one that is looked at."""
-    global _lists  # noqa: PLW0603  swapped by one assignment
-    held: list[bool] = []
-    try:
-        held += map(_replacing.acquire, (False,))  # see `bowstring.locks`
-        if True not in held:
-            return
-        fresh: list[int] = []
-        _lists = (_lists[0], fresh)
-        for address in sorted(reference.key for reference in _registered.valuerefs()):
-            _enter(fresh, address)
-        _lists = (fresh,)
-    finally:
-        if True in held:
-            _replacing.release()
-
-
-def _after_fork() -> None:
-    global _replacing  # noqa: PLW0603  who held it is not in the child
-    _replacing = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _region_at(starts: list[int], address: int, nbytes: int) -> Region | None:
@@ -277,7 +246,7 @@ def _region_at(starts: list[int], address: int, nbytes: int) -> Region | None:
 
 def allocated_region(address: int, nbytes: int) -> Region | None:
     """Return the region of a pool in which another library allocated a piece of memory."""
-    region = _region_at(_lists[0], address, nbytes)
+    region = _region_at(_starts, address, nbytes)
     return region if region is not None and region.allocation else None
 
 
@@ -289,7 +258,7 @@ def owned_regions(
     What other libraries allocated from a pool, and write, is not among them. Returns these, and int64, shape
     ``(n,)``: for each piece the index of its region, or -1, and the offset in it.
     """
-    starts = _lists[0]
+    starts = _starts
     regions: dict[int, Region] = {}
     places: dict[int, int] = {}
     index, offsets = [-1] * len(addresses), [0] * len(addresses)
@@ -307,16 +276,11 @@ def owned_regions(
         if (mapped := reference()) is None:
             continue
         inside = (addresses >= mapped.address) & (addresses <= mapped.address + mapped.nbytes - sizes)
-        if inside.any() and (region := _mapped_twice(mapped)) is not None:
+        region = pooled.get(mapped.uuid) if inside.any() else None
+        own, seen = None if region is None else region.slab, mapped.slab
+        if region is None or own is None or seen is None or region.allocation:
+            continue
+        if own.fd >= 0 and identity_of(own.fd) == seen.identity:  # the UUID alone proves nothing
             for row in np.flatnonzero(inside).tolist():
                 enter(row, region, int(addresses[row]) - mapped.address)
     return list(regions.values()), np.array(index, np.int64), np.array(offsets, np.int64)
-
-
-def _mapped_twice(mapped: Region) -> Region | None:
-    """Return the region of a pool that a mapping shows; the kernel decides that, and not the UUID alone."""
-    region = pooled.get(mapped.uuid)
-    own, seen = None if region is None else region.slab, mapped.slab
-    if own is None or seen is None or own.fd < 0 or identity_of(own.fd) != seen.identity:
-        return None
-    return region if region is not None and not region.allocation else None

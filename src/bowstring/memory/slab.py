@@ -151,7 +151,21 @@ def check_sealed(fd: int, nbytes: int) -> tuple[int, int]:
     A file without a name that has all of its disk space passes: only trusted processes of this user have it open.
     """
     # The seals before the size: a size that was right before it was sealed may have changed.
-    refused = _why_not_sealed(fd)
+    refused: InvalidRegion | None = None
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError as error:
+        refused = InvalidRegion(
+            "a region must be a sealed memfd, or a file of ours without a name",
+            found=f"a descriptor without seals ({error.strerror})",
+            hint="Any process could cut a file with a name short under the views of its reader.",
+        )
+    else:
+        if seals & SEALS != SEALS:
+            missing = [name for seal, name in _SEAL_NAMES.items() if not seals & seal]
+            refused = InvalidRegion(
+                "a region is not sealed", expected="SHRINK, GROW, SEAL", found=f"no {missing}"
+            )
     status = os.fstat(fd)
     if refused is not None and not _is_reserved_file(fd, status):
         raise refused
@@ -160,28 +174,11 @@ def check_sealed(fd: int, nbytes: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _why_not_sealed(fd: int) -> InvalidRegion | None:
-    try:
-        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-    except OSError as error:
-        return InvalidRegion(
-            "a region must be a sealed memfd, or a file of ours without a name",
-            found=f"a descriptor without seals ({error.strerror})",
-            hint="Any process could cut a file with a name short under the views of its reader.",
-        )
-    if seals & SEALS == SEALS:
-        return None
-    missing = [name for seal, name in _SEAL_NAMES.items() if not seals & seal]
-    return InvalidRegion("a region is not sealed", expected="SHRINK, GROW, SEAL", found=f"no {missing}")
-
-
-def _is_reserved_file(fd: int, found: os.stat_result) -> bool:
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink or found.st_uid != os.geteuid():
-        return False
-    if found.st_blocks * _BLOCK < found.st_size:
-        return False
+def _is_reserved_file(fd: int, status: os.stat_result) -> bool:
+    is_own = stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_uid == os.geteuid()
+    is_reserved = is_own and status.st_blocks * _BLOCK >= status.st_size
     # A memfd has no name either, but it must be sealed.
-    return not os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:")
+    return is_reserved and not os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:")
 
 
 LARGE_PAGE: Final = 2 << 20
@@ -224,7 +221,7 @@ def mapped(
         memory = mmap.mmap(-1, nbytes + LARGE_PAGE * large, reserved, _NOTHING)
     except OverflowError as error:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from error
-    address = _address_of(memory)
+    address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     if large:
         address = -(-address // LARGE_PAGE) * LARGE_PAGE
     if large and filled:
@@ -237,11 +234,6 @@ def mapped(
 def _map_over(address: int, nbytes: int, protection: int, flags: int, fd: int) -> None:
     if libc().mmap(address, nbytes, protection, flags | _FIXED, fd, 0) == _FAILED:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
-def _address_of(memory: mmap.mmap) -> int:
-    address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
-    return address
 
 
 def ask_for_large_pages(address: int, nbytes: int) -> None:

@@ -7,6 +7,7 @@ left, an unlinked file does the same, with its disk space reserved before any pr
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -14,80 +15,73 @@ import os
 import resource
 import signal
 import tempfile
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from bowstring.errors import InvalidRegion, OutOfBudget
-from bowstring.memory.device import Slab, map_host_slab
-from bowstring.memory.slab import SEALS, check_sealed, close_descriptor, fresh_memfd, mapped, reopen
-
-if TYPE_CHECKING:
-    from bowstring.memory.device import Device
+from bowstring.memory.device import Slab, cpu
+from bowstring.memory.slab import (
+    SEALS,
+    Descriptor,
+    check_sealed,
+    close_descriptor,
+    fresh_memfd,
+    mapped,
+    reopen,
+)
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-def make_writable_memfd(device: Device, nbytes: int) -> tuple[Slab, int]:
+def make_writable_memfd(nbytes: int) -> tuple[Slab, int]:
     """Make host memory that another process can write.
 
     Return a slab mapped for reading, and the descriptor to write by, owned by the caller.
     """
-    slab = fresh_memfd(nbytes)
-    try:
-        fcntl.fcntl(slab, fcntl.F_ADD_SEALS, SEALS)
-        fd = reopen(slab, os.O_RDWR)  # the first descriptor is not counted by :func:`used_elsewhere`
-    finally:
-        slab.close()
-    try:
+    with contextlib.closing(fresh_memfd(nbytes)) as first:
+        fcntl.fcntl(first, fcntl.F_ADD_SEALS, SEALS)
+        fd = reopen(first, os.O_RDWR)  # the first descriptor is not counted by :func:`used_elsewhere`
+    with contextlib.closing(fd):
         try:
-            return _for_readers(device, fd, nbytes), fd.detach()
+            return _for_readers(fd, nbytes), fd.detach()
         except InvalidRegion as error:  # there is nothing wrong with it but its size
             most, _ = resource.getrlimit(resource.RLIMIT_AS)
+            bound = f"{most} bytes of address space (RLIMIT_AS)"
             raise OutOfBudget(
                 "the system has no room to map a region",
-                expected=None
-                if most == resource.RLIM_INFINITY
-                else f"{most} bytes of address space (RLIMIT_AS)",
+                expected=None if most == resource.RLIM_INFINITY else bound,
                 found=f"{nbytes} bytes",
             ) from error
-    except BaseException:
-        fd.close()
-        raise
 
 
-def make_writable_file(device: Device, nbytes: int, folder: str) -> tuple[Slab, int]:
+def make_writable_file(nbytes: int, folder: str) -> tuple[Slab, int]:
     """Make a file without a name that another process can write, with all of its disk space reserved.
 
     Return as :func:`make_writable_memfd`.
     """
     try:
-        fd = _unlinked(folder)
+        fd = Descriptor(_unlinked(folder))
     except OSError as error:
-        raise OutOfBudget("no file can be made in the folder", found=_named(error), where=folder) from error
-    try:
-        # Reserved, not only extended: a process that writes a mapped page without disk space is killed.
-        os.posix_fallocate(fd, 0, nbytes)
-        return _for_readers(device, fd, nbytes), fd
-    except InvalidRegion as error:
-        os.close(fd)
-        raise OutOfBudget("the file system reserves no room for a file", where=folder) from error
-    except OSError as error:
-        os.close(fd)
-        if error.errno in _FULL:
+        raise OutOfBudget("no file can be made in the folder", found=_text_of(error), where=folder) from error
+    with contextlib.closing(fd):
+        try:
+            # Reserved, not only extended: a process that writes a mapped page without disk space is killed.
+            os.posix_fallocate(fd, 0, nbytes)
+            return _for_readers(fd, nbytes), fd.detach()
+        except InvalidRegion as error:
+            raise OutOfBudget("the file system reserves no room for a file", where=folder) from error
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
             raise OutOfBudget(
-                "the disk is full", expected=f"{nbytes} bytes", found=_named(error), where=folder
+                "the disk is full", expected=f"{nbytes} bytes", found=_text_of(error), where=folder
             ) from error
-        raise
-    except BaseException:
-        os.close(fd)
-        raise
 
 
-def _named(error: OSError) -> str:
-    """Return an error of the system by its text and its name."""
+def _text_of(error: OSError) -> str:
     return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"
 
 
-def map_writable_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
+def map_writable_slab(fd: int, nbytes: int, uuid: bytes) -> Slab:
     """Map another process's memory for writing, all pages present. Takes ownership of `fd`, whatever happens.
 
     Forked children do not inherit the mapping: nothing could report that they have stopped writing.
@@ -101,7 +95,7 @@ def map_writable_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab
         memory.madvise(mmap.MADV_DONTFORK)
     finally:
         close_descriptor(fd)
-    return Slab(device, memory, address=address, nbytes=nbytes, uuid=uuid, writable=True)
+    return Slab(cpu(), memory, address=address, nbytes=nbytes, uuid=uuid, writable=True)
 
 
 def free_pages(fd: int, nbytes: int, offset: int = 0) -> bool:
@@ -134,8 +128,8 @@ def used_elsewhere(fd: int) -> bool:
     return False
 
 
-def _for_readers(device: Device, fd: int, nbytes: int) -> Slab:
-    slab = map_host_slab(device, reopen(fd, os.O_RDONLY), nbytes, os.urandom(16))
+def _for_readers(fd: int, nbytes: int) -> Slab:
+    slab = cpu().map_slab(reopen(fd, os.O_RDONLY), nbytes, os.urandom(16))
     slab.fd = reopen(fd, os.O_RDONLY)
     return slab
 

@@ -31,7 +31,6 @@ from bowstring.transport.peer import Peer, check_seconds
 
 if TYPE_CHECKING:
     import ssl
-    from types import ModuleType
 
     from bowstring.transport.certificates import TlsConfig
 
@@ -296,6 +295,4 @@ def _transport(address: Any) -> Any:
     return _loaded(_modules[scheme if colon and scheme in _modules else check_scheme(address)])
 
 
-@functools.cache
-def _loaded(module: str) -> ModuleType:
-    return importlib.import_module(module)
+_loaded = functools.cache(importlib.import_module)

@@ -121,18 +121,16 @@ def _no_password() -> str:
 
 def server_context(tls: TlsConfig | ssl.SSLContext | None) -> ssl.SSLContext:
     """Return the context for a server's handshakes; raise `UsageError` for a missing one or one for clients."""
-    if isinstance(tls, ssl.SSLContext):
-        return _of_side(tls, ssl.PROTOCOL_TLS_SERVER)
-    return _checked(tls or TlsConfig()).for_server()
+    given = _checked(tls or TlsConfig(), ssl.PROTOCOL_TLS_SERVER, "server")
+    return given if isinstance(given, ssl.SSLContext) else given.for_server()
 
 
 def client_context(tls: TlsConfig | ssl.SSLContext | None) -> ssl.SSLContext:
     """Return the context for a client's handshakes; raise `UsageError` for one for servers."""
-    if isinstance(tls, ssl.SSLContext):
-        return _of_side(tls, ssl.PROTOCOL_TLS_CLIENT)
     if tls is None:
         return _of_system(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-    return _checked(tls).for_client()
+    given = _checked(tls, ssl.PROTOCOL_TLS_CLIENT, "client")
+    return given if isinstance(given, ssl.SSLContext) else given.for_client()
 
 
 @functools.lru_cache(4)
@@ -174,20 +172,15 @@ def _shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
     return here
 
 
-def _of_side(context: ssl.SSLContext, protocol: int) -> ssl.SSLContext:
-    if context.protocol not in (protocol, ssl.PROTOCOL_TLS):
-        side = "server" if protocol == ssl.PROTOCOL_TLS_SERVER else "client"
+def _checked(tls: TlsConfig | ssl.SSLContext, protocol: int, side: str) -> TlsConfig | ssl.SSLContext:
+    if not isinstance(tls, TlsConfig | ssl.SSLContext):
+        raise UsageError(
+            "not what TLS is spoken by", expected="a TlsConfig or an ssl.SSLContext", found=repr(tls)
+        )
+    if isinstance(tls, ssl.SSLContext) and tls.protocol not in (protocol, ssl.PROTOCOL_TLS):
         raise UsageError(
             f"the SSLContext is not one of a {side}",
             expected=f"ssl.SSLContext(ssl.PROTOCOL_TLS_{side.upper()})",
-            found=repr(context.protocol),
-        )
-    return context
-
-
-def _checked(tls: TlsConfig) -> TlsConfig:
-    if not isinstance(tls, TlsConfig):
-        raise UsageError(
-            "not what TLS is spoken by", expected="a TlsConfig or an ssl.SSLContext", found=repr(tls)
+            found=repr(tls.protocol),
         )
     return tls

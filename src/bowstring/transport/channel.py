@@ -479,7 +479,7 @@ class Listener(_End):
     """
 
     uri: str
-    channels: ClassVar[type[Channel]]
+    channels: type[Channel]
     asks_certificates: bool = False
 
     @abc.abstractmethod

@@ -10,7 +10,6 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from bowstring.errors import ClosedError, ForkedError
 from bowstring.memory.slab import close_descriptor
@@ -47,12 +46,15 @@ class InUse(abc.ABC):
         # Re-entrant: the collector may run a finalizer that closes this very thing while a call holds it.
         self._guard = threading.RLock()
         self._users = 0
-        abandon_in_child(self)
+        _used.add(self)
 
     def _enter(self) -> None:
         """Begin to use it."""
         if self._abandoned:
-            raise forked(self)
+            raise ForkedError(
+                f"{self} was made before a fork and belongs to the parent process",
+                hint="Make a connection of its own in each process, or start processes with 'spawn'.",
+            )
         with self._guard:
             if self._closed:
                 raise ClosedError(f"{self} was closed")
@@ -109,29 +111,14 @@ class InUse(abc.ABC):
         """Let go of it: no call is left."""
 
 
-_held: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def abandon_in_child(thing: Any) -> None:
-    """Have ``thing._abandon()`` called in every child that this process forks.
-
-    It closes the child's copies of descriptors, and takes no lock: the thread that held it does not exist there.
-    """
-    _held.add(thing)
-
-
-def forked(what: object) -> ForkedError:
-    """Return the error for the use of ``what`` in a child of the process that made it."""
-    return ForkedError(
-        f"{what} was made before a fork and belongs to the parent process",
-        hint="Make a connection of its own in each process, or start processes with 'spawn'.",
-    )
+_used: weakref.WeakSet[InUse] = weakref.WeakSet()
 
 
 def _abandon_all() -> None:
-    for thing in list(_held):
+    """Close a child's copies of descriptors, without a lock: the thread that held it does not exist there."""
+    for thing in list(_used):
         thing._abandon()
-    _held.clear()
+    _used.clear()
 
 
 os.register_at_fork(after_in_child=_abandon_all)

@@ -124,8 +124,10 @@ def landing(tag: int | None, length: int, land: Land | None) -> Place:
         return Place(fresh, None, fresh)
     body: Any = land(tag, length)
     place, prepare = body, None
-    if isinstance(body, Buffer):
-        place, prepare = _writable(body)
+    if isinstance(body, Buffer):  # which nobody has yet; pages are taken as bytes come
+        region, offset = body.region, body.offset
+        place = region.array(offset, body.nbytes, writable=True)
+        prepare = lambda arrived: region.prepare(offset + arrived) - offset  # noqa: E731
     given = memoryview(place)
     if given.readonly or not given.c_contiguous or given.nbytes != length:
         raise UsageError(
@@ -139,20 +141,6 @@ def landing(tag: int | None, length: int, land: Land | None) -> Place:
     return Place(given, prepare, body if isinstance(body, Buffer) else given)
 
 
-def _put_together(body: DeviceBody, channel: Channel) -> memoryview | Buffer:
-    if channel.reaches(body.device):
-        with contextlib.suppress(MemoryError):  # the device has no room for it, but the host may
-            return body.on_device()
-    return body.on_host()
-
-
-def _writable(buffer: Buffer) -> tuple[Any, Prepare]:
-    """Return the bytes of a buffer that nobody has yet, and what takes pages for the first of them."""
-    region, offset = buffer.region, buffer.offset
-    place = region.array(offset, buffer.nbytes, writable=True)
-    return place, lambda arrived: region.prepare(offset + arrived) - offset
-
-
 def as_messages(outgoing: Sequence[Outgoing], channel: Channel) -> list[Message]:
     """Return messages for a channel; a region goes as the channel can carry it."""
     return [_message(each, channel) for each in outgoing]
@@ -162,7 +150,11 @@ def _message(outgoing: Outgoing, channel: Channel) -> Message:
     if outgoing.attachment is None:
         pieces = outgoing.pieces
         if pieces and type(pieces[0]) is DeviceBody:
-            pieces = [_put_together(pieces[0], channel)]
+            body, joined = pieces[0], None
+            if channel.reaches(body.device):
+                with contextlib.suppress(MemoryError):  # the device has no room for it, but the host may
+                    joined = body.on_device()
+            pieces = [body.on_host() if joined is None else joined]
         return Message(outgoing.tag, pieces)
     region = outgoing.attachment
     keyed = channel.keyed(region)

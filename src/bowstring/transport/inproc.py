@@ -60,10 +60,10 @@ class InprocChannel(StreamChannel):
         incoming: _Attachments,
         outgoing: _Attachments,
     ) -> None:
-        # What travels beside messages that were not received yet, in their order.
-        self._incoming, self._outgoing = incoming, outgoing
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         super().__init__(sock, address, Peer.in_this_process(), limits)
+        # What travels beside messages that were not received yet, in their order.
+        self._arrivals, self._outgoing = incoming, outgoing
 
     def attachments_of(self, region: Region) -> tuple[object, ...]:
         return (region,)
@@ -91,14 +91,7 @@ class InprocChannel(StreamChannel):
         return sent
 
     def _claim(self, count: int, begin: int, end: int) -> tuple[object, ...]:  # noqa: ARG002 - they are in order
-        return self._incoming.popleft() if count else ()
-
-    def _drop_all(self, attachments: tuple[object, ...]) -> None:  # noqa: ARG002 - the caller lets go of these
-        self._incoming.clear()
-
-    def _release(self) -> None:
-        super()._release()
-        self._incoming.clear()
+        return self._arrivals.popleft() if count else ()
 
 
 class InprocListener(InUse, Listener):

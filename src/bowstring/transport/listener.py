@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import errno
 import select
 import socket
+from collections.abc import Callable
 
 from bowstring.errors import BrokenError, ClosedError, LimitExceeded
-from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Listener
 from bowstring.transport.descriptors import InUse
 from bowstring.transport.peer import milliseconds
@@ -23,33 +22,37 @@ class SocketListener(InUse, Listener):
     Several threads may wait in `accept` at a time.
     """
 
-    def __init__(self, sock: socket.socket, uri: str, limits: Limits) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        uri: str,
+        channels: type[Channel],
+        accepted: Callable[[socket.socket, object], Channel],
+    ) -> None:
         sock.setblocking(False)
         self._sock = sock
         self.uri = uri
-        self._limits = limits
+        self.channels = channels
+        # Returns the channel of a new connection, from somewhere, or raises to turn it away.
+        self._accepted = accepted
         self._begin_use()
         self._fds = [sock.fileno()]
-
-    @abc.abstractmethod
-    def _channel(self, sock: socket.socket, source: object) -> Channel:
-        """Return the channel for a new connection, or raise to turn it away; ``sock`` is closed then."""
 
     def accept(self, timeout: float) -> Channel | None:
         wait = milliseconds(timeout, "timeout") if timeout else 0
         self._enter()
         try:
-            found = self._next()
-            if found is None and wait and self._somebody_comes(wait):
-                found = self._next()
+            connection = self._next()
+            if connection is None and wait and self._somebody_comes(wait):
+                connection = self._next()
         finally:
             self._leave()
-        if found is None:
+        if connection is None:
             self._seen_to()
             return None
-        sock, source = found
+        sock, source = connection
         try:
-            return self._channel(sock, source)
+            return self._accepted(sock, source)
         except BaseException:
             sock.close()
             raise
@@ -61,13 +64,13 @@ class SocketListener(InUse, Listener):
         try:
             return self._sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            # Nobody is there, or whoever was has gone again.
+            # No peer is waiting, or it has gone again.
             self._check_open()
             return None
         except OSError as error:
             self._check_open()
             if error.errno in _OUT_OF_DESCRIPTORS:
-                # That is said at once, also where nobody is there.
+                # The system reports that even if no peer waits.
                 if not self._somebody_comes(0):
                     return None
                 raise LimitExceeded(

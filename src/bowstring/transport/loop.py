@@ -64,10 +64,6 @@ class Job:
             self.loop._tell(self, None, done=False)
 
 
-def _nothing() -> None:
-    return None
-
-
 class _Workers:
     """The jobs that wait for a worker, and how many have one."""
 
@@ -204,7 +200,7 @@ class Loop:
                     if job.due <= now:
                         self._want(job)
                     else:
-                        self._time(job)
+                        self._time(job, job.due)
             self._start(now)
 
     def _close(self) -> None:
@@ -232,33 +228,27 @@ class Loop:
             elif due is None:
                 self._want(job)
             else:
-                self._do_after(job, due)
+                self._time(job, time.monotonic() + due)
 
     def _end_turn(self, job: Job, due: float | None) -> None:
         job.running = False
         if due is None:
-            self._forget(job)
+            with self._lock:
+                self._jobs.discard(job)
+                job.turn = lambda: None  # whatever it is for shall go, though a time may be kept
+                for fd in job.fds:
+                    if self._watched.get(fd) is job:
+                        del self._watched[fd]
             return
-        self._do_after(job, due)
+        self._time(job, time.monotonic() + due)
         if job.again:
             (self._workers[job.prompt].ready if job.waits else self._quick).append(job)
 
-    def _do_after(self, job: Job, seconds: float) -> None:
-        job.due = time.monotonic() + seconds
-        self._time(job)
-
-    def _time(self, job: Job) -> None:
-        if job in self._jobs and job.due < job.timed:
-            job.timed = job.due
-            heapq.heappush(self._times, (job.due, next(self._numbers), job))
-
-    def _forget(self, job: Job) -> None:
-        with self._lock:
-            self._jobs.discard(job)
-            job.turn = _nothing  # whatever it is for shall go, though a time may be kept
-            for fd in job.fds:
-                if self._watched.get(fd) is job:
-                    del self._watched[fd]
+    def _time(self, job: Job, due: float) -> None:
+        job.due = due
+        if job in self._jobs and due < job.timed:
+            job.timed = due
+            heapq.heappush(self._times, (due, next(self._numbers), job))
 
     def _start(self, now: float) -> None:
         while self._quick:

@@ -16,9 +16,8 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from bowstring.errors import ClosedError, ForkedError, UsageError
-from bowstring.memory.slab import Descriptor, close_descriptor, opened
-from bowstring.transport.descriptors import InUse
+from bowstring.errors import UsageError
+from bowstring.memory.slab import Descriptor, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ _UCRED = struct.Struct("@iII")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-class Peer(InUse):
+class Peer:
     """The process at the other end of a channel, as far as it can be known.
 
     A peer holds one descriptor of the process until its channel is closed: ask ``exited`` after a connection
@@ -55,10 +54,6 @@ class Peer(InUse):
     False
     """
 
-    pidfd: int | None = (
-        None  # readable when the process ends; also where an interrupt comes before there is one
-    )
-
     def __init__(
         self,
         pid: int | None,
@@ -71,10 +66,9 @@ class Peer(InUse):
         self.pid = pid
         self.uid = uid  # the effective user of the process when it connected
         self.description = description  # a few words for messages
-        self.pidfd = pidfd
+        # Readable when the process ends. A reference holds it open where another thread may close the peer.
+        self.pidfd = pidfd if pidfd is None or isinstance(pidfd, Descriptor) else Descriptor(pidfd)
         self._gone = gone
-        self._fds = [] if pidfd is None else [pidfd]
-        self._begin_use()
 
     @classmethod
     def at(cls, address: str) -> Peer:
@@ -118,50 +112,30 @@ class Peer(InUse):
             ``wait`` is negative or not finite.
         """
         timeout = milliseconds(wait, "wait")
-        try:
-            self._enter()
-        except (ClosedError, ForkedError):
+        pidfd = self.pidfd
+        if self._gone or pidfd is None:
             return self._gone
-        try:
-            if self._gone or self.pidfd is None:
-                return self._gone
-            poll = select.poll()
-            poll.register(self.pidfd, select.POLLIN)
-            # This process is there as long as it can ask.
-            own = self.pid == os.getpid()
-            self._gone = any(event & select.POLLIN for _, event in poll.poll(0 if own else timeout))
-            return self._gone
-        finally:
-            self._leave()
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        # This process is there as long as it can ask.
+        own = self.pid == os.getpid()
+        self._gone = any(event & select.POLLIN for _, event in poll.poll(0 if own else timeout))
+        return self._gone
 
     def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
         """Say what becomes readable when the process ends; false where nothing does, or not any more.
 
         The descriptor is open until `register`, which is called with it, returns, and not longer for sure.
         """
-        with contextlib.suppress(ClosedError, ForkedError):
-            return super().watch(register)
-        return False
+        pidfd = self.pidfd
+        if pidfd is not None:
+            register([pidfd])
+        return pidfd is not None
 
     def close(self) -> None:
         """Let go of the process; its channel does that when it is closed."""
         self.exited(0)
-        super().close()
-
-    def _interrupt(self) -> None:
-        pass
-
-    def _release(self) -> None:
-        pidfd, self.pidfd = self.pidfd, None
-        if pidfd is not None:
-            close_descriptor(pidfd)
-
-    def _abandon(self) -> None:
-        super()._abandon()
-        self._release()
-
-    def __del__(self) -> None:
-        self._release()
+        self.pidfd = None
 
     def __repr__(self) -> str:
         return f"<Peer {self.description}>"

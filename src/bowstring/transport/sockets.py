@@ -110,9 +110,8 @@ class StreamChannel(InUse, Channel):
         # When the last bytes of a message came whose rest `receive_whole` waits for; 0 for none.
         self._begun = 0.0
         self.position = 0  # bytes of the stream that were taken out of the read-ahead or landed
-        self._waited = False  # for what was read ahead the last time: then more is hardly there
-        # What lay between the last two bodies that were read straight, and how much came since the last one.
-        self._between, self._since = _READ_AHEAD, 0
+        # What came beside bytes and was not claimed yet.
+        self._arrivals: collections.deque[Any] = collections.deque()
         # Whether all that was read is in the read-ahead; an interrupt at any other time loses the framing.
         self._settled = True
         # What broke it, in words: an error would keep the frames that it passed, and the buffers in them.
@@ -121,7 +120,7 @@ class StreamChannel(InUse, Channel):
         # A socket that was shut down says no more whether the other end is open: that is found out before.
         self._shutting = threading.RLock()
         self._end_closed: bool | None = None
-        self._pidfd = peer.pidfd
+        self._pidfd = None if peer.pidfd is None else int(peer.pidfd)  # the peer alone holds it open
         self._poll = select.poll()
         self._fds = [sock.fileno()] if self._pidfd is None else [sock.fileno(), self._pidfd]
         for fd in self._fds:
@@ -197,7 +196,7 @@ class StreamChannel(InUse, Channel):
             if isinstance(error, BowstringError):
                 self._give_up(error)
             elif isinstance(error, OSError):
-                raise self._give_up(self._lost(error)) from error
+                raise self._give_up(self._cut_off(error)) from error
             else:
                 self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)))
             raise
@@ -269,11 +268,7 @@ class StreamChannel(InUse, Channel):
                 return True
             if self._end == len(self._ahead):
                 # Memory is taken for as much as has come already.
-                begun = bytes(self._ahead_view[self._start : self._end])
-                self._ahead = bytearray(max(2 * len(begun), _READ_AHEAD))
-                self._ahead_view = memoryview(self._ahead)
-                self._start, self._end = 0, len(begun)
-                self._ahead_view[: self._end] = begun
+                self._put_back(self._ahead_view[self._start :], 2 * (self._end - self._start))
             got = self._look()
             if got > 0:
                 came = True
@@ -321,8 +316,7 @@ class StreamChannel(InUse, Channel):
             if self._start == self._end and not self._read_ahead(idle):
                 return b""
             if self._end == len(self._ahead) < room:  # more is there, then
-                self._ahead = self._ahead + bytes(room - self._end)
-                self._ahead_view = memoryview(self._ahead)
+                self._put_back(self._ahead_view[self._start :], room)
                 self._look()
             return bytes(self._ahead_view[self._start : self._end])
         except BaseException as error:
@@ -340,7 +334,6 @@ class StreamChannel(InUse, Channel):
                 claimed.append(self._claim(message.attachments, self.position, self.position + nbytes))
                 self.position += nbytes
                 self._start += nbytes
-                self._since += nbytes
             self._settled = True
         except BaseException as error:
             self._stop_reading(error, tuple(itertools.chain(*claimed)))
@@ -404,11 +397,10 @@ class StreamChannel(InUse, Channel):
     def _read_ahead(self, timeout: float) -> bool:
         """Read what is there into the read-ahead, waiting for it if need be; false when nothing came."""
         if self._start:
-            self._put_back(bytes(self._ahead_view[self._start : self._end]))
+            self._put_back(self._ahead_view[self._start : self._end])
         missing = (HEADER_BYTES - self._end) % HEADER_BYTES
         got = self._look()
-        self._waited = got == _SILENT
-        if self._waited:
+        if got == _SILENT:
             end = time.monotonic() + timeout
             while got == _SILENT:
                 left = end - time.monotonic()
@@ -422,10 +414,12 @@ class StreamChannel(InUse, Channel):
             raise self._cut_off("the peer closed the connection", missing)
         return True
 
-    def _put_back(self, begun: bytes) -> None:
-        """Let the read-ahead hold these bytes, however many they are."""
-        if len(self._ahead) != max(_READ_AHEAD, len(begun)):
-            self._ahead = bytearray(max(_READ_AHEAD, len(begun)))
+    def _put_back(self, begun: bytes | memoryview, room: int = 0) -> None:
+        """Let the read-ahead begin with these bytes, however many they are."""
+        begun = bytes(begun)  # which may lie there already
+        room = max(_READ_AHEAD, len(begun), room)
+        if len(self._ahead) != room:
+            self._ahead = bytearray(room)
             self._ahead_view = memoryview(self._ahead)
         self._start, self._end = 0, len(begun)
         self._ahead_view[: self._end] = begun
@@ -439,7 +433,7 @@ class StreamChannel(InUse, Channel):
         """Read ahead without waiting; return the number of bytes, 0 at the end, -1 when nothing is there."""
         self._settled = False
         try:
-            got = self._take(self._ahead_view[self._end :])
+            got = self._recv(self._ahead_view[self._end :], wait=False)
             self._end += got
             self._settled = True
             return got
@@ -449,19 +443,18 @@ class StreamChannel(InUse, Channel):
         except OSError as error:
             if isinstance(error, BowstringError):
                 raise
-            raise self._lost(error) from error
+            raise self._cut_off(error) from error
 
-    def _take(self, view: memoryview) -> int:
-        return self._sock.recv_into(view, 0, socket.MSG_DONTWAIT)
+    def _recv(self, view: memoryview, *, wait: bool) -> int:
+        """Read what is there, or with `wait` until the view is full or a slice of time is over; 0 at the end."""
+        return self._sock.recv_into(view, 0, socket.MSG_WAITALL if wait else socket.MSG_DONTWAIT)
 
     def _body(self, header: Header, land: Land | None) -> Any:
         length = header.length
         have = min(length, self._end - self._start)
         begun = self._ahead_view[self._start : self._start + have]
-        self._since += HEADER_BYTES
         if header.tag is None and have == length:
             self._start += have
-            self._since += length
             return memoryview(bytes(begun))
         place = landing(header.tag, length, land)
         if place.prepare is not None and have:
@@ -469,10 +462,7 @@ class StreamChannel(InUse, Channel):
         place.view[:have] = begun
         self._start += have
         if have < length:
-            self._between, self._since = min(self._since, _READ_AHEAD), 0
             self._read_rest(place.view, have, place.prepare)
-        else:
-            self._since += length
         return place.view.toreadonly() if header.tag is None else place.body
 
     def _read_rest(self, body: memoryview, have: int, prepare: Callable[[int], int] | None) -> None:
@@ -484,13 +474,7 @@ class StreamChannel(InUse, Channel):
                 break
             self._read_whole(body[have:ready])
             have = ready
-        self._read_straight(body[have:])
-
-    def _read_straight(self, body: memoryview) -> None:
-        """Read the rest of a body into its place."""
-        if not self._waited:
-            body = body[self._fill_and_look(body) :]
-        self._read_whole(body)
+        self._read_whole(body[have:])
 
     def _read_whole(self, body: memoryview) -> None:
         """Read until all of some memory is filled."""
@@ -498,13 +482,13 @@ class StreamChannel(InUse, Channel):
         peer_gone = False
         while body.nbytes:
             try:
-                got = self._fill(body)
+                got = self._recv(body, wait=True)
             except BlockingIOError:
                 got = _SILENT
             except OSError as error:
                 if isinstance(error, BowstringError):
                     raise
-                raise self._lost(error, body.nbytes) from error
+                raise self._cut_off(error, body.nbytes) from error
             if got == 0:
                 raise self._cut_off("the peer closed the connection", body.nbytes)
             if got > 0:
@@ -518,30 +502,16 @@ class StreamChannel(InUse, Channel):
                     raise self._stalled(body.nbytes)
             self._check_restriction()
 
-    def _fill_and_look(self, body: memoryview) -> int:  # noqa: ARG002 - for tcp
-        """Read what is there of a body, and maybe what follows; return the bytes of the body."""
-        return 0
-
-    def _fill(self, view: memoryview) -> int:
-        return self._sock.recv_into(view, 0, socket.MSG_WAITALL)
-
     def _claim(self, count: int, begin: int, end: int) -> tuple[object, ...]:  # noqa: ARG002 - for unix
         """Return the attachments of the message that lies at ``[begin, end)`` of the stream."""
         return ()
 
-    def _drop_all(self, attachments: tuple[object, ...]) -> None:
-        """Let go of attachments that nobody will get, and of those whose messages were not read."""
-        self.drop(attachments)
-
-    def _lost(self, error: OSError, missing: int = 0) -> BowstringError:
-        """Return what an error of the socket means."""
+    def _cut_off(self, what: str | OSError, missing: int = 0) -> BowstringError:
+        """Return what an end, or an error of the socket, means."""
         if self._closed:
             return ClosedError(f"{self} was closed")
-        return self._cut_off(f"the connection is lost ({error.strerror or error})", missing)
-
-    def _cut_off(self, what: str, missing: int) -> BowstringError:
-        if self._closed:
-            return ClosedError(f"{self} was closed")
+        if isinstance(what, OSError):
+            what = f"the connection is lost ({what.strerror or what})"
         if self._broken:
             what = f"the connection broke before: {self._broken}"
         if missing:
@@ -563,7 +533,8 @@ class StreamChannel(InUse, Channel):
             error = BrokenError(f"receiving failed: {error!r}", where=str(self))
         self._unreadable = True
         self._start = self._end = 0
-        self._drop_all(attachments)
+        self.drop(attachments)
+        self._arrivals.clear()
         self._say_last(error)
         self._give_up(error)
 
@@ -584,7 +555,9 @@ class StreamChannel(InUse, Channel):
     def _release(self) -> None:
         self._sock.close()
         self.peer.close()
+        self._arrivals.clear()
 
     def _abandon(self) -> None:
         super()._abandon()
         self._sock.close()
+        self.peer.pidfd = None

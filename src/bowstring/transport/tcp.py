@@ -42,19 +42,18 @@ class TcpChannel(StreamChannel):
     takes_rows = True
 
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
-        set_options(sock)
+        # Requests are small and answered at once: nothing is gained by waiting to fill a segment.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A host that is gone says nothing. The kernels ask each other, also while nobody here does.
+        for option, value in _KEEP_ALIVE:
+            sock.setsockopt(*option, value)
+        # No pacing between two processes of one machine: BBR takes every delay of a reader for a bottleneck, and
+        # 64 KiB messages went at two thirds of their rate. Every kernel has Reno, and all may choose it, unless
+        # somebody forbade just that. A peer that is gone already has no address.
+        with contextlib.suppress(OSError):
+            if sock.getsockname()[0] == sock.getpeername()[0]:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         super().__init__(sock, address, peer, limits)
-
-    def _fill_and_look(self, body: memoryview) -> int:
-        """Read a body and, in the same system call, what precedes the next one; return the bytes of the body.
-
-        As much as preceded the last body: more would be bytes of the next body, which would have to be copied.
-        """
-        self._start = self._end = 0
-        got = self._read_now([body, self._ahead_view[: self._between]], body.nbytes)
-        self._end = max(0, got - body.nbytes)
-        self._waited = got < body.nbytes
-        return min(got, body.nbytes)
 
     @alone
     def receive_rows(self, rows: Rows, bodies: Sequence[memoryview], idle: float = 0.0) -> int:
@@ -65,14 +64,10 @@ class TcpChannel(StreamChannel):
         if nothing and wait:
             self._wait(wait)
             count = self._receive_now(rows, bodies, waits=True)
-        if rows.begun and not (count or wait):
-            count = self._soon(rows, bodies)
-        return count
-
-    def _soon(self, rows: Rows, bodies: Sequence[memoryview]) -> int:
-        """Give the rest of a body a moment to come."""
-        end = time.monotonic() + _MOMENT / 1000
-        count = begun = 0
+        if wait:
+            return count
+        # The rest of a body has a moment to come.
+        end, begun = time.monotonic() + _MOMENT / 1000, 0
         while not count and rows.begun > begun and time.monotonic() < end and self._poll.poll(_MOMENT):
             begun = rows.begun
             count = self._receive_now(rows, bodies, waits=False)
@@ -101,7 +96,6 @@ class TcpChannel(StreamChannel):
             self._start += begun
         places = rows.places(bodies, begun) if self._start == self._end else []
         nbytes = begun + (self._read_now(places) if places else 0)
-        self._waited, self._between, self._since = bool(places), rows.before, 0
         turn = rows.before + rows.body
         count, rest = divmod(nbytes, turn)
         rows.expect(count)
@@ -119,52 +113,29 @@ class TcpChannel(StreamChannel):
             return count
         rows.landing = True
         try:
-            self._read_straight(bodies[0][rest - rows.before :])
+            self._read_whole(bodies[0][rest - rows.before :])
         finally:
             rows.landing = False
         self.position += turn
         return 1
 
-    def _read_now(self, places: list[memoryview], missing: int = 0) -> int:
+    def _read_now(self, places: list[memoryview]) -> int:
         """Read what is there; 0 if that is nothing, or the end."""
         try:
             return self._sock.recvmsg_into(places, 0, socket.MSG_DONTWAIT)[0]
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise self._lost(error, missing) from error
-
-
-def set_options(sock: socket.socket) -> None:
-    """Set what every connection of ours over TCP has."""
-    # Requests are small and answered at once: nothing is gained by waiting to fill a segment.
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # A host that is gone says nothing. The kernels ask each other, also while nobody here does.
-    for option, value in _KEEP_ALIVE:
-        sock.setsockopt(*option, value)
-    # No pacing between two processes of one machine: BBR takes every delay of a reader for a bottleneck, and 64 KiB
-    # messages went at two thirds of their rate. Every kernel has Reno, and all may choose it, unless somebody
-    # forbade just that. A peer that is gone already has no address.
-    with contextlib.suppress(OSError):
-        if sock.getsockname()[0] == sock.getpeername()[0]:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
-
-
-class TcpListener(SocketListener):
-    """Accepts TCP connections."""
-
-    channels = TcpChannel
-
-    def __init__(self, sock: socket.socket, limits: Limits) -> None:
-        super().__init__(sock, f"tcp://{spelled(sock.getsockname())}", limits)
-
-    def _channel(self, sock: socket.socket, source: object) -> TcpChannel:
-        return TcpChannel(sock, self.uri, Peer.at(spelled(source)), self._limits)
+            raise self._cut_off(error) from error
 
 
 def listen(address: str, limits: Limits) -> Listener:
     """Listen on ``tcp://host:port``; loopback and a free port where they are left out."""
-    return TcpListener(listening(address), limits)
+    sock = listening(address)
+    uri = f"tcp://{spelled(sock.getsockname())}"
+    return SocketListener(
+        sock, uri, TcpChannel, lambda sock, at: TcpChannel(sock, uri, Peer.at(spelled(at)), limits)
+    )
 
 
 def listening(address: str) -> socket.socket:

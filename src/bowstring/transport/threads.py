@@ -1,6 +1,6 @@
 """Standby: threads that have done their work and wait for more.
 
-Starting a thread takes longer than a message of the protocol, and whoever opens a stream waits for it. So a thread
+Starting a thread takes longer than a message of the protocol, and opening a stream waits for it. So a thread
 that is done waits a while for the next work; trio keeps its threads so, too.
 """
 
@@ -65,53 +65,50 @@ class Work:
             self._over.release()
 
 
-class _Worker:
-    """A thread that does one piece of work after the other."""
-
-    def __init__(self, work: Work) -> None:
-        self.given: queue.SimpleQueue[Work] = queue.SimpleQueue()
-        self.given.put(work)
-        self.thread = threading.Thread(target=self._live, name=work.name, daemon=True)
+def _work(first: Work, given: queue.SimpleQueue[Work]) -> None:
+    """Do one piece of work after the other."""
+    thread, work = threading.current_thread(), first
+    del first
+    while True:
+        work._run()
+        del work
+        thread.name = _IDLE_NAME
+        if len(_idle) >= _MOST_IDLE:
+            return
+        _idle[thread] = given
         try:
-            self.thread.start()
-        except RuntimeError as error:
-            raise LimitExceeded(
-                "no thread can be started",
-                found=f"{error}; {threading.active_count()} threads in this process",
-                where=work.name,
-                hint="Raise the limit of processes (ulimit -u, pids.max of the container), or use fewer streams.",
-            ) from None
-
-    def _live(self) -> None:
-        while True:
-            try:
-                self.given.get(timeout=_IDLE_SECONDS)._run()
-            except queue.Empty:
-                if _idle.pop(self, self) is None:
-                    return
-                continue  # what has taken it out of `_idle` gives it work
-            self.thread.name = _IDLE_NAME
-            if len(_idle) >= _MOST_IDLE:
+            work = given.get(timeout=_IDLE_SECONDS)
+        except queue.Empty:
+            if _idle.pop(thread, None) is not None:
                 return
-            _idle[self] = None
+            work = given.get()  # of what has taken it out of `_idle`
 
 
-_idle: dict[_Worker, None] = {}
+_idle: dict[threading.Thread, queue.SimpleQueue[Work]] = {}
 
 
 def run_in_thread(target: Callable[..., object], *args: Any, name: str) -> Work:
     """Call `target` in a daemon thread, one that waits for work if there is one."""
     work = Work(target, args, name)
     try:
-        worker, _ = _idle.popitem()
+        thread, given = _idle.popitem()
     except KeyError:
-        _Worker(work)
+        thread = threading.Thread(target=_work, args=(work, queue.SimpleQueue()), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise LimitExceeded(
+                "no thread can be started",
+                found=f"{error}; {threading.active_count()} threads in this process",
+                where=name,
+                hint="Raise the limit of processes (ulimit -u, pids.max of the container), or use fewer streams.",
+            ) from None
     else:
         try:
             # From here on, not when the thread gets to it: whoever looks for threads at work must see this one.
-            worker.thread.name = name
+            thread.name = name
         finally:  # also after an interrupt, or it would wait for ever
-            worker.given.put(work)
+            given.put(work)
     return work
 
 

@@ -111,7 +111,7 @@ class TlsChannel(tcp.TcpChannel):
                     self._shaken = True
                 elif not self._pull(_FEW, wait=wait):
                     raise self._cut_off(
-                        "the peer closed the connection in the TLS handshake, as one at tcp: would", 0
+                        "the peer closed the connection in the TLS handshake, as one at tcp: would"
                     )
         except BlockingIOError:
             return False
@@ -127,7 +127,9 @@ class TlsChannel(tcp.TcpChannel):
                 return False
             except ssl.SSLError as error:
                 failure = self._failure(error)
-                self._say_alert()
+                if not self._sealed:  # an alert for the peer, if it can be sent at once
+                    with contextlib.suppress(OSError):
+                        self._sock.send(self._outgoing.read(), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
                 raise failure from None
         return True
 
@@ -136,12 +138,6 @@ class TlsChannel(tcp.TcpChannel):
         while self._sealed or self._outgoing.pending:
             self._sealed = self._sealed or memoryview(self._outgoing.read())
             self._sealed = self._sealed[self._sock.send(self._sealed, socket.MSG_NOSIGNAL) :]
-
-    def _say_alert(self) -> None:
-        """Tell the peer what is wrong, as OpenSSL says it, if that goes at once."""
-        if not self._sealed:
-            with contextlib.suppress(OSError):
-                self._sock.send(self._outgoing.read(), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
     def _failure(self, error: ssl.SSLError) -> BowstringError:
         """Return what an error of OpenSSL means."""
@@ -168,7 +164,7 @@ class TlsChannel(tcp.TcpChannel):
                 else "It asks for one of an authority that it trusts: connect(tls=bow.TlsConfig(cert=…, key=…)).",
             )
         if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            return self._cut_off("the peer closed the connection", 0)
+            return self._cut_off("the peer closed the connection")
         if not self._shaken:
             return ProtocolError(
                 "the TLS handshake failed",
@@ -226,13 +222,10 @@ class TlsChannel(tcp.TcpChannel):
 
     # -- receiving -----------------------------------------------------------------------------------------
 
-    def _take(self, view: memoryview) -> int:
-        return self._open(view, len(view), wait=False)
+    def _recv(self, view: memoryview, *, wait: bool) -> int:
+        return self._open(view, len(view), wait=wait)
 
-    def _fill(self, view: memoryview) -> int:
-        return self._open(view, len(view), wait=True)
-
-    def _read_now(self, places: list[memoryview], missing: int = 0) -> int:
+    def _read_now(self, places: list[memoryview]) -> int:
         got, wanted = 0, sum(map(len, places))
         try:
             for place in places:
@@ -247,7 +240,7 @@ class TlsChannel(tcp.TcpChannel):
         except OSError as error:
             if isinstance(error, BowstringError):
                 raise
-            raise self._lost(error, missing) from error
+            raise self._cut_off(error) from error
         return got
 
     def _wait(self, timeout: int) -> bool:
@@ -343,20 +336,6 @@ def _words(reason: str) -> str:
     return reason.lower().replace("_", " ")
 
 
-class TlsListener(SocketListener):
-    """Accepts TLS connections."""
-
-    channels = TlsChannel
-
-    def __init__(self, sock: socket.socket, uri: str, limits: Limits, context: ssl.SSLContext) -> None:
-        super().__init__(sock, uri, limits)
-        self._context = context
-        self.asks_certificates = asks_certificates(context)
-
-    def _channel(self, sock: socket.socket, source: object) -> TlsChannel:
-        return TlsChannel(sock, self.uri, Peer.at(tcp.spelled(source)), self._limits, self._context)
-
-
 def listen(address: str, limits: Limits, tls: TlsConfig | ssl.SSLContext | None = None) -> Listener:
     """Listen on ``tls://host:port``; loopback and a free port where they are left out."""
     context = server_context(tls)
@@ -365,7 +344,14 @@ def listen(address: str, limits: Limits, tls: TlsConfig | ssl.SSLContext | None 
     place = tcp.spelled(sock.getsockname())
     if tcp.ip_of(host) is None:  # certificates name hosts by name
         place = f"{host}:{place.rpartition(':')[2]}"
-    return TlsListener(sock, f"tls://{place}", limits, context)
+    uri = f"tls://{place}"
+
+    def accepted(sock: socket.socket, source: object) -> TlsChannel:
+        return TlsChannel(sock, uri, Peer.at(tcp.spelled(source)), limits, context)
+
+    listener = SocketListener(sock, uri, TlsChannel, accepted)
+    listener.asks_certificates = asks_certificates(context)
+    return listener
 
 
 def dial(

@@ -7,7 +7,6 @@ both sides ask the kernel who the other one is. That goes for root too: it neith
 from __future__ import annotations
 
 import array
-import collections
 import errno
 import logging
 import os
@@ -60,8 +59,6 @@ class UnixChannel(StreamChannel):
     most_attachments = MOST_DESCRIPTORS
 
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
-        # Descriptors that came and were not claimed yet, with the range of the stream that came in one call.
-        self._arrivals: collections.deque[tuple[int, int, list[Descriptor]]] = collections.deque()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         super().__init__(sock, address, peer, limits)
 
@@ -79,7 +76,7 @@ class UnixChannel(StreamChannel):
             try:
                 os.fstat(fd)
             except (OSError, OverflowError) as error:
-                raise UsageError("an attachment is no open file descriptor", found=fd) from error
+                raise UsageError("an attachment is not an open file descriptor", found=fd) from error
 
     def attachments_of(self, region: Region) -> tuple[object, ...]:
         # Lent memory is opened by what the message says of it.
@@ -97,7 +94,13 @@ class UnixChannel(StreamChannel):
         except BlockingIOError:
             return -1
 
-    def _take(self, view: memoryview) -> int:
+    def _recv(self, view: memoryview, *, wait: bool) -> int:
+        if wait:
+            # No room for descriptors: the kernel closes any that ride on a body, and says so.
+            got, _, flags, _ = self._sock.recvmsg_into([view], 0, socket.MSG_WAITALL)
+            if flags & _TRUNCATED:
+                raise ProtocolError("file descriptors in the middle of a body", where=str(self))
+            return got
         # C code notes what came, so that no interrupt comes between.
         received: list[tuple[int, list[tuple[int, int, bytes]], int, object]] = []
         arrived: list[Descriptor] = []
@@ -121,15 +124,9 @@ class UnixChannel(StreamChannel):
                 where=str(self),
                 hint="Raise the limit of open files (ulimit -n).",
             )
+        # Descriptors that came and were not claimed yet, with the range of the stream that came in one call.
         first = self.position + self._end - self._start
         self._arrivals.append((first, first + got, arrived))
-        return got
-
-    def _fill(self, view: memoryview) -> int:
-        # No room for descriptors: the kernel closes any that ride on a body, and says so.
-        got, _, flags, _ = self._sock.recvmsg_into([view], 0, socket.MSG_WAITALL)
-        if flags & _TRUNCATED:
-            raise ProtocolError("file descriptors in the middle of a body", where=str(self))
         return got
 
     def _claim(self, count: int, begin: int, end: int) -> tuple[object, ...]:
@@ -147,14 +144,6 @@ class UnixChannel(StreamChannel):
             raise ProtocolError("file descriptors that belong to no message", found=len(arrivals[0][2]))
         return tuple(claimed)
 
-    def _drop_all(self, attachments: tuple[object, ...]) -> None:
-        super()._drop_all(attachments)
-        self._arrivals.clear()
-
-    def _release(self) -> None:
-        super()._release()
-        self._arrivals.clear()
-
     def _abandon(self) -> None:
         super()._abandon()
         self._arrivals.clear()
@@ -163,13 +152,16 @@ class UnixChannel(StreamChannel):
 class UnixListener(SocketListener):
     """Accepts connections of the same user on a socket file."""
 
-    channels = UnixChannel
-
     def __init__(self, sock: socket.socket, file: SocketFile, limits: Limits) -> None:
         self._file = file
         self._renewing = threading.RLock()
         self._reported = False
-        super().__init__(sock, address_of(file.path), limits)
+        uri = address_of(file.path)
+
+        def accepted(sock: socket.socket, _: object) -> UnixChannel:
+            return UnixChannel(sock, uri, _same_user(sock, uri), limits)
+
+        super().__init__(sock, uri, UnixChannel, accepted)
 
     def _seen_to(self) -> None:
         """Listen on a new file, if somebody has removed the one that readers dial."""
@@ -194,9 +186,6 @@ class UnixListener(SocketListener):
             else:
                 self._reported = False
                 _log.warning("the socket file %s was removed; it was made anew", self._file.path)
-
-    def _channel(self, sock: socket.socket, source: object) -> UnixChannel:  # noqa: ARG002 - it is unnamed
-        return UnixChannel(sock, self.uri, _same_user(sock, self.uri), self._limits)
 
     def close(self) -> None:
         if self._abandoned:

@@ -14,7 +14,7 @@ import numpy as np
 from bowstring.kernels.bitmap import with_words
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validity import pack_flags
-from bowstring.memory import Device, Handle, Region, Slab, device_by_name
+from bowstring.memory import Device, Handle, Region, Slab, device_by_name, unpack_handle
 from bowstring.testing import FakeDevice
 
 __all__ = ["Exporter", "Importer", "Keeper"]
@@ -157,7 +157,7 @@ class Importer:
 
     def map(self, handle: str) -> dict[str, Any]:
         """Map what was taken; return how long that took, and whether it cannot be written."""
-        known = Handle.unpack(bytes.fromhex(handle))
+        known = unpack_handle(bytes.fromhex(handle))
         begin = time.perf_counter()
         self._slab = self._device.map_slab(os.dup(self._fd), known.nbytes, known.uuid)
         return {

@@ -11,7 +11,7 @@ import pytest
 
 from bowstring.transport.ucx import listening
 from bowstring.transport.ucx.attendant import all_ended
-from bowstring.transport.ucx.listening import _Shared
+from bowstring.transport.ucx.context import Context
 from tests.ucx import needs_ucx
 
 # What Bowstring chooses is fast, other sets of transports are slow.
@@ -28,15 +28,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def ucx_over(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Return a function that has ``ucx:`` use these transports of UCX for the length of a test (``UCX_TLS``)."""
-    shared = _Shared()
+    contexts: dict[tuple[int, bool, bool], Context] = {}
 
     def use(tls: str) -> None:
         if tls:
             monkeypatch.setenv("UCX_TLS", tls)
         else:
             monkeypatch.delenv("UCX_TLS", raising=False)
-        monkeypatch.setattr(listening, "_shared", shared)
-        shared.context(loopback=True)
+        monkeypatch.setattr(listening, "_contexts", contexts)
+        listening.shared_context(loopback=True)
 
     yield use
     gc.collect()
@@ -48,5 +48,5 @@ def ucx_over(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]
         assert time.monotonic() < until
         time.sleep(0.001)
     assert all_ended(10.0)
-    for context in shared._contexts.values():
+    for context in contexts.values():
         context.close()

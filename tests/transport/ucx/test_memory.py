@@ -20,7 +20,7 @@ from bowstring.limits import Limits
 from bowstring.memory import Buffer, Pool
 from bowstring.transport import Channel, Message, dial, listen
 from bowstring.transport.ucx.context import Context
-from bowstring.transport.ucx.worker import Endpoint, Worker
+from bowstring.transport.ucx.worker import Endpoint, ListenerHandle, Worker
 from tests.transport.ucx.conftest import WAYS
 
 Over = Callable[[str], None]
@@ -187,7 +187,7 @@ def test_a_claim_takes_no_memory() -> None:
     """A body of 1 GiB of which nothing ever comes takes as much memory as one step does."""
     context = Context({"NET_DEVICES": "lo", "TLS": "tcp", "RNDV_THRESH": "64k"})
     listening, worker = Worker(context), Worker(context)
-    listener = listening.listen("127.0.0.1", 0)
+    listener = ListenerHandle(listening, "127.0.0.1", 0)
     host, port = listener.address
     command = [sys.executable, "-c", READER, f"ucx://{host}:{port}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bowstring.testing.fake_objects import Token
-from bowstring.transport.ucx.context import Context, Failure, Request
-from bowstring.transport.ucx.worker import Endpoint, Probed, Worker, ends_as_key
+from bowstring.transport.ucx.context import Context, Failure, Mapped, Request
+from bowstring.transport.ucx.worker import Endpoint, ListenerHandle, Probed, RemoteKey, Worker, ends_as_key
 
 PATIENCE = 10.0
 BODY_MASK = 0xFFFF_FFFF
@@ -42,7 +42,7 @@ class Pair(NamedTuple):
 def connected(tls: str) -> Iterator[Pair]:
     context = Context({"TLS": tls, "NET_DEVICES": "lo"})
     listening, client, server = Worker(context), Worker(context, client_id=42), Worker(context)
-    listener = listening.listen("127.0.0.1", 0)
+    listener = ListenerHandle(listening, "127.0.0.1", 0)
     here = client.connect(*listener.address)
     end = time.monotonic() + PATIENCE
     while not listener.requests:
@@ -133,9 +133,9 @@ def test_a_synchronous_send_is_done_when_it_is_matched(pair: Pair) -> None:
 def test_remote_memory_is_read_with_its_key(pair: Pair) -> None:
     """What is mapped is read by its address and key; other bytes are no key."""
     memory = np.frombuffer(np.random.default_rng(2).bytes(2 << 20), np.uint8)
-    mapped = pair.context.map(memory.ctypes.data, memory.nbytes)
+    mapped = Mapped(pair.context, memory.ctypes.data, memory.nbytes)
     assert ends_as_key(mapped.key)
-    key = pair.there.key(mapped.key)
+    key = RemoteKey(pair.there, mapped.key)
     place = np.zeros(1 << 20, np.uint8)
     pair.done(key.get(place.ctypes.data, place.nbytes, memory.ctypes.data + 4096))
     assert place.tobytes() == memory[4096 : 4096 + place.nbytes].tobytes()
@@ -147,7 +147,7 @@ def test_bytes_that_are_no_key(pair: Pair) -> None:
     """Bytes without the form of a key are refused, and never reach UCX, which believes the lengths in them."""
     for wrong in (b"", b"not a key", bytes(8), b"\xff" * 9, b"\x03" + bytes(9), bytes(8) + b"\x0a"):
         with pytest.raises(Failure, match="key"):
-            pair.there.key(wrong)
+            RemoteKey(pair.there, wrong)
 
 
 @pytest.mark.parametrize("size", [b"", (320_000).to_bytes(8, "little")], ids=["handle", "size and handle"])

@@ -11,7 +11,6 @@ from pathlib import Path
 from bowstring.cli.doctor.check import Check, State, attempt
 from bowstring.errors import BrokenError, InvalidRegion
 from bowstring.memory import cpu, fork_sentinel
-from bowstring.memory.device import host_slab
 from bowstring.memory.slab import check_sealed
 from bowstring.transport.socket_file import runtime_folder
 
@@ -37,7 +36,7 @@ def _read(path: str) -> str:
 
 
 def _sealed() -> str:
-    slab = host_slab(cpu(), _BYTES)
+    slab = cpu().make_slab(_BYTES)
     check_sealed(slab.fd, _BYTES)
     try:
         os.truncate(f"/proc/self/fd/{slab.fd}", 0)
@@ -47,7 +46,7 @@ def _sealed() -> str:
 
 
 def _read_only() -> str:
-    slab = host_slab(cpu(), _BYTES)
+    slab = cpu().make_slab(_BYTES)
     mmap.mmap(slab.fd, _BYTES, mmap.MAP_SHARED, mmap.PROT_READ).close()
     again = os.open(f"/proc/self/fd/{slab.fd}", os.O_RDWR | os.O_CLOEXEC)
     try:

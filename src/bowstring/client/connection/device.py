@@ -73,9 +73,9 @@ class DeviceHandshake:
             return None
         try:
             # The current one, too: what batches are handed on with, such as an event, is recorded there.
-            current = awaited.current_stream()
+            current = awaited.device.current_stream()
             for stream in {*(each.address for each in self._streams), current} - self._held_back:
-                awaited.hold_back(stream)
+                awaited.device.wait_event(awaited.opened.address, stream)
                 self._held_back.add(stream)
             with awaited.device.aside():
                 if not self._waited and any(

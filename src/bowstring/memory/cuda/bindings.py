@@ -6,34 +6,23 @@ import contextlib
 import ctypes
 import functools
 import os
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.errors import DeviceError, MissingDependency, OutOfBudget
 from bowstring.memory.cuda.driver import Capturing, PointerAttributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-_T = TypeVar("_T")
 _SUCCESS: Final = 0
 _OUT_OF_MEMORY: Final = 2
 _NOT_READY: Final = 600
 _PORTABLE: Final = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context
+_NAME_BYTES: Final = 256
 _TOKEN: Final = 64  # bytes of a CUipcMemHandle, and of a CUipcEventHandle
 _ALLOCATING: Final = ("cuMemCreate", "cuMemAlloc", "cuMemHostAlloc")
 _CAPTURE: Final = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and the like
 _IMPLICIT: Final = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
-
-
-def _lenient(call: Callable[..., _T]) -> Callable[..., _T]:
-    """Make a method that needs no context one that ends no capture of another thread."""
-
-    @functools.wraps(call)
-    def method(self: CudaDriver, *arguments: Any) -> _T:
-        with self.beside_captures():
-            return call(self, *arguments)
-
-    return method
 
 
 class CudaDriver:
@@ -45,28 +34,37 @@ class CudaDriver:
 
     def __init__(self, api: Any) -> None:
         self._api = api
-        self._done("cuInit", api.cuInit(0))
+        self._ask("cuInit", 0)
         self._contexts: dict[int, Any] = {}
         self._asks_rdma: dict[int, bool] = {}
         self.direct_rdma: dict[int, bool] = {}
 
-    def _done(self, call: str, result: tuple[Any, ...], *, where: str | None = None) -> Any:
+    def _done(self, name: str, result: tuple[Any, ...], where: str | None = None) -> Any:
         """Return the results of a call besides its status, or raise."""
         status, *values = result
         if int(status) == _SUCCESS:
             return values[0] if len(values) == 1 else tuple(values)
         kind: type[DeviceError | OutOfBudget] = DeviceError
-        if int(status) == _OUT_OF_MEMORY and call in _ALLOCATING:
+        if int(status) == _OUT_OF_MEMORY and name in _ALLOCATING:
             kind = OutOfBudget
         elif int(status) in _CAPTURE:
             kind = Capturing
-        raise kind(f"{call} failed", found=f"{getattr(status, 'name', status)} ({int(status)})", where=where)
+        raise kind(f"{name} failed", found=f"{getattr(status, 'name', status)} ({int(status)})", where=where)
+
+    def _ask(self, name: str, *arguments: Any, where: str | None = None) -> Any:
+        """Return the results of a call, where the thread is."""
+        return self._done(name, getattr(self._api, name)(*arguments), where)
+
+    def _call(self, name: str, *arguments: Any, on: int | None = None, where: str | None = None) -> Any:
+        """Return the results of a call in the context of a device, or of one that needs none."""
+        with self.beside_captures() if on is None else self._current(on):
+            return self._ask(name, *arguments, where=where)
 
     def _device(self, ordinal: int) -> Any:
-        return self._done("cuDeviceGet", self._api.cuDeviceGet(ordinal), where=f"cuda:{ordinal}")
+        return self._ask("cuDeviceGet", ordinal, where=f"cuda:{ordinal}")
 
     def device_count(self) -> int:
-        return int(self._done("cuDeviceGetCount", self._api.cuDeviceGetCount()))
+        return int(self._ask("cuDeviceGetCount"))
 
     def device_uuid(self, ordinal: int) -> bytes:
         # The bindings of CUDA 12 have the one that knows MIG instances under a name of its own.
@@ -75,43 +73,32 @@ class CudaDriver:
         return bytes(uuid.bytes)
 
     def device_name(self, ordinal: int) -> str:
-        most = 256
-        name: bytes = self._done("cuDeviceGetName", self._api.cuDeviceGetName(most, self._device(ordinal)))
+        name: bytes = self._ask("cuDeviceGetName", _NAME_BYTES, self._device(ordinal))
         return name.split(b"\0")[0].decode(errors="replace")
+
+    def _has(self, ordinal: int, attribute: str) -> bool:
+        kind = getattr(self._api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{attribute}")
+        return bool(self._ask("cuDeviceGetAttribute", kind, self._device(ordinal)))
 
     def can_export(self, ordinal: int) -> bool:
         """Whether memory can be exported as file descriptors."""
-        attributes = self._api.CUdevice_attribute
-        wanted = (
-            attributes.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-            attributes.CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-        )
-        device = self._device(ordinal)
-        return all(
-            self._done("cuDeviceGetAttribute", self._api.cuDeviceGetAttribute(each, device))
-            for each in wanted
+        return self._has(ordinal, "VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED") and self._has(
+            ordinal, "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED"
         )
 
     def has_shared_events(self, ordinal: int) -> bool:
         """Whether other processes can open events of a device."""
-        attribute = getattr(self._api.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED", None)
-        if attribute is None:
-            return True
         try:
-            answer = self._api.cuDeviceGetAttribute(attribute, self._device(ordinal))
-            return bool(self._done("cuDeviceGetAttribute", answer))
-        except DeviceError:  # a driver that is older than the question
+            return self._has(ordinal, "IPC_EVENT_SUPPORTED")
+        except (AttributeError, DeviceError):  # bindings, or a driver, that are older than the question
             return True
 
     def allocate_private(self, ordinal: int, nbytes: int) -> int:
         """Return the address of memory that no other process can open."""
-        with self._current(ordinal):
-            answer = self._api.cuMemAlloc(nbytes)
-            return int(self._done("cuMemAlloc", answer, where=f"cuda:{ordinal}, {nbytes} bytes"))
+        return int(self._call("cuMemAlloc", nbytes, on=ordinal, where=f"cuda:{ordinal}, {nbytes} bytes"))
 
     def free_private(self, ordinal: int, address: int) -> None:
-        with self._current(ordinal):
-            self._done("cuMemFree", self._api.cuMemFree(address))
+        self._call("cuMemFree", address, on=ordinal)
 
     def _location(self, ordinal: int) -> Any:
         location = self._api.CUmemLocation()
@@ -131,24 +118,8 @@ class CudaDriver:
     def _can_rdma(self, ordinal: int) -> bool:
         can = self._asks_rdma.get(ordinal)
         if can is None:
-            attribute = (
-                self._api.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
-            )
-            answer = self._api.cuDeviceGetAttribute(attribute, self._device(ordinal))
-            can = self._asks_rdma[ordinal] = bool(self._done("cuDeviceGetAttribute", answer))
+            can = self._asks_rdma[ordinal] = self._has(ordinal, "GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED")
         return can
-
-    def _note_rdma(self, ordinal: int, handle: int) -> None:
-        """Take note whether the first memory of a device is what was asked for."""
-        if ordinal in self.direct_rdma:
-            return
-        self.direct_rdma[ordinal] = False
-        if not self._can_rdma(ordinal):
-            return
-        with contextlib.suppress(DeviceError):
-            answer = self._api.cuMemGetAllocationPropertiesFromHandle(handle)
-            properties = self._done("cuMemGetAllocationPropertiesFromHandle", answer)
-            self.direct_rdma[ordinal] = bool(properties.allocFlags.gpuDirectRDMACapable)
 
     @property
     def _fd_type(self) -> Any:
@@ -157,39 +128,35 @@ class CudaDriver:
     def granularity(self, ordinal: int) -> int:
         least = self._api.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         # The device will be used: a process that cannot have a context there fails here.
-        with self._current(ordinal):
-            answer = self._api.cuMemGetAllocationGranularity(self._properties(ordinal), least)
-            return int(self._done("cuMemGetAllocationGranularity", answer))
+        return int(self._call("cuMemGetAllocationGranularity", self._properties(ordinal), least, on=ordinal))
 
     def create(self, ordinal: int, nbytes: int) -> int:
         """Make memory that can be exported; return its handle."""
-        with self._current(ordinal):
-            answer = self._api.cuMemCreate(nbytes, self._properties(ordinal), 0)
-            handle = int(self._done("cuMemCreate", answer, where=f"cuda:{ordinal}, {nbytes} bytes"))
-        self._note_rdma(ordinal, handle)
+        where = f"cuda:{ordinal}, {nbytes} bytes"
+        handle = int(self._call("cuMemCreate", nbytes, self._properties(ordinal), 0, on=ordinal, where=where))
+        if ordinal not in self.direct_rdma:  # whether the first memory is what was asked for
+            self.direct_rdma[ordinal] = False
+            with contextlib.suppress(DeviceError):
+                if self._can_rdma(ordinal):
+                    properties = self._ask("cuMemGetAllocationPropertiesFromHandle", handle)
+                    self.direct_rdma[ordinal] = bool(properties.allocFlags.gpuDirectRDMACapable)
         return handle
 
-    @_lenient
     def export(self, handle: int) -> int:
         """Return a file descriptor of some memory, owned by the caller."""
-        answer = self._api.cuMemExportToShareableHandle(handle, self._fd_type, 0)
-        fd = int(self._done("cuMemExportToShareableHandle", answer))
+        fd = int(self._call("cuMemExportToShareableHandle", handle, self._fd_type, 0))
         os.set_inheritable(fd, False)  # programs that this process starts must not keep the memory
         return fd
 
-    @_lenient
     def import_(self, fd: int) -> int:
         """Return a handle of a descriptor's memory; the descriptor stays open."""
-        answer = self._api.cuMemImportFromShareableHandle(fd, self._fd_type)
-        return int(self._done("cuMemImportFromShareableHandle", answer))
+        return int(self._call("cuMemImportFromShareableHandle", fd, self._fd_type))
 
-    @_lenient
     def reserve(self, nbytes: int) -> int:
-        return int(self._done("cuMemAddressReserve", self._api.cuMemAddressReserve(nbytes, 0, 0, 0)))
+        return int(self._call("cuMemAddressReserve", nbytes, 0, 0, 0))
 
-    @_lenient
     def map(self, address: int, nbytes: int, handle: int) -> None:
-        self._done("cuMemMap", self._api.cuMemMap(address, nbytes, 0, handle, 0))
+        self._call("cuMemMap", address, nbytes, 0, handle, 0)
 
     def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
         """Let a device read what is mapped, or write it too; others may do what they could."""
@@ -199,20 +166,16 @@ class CudaDriver:
         access.flags = (
             flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE if writable else flags.CU_MEM_ACCESS_FLAGS_PROT_READ
         )
-        with self._current(ordinal):
-            self._done("cuMemSetAccess", self._api.cuMemSetAccess(address, nbytes, [access], 1))
+        self._call("cuMemSetAccess", address, nbytes, [access], 1, on=ordinal)
 
-    @_lenient
     def unmap(self, address: int, nbytes: int) -> None:
-        self._done("cuMemUnmap", self._api.cuMemUnmap(address, nbytes))
+        self._call("cuMemUnmap", address, nbytes)
 
-    @_lenient
     def free_address(self, address: int, nbytes: int) -> None:
-        self._done("cuMemAddressFree", self._api.cuMemAddressFree(address, nbytes))
+        self._call("cuMemAddressFree", address, nbytes)
 
-    @_lenient
     def release(self, handle: int) -> None:
-        self._done("cuMemRelease", self._api.cuMemRelease(handle))
+        self._call("cuMemRelease", handle)
 
     def pointer_attributes(self, ordinal: int, address: int) -> PointerAttributes:
         """Return what an address is, in the context of a device."""
@@ -226,95 +189,77 @@ class CudaDriver:
             kinds.CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
         ]
         # A thread without a context, such as a fresh one, gets CUDA_ERROR_INVALID_CONTEXT.
-        with self._current(ordinal):
-            answer = self._api.cuPointerGetAttributes(len(wanted), wanted, address)
-            values = self._done("cuPointerGetAttributes", answer)
+        values = self._call("cuPointerGetAttributes", len(wanted), wanted, address, on=ordinal)
         memory_type, lies_on, buffer_id, managed, pool, ipc = (int(each) for each in values)
         return PointerAttributes(memory_type, lies_on, buffer_id, bool(managed), bool(pool), bool(ipc))
 
     def address_range(self, ordinal: int, address: int) -> tuple[int, int]:
-        with self._current(ordinal):
-            start, nbytes = self._done("cuMemGetAddressRange", self._api.cuMemGetAddressRange(address))
+        start, nbytes = self._call("cuMemGetAddressRange", address, on=ordinal)
         return int(start), int(nbytes)
 
     def get_ipc_handle(self, ordinal: int, address: int) -> bytes:
-        with self._current(ordinal):
-            handle = self._done("cuIpcGetMemHandle", self._api.cuIpcGetMemHandle(address))
-        return _bytes_of(handle)
+        return _bytes_of(self._call("cuIpcGetMemHandle", address, on=ordinal))
 
     def open_ipc_handle(self, ordinal: int, token: bytes) -> int:
         """Return the address of another process's allocation: the same each time."""
         handle = _filled("cuIpcOpenMemHandle", self._api.CUipcMemHandle(), token)
-        flags = self._api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
-        with self._current(ordinal):
-            answer = self._api.cuIpcOpenMemHandle(handle, int(flags))
-            return int(self._done("cuIpcOpenMemHandle", answer, where=f"cuda:{ordinal}"))
+        flags = int(self._api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+        return int(self._call("cuIpcOpenMemHandle", handle, flags, on=ordinal, where=f"cuda:{ordinal}"))
 
     def close_ipc_handle(self, ordinal: int, address: int) -> None:
         """Close what was opened, once for each time."""
-        with self._current(ordinal):
-            self._done("cuIpcCloseMemHandle", self._api.cuIpcCloseMemHandle(address))
+        self._call("cuIpcCloseMemHandle", address, on=ordinal)
 
     def synchronize(self, ordinal: int) -> None:
-        with self._current(ordinal):
-            self._done("cuCtxSynchronize", self._api.cuCtxSynchronize())
+        self._call("cuCtxSynchronize", on=ordinal)
+
+    @contextlib.contextmanager
+    def _current(self, ordinal: int) -> Iterator[None]:
+        with self.beside_captures():
+            self._ask("cuCtxPushCurrent", self._context(ordinal))
+            try:
+                yield
+            finally:
+                self._ask("cuCtxPopCurrent")
 
     def _context(self, ordinal: int) -> Any:
         # The primary context is the one that CuPy, numba and the runtime use; it is kept for good.
         context = self._contexts.get(ordinal)
         if context is None:
-            retained = self._api.cuDevicePrimaryCtxRetain(self._device(ordinal))
-            context = self._contexts[ordinal] = self._done("cuDevicePrimaryCtxRetain", retained)
+            context = self._contexts[ordinal] = self._ask("cuDevicePrimaryCtxRetain", self._device(ordinal))
         return context
 
-    @contextlib.contextmanager
-    def _current(self, ordinal: int) -> Iterator[None]:
-        with self.beside_captures():
-            self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(self._context(ordinal)))
-            try:
-                yield
-            finally:
-                self._done("cuCtxPopCurrent", self._api.cuCtxPopCurrent())
-
     def memory_info(self, ordinal: int) -> tuple[int, int]:
-        with self._current(ordinal):
-            free, total = self._done("cuMemGetInfo", self._api.cuMemGetInfo())
+        free, total = self._call("cuMemGetInfo", on=ordinal)
         return int(free), int(total)
 
     def can_reach(self, ordinal: int, peer: int) -> bool:
-        answer = self._api.cuDeviceCanAccessPeer(self._device(ordinal), self._device(peer))
-        return bool(self._done("cuDeviceCanAccessPeer", answer))
+        return bool(self._ask("cuDeviceCanAccessPeer", self._device(ordinal), self._device(peer)))
 
     def pin(self, ordinal: int, nbytes: int) -> int:
         """Return the address of host memory that every device copies from and to quickly."""
-        with self._current(ordinal):
-            answer = self._api.cuMemHostAlloc(nbytes, _PORTABLE)
-            return int(self._done("cuMemHostAlloc", answer, where=f"{nbytes} bytes of the host"))
+        where = f"{nbytes} bytes of the host"
+        return int(self._call("cuMemHostAlloc", nbytes, _PORTABLE, on=ordinal, where=where))
 
     def unpin(self, ordinal: int, address: int) -> None:
-        with self._current(ordinal):
-            self._done("cuMemFreeHost", self._api.cuMemFreeHost(address))
+        self._call("cuMemFreeHost", address, on=ordinal)
 
     def copy_in(self, ordinal: int, target: int, host: int, nbytes: int, stream: int) -> None:
-        with self._current(ordinal):
-            self._done("cuMemcpyHtoDAsync", self._api.cuMemcpyHtoDAsync(target, host, nbytes, stream))
+        self._call("cuMemcpyHtoDAsync", target, host, nbytes, stream, on=ordinal)
 
     def copy_out(self, ordinal: int, host: int, source: int, nbytes: int, stream: int) -> None:
-        with self._current(ordinal):
-            self._done("cuMemcpyDtoHAsync", self._api.cuMemcpyDtoHAsync(host, source, nbytes, stream))
+        self._call("cuMemcpyDtoHAsync", host, source, nbytes, stream, on=ordinal)
 
     def copy_peer(
         self, target: int, target_ordinal: int, source: int, source_ordinal: int, nbytes: int, stream: int
     ) -> None:
         ends = (target, self._context(target_ordinal), source, self._context(source_ordinal))
-        with self._current(source_ordinal):
-            self._done("cuMemcpyPeerAsync", self._api.cuMemcpyPeerAsync(*ends, nbytes, stream))
+        self._call("cuMemcpyPeerAsync", *ends, nbytes, stream, on=source_ordinal)
 
     def stream_create(self, ordinal: int) -> int:
         """Return a stream that does not wait for the default one."""
         flags = int(self._api.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        with self._current(ordinal):
-            return int(self._done("cuStreamCreate", self._api.cuStreamCreate(flags)))
+        return int(self._call("cuStreamCreate", flags, on=ordinal))
 
     def stream_capturing(self, ordinal: int, stream: int) -> bool:
         """Whether a graph is captured on a stream, or on one that it would wait for: recording would end that."""
@@ -327,13 +272,13 @@ class CudaDriver:
     def stream_device(self, ordinal: int, stream: int) -> int:
         """Return the device of a stream that was made, asked in the context of any."""
         with self._current(ordinal):
+            context = self._ask("cuStreamGetCtx", stream)
             # Version 2 of the call returns a green context beside it.
-            context = self._done("cuStreamGetCtx", self._api.cuStreamGetCtx(stream))
-            self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(_first(context)))
+            self._ask("cuCtxPushCurrent", context[0] if isinstance(context, tuple) else context)
             try:
-                return int(self._done("cuCtxGetDevice", self._api.cuCtxGetDevice()))
+                return int(self._ask("cuCtxGetDevice"))
             finally:
-                self._done("cuCtxPopCurrent", self._api.cuCtxPopCurrent())
+                self._ask("cuCtxPopCurrent")
 
     @contextlib.contextmanager
     def beside_captures(self) -> Iterator[None]:
@@ -346,55 +291,39 @@ class CudaDriver:
         finally:
             exchange(before)
 
-    def _is_ready(self, call: str, result: tuple[Any, ...]) -> bool:
-        if int(result[0]) == _NOT_READY:
-            return False
-        self._done(call, result)
-        return True
-
     def event_create(self, ordinal: int, *, shared: bool = False) -> int:
         kinds = self._api.CUevent_flags
-        flags = int(kinds.CU_EVENT_DISABLE_TIMING)
-        if shared:
-            flags |= int(kinds.CU_EVENT_INTERPROCESS)
-        with self._current(ordinal):
-            return int(self._done("cuEventCreate", self._api.cuEventCreate(flags)))
+        flags = int(kinds.CU_EVENT_DISABLE_TIMING) | (int(kinds.CU_EVENT_INTERPROCESS) if shared else 0)
+        return int(self._call("cuEventCreate", flags, on=ordinal))
 
     def event_destroy(self, ordinal: int, event: int) -> None:
-        with self._current(ordinal):
-            self._done("cuEventDestroy", self._api.cuEventDestroy(event))
+        self._call("cuEventDestroy", event, on=ordinal)
 
     def event_record(self, ordinal: int, event: int, stream: int) -> None:
-        with self._current(ordinal):
-            self._done("cuEventRecord", self._api.cuEventRecord(event, stream))
+        self._call("cuEventRecord", event, stream, on=ordinal)
 
     def event_done(self, ordinal: int, event: int) -> bool:
         """Whether all work that an event stands for is done."""
         with self._current(ordinal):
-            return self._is_ready("cuEventQuery", self._api.cuEventQuery(event))
+            answer = self._api.cuEventQuery(event)
+            if int(answer[0]) == _NOT_READY:
+                return False
+            self._done("cuEventQuery", answer)
+            return True
 
     def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:
-        with self._current(ordinal):
-            handle = self._done("cuIpcGetEventHandle", self._api.cuIpcGetEventHandle(event))
-        return _bytes_of(handle)
+        return _bytes_of(self._call("cuIpcGetEventHandle", event, on=ordinal))
 
     def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:
         handle = _filled("cuIpcOpenEventHandle", self._api.CUipcEventHandle(), token)
-        with self._current(ordinal):
-            answer = self._api.cuIpcOpenEventHandle(handle)
-            return int(self._done("cuIpcOpenEventHandle", answer, where=f"cuda:{ordinal}"))
+        return int(self._call("cuIpcOpenEventHandle", handle, on=ordinal, where=f"cuda:{ordinal}"))
 
     def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
-        with self._current(ordinal):
-            self._done("cuStreamWaitEvent", self._api.cuStreamWaitEvent(stream, event, 0))
-
-
-def _first(found: Any) -> Any:
-    return found[0] if isinstance(found, tuple) else found
+        self._call("cuStreamWaitEvent", stream, event, 0, on=ordinal)
 
 
 def _bytes_of(handle: Any) -> bytes:
-    """Return the bytes of a handle: not all bindings show them, and a C string would end with the first zero."""
+    # Not all bindings show them, and a C string would end with the first zero.
     return ctypes.string_at(int(handle.getPtr()), _TOKEN)
 
 

@@ -37,66 +37,71 @@ class _Request:
         self.error: BaseException | None = None
 
 
-class DeviceWaiter:
-    """Rounds of one piece of work in a thread of its own; a caller whose deadline passes stops waiting.
+class DeferredCalls:
+    """Calls that wait for a device, each made once, in rounds of a thread of its own.
 
-    A round serves all requests made before it. One that failed, as during a capture, is made again while there is
-    something `left`. A kernel that never ends must not keep the process: daemon thread.
+    A round serves all requests made before it; a caller whose deadline passes stops waiting. One that failed, as
+    during a capture, is made again while calls are left. A kernel that never ends keeps no process: daemon.
     """
 
-    def __init__(
-        self, work: Callable[[], None], name: str, left: Callable[[], object] = lambda: False
-    ) -> None:
-        self._work = work
+    def __init__(self, synchronize: Callable[[], None], name: str) -> None:
+        self._synchronize = synchronize
         self._name = name
-        self._left = left
+        self._calls: collections.deque[Call] = collections.deque()
         self._changed = Condition()
         # The collector may run a finalizer that asks in any thread, in the one that takes requests too.
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         self._running = False
         self._thread: int | None = None
 
-    def ask(self) -> None:
-        """Have a round begin from now on, without waiting."""
-        with self._changed:
-            self._enter(_Request())
+    def __bool__(self) -> bool:
+        return bool(self._calls)
 
-    def wait(self, seconds: float) -> None:
-        """Wait for a round that begins from now on. In the waiter's own thread, it is run at once."""
-        if threading.get_ident() == self._thread:
-            # A finalizer, which the collector may run in this thread: no other thread would serve it.
-            self._work()
-            return
+    def add(self, call: Call) -> None:
+        """Note a call for the next round; safe at any moment, in any thread, inside any lock."""
+        self._calls.append(call)
+
+    def begin(self) -> _Request:
+        """Have a round begin from now on, without waiting for it."""
         request = _Request()
         with self._changed:
-            self._enter(request)
-            if not self._changed.wait_for(lambda: request.done, seconds):
-                raise DeadlineExceeded(
-                    "a device is still at work", expected=f"done within {seconds:g} s", where=self._name
+            self._requests.put(request)
+            if sys.is_finalizing():
+                # Daemon threads do not run any more.
+                raise DeviceError(
+                    "a device cannot be waited for", found="the interpreter ends", where=self._name
                 )
-        error, request.error = request.error, None
+            if not self._running:
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # too many threads, or the interpreter ends
+                    raise DeviceError(
+                        "a device cannot be waited for", found=str(error), where=self._name
+                    ) from error
+                self._running = True
+        return request
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the device has done what is queued now, and what was noted before is called.
+
+        In the thread of the rounds, where the collector may run a finalizer that waits, it is done at once.
+        """
+        if threading.get_ident() == self._thread:
+            error = self._round()
+        else:
+            with self._changed:
+                request = self.begin()
+                if not self._changed.wait_for(lambda: request.done, seconds):
+                    raise DeadlineExceeded(
+                        "a device is still at work", expected=f"done within {seconds:g} s", where=self._name
+                    )
+            error, request.error = request.error, None
         try:
             if error is not None:
                 raise error
         finally:
             del error  # else this frame holds it, and it the callers' frames
-
-    def _enter(self, request: _Request) -> None:
-        self._requests.put(request)
-        self._start()
-
-    def _start(self) -> None:
-        if sys.is_finalizing():
-            # Daemon threads do not run any more.
-            raise DeviceError("a device cannot be waited for", found="the interpreter ends", where=self._name)
-        if self._running:
-            return
-        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:  # too many threads, or the interpreter ends
-            raise DeviceError("a device cannot be waited for", found=str(error), where=self._name) from error
-        self._running = True
 
     def _run(self) -> None:
         thread = threading.current_thread()
@@ -120,66 +125,35 @@ class DeviceWaiter:
             with contextlib.suppress(queue.Empty):
                 while True:
                     served.append(self._requests.get_nowait())
-            again = self._serve(served) and bool(self._left())
-            del served  # whose errors hold the frames that they passed
+            error = self._round()
+            with self._changed:
+                for request in served:
+                    request.done, request.error = True, error
+                self._changed.notify_all()
+            again = error is not None and bool(self._calls)
+            del served, error  # which hold the frames that they passed
 
-    def _serve(self, served: list[_Request]) -> bool:
-        """Make a round for some requests; return whether it failed."""
-        failed: BaseException | None = None
-        try:
-            self._work()
-        except BaseException as error:  # noqa: BLE001  raised by those that wait for the round
-            failed = without_frames(error)
-        with self._changed:
-            for request in served:
-                request.done, request.error = True, failed
-            self._changed.notify_all()
-        return failed is not None
-
-
-class DeferredCalls:
-    """Calls that wait for a device, each made once."""
-
-    def __init__(self, synchronize: Callable[[], None], name: str) -> None:
-        self._synchronize = synchronize
-        self._calls: collections.deque[Call] = collections.deque()
-        self._waiter = DeviceWaiter(self._round, name, lambda: self._calls)
-
-    def __bool__(self) -> bool:
-        return bool(self._calls)
-
-    def add(self, call: Call) -> None:
-        """Note a call for the next round; safe at any moment, in any thread, inside any lock."""
-        self._calls.append(call)
-
-    def begin(self) -> None:
-        """Have a round begin without waiting for it."""
-        self._waiter.ask()
-
-    def wait(self, seconds: float) -> None:
-        """Wait until the device has done what is queued now, and what was noted before is called."""
-        self._waiter.wait(seconds)
-
-    def _round(self) -> None:
+    def _round(self) -> BaseException | None:
+        """Wait for the device and make the calls; return what was raised, for those that wait for the round."""
         calls: list[Call] = []
         with contextlib.suppress(IndexError):
             while True:
                 calls.append(self._calls.popleft())
         try:
-            self._synchronize()
-        except BaseException as error:
-            if nothing_runs(error):
-                _make(calls)
-            else:
-                self._calls.extend(calls)  # the memory may be read still
-            raise
-        _make(calls)
-
-
-def _make(calls: list[Call]) -> None:
-    for call in calls:
-        with contextlib.suppress(DeviceError):
-            call()
+            try:
+                self._synchronize()
+            except BaseException as error:
+                if not nothing_runs(error):  # the memory may be read still
+                    self._calls.extend(calls)
+                    calls.clear()
+                raise
+            finally:
+                for call in calls:
+                    with contextlib.suppress(DeviceError):
+                        call()
+        except BaseException as error:  # noqa: BLE001
+            return without_frames(error)
+        return None
 
 
 class Mapped:

@@ -83,12 +83,10 @@ class CudaDevice(DriverDevice):
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
-        """Make the GPU CuPy's current device, for the time of a ``with`` block, in this thread."""
         with self.driver.beside_captures(), self.xp.cuda.Device(self.ordinal):
             yield
 
     def current(self) -> NamedStream:
-        """Return CuPy's current stream on this GPU."""
         with self.use():
             stream = self.xp.cuda.get_current_stream()
         return NamedStream(int(stream.ptr), stream)
@@ -109,12 +107,10 @@ class CudaDevice(DriverDevice):
             yield
 
     def from_host(self, source: np.ndarray[Any, Any]) -> Any:
-        """Copy a host array to the GPU, in order with CuPy's current stream."""
         with self.use():
             return self.xp.asarray(source)
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Copy a CuPy array to the host, in order with CuPy's current stream."""
         if not isinstance(array, self.xp.ndarray) or array.device.id != self.ordinal:
             raise NotOnDevice("not an array of this device", expected=self.name, found=type(array).__name__)
         with self.use():
@@ -146,14 +142,12 @@ class BareCudaDevice(CudaDevice):
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
-        """Nothing is made current: each call of the driver names its GPU."""
         with self.driver.beside_captures():
             yield
 
     on = DriverDevice.on
 
     def current(self) -> NamedStream:
-        """Return the stream of the innermost block of `on`; else torch's current one, or the default one."""
         stream, torch = DriverDevice.current(self), sys.modules.get("torch.cuda")
         # None while another thread imports torch: then nothing is initialized.
         is_initialized = getattr(torch, "is_initialized", None)
@@ -169,7 +163,6 @@ class BareCudaDevice(CudaDevice):
             yield
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Copy a view to the host, in order with the current stream."""
         if type(array) is not DeviceArray or array.device is not self:
             raise NotOnDevice("not an array of this device", expected=self.name, found=type(array).__name__)
         array.check_contiguous()

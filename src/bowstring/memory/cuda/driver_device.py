@@ -25,7 +25,7 @@ from bowstring.memory.cuda.driver import Capturing, no_such_stream
 from bowstring.memory.cuda.events import Events, RecordedEvent
 from bowstring.memory.cuda.streams import NamedStream, SeenStreams
 from bowstring.memory.device import Device, Slab
-from bowstring.memory.handle import LentHandle, OpenHandles
+from bowstring.memory.handle import LentHandle
 from bowstring.memory.slab import close_descriptor, identity_of
 
 if TYPE_CHECKING:
@@ -45,6 +45,11 @@ _MANY: Final = 16
 _LEGACY: Final = 1
 _PER_THREAD: Final = 2
 _LOCAL: Final = threading.local()
+_ENDED: Final = "The process that lent it has ended, and its memory with it."
+_NOT_OPENED: Final = (
+    "Handles do not work across MIG instances, between GPUs without peer access, or for memory that was freed; "
+    'publish(…, share="copy") does not need them.'
+)
 
 
 class DriverDevice(Device):
@@ -67,7 +72,9 @@ class DriverDevice(Device):
         self.smallest_region = max(self.smallest_region, self._granularity)
         # `rest` is looked up late: tests replace it.
         self._deferred = DeferredCalls(lambda: self.rest(math.inf), f"bowstring-device-{ordinal}")
-        self.openings = OpenHandles(driver, ordinal)
+        self.openings: list[
+            tuple[int, int]
+        ] = []  # address and size of what others allocated, for each opening
         self._let_in: weakref.WeakKeyDictionary[Slab, set[int]] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
         self._events = Events(driver, ordinal)
@@ -129,13 +136,24 @@ class DriverDevice(Device):
         self._check_process()
         if handle.nbytes <= 0:
             raise InvalidRegion("a region has no bytes", found=handle.nbytes)
+        driver = self.driver
         try:
-            address = self.openings.open(handle)
+            address = driver.open_ipc_handle(self.ordinal, handle.token)
+            with contextlib.ExitStack() as undo:
+                undo.callback(driver.close_ipc_handle, self.ordinal, address)
+                found = self._nbytes_from(address)
+                if found < handle.nbytes:
+                    raise InvalidRegion(
+                        "lent memory is smaller than announced", expected=handle.nbytes, found=found
+                    )
+                undo.pop_all()
         except DeviceError as error:
+            hint = _ENDED if not handle.exporter.alive else _NOT_OPENED
             raise InvalidRegion(
-                "lent memory cannot be opened", found=str(error), where=self.name, hint=_why_not(handle)
+                "lent memory cannot be opened", found=str(error), where=self.name, hint=hint
             ) from error
-        mapped = Mapped(address, functools.partial(self.openings.close, address), self._deferred)
+        self.openings.append((address, handle.nbytes))
+        mapped = Mapped(address, functools.partial(self._close, address, handle.nbytes), self._deferred)
         return Slab(
             self,
             mapped,
@@ -146,10 +164,26 @@ class DriverDevice(Device):
             identity=handle,
         )
 
+    def size_of(self, token: bytes) -> int:
+        """Return how much there is from where a driver's handle opens to its allocation's end."""
+        address = self.driver.open_ipc_handle(self.ordinal, token)
+        try:
+            return self._nbytes_from(address)
+        finally:
+            self.driver.close_ipc_handle(self.ordinal, address)
+
+    def _nbytes_from(self, address: int) -> int:
+        start, nbytes = self.driver.address_range(self.ordinal, address)
+        return start + nbytes - address if start <= address else 0
+
+    def _close(self, address: int, nbytes: int) -> None:
+        self.openings.remove((address, nbytes))
+        self.driver.close_ipc_handle(self.ordinal, address)
+
     def is_borrowed(self, address: int) -> bool:
         """Whether memory of another process lies there, which :meth:`open_lent` opened."""
         self._check_process()
-        return self.openings.holds(address)
+        return any(start <= address < start + nbytes for start, nbytes in list(self.openings))
 
     def sweep(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
         """Unmap what nothing refers to any more, once the device has done what was queued.
@@ -192,17 +226,14 @@ class DriverDevice(Device):
             )
 
     def synchronize(self) -> None:
-        """Wait until all work of this process on this device is done, however long that takes."""
         self._check_process()
         self.driver.synchronize(self.ordinal)
 
     def memory_info(self) -> tuple[int, int]:
-        """Return the bytes of its memory that are free, and of all of it."""
         self._check_process()
         return self.driver.memory_info(self.ordinal)
 
     def current(self) -> NamedStream:
-        """Return the stream of the innermost block of `on` in this thread, or the default one, at address 0."""
         return getattr(_LOCAL, "streams", {}).get(self) or NamedStream(0, self)
 
     @contextlib.contextmanager
@@ -234,7 +265,6 @@ class DriverDevice(Device):
         return owner, self.handed_out()
 
     def handed_out(self) -> tuple[object, Finalizer]:
-        """Return the name of the current stream, and what keeps it one that may read memory."""
         address, owner = self.current()
         return (self.name, address, id(owner)), self._seen.hand_out(NamedStream(address, owner))
 
@@ -247,7 +277,6 @@ class DriverDevice(Device):
             self.wait_event(mark.handle, first.address)
 
     def rest(self, seconds: float) -> None:
-        """Wait until every stream that was noted has done what is queued on it now, and for all freed memory."""
         seen, freed = self._seen.now(), list(self.freed_behind)
         marks = list[RecordedEvent]()
         # The default stream of each thread is another one, and the legacy one waits for all of them.
@@ -299,12 +328,10 @@ class DriverDevice(Device):
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def copy_in(self, address: int, host: int, nbytes: int) -> None:
-        """Queue a copy of host memory to an address of this device, on its current stream."""
         self._check_process()
         self.driver.copy_in(self.ordinal, address, host, nbytes, self.current_stream())
 
     def copy_out(self, host: int, address: int, nbytes: int) -> None:
-        """Queue a copy to host memory from an address of this device, on its current stream."""
         self._check_process()
         self.driver.copy_out(self.ordinal, host, address, nbytes, self.current_stream())
 
@@ -330,7 +357,6 @@ class DriverDevice(Device):
             readers.add(peer.ordinal)
 
     def wait_stream(self, seconds: float) -> None:
-        """Wait until what is queued on the current stream now is done."""
         self.wait_streams((self.current_stream(),), seconds)
 
     def _whole(self, nbytes: int) -> int:
@@ -372,7 +398,6 @@ class DriverDevice(Device):
     # The order of work
 
     def record(self, *, shared: bool = False) -> RecordedEvent:
-        """Return an event after all work of the current stream; other processes can open a `shared` one."""
         self._check_process()
         if shared:
             return self._shared_events.record(self.current_stream())
@@ -389,7 +414,6 @@ class DriverDevice(Device):
         return Mapped(event, end, self._deferred)
 
     def wait_event(self, handle: int, stream: int | None = None) -> None:
-        """Let a stream, by default the current one, wait for an event; the host does not wait."""
         self._check_process()
         stream = self.current_stream() if stream is None else stream
         self.driver.stream_wait_event(self.ordinal, stream, handle)
@@ -409,13 +433,3 @@ class DriverDevice(Device):
         reader = self._seen.hand_out(current if current.address == address else NamedStream(address, None))
         self.driver.stream_wait_event(self.ordinal, address, event.handle)
         return reader
-
-
-def _why_not(handle: LentHandle) -> str:
-    """Return a hint why memory of a handle cannot be opened."""
-    if not handle.exporter.alive:
-        return "The process that lent it has ended, and its memory with it."
-    return (
-        "Handles do not work across MIG instances, between GPUs without peer access, or for memory that was freed; "
-        'publish(…, share="copy") does not need them.'
-    )

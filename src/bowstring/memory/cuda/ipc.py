@@ -65,9 +65,12 @@ def lend(device: Device, handle: LentHandle, owner: object) -> Region:
     return Region(device, slab.address, slab.nbytes, slab=slab, owner=owner)
 
 
-def exported_here(handle: LentHandle) -> Slab | None:
-    """Return the memory that this process itself exports by a handle."""
-    return _exported.get(handle.uuid)
+def opened_here(handle: LentHandle) -> Slab:
+    """Return memory that this process exports by a handle, for a reader of its own."""
+    slab = _exported.get(handle.uuid)
+    if slab is None:
+        raise InvalidRegion("this process lends no such memory", found=handle.uuid.hex())
+    return used_here(slab)
 
 
 def used_here(slab: Slab) -> Slab:
@@ -150,26 +153,13 @@ class OpenedEvent:
         device = find_device(handle.arrow_device_type, handle.device_uuid)
         if device.is_host:
             raise InvalidRegion("the device has no events", found=device.name)
-        self._device = cast("DriverDevice", device)
+        self.device = cast("DriverDevice", device)
         try:
-            self._opened: Mapped = self._device.open_event(handle.token)
+            self.opened: Mapped = self.device.open_event(handle.token)
         except DeviceError as error:
             raise InvalidRegion("an event cannot be opened", found=str(error), where=device.name) from error
 
-    @property
-    def device(self) -> Device:
-        """The device of the event."""
-        return self._device
-
-    def current_stream(self) -> int:
-        """Return the address of its device's current stream."""
-        return self._device.current_stream()
-
-    def hold_back(self, stream: int) -> None:
-        """Let a stream wait for it, by its address; the host does not wait."""
-        self._device.wait_event(self._opened.address, stream)
-
     def wait(self, seconds: float) -> None:
         """Wait for it, on the current stream and on the host."""
-        self._device.wait_event(self._opened.address)
-        self._device.wait_stream(seconds)
+        self.device.wait_event(self.opened.address)
+        self.device.wait_stream(seconds)

@@ -65,13 +65,9 @@ class Seen(NamedTuple):
     """A stream as it was seen at one moment, before an event was recorded on it."""
 
     reader: _Reader
+    address: int
     notes: int
     holds: bool
-
-    @property
-    def address(self) -> int:
-        """The address of the stream."""
-        return self.reader.stream.address
 
 
 class SeenStreams:
@@ -109,11 +105,14 @@ class SeenStreams:
     def now(self) -> list[Seen]:
         """Return all, to be forgotten when they have come to events that are recorded from now on."""
         with self._lock:
-            return [Seen(each, each.notes, each.holds) for each in list(self._readers.values())]
+            return [
+                Seen(each, each.stream.address, each.notes, each.holds)
+                for each in list(self._readers.values())
+            ]
 
     def forget(self, done: Iterable[Seen]) -> None:
         """Forget streams that have come to their events, unless they were noted again or can be used still."""
         with self._lock:
-            for reader, notes, holds in done:
+            for reader, address, notes, holds in done:
                 if not holds and reader.notes == notes:
-                    self._readers.pop((reader.stream.address, id(reader.stream.owner)), None)
+                    self._readers.pop((address, id(reader.stream.owner)), None)

@@ -26,10 +26,10 @@ _TICK: Final = 0.002
 class Ending(Protocol):
     """What ends with progress."""
 
+    interrupted: bool  # it may take as long as it does
+
     @property
     def fd(self) -> int | None: ...
-    @property
-    def patient(self) -> bool: ...
     def has_ended(self) -> bool: ...
     def end(self) -> None: ...
 
@@ -69,7 +69,7 @@ class _Attendant:
         if self.job.loop is not None:
             self.job.loop.wait_for(self.job, fds)
         # What is not armed has more progress to make; and some ends have a time.
-        soon = len(fds) < len(ending) or not all(each.patient for each in ending)
+        soon = len(fds) < len(ending) or not all(each.interrupted for each in ending)
         return _SLICE if soon else _LONG_SLICE if ending else math.inf
 
 

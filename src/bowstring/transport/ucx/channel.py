@@ -89,23 +89,11 @@ class UcxChannel(Progress):
     def read_remote(
         self, reads: Sequence[tuple[bytes, int, int]], buffer: Buffer, offsets: Sequence[int]
     ) -> None:
+        region, total = buffer.region, sum(nbytes for _, _, nbytes in reads)
+        requests: list[Request] = []
         self._enter()
         try:
-            self._read_remote(reads, buffer, offsets)
-        except Failure as failure:
-            raise BrokenError(
-                "memory of the peer cannot be read", found=str(failure), where=str(self)
-            ) from failure
-        finally:
-            self._leave()
-
-    def _read_remote(
-        self, reads: Sequence[tuple[bytes, int, int]], buffer: Buffer, offsets: Sequence[int]
-    ) -> None:
-        region, total = buffer.region, sum(nbytes for _, _, nbytes in reads)
-        place = region.array(buffer.offset, buffer.nbytes, writable=True)
-        requests: list[Request] = []
-        try:
+            place = region.array(buffer.offset, buffer.nbytes, writable=True)
             for pieces in pieces_of(reads, offsets):
                 region.prepare(buffer.offset + pieces[-1].offset + pieces[-1].nbytes)
                 with self._lock:
@@ -128,7 +116,13 @@ class UcxChannel(Progress):
                     self._link.keep(request)
                 if not self._closed:
                     self._break(error)
+            if isinstance(error, Failure):
+                raise BrokenError(
+                    "memory of the peer cannot be read", found=str(error), where=str(self)
+                ) from error
             raise
+        finally:
+            self._leave()
 
     # -- sending -------------------------------------------------------------------------------------------
 
@@ -203,11 +197,9 @@ class UcxChannel(Progress):
         if not pending:
             return pending
         with self._lock:
-            self._check_link()
-            left = _from_the_first_not_done(pending)
-            if left:
-                self._progress(self._receiver)
-                left = _from_the_first_not_done(left)
+            self._progress(self._receiver)
+            # Which end mostly in order: to ask each of many takes long.
+            left = list(itertools.dropwhile(lambda each: each.done, pending))
             if left:
                 self._check_peer()
             return left
@@ -217,7 +209,7 @@ class UcxChannel(Progress):
         if self._incoming.ended:
             raise BrokenError(_CLOSED, where=str(self))
         if self._is_lost():
-            raise BrokenError("the connection is lost", found=self._link.lost, where=str(self))
+            raise BrokenError("the connection is lost", found=self._link.endpoint.failed, where=str(self))
 
     def _give_up(self, error: BowstringError, pending: list[Request]) -> BowstringError:
         """Break the connection where a message was begun and not finished, which the peer may still read."""
@@ -277,22 +269,22 @@ class UcxChannel(Progress):
         if found is None and self._incoming.complete:
             raise BrokenError(_CLOSED, where=str(self))
         if found is None and self._is_lost():
-            raise BrokenError("the connection is lost", found=self._link.lost, where=str(self))
+            raise BrokenError("the connection is lost", found=self._link.endpoint.failed, where=str(self))
         return found
 
-    def _deliver(self, found: Arrived | Probed | Control, land: Land | None) -> Received:
+    def _deliver(self, message: Arrived | Probed | Control, land: Land | None) -> Received:
         if not self._ways:
             with self._lock:
                 self._check_link()
                 self._ways = ", ".join(self._link.ways)
         self._asking = False
-        match found:
+        match message:
             case Arrived():
-                self._check(None, found.nbytes)
-                return Received(None, self._untagged(found))
+                self._check(None, message.nbytes)
+                return Received(None, self._untagged(message))
             case Probed():
-                self._check(found.tag, found.nbytes)
-                return self._tagged(found, land)
+                self._check(message.tag, message.nbytes)
+                return self._tagged(message, land)
             case Control(tag, body):
                 self._check(tag, body.nbytes)
                 place = landing(tag, body.nbytes, land)
@@ -320,32 +312,18 @@ class UcxChannel(Progress):
 
     def _tagged(self, probed: Probed, land: Land | None) -> Received:
         given: Any = None if land is None else land(probed.tag, probed.nbytes)
+        pages, kind = None, HOST
         if isinstance(given, Buffer) and not given.device.is_host and given.nbytes == probed.nbytes:
+            body, address, kept = given, given.address, given
             kind = MEMORY_TYPES[given.device.arrow_device_type]
-            return self._landed(probed, given, given.address, given, kind=kind)
-        place = landing(probed.tag, probed.nbytes, None if land is None else lambda *_: given)
-        array = np.frombuffer(place.view, np.uint8) if probed.nbytes else None
-        address = 0 if array is None else array.ctypes.data
-        pages = None if place.prepare is None else Pages(place.prepare, address, probed.nbytes)
-        return self._landed(probed, place.body, address, array, pages)
-
-    def _landed(
-        self,
-        probed: Probed,
-        body: Any,
-        address: int,
-        kept: object,
-        pages: Pages | None = None,
-        *,
-        kind: int = HOST,
-    ) -> Received:
+        else:
+            place = landing(probed.tag, probed.nbytes, None if land is None else lambda *_: given)
+            body, kept = place.body, np.frombuffer(place.view, np.uint8) if probed.nbytes else None
+            address = 0 if kept is None else kept.ctypes.data
+            if place.prepare is not None:
+                pages = Pages(place.prepare, address, probed.nbytes)
         with self._lock:
             self._check_link()
             request = self._link.worker.receive(probed, address, kind, kept)
         self._finish(request, probed.nbytes, pages)
         return Received(probed.tag, body)
-
-
-def _from_the_first_not_done(requests: list[Request]) -> list[Request]:
-    """Return what is left of requests, which end mostly in order: to ask each of many takes long."""
-    return list(itertools.dropwhile(lambda each: each.done, requests))

@@ -126,10 +126,6 @@ class Context:
         check(self._library.context_query(self.handle, ctypes.byref(asked)), "asking UCX")
         return int(asked.memory_types)
 
-    def map(self, address: int, nbytes: int, memory_type: int = HOST) -> Mapped:
-        """Let peers read memory."""
-        return Mapped(self, address, nbytes, memory_type)
-
     def close(self) -> None:
         """Let go of it; its workers must be closed."""
         handle, self.handle = self.handle, None
@@ -140,7 +136,7 @@ class Context:
 class Mapped:
     """Memory that peers can read, and the key that they need."""
 
-    def __init__(self, context: Context, address: int, nbytes: int, memory_type: int) -> None:
+    def __init__(self, context: Context, address: int, nbytes: int, memory_type: int = HOST) -> None:
         ucp = library()
         self._context = context
         handle = ctypes.c_void_p()

@@ -88,19 +88,15 @@ class Incoming:
 
     def next(self) -> Arrived | Probed | Control | None:
         """Return the next message that may be given out."""
+        arrived = self._link.worker.arrived
         for _ in range(2):  # in turns: mostly they were sent so
             tagged, self._tagged_next = self._tagged_next, not self._tagged_next
-            found = self._next_tagged() if tagged else self._next_untagged()
-            if found is not None:
-                return found
+            if arrived and not tagged:
+                self._taken += 1
+                return arrived.popleft()
+            if tagged and (message := self._next_tagged()) is not None:
+                return message
         return None
-
-    def _next_untagged(self) -> Arrived | None:
-        arrived = self._link.worker.arrived
-        if not arrived:
-            return None
-        self._taken += 1
-        return arrived.popleft()
 
     def _next_tagged(self) -> Probed | Control | None:
         while True:
@@ -118,7 +114,14 @@ class Incoming:
             body = place[COUNT.size :]
             if tag >> 56 == CONTROL:
                 return Control(tag, body)
-            self._take_own(tag, bytes(body))
+            if tag == Own.GREETING:
+                self._link.ours = True
+                self._reader.learn(bytes(body))
+            elif tag == Own.PROTOCOL:
+                words = bytes(body[:_MOST_WORDS]).decode(errors="replace")
+                self.protocol = "".join(each if each.isprintable() else "?" for each in words)
+            else:
+                raise ProtocolError("an unknown message of this transport", found=f"tag {tag:#x}")
 
     def _receive(self, probed: Probed) -> _Begun:
         """Begin to receive a message of ours, which is short, and says how many untagged ones come before it."""
@@ -132,14 +135,3 @@ class Incoming:
         if not request.done:
             self._link.keep(request)
         return _Begun(probed.tag, place, request)
-
-    def _take_own(self, tag: int, body: bytes) -> None:
-        match tag:
-            case Own.GREETING:
-                self._link.ours = True
-                self._reader.learn(body)
-            case Own.PROTOCOL:
-                words = body[:_MOST_WORDS].decode(errors="replace")
-                self.protocol = "".join(each if each.isprintable() else "?" for each in words)
-            case _:
-                raise ProtocolError("an unknown message of this transport", found=f"tag {tag:#x}")

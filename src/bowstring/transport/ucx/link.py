@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 
 from bowstring.transport.peer import milliseconds
-from bowstring.transport.tcp import spelled
 from bowstring.transport.ucx.attendant import leave
 from bowstring.transport.ucx.context import Failure, Request
 from bowstring.transport.ucx.remote_memory import Mark, marked
@@ -53,7 +52,7 @@ class Link:
     def __init__(self, worker: Worker, endpoint: Endpoint, peer: str, *, ours: bool) -> None:
         self.worker = worker
         self.endpoint = endpoint
-        self._peer = peer
+        self.peer = peer  # its address
         self.ours = ours  # the peer is known to be Bowstring's
         self.untagged = 0  # active messages sent
         self.interrupted = False  # a message was begun and given up: no end is announced
@@ -67,11 +66,6 @@ class Link:
         self._bye: Request | None = None
         self._closing: Request | None = None
         self._until = 0.0
-
-    @property
-    def lost(self) -> str:
-        """Why the peer was lost, in words; empty where it was not."""
-        return self.endpoint.failed
 
     @property
     def ways(self) -> list[str]:
@@ -127,11 +121,6 @@ class Link:
         if self.mark is not None:
             self.mark.revoke()
 
-    def abandon(self) -> None:
-        """In a forked child: let its copy of the connection not keep that alive."""
-        if self._peer:
-            close_sockets(lambda copy: spelled(copy.getpeername()) == self._peer)
-
     @property
     def fd(self) -> int | None:
         """What tells of progress to be made, where there is none to be made now."""
@@ -139,11 +128,6 @@ class Link:
             return self.worker.fd if self.worker.arm() else None
         except Failure:
             return None
-
-    @property
-    def patient(self) -> bool:
-        """Whether its end may take as long as it does."""
-        return self.interrupted
 
     def end(self) -> None:
         """Let go of the worker, with all that is not done."""
@@ -155,24 +139,29 @@ class Link:
                 self._background.clear()
                 self._unread.clear()
 
-    def begin_to_end(self) -> bool:
-        """Say at once that nothing more comes, where the peer understands it; return whether to wait."""
-        if self.lost:
-            return False
-        if self.interrupted:
+    def close(self) -> None:
+        """End the connection without waiting for it; idempotent."""
+        if self.let_go:
+            return
+        self.let_go = True
+        waits = not self.endpoint.failed
+        if waits and self.interrupted:
             # Any other way needs our help to read on: what the peer has not got it never gets.
-            return self._is_read() and any(way.startswith(_IN_PLACE) for way in self.ways)
-        if self.ours:
+            waits = self._is_read() and any(way.startswith(_IN_PLACE) for way in self.ways)
+        elif waits and self.ours:
             with contextlib.suppress(Failure):
                 self._bye = self.say(Own.BYE)
-        return True
+        if waits:
+            leave(self)
+        else:
+            self.end()
 
     def has_ended(self) -> bool:
         """Make progress with the end; return whether it has come."""
         self._until = self._until or time.monotonic() + _PATIENCE
         try:
             self.worker.progress()
-            if self.lost:
+            if self.endpoint.failed:
                 return True
             if self.interrupted:  # as long as it lives: nobody else may write what it reads
                 return not self._is_read()
@@ -211,17 +200,6 @@ def _is_done(request: Request) -> bool:
         return request.done
     except Failure:
         return True
-
-
-def let_go(link: Link) -> None:
-    """End a connection without waiting for it; idempotent."""
-    if link.let_go:
-        return
-    link.let_go = True
-    if link.begin_to_end():
-        leave(link)
-    else:
-        link.end()
 
 
 class Sleeper:

@@ -57,60 +57,41 @@ _HINT: Final = (
 )
 
 
-class _Shared:
-    """The contexts of this process: for loopback or for all networks, and for IPv4 or IPv6."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._contexts: dict[tuple[bool, bool], Context] = {}
-        self._process: int | None = None
-
-    def context(self, *, loopback: bool, version6: bool = False) -> Context:
-        """Return a context, made at its first use."""
-        with self._lock:
-            if self._process not in (None, os.getpid()):
-                raise ForkedError(
-                    "UCX was in use when this process was forked, and cannot be used in the child",
-                    hint="Start processes with 'spawn', or let the parent use ucx: after it has forked.",
-                )
-            found = self._contexts.get((loopback, version6))
-            if found is None:
-                found = _open(loopback=loopback, version6=version6)
-                self._contexts[loopback, version6] = found
-                self._process = os.getpid()
-                begin()
-            return found
-
-
-_shared = _Shared()
+_contexts: dict[tuple[int, bool, bool], Context] = {}
 
 
 # The lock may have been held by a thread that the child does not have.
-def _renew_locks() -> None:
-    global _making
-    _shared._lock, _making = threading.Lock(), threading.Lock()
+def _renew_lock() -> None:
+    global _making  # noqa: PLW0603  one for the process
+    _making = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew_locks)
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def shared_context(*, loopback: bool, version6: bool = False) -> Context:
     """Return the context of this process for connections on loopback, or for any, over IPv4 or IPv6."""
-    return _shared.context(loopback=loopback, version6=version6)
-
-
-def _open(*, loopback: bool, version6: bool) -> Context:
-    settings = {"TCP_CM_REUSEADDR": "y"}
-    settings |= {name: value for name, value in _SETTINGS.items() if f"UCX_{name}" not in os.environ}
-    if version6 and "UCX_TCP_AF_PRIO" not in os.environ:
-        settings["TCP_AF_PRIO"] = "inet6"
-    # UCX listens on each device that it uses, for more connections of a peer that it knows.
-    if loopback and "UCX_NET_DEVICES" not in os.environ:
-        settings["NET_DEVICES"] = "lo"
-    try:
-        return Context(settings)
-    except Failure as failure:
-        raise UsageError("UCX cannot be used so", found=str(failure), hint=_HINT) from failure
+    key = os.getpid(), loopback, version6
+    with _making:
+        if any(pid != key[0] for pid, *_ in _contexts):
+            raise ForkedError(
+                "UCX was in use when this process was forked, and cannot be used in the child",
+                hint="Start processes with 'spawn', or let the parent use ucx: after it has forked.",
+            )
+        if key not in _contexts:
+            settings = {"TCP_CM_REUSEADDR": "y"}
+            settings |= {name: value for name, value in _SETTINGS.items() if f"UCX_{name}" not in os.environ}
+            if version6 and "UCX_TCP_AF_PRIO" not in os.environ:
+                settings["TCP_AF_PRIO"] = "inet6"
+            # UCX listens on each device that it uses, for more connections of a peer that it knows.
+            if loopback and "UCX_NET_DEVICES" not in os.environ:
+                settings["NET_DEVICES"] = "lo"
+            try:
+                _contexts[key] = Context(settings)
+            except Failure as failure:
+                raise UsageError("UCX cannot be used so", found=str(failure), hint=_HINT) from failure
+            begin()
+        return _contexts[key]
 
 
 def _turn_away(worker: Worker, handle: ListenerHandle) -> None:
@@ -131,7 +112,7 @@ class UcxListener(InUse, Listener):
         self._limits = limits
         self._worker = _worker(context, f"ucx://{tcp.spelled((host, port))}")
         try:
-            self._handle: ListenerHandle = self._worker.listen(host, port)
+            self._handle = ListenerHandle(self._worker, host, port)
         except BaseException:
             self._worker.close()
             raise
@@ -205,7 +186,13 @@ class UcxListener(InUse, Listener):
 
     def _abandon(self) -> None:
         super()._abandon()
-        _close_listening(self._handle.address)
+        place = self._handle.address
+        close_sockets(  # a copy of a listening socket would keep its port
+            lambda copy: (
+                bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+                and copy.getsockname()[:2] == place
+            )
+        )
 
     def __del__(self) -> None:
         if hasattr(self, "_users") and not (self._abandoned or self._released):
@@ -232,17 +219,6 @@ def _worker(context: Context, where: str, client_id: int = 0) -> Worker:
         found=found or str(max(0, left)),
         hint="Raise the limit of open files (ulimit -n), or serve fewer peers at once.",
     )
-
-
-def _close_listening(place: tuple[str, int]) -> None:
-    """In a forked child: close the copy of a listening socket, which would keep its port."""
-
-    def listens(copy: socket.socket) -> bool:
-        return (
-            bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)) and copy.getsockname()[:2] == place
-        )
-
-    close_sockets(listens)
 
 
 def listen(address: str, limits: Limits) -> Listener:
@@ -299,8 +275,8 @@ def _reached(link: Link, end: float) -> str:
     """Wait until the listener's host has answered; return why it has not, or nothing."""
     while True:
         link.worker.progress()
-        if link.lost:
-            return link.lost
+        if link.endpoint.failed:
+            return link.endpoint.failed
         if link.endpoint.peer and link.ways:
             return ""
         if time.monotonic() >= end:

@@ -12,10 +12,11 @@ from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineE
 from bowstring.memory.slab import has_page
 from bowstring.transport.channel import Channel
 from bowstring.transport.descriptors import InUse
+from bowstring.transport.tcp import spelled
 from bowstring.transport.ucx.attendant import leave, watch
 from bowstring.transport.ucx.context import Failure, Request
 from bowstring.transport.ucx.incoming import Incoming
-from bowstring.transport.ucx.link import Link, Sleeper, let_go
+from bowstring.transport.ucx.link import Link, Sleeper, close_sockets
 from bowstring.transport.ucx.remote_memory import RemoteReader
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Progress(InUse, Channel):
 
     def _is_lost(self) -> bool:
         """Whether the peer is gone, and was for long enough that what had arrived was seen; the lock is held."""
-        if not self._link.lost:
+        if not self._link.endpoint.failed:
             return False
         now = time.monotonic()
         self._lost_at = self._lost_at or now
@@ -121,41 +122,37 @@ class Progress(InUse, Channel):
 
     def _finish(self, request: Request, nbytes: int, pages: Pages | None = None) -> None:
         """Wait until a message has landed."""
+        lost: float | None = None
         try:
-            self._wait_for(request, nbytes, pages)
+            while True:
+                with self._lock:
+                    self._check_link()
+                    if request.done:
+                        return
+                    if self._link.endpoint.failed:
+                        lost = lost or time.monotonic()
+                    moved = self._moved
+                now = time.monotonic()
+                if lost is not None and now - max(lost, moved) > _CUT_OFF:
+                    raise BrokenError(
+                        "the connection is lost inside a message", found=self._link.endpoint.failed
+                    )
+                if now - moved >= self.limits.stall_timeout:
+                    raise DeadlineExceeded(
+                        f"the peer went silent inside a message of {nbytes} bytes",
+                        expected=f"bytes within {self.limits.stall_timeout:g} s (Limits.stall_timeout)",
+                        where=str(self),
+                    )
+                if self.restriction is not None:
+                    self.restriction.check_time()
+                if pages is not None:
+                    pages.follow()
+                self._wait(self._receiver, self._sender, _SLICE)
         except BaseException as error:
             self._link.keep(request)  # UCX may write what comes of it until the worker ends
             if isinstance(error, Failure):
                 raise BrokenError("a message was cut off", found=str(error), where=str(self)) from error
             raise
-
-    def _wait_for(self, request: Request, nbytes: int, pages: Pages | None) -> None:
-        lost: float | None = None
-        while True:
-            with self._lock:
-                self._check_link()
-                if request.done:
-                    return
-                if self._link.lost:
-                    lost = lost or time.monotonic()
-                moved = self._moved
-            now = time.monotonic()
-            if lost is not None and now - max(lost, moved) > _CUT_OFF:
-                raise BrokenError("the connection is lost inside a message", found=self._link.lost)
-            if now - moved >= self.limits.stall_timeout:
-                raise self._stalled(nbytes)
-            if self.restriction is not None:
-                self.restriction.check_time()
-            if pages is not None:
-                pages.follow()
-            self._wait(self._receiver, self._sender, _SLICE)
-
-    def _stalled(self, nbytes: int) -> DeadlineExceeded:
-        return DeadlineExceeded(
-            f"the peer went silent inside a message of {nbytes} bytes",
-            expected=f"bytes within {self.limits.stall_timeout:g} s (Limits.stall_timeout)",
-            where=str(self),
-        )
 
     def _watch(self) -> None:
         """Have what was sent leave, also where no thread of the user's calls us again soon."""
@@ -199,7 +196,7 @@ class Progress(InUse, Channel):
         if not self._broken:
             self._broken = str(error) if isinstance(error, BowstringError) else f"{error!r}"
             self._interrupt()
-            let_go(self._link)
+            self._link.close()
 
     def _interrupt(self) -> None:
         self._link.revoke()  # a peer that lent memory takes it back from now on
@@ -207,14 +204,16 @@ class Progress(InUse, Channel):
         self._sender.wake()
 
     def _release(self) -> None:
-        let_go(self._link)
+        self._link.close()
         self._receiver.close()
         self._sender.close()
         self.peer.close()
 
     def _abandon(self) -> None:
         super()._abandon()
-        self._link.abandon()
+        peer = self._link.peer
+        if peer:  # a copy of the connection would keep it alive
+            close_sockets(lambda copy: spelled(copy.getpeername()) == peer)
 
     def __del__(self) -> None:
         if not hasattr(self, "_users") or self._abandoned or self._released:

@@ -22,12 +22,12 @@ import numpy as np
 from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory import KeyedHandle
 from bowstring.transport.ucx.attendant import call_soon
-from bowstring.transport.ucx.context import HOST, Context, Failure, Mapped, Request
+from bowstring.transport.ucx.context import Context, Failure, Mapped, Request
+from bowstring.transport.ucx.worker import Endpoint, RemoteKey
 
 if TYPE_CHECKING:
     from bowstring.memory import Region
     from bowstring.memory.device import Slab
-    from bowstring.transport.ucx.worker import Endpoint, RemoteKey
 
 _MARK: Final = struct.Struct("<QQ")
 _WORDS: Final = 512
@@ -51,7 +51,7 @@ def keyed_handle(context: Context, region: Region) -> KeyedHandle:
         mapped = known.get(slab)
         if mapped is None:
             try:
-                mapped = known[slab] = context.map(slab.address, slab.nbytes, HOST)
+                mapped = known[slab] = Mapped(context, slab.address, slab.nbytes)
             except Failure as failure:
                 raise UsageError("UCX cannot register memory", found=str(failure)) from failure
             weakref.finalize(slab, call_soon, mapped.close).atexit = False
@@ -67,7 +67,7 @@ class _Page:
     def __init__(self, context: Context) -> None:
         self.words = np.zeros(_WORDS, np.uint64)
         self.free = list(range(_WORDS))
-        self.mapped = context.map(self.words.ctypes.data, self.words.nbytes, HOST)
+        self.mapped = Mapped(context, self.words.ctypes.data, self.words.nbytes)
 
 
 _pages: Final[weakref.WeakKeyDictionary[Context, list[_Page]]] = weakref.WeakKeyDictionary()
@@ -83,7 +83,7 @@ class Mark:
         place = page.free.pop()
         value = secrets.randbits(64) | 1
         page.words[place] = value
-        self._places = [place]  # until it is revoked, by whoever comes first
+        self._places = [place]  # until it is revoked
         address = page.words.ctypes.data + place * _WORD_BYTES
         self.packed = _MARK.pack(value, address) + page.mapped.key
 
@@ -171,12 +171,11 @@ class RemoteReader:
         return self._mark is None or self._seen.value == self._mark[0]
 
     def _key(self, packed: bytes) -> RemoteKey:
-        found = self._keys.get(packed)
-        if found is None:
+        if packed not in self._keys:
             try:
-                found = self._keys[packed] = self._endpoint.key(packed)
+                self._keys[packed] = RemoteKey(self._endpoint, packed)
             except Failure as failure:
                 raise ProtocolError(
                     "a key for remote memory cannot be read", expected="an rkey of UCX", found=str(failure)
                 ) from failure
-        return found
+        return self._keys[packed]

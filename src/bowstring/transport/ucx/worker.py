@@ -97,7 +97,6 @@ class Worker:
         self._info = TagInfo()
         self._info_address = ctypes.addressof(self._info)
         self._plain = RequestParams()
-        self._plain_address = ctypes.addressof(self._plain)
         # What the callback knows holds nothing of ours, so that a worker that is dropped goes at once.
         self._handler = AmHandler.Callback(functools.partial(_take_message, self.arrived))
         try:
@@ -135,22 +134,20 @@ class Worker:
 
     def receive(self, probed: Probed, address: int, memory_type: int = HOST, kept: object = None) -> Request:
         """Land a tagged message in memory of its length."""
+        params = self._plain
+        if memory_type != HOST:
+            params = RequestParams(op_attr_mask=RequestParams.MEMORY_TYPE, memory_type=memory_type)
         pointer = self._library.tag_msg_recv_nbx(
-            self.handle, address, probed.nbytes, probed.handle, self._params(memory_type)
+            self.handle, address, probed.nbytes, probed.handle, ctypes.byref(params)
         )
         return Request(pointer, "receiving", kept)
 
     def fetch(self, arrived: Arrived, address: int, kept: object = None) -> Request:
         """Land an active message that came as a descriptor."""
         pointer = self._library.am_recv_data_nbx(
-            self.handle, arrived.descriptor, address, arrived.nbytes, self._plain_address
+            self.handle, arrived.descriptor, address, arrived.nbytes, ctypes.byref(self._plain)
         )
         return Request(pointer, "receiving", kept)
-
-    def _params(self, memory_type: int) -> Any:
-        if memory_type == HOST:
-            return self._plain_address
-        return ctypes.byref(RequestParams(op_attr_mask=RequestParams.MEMORY_TYPE, memory_type=memory_type))
 
     def connect(self, host: str, port: int) -> Endpoint:
         """Begin to connect to a listener."""
@@ -170,10 +167,6 @@ class Worker:
             conn_request=request.handle,
         )
         return Endpoint(self, asked)
-
-    def listen(self, host: str, port: int) -> ListenerHandle:
-        """Listen on an address; clients come inside `progress`."""
-        return ListenerHandle(self, host, port)
 
     def close(self) -> None:
         """Let go of it, with all endpoints; what was not done never will be."""
@@ -265,7 +258,7 @@ def _unpacked(structure: ctypes.Structure, offset: int) -> tuple[str, int]:
 
 
 def _spelled_address(structure: ctypes.Structure, offset: int) -> str:
-    """Return the ``sockaddr_storage`` at an offset of a structure in words; empty where it is none."""
+    """Return the ``sockaddr_storage`` at an offset of a structure in words; empty for another family."""
     try:
         return spelled(_unpacked(structure, offset))
     except OSError:
@@ -334,10 +327,6 @@ class Endpoint:
         """Begin to wait until all that was sent has left."""
         asked = RequestParams()
         return Request(self._library.ep_flush_nbx(self.handle, ctypes.byref(asked)), "sending")
-
-    def key(self, packed: bytes) -> RemoteKey:
-        """Return what memory of the peer is read with."""
-        return RemoteKey(self, packed)
 
     @property
     def ways(self) -> list[str]:
@@ -414,7 +403,7 @@ def ends_as_key(packed: bytes) -> bool:
 
 
 def _end_of_domains(packed: bytes) -> int | None:
-    """Return where the domains of an rkey end, whose lengths UCX believes; ``None`` where the bytes are none.
+    """Return where the domains of an rkey end, whose lengths UCX believes; ``None`` for other bytes.
 
     A set of memory domains in 8 bytes, the kind of memory, and for each domain a length and so many bytes.
     """
