@@ -12,7 +12,7 @@ from bowstring.kernels.vortex import decode_numbers, decode_text
 from bowstring.memory.arrays import last_of
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import BOOL, DType, Kind, primitive, units_per_second
-from bowstring.vortex.protobuf import decode_number
+from bowstring.vortex.protobuf import decode_scalar
 from bowstring.vortex.values import Values, check_offsets, lists_of, size_of, words_of_decimal
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def date_time_parts(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) 
     for at, factor in ((1, unit), (2, 1)):
         part = None
         if at < len(node.children) and node.children[at].encoding == "vortex.constant":
-            part = decode_number(decoder.stored_bytes(node.children[at], 0), kinds[at])
+            part = decode_scalar(decoder.stored_bytes(node.children[at], 0), kinds[at])
         parts.append((decoder.numbers(node, at, kinds[at], rows) if part is None else part, factor))
     decoder.allocate(8 * rows)
     total = decode_numbers.add_parts(parts, rows, beside=decoder.faults)
