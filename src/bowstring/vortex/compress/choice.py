@@ -38,12 +38,16 @@ def constant(numbers: Numbers) -> Plan | None:
     if numbers.count and numbers.bounds[0] != numbers.bounds[1]:
         return None
     if not numbers.count:
-        return Plan(NODE, lambda: constant_piece(None, numbers.dtype))
-    whole = constant_piece(_scalar(numbers, numbers.bounds[0]), numbers.dtype)
-    if numbers.valid is None:
+        return repeated(None, numbers.dtype, (), 0)
+    return repeated(_scalar(numbers, numbers.bounds[0]), numbers.dtype, numbers.tail, numbers.tail_bytes)
+
+
+def repeated(scalar: Scalar, dtype: DType, tail: tuple[Piece, ...], tail_bytes: int) -> Plan:
+    """Return one scalar for all rows that are not null by their validity, `tail`."""
+    whole = constant_piece(scalar, dtype)
+    if not tail:
         return Plan(NODE, lambda: whole)
-    children = (whole, *numbers.tail)
-    return Plan(2 * NODE + numbers.tail_bytes, lambda: Piece("vortex.masked", children=children))
+    return Plan(2 * NODE + tail_bytes, lambda: Piece("vortex.masked", children=(whole, *tail)))
 
 
 def constant_piece(scalar: Scalar, dtype: DType) -> Piece:

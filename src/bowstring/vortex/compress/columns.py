@@ -9,7 +9,15 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.kernels.vortex.encode import encode_fsst, train_fsst
-from bowstring.vortex.compress.choice import DEPTH, constant_piece, dictionary_piece, encoded, integers, plan
+from bowstring.vortex.compress.choice import (
+    DEPTH,
+    constant_piece,
+    dictionary_piece,
+    encoded,
+    integers,
+    plan,
+    repeated,
+)
 from bowstring.vortex.compress.numbers import (
     NODE,
     Numbers,
@@ -63,24 +71,13 @@ class _Texts:
         self.bytes = whole[first:last]
         self.starts = self.offsets.astype(np.int64) - first
         self.valid = None if not array.null_count else array.is_valid().to_numpy(zero_copy_only=False)
-
-    @property
-    def tail(self) -> tuple[Piece, ...]:
-        return validity_of(self.valid)
-
-    @property
-    def tail_bytes(self) -> int:
-        return 0 if self.valid is None else len(self.array) // 8 + NODE
-
-
-def compressed_text(array: Any, dtype: DType, depth: int = DEPTH) -> Piece:
-    """Return text or binary in the encoding that takes the fewest bytes."""
-    return _plan(array, dtype, depth).build()
+        self.tail = validity_of(self.valid)
+        self.tail_bytes = len(array) // 8 + NODE if self.tail else 0
 
 
 def _plan(array: Any, dtype: DType, depth: int) -> Plan:
     if len(array) and array.null_count == len(array):
-        return Plan(NODE, lambda: constant_piece(None, dtype))
+        return repeated(None, dtype, (), 0)
     texts = _Texts(array)
     chosen = _dictionary(texts, dtype, depth) if depth == DEPTH and len(array) else None
     # Symbols take a byte for each text that is not empty at least, and one for each eight bytes.
@@ -116,11 +113,7 @@ def _dictionary(texts: _Texts, dtype: DType, depth: int) -> Plan | None:
     if len(distinct) > max(_MOST_DISTINCT * rows, 1):
         return None
     if len(distinct) == 1:
-        whole = constant_piece(distinct[0].as_py(), dtype)
-        if texts.valid is None:
-            return Plan(NODE, lambda: whole)
-        children = (whole, *texts.tail)
-        return Plan(2 * NODE + texts.tail_bytes, lambda: Piece("vortex.masked", children=children))
+        return repeated(distinct[0].as_py(), dtype, texts.tail, texts.tail_bytes)
     indices = coded.indices.fill_null(0).to_numpy()
     codes = Numbers(indices.astype(smallest_unsigned(len(distinct) - 1)), texts.valid)
     values, of_codes = _plan(distinct, dtype, depth - 1), plan(codes, depth - 1)
@@ -192,7 +185,7 @@ def _encoded_anew(piece: Piece, dtype: DType, rows: int) -> Piece:
         case "vortex.decimal":
             return _decimals(piece, rows)
         case "vortex.varbin" | "vortex.varbinview":
-            return compressed_text(array_of(piece, rows), dtype)
+            return _plan(array_of(piece, rows), dtype, DEPTH).build()
         case "vortex.ext":
             if is_timestamp(dtype) and children[0].encoding == "vortex.primitive":
                 return _times(_numbers(children[0], rows), dtype)
@@ -252,9 +245,9 @@ def _decimals(piece: Piece, rows: int) -> Piece:
     numbers = Numbers(values, valid)
     low, high = numbers.bounds if numbers.count else (0, 0)
     bits = max((each if each >= 0 else ~each).bit_length() for each in (low, high))
-    narrow = numbers.with_values(values.astype(f"<i{next(size for size in (1, 2, 4, 8) if bits < 8 * size)}"))
-    metadata = encode([(1, VARINT, PTYPES.index(narrow.values.dtype))])
-    return Piece("vortex.decimal_byte_parts", metadata, (), (encoded(narrow),))
+    narrow = values.astype(f"<i{next(size for size in (1, 2, 4, 8) if bits < 8 * size)}")
+    metadata = encode([(1, VARINT, PTYPES.index(narrow.dtype))])
+    return Piece("vortex.decimal_byte_parts", metadata, (), (encoded(Numbers(narrow, valid)),))
 
 
 def _times(numbers: Numbers, dtype: DType) -> Piece:

@@ -94,10 +94,6 @@ class Numbers:
         """Return the numbers of some rows: positions, flags or a slice."""
         return Numbers(self.values[rows], None if self.valid is None else self.valid[rows])
 
-    def with_values(self, values: Any) -> Numbers:
-        """Return other numbers, which are null where these are."""
-        return Numbers(values, self.valid)
-
     @property
     def tail(self) -> tuple[Piece, ...]:
         """The validity as the last child of a node; nothing where all rows are valid."""
@@ -301,4 +297,4 @@ def _encode(numbers: Numbers, exponents: tuple[int, int], below: Callable[[Numbe
         values = number_piece(np.ascontiguousarray(numbers.values[rows]))
         metadata, children = patches_of(rows, len(numbers), values)
         fields.append((3, BYTES, metadata))
-    return Piece("vortex.alp", encode(fields), (), (below(numbers.with_values(integers)), *children))
+    return Piece("vortex.alp", encode(fields), (), (below(Numbers(integers, numbers.valid)), *children))

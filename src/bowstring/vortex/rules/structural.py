@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 @encoding("vortex.constant")
 def constant(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """One value for all rows; null for a null scalar.
-
-    Buffers: the value, as an encoded ``ScalarValue``.
-    """
+    """One value for all rows; null for a null scalar."""
+    # Buffers: the value, as an encoded ``ScalarValue``.
     decoder.only_children(node, 0)
     return constant_of(decoder, decoder.stored_bytes(node, 0), dtype, rows)
 
@@ -51,10 +49,8 @@ def constant_of(decoder: Decoder, data: bytes, dtype: DType, rows: int) -> Value
 
 @encoding("vortex.masked")
 def masked(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """An array without nulls, and which of its rows are null.
-
-    Children: the array; validity, or none.
-    """
+    """An array without nulls, and which of its rows are null."""
+    # Children: the array; validity, or none.
     validity = decoder.validity(node, 1, rows)
     values = decoder.child(node, 0, dtype.as_nullable(False), rows)
     return values._replace(validity=both_valid(values.validity, validity, rows))
@@ -62,10 +58,8 @@ def masked(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
 
 @encoding("vortex.chunked")
 def chunked(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Arrays one behind the other.
-
-    Children: where each array begins and where the last ends, as ``u64``; the arrays.
-    """
+    """Arrays one behind the other."""
+    # Children: where each array begins and where the last ends, as ``u64``; the arrays.
     parts = [decoder.decode(child, dtype, length) for child, length in chunks(decoder, node, rows)]
     if len(parts) > 1:
         decoder.allocate(sum(map(size_of, parts)))
@@ -186,10 +180,8 @@ def sparse(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
 
 @encoding("vortex.sequence")
 def sequence(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """A first number, and each further one greater by a step, wrapping.
-
-    Metadata: 1 the first, 2 the step, as ``ScalarValue``.
-    """
+    """A first number, and each further one greater by a step, wrapping."""
+    # Metadata: 1 the first, 2 the step, as ``ScalarValue``.
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     decoder.only_children(node, 0)
     metadata = decoder.metadata(node)
