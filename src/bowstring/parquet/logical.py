@@ -130,7 +130,9 @@ class LogicalType:
             case "GEOMETRY":
                 inside = _crs(self.parameter(1))
             case "GEOGRAPHY":
-                inside = f"{_crs(self.parameter(1))}, {_edges(second)}"
+                number = second or 0
+                edges = _EDGES[number] if 0 <= number < len(_EDGES) else f"unknown edges {number}"
+                inside = f"{_crs(self.parameter(1))}, {edges}"
             case _:
                 return self.name
         return f"{self.name}({inside})"
@@ -138,11 +140,6 @@ class LogicalType:
 
 def _crs(value: int | bool | bytes | None) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else "OGC:CRS84"
-
-
-def _edges(value: int | bool | bytes | None) -> str:
-    number = value if isinstance(value, int) else 0
-    return _EDGES[number] if 0 <= number < len(_EDGES) else f"unknown edges {number}"
 
 
 VARIANT: Final = LogicalType(16, (Field(1, I8, 1),))

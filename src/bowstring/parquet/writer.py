@@ -239,7 +239,7 @@ class ParquetWriter(FileWriter):
                     scale=found.scale,
                 )
         annotated = dataclasses.replace(footer, schema=tuple(schema))
-        return with_statistics(annotated, self._geospatial.found) if self._geospatial.found else annotated
+        return with_statistics(annotated, self._geospatial.by_leaf) if self._geospatial.by_leaf else annotated
 
 
 def _stored(array: Any, field: pa.Field) -> Any:
