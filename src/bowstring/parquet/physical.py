@@ -13,11 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.marks import (
-    VariantStorage,
-    is_variant,
-    marked_field,
-)
+from bowstring.columnar.marks import VariantStorage, is_variant, marked_field
 from bowstring.errors import InvalidBody, Unsupported
 from bowstring.geo.column import marked
 from bowstring.parquet.annotations import annotation
@@ -28,6 +24,7 @@ from bowstring.parquet.columns import (
     storage_of,
     with_child_arrays,
     with_inner,
+    within,
 )
 from bowstring.variant.shredded.layout import open_shredded
 from bowstring.variant.shredded.schema import WIDENED
@@ -72,23 +69,12 @@ def as_type(array: Any, type_: pa.DataType) -> Any:
     return array.cast(type_)
 
 
-def stored_values(array: Any, type_: pa.DataType) -> Any:
-    """Return values that are not nested as the type that pyarrow writes."""
-    if array.type.equals(type_):
-        return array
-    if array.type.id == pa.lib.Type_INTERVAL_MONTH_DAY_NANO and type_ == pa.binary(12):
-        return interval_bytes(array)
-    if pa.types.is_decimal(array.type) and pa.types.is_binary(type_):
-        return decimal_bytes(array)
-    return array.cast(type_)
-
-
-def interval_bytes(array: Any) -> Any:
+def _interval_bytes(array: Any) -> Any:
     """Return intervals as INTERVAL has them: months, days and milliseconds, unsigned."""
-    found = np.frombuffer(array.buffers()[1] or b"", _INTERVAL)[array.offset : array.offset + len(array)]
+    parts = _elements(array, _INTERVAL)
     valid = _valid(array)
-    whole, left = np.divmod(found["nanos"], _MILLI)
-    wrong = (found["months"] < 0) | (found["days"] < 0) | (whole < 0) | (whole > 0xFFFFFFFF) | (left != 0)
+    whole, left = np.divmod(parts["nanos"], _MILLI)
+    wrong = (parts["months"] < 0) | (parts["days"] < 0) | (whole < 0) | (whole > 0xFFFFFFFF) | (left != 0)
     if (wrong & valid).any():
         row = int((wrong & valid).argmax())
         raise Unsupported(
@@ -98,7 +84,7 @@ def interval_bytes(array: Any) -> Any:
             where=f"row {row}",
         )
     out = np.zeros(len(array), _PARTS)
-    for name, values in (("months", found["months"]), ("days", found["days"]), ("millis", whole)):
+    for name, values in (("months", parts["months"]), ("days", parts["days"]), ("millis", whole)):
         out[name] = np.where(valid, values, 0)
     return _fixed(out, array, pa.binary(12))
 
@@ -197,32 +183,32 @@ def _fill_decimals(out: Any, data: Any, starts: Any, ends: Any, valid: Any) -> A
 
 
 def _intervals(array: Any) -> Any:
-    found = _twelve(array, _PARTS)
+    parts = _elements(array, _PARTS)
     valid = _valid(array)
-    wrong = ((found["months"] > 0x7FFFFFFF) | (found["days"] > 0x7FFFFFFF)) & valid
+    wrong = ((parts["months"] > 0x7FFFFFFF) | (parts["days"] > 0x7FFFFFFF)) & valid
     if wrong.any():
         row = int(wrong.argmax())
         raise InvalidBody(
             "an INTERVAL has more months or days than Arrow's 32 bits with a sign hold",
             expected="at most 2147483647 of each",
-            found=f"{found['months'][row]} months, {found['days'][row]} days",
+            found=f"{parts['months'][row]} months, {parts['days'][row]} days",
             where=f"row {row}",
         )
     out = np.zeros(len(array), _INTERVAL)
     for name in ("months", "days"):
-        out[name] = np.where(valid, found[name], 0)
-    out["nanos"] = np.where(valid, found["millis"].astype(np.int64) * _MILLI, 0)
+        out[name] = np.where(valid, parts[name], 0)
+    out["nanos"] = np.where(valid, parts["millis"].astype(np.int64) * _MILLI, 0)
     return _fixed(out, array, pa.month_day_nano_interval())
 
 
 def _timestamps(array: Any, type_: pa.DataType) -> Any:
     """Return INT96, nanoseconds of a Julian day and its number, as timestamps."""
-    found = _twelve(array, _INT96)
+    instants = _elements(array, _INT96)
     valid = _valid(array)
     per = _MOST[type_.unit]
     # Nanoseconds may be more than those of a day, or negative: seconds and the rest are exact whatever they are.
-    seconds, rest = np.divmod(found["nanos"], _NANOS)
-    seconds += (found["day"].astype(np.int64) - _JULIAN_EPOCH) * _DAY
+    seconds, rest = np.divmod(instants["nanos"], _NANOS)
+    seconds += (instants["day"].astype(np.int64) - _JULIAN_EPOCH) * _DAY
     rest //= _NANOS // per
     wrong = _beyond(seconds, rest, per)
     if wrong.any() and type_.unit == "us":
@@ -234,7 +220,7 @@ def _timestamps(array: Any, type_: pa.DataType) -> Any:
         raise InvalidBody(
             "an INT96 is beyond the range of the timestamp that it is read as",
             expected=f"{type_} of 64 bits",
-            found=f"day {found['day'][row]} of Julian days, {found['nanos'][row]} ns",
+            found=f"day {instants['day'][row]} of Julian days, {instants['nanos'][row]} ns",
             where=f"row {row}",
             hint='Microseconds, int96="us", reach 292,000 years in either direction.'
             if type_.unit == "ns"
@@ -252,7 +238,7 @@ def _beyond(seconds: Any, rest: Any, per: int) -> Any:
     return greater | (seconds < ~most) | (seconds == ~most) & (rest < per - 1 - most_rest)
 
 
-def _twelve(array: Any, dtype: np.dtype[Any]) -> Any:
+def _elements(array: Any, dtype: np.dtype[Any]) -> Any:
     return np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset : array.offset + len(array)]
 
 
@@ -273,9 +259,8 @@ def _fixed(values: Any, array: Any, type_: pa.DataType) -> Any:
     return pa.Array.from_buffers(type_, len(array), [_bitmap(array), pa.py_buffer(values)])
 
 
-_EMPTY_METADATA: Final = b"\x01\x00\x00"
-_NULL: Final = b"\x00"
-_ORDER: Final = ("metadata", "value")
+# What stands in the place of nulls: metadata without names; a value that is null is a Variant null.
+_MISSING: Final = {"metadata": b"\x01\x00\x00", "value": b"\x00"}
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
@@ -296,7 +281,11 @@ def stored_array(array: Any, field: pa.Field) -> Any:
         return pa.nulls(0, field.type)
     if children_of(field.type) and array.type.id == field.type.id:
         return with_child_arrays(array, field.type, lambda inner, child, _: stored_array(inner, child))
-    return stored_values(array, field.type)
+    if array.type.id == pa.lib.Type_INTERVAL_MONTH_DAY_NANO and field.type == pa.binary(12):
+        return _interval_bytes(array)
+    if pa.types.is_decimal(array.type) and pa.types.is_binary(field.type):
+        return decimal_bytes(array)
+    return array.cast(field.type)
 
 
 def _stored_field(field: pa.Field) -> pa.Field:
@@ -309,27 +298,25 @@ def _stored_field(field: pa.Field) -> pa.Field:
         if "typed_value" in by_name:
             metadata = by_name["metadata"].with_type(_plain(by_name["metadata"].type)).with_nullable(False)
             value = pa.field("value", _plain(by_name["value"].type) if "value" in by_name else pa.binary())
-            _check_shredded(field)
+            # There are shredded columns that no reader takes from a file.
+            none = pa.RecordBatch.from_arrays([pa.nulls(0, field.type)], schema=pa.schema([field]))
+            with within(f"column {field.name}"):
+                open_shredded(Batch.from_arrow(none)[0])
             return field.with_type(pa.struct([metadata, value, _widened(by_name["typed_value"])]))
         binary = [
             pa.field(name, _plain(by_name[name].type), nullable=False, metadata=by_name[name].metadata)
-            for name in _ORDER
+            for name in _MISSING
             if name in by_name
         ]
         return field.with_type(pa.struct(binary))
-    if not children:
-        return _stored_leaf(field)
-    return with_inner(field, map(_stored_field, children))
-
-
-def _check_shredded(field: pa.Field) -> None:
-    """Raise an error for a shredded column that no reader takes from a file."""
-    none = pa.RecordBatch.from_arrays([pa.nulls(0, field.type)], schema=pa.schema([field]))
-    try:
-        open_shredded(Batch.from_arrow(none)[0])
-    except Unsupported as error:
-        error.where = f"column {field.name}, {error.where}" if error.where else f"column {field.name}"
-        raise
+    if children:
+        return with_inner(field, map(_stored_field, children))
+    leaf = annotation(field)
+    if leaf is None or leaf.stored.equals(field.type):
+        return field
+    if leaf.wkb is not None:  # an extension type, which pyarrow would annotate in its own way
+        field = marked(field, leaf.wkb)
+    return field.with_type(leaf.stored)
 
 
 def _widened(field: pa.Field) -> pa.Field:
@@ -352,15 +339,6 @@ def _check_width(field: pa.Field) -> None:
         )
 
 
-def _stored_leaf(field: pa.Field) -> pa.Field:
-    found = annotation(field)
-    if found is None or found.stored.equals(field.type):
-        return field
-    if found.wkb is not None:  # an extension type, which pyarrow would annotate in its own way
-        field = marked(field, found.wkb)
-    return field.with_type(found.stored)
-
-
 def _plain(type_: pa.DataType) -> pa.DataType:
     """Return a type of bytes that pyarrow can write; dictionaries of it are written as dictionaries."""
     if pa.types.is_run_end_encoded(type_):
@@ -377,32 +355,17 @@ def _stored_variant(array: Any, field: pa.Field) -> Any:
         if array.type.get_field_index(child.name) < 0:  # a value that is null in every row
             inner.append(pa.nulls(len(array), child.type))
             continue
-        found = array.field(child.name)
-        if child.name == "metadata":
-            found = _filled(_bytes(found, child.type), _EMPTY_METADATA)
-        elif child.name == "value" and not child.nullable:
-            # A value that is null is a Variant null.
-            found = _filled(_bytes(found, child.type), _NULL)
-        elif child.name == "value":
-            found = _bytes(found, child.type)
+        stored = array.field(child.name)
+        if child.name in _MISSING:
+            if pa.types.is_run_end_encoded(stored.type):
+                stored = pc.run_end_decode(stored)
+            stored = stored if stored.type.equals(child.type) else stored.cast(child.type)
+            if not child.nullable:
+                stored = _filled(stored, _MISSING[child.name])
         else:
-            found = _signed(found, child.type)
-        inner.append(found)
+            stored = as_type(stored, child.type)
+        inner.append(stored)
     return pa.StructArray.from_arrays(inner, fields=list(field.type), mask=mask)
-
-
-def _bytes(array: Any, type_: pa.DataType) -> Any:
-    if pa.types.is_run_end_encoded(array.type):
-        array = pc.run_end_decode(array)
-    return array if array.type.equals(type_) else array.cast(type_)
-
-
-def _signed(array: Any, type_: pa.DataType) -> Any:
-    if array.type.equals(type_):
-        return array
-    if children_of(type_):
-        return with_child_arrays(array, type_, lambda inner, child, _: _signed(inner, child.type))
-    return array.cast(type_)
 
 
 def _filled(array: Any, missing: bytes) -> Any:
