@@ -127,7 +127,6 @@ class OpenFile:
         return int(self.metadata.row_group(index).total_byte_size)
 
     def row_group_begin(self, index: int) -> int:
-        """Return where the pages of a row group begin, in bytes."""
         with self._translated():
             return int(begins_of(self.chunks.facts[index, :1], self.source.size()).sum())
 
@@ -160,7 +159,6 @@ class OpenFile:
 
     @functools.cached_property
     def chunks(self) -> Chunks:
-        """The facts of the column chunks."""
         with self._translated():
             return Chunks(self.footer, self.limits)
 
@@ -194,7 +192,6 @@ class OpenFile:
             )
 
     def select(self, columns: Sequence[ColumnPath] | None) -> Selection:
-        """Choose columns."""
         if columns is None:
             leaves = tuple(range(len(self.leaf_paths)))
             self._check_leaves(leaves)

@@ -85,7 +85,6 @@ class LogicalType:
     @staticmethod
     @functools.lru_cache(256)
     def decode(data: bytes) -> LogicalType:
-        """Read the union."""
         members = Reader(data, _DEPTH).struct()
         if len(members) != 1 or members[0].kind != STRUCT:
             raise InvalidMetadata(
@@ -104,7 +103,6 @@ class LogicalType:
         return _NAMES.get(self.id, f"unknown logical type {self.id}")
 
     def parameter(self, number: int) -> int | bool | bytes | None:
-        """Return a parameter, ``None`` where it is missing."""
         return next((value for id_, _, value in self.fields if id_ == number), None)
 
     @property

@@ -77,7 +77,6 @@ class Reader:
         return number, kind
 
     def value(self, kind: int) -> int | bool | bytes:
-        """Read the value of a field, as :class:`Field` has it."""
         if kind in _INTEGERS:
             return self.zigzag()
         if kind == BINARY:
@@ -92,7 +91,6 @@ class Reader:
         return self.data[begin : self.position]
 
     def list_header(self) -> tuple[int, int]:
-        """Read the number of elements of a list, and their type."""
         byte = self._byte()
         size = byte >> 4
         if size == _LONG_LIST:
@@ -101,7 +99,6 @@ class Reader:
         return size, byte & 15
 
     def skip(self, kind: int) -> None:
-        """Pass over a value of a field."""
         if kind > FALSE:
             self._skip(kind, self._depth)
 
@@ -120,7 +117,6 @@ class Reader:
         return number
 
     def zigzag(self) -> int:
-        """Read a signed integer."""
         number = self.varint()
         return (number >> 1) ^ -(number & 1)
 

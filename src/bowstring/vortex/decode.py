@@ -86,7 +86,6 @@ class Decoder:
         return storage
 
     def metadata(self, node: ArrayNode) -> Message:
-        """Return the metadata of a node that are a message of protocol buffers."""
         return Message(node.metadata, f"the metadata of {node.encoding}")
 
     def ptype(self, node: ArrayNode, number: int, *, kinds: str = "u") -> DType:

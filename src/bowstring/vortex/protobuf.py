@@ -62,7 +62,6 @@ class Message:
         return Message(data, where) if isinstance(data, bytes) else data.message(where)
 
     def last(self) -> Field | None:
-        """Return the last field, or ``None`` where there is none."""
         return self.fields[-1] if self.fields else None
 
     def uint(self, number: int, default: int = 0) -> int:
@@ -76,7 +75,6 @@ class Message:
         return value
 
     def messages(self, number: int) -> list[Message]:
-        """Return all messages of a repeated field."""
         messages = []
         for field in self.fields:
             if field.number == number:
@@ -86,7 +84,6 @@ class Message:
         return messages
 
     def uints(self, number: int) -> list[int]:
-        """Return all numbers of a repeated field, packed or not."""
         numbers: list[int] = []
         for field in self.fields:
             if field.number != number:
@@ -149,6 +146,11 @@ def encode(fields: Iterable[tuple[int, int, int | bytes]]) -> bytes:
         else:
             out += _varint(value) if wire == VARINT else _FIXED[wire].pack(value)
     return bytes(out)
+
+
+def encode_numbers(*numbers: int) -> bytes:
+    """Return the encoding of a message of unsigned numbers, its first fields."""
+    return encode([(field, VARINT, number) for field, number in enumerate(numbers, 1)])
 
 
 def _varint(number: int) -> bytes:

@@ -311,7 +311,6 @@ class Recorder(Decoder):
     def noted(
         self, operation: Any, left: int, right: int, value: int, extra: int = 0, stage: int = 0
     ) -> Number:
-        """Note a row of code, once; return its result."""
         key = int(operation), left, right, extra
         noted = self._noted.get(key)
         if noted is None:
@@ -362,7 +361,6 @@ class Recorder(Decoder):
         return self.memories[-1]
 
     def put(self, numbers_: Sequence[Any], dtype: Any) -> Array:
-        """Return an array of a few words."""
         if np.dtype(dtype) != np.uint64:
             raise Unrecorded
         out = self.empty(len(numbers_), dtype)

@@ -20,7 +20,7 @@ from bowstring.vortex.compress.numbers import (
 )
 from bowstring.vortex.dtype import PTYPES, DType
 from bowstring.vortex.message import Piece
-from bowstring.vortex.protobuf import BYTES, VARINT, Scalar, encode, encode_scalar
+from bowstring.vortex.protobuf import BYTES, Scalar, encode, encode_numbers, encode_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ def sequence(numbers: Numbers) -> Plan | None:
         ).astype(np.int64)
         if not np.array_equal(expected.astype(values.dtype), values[part]):
             return None
-    fields: list[tuple[int, int, int | bytes]] = [
+    fields = [
         (number, BYTES, encode_scalar(value, numbers.dtype)) for number, value in ((1, first), (2, step))
     ]
     return Plan(NODE, lambda: Piece("vortex.sequence", encode(fields)))
@@ -91,10 +91,9 @@ def runs(numbers: Numbers, below: Callable[[Numbers], Piece]) -> Plan | None:
     def build() -> Piece:
         starts = np.concatenate([[0], np.flatnonzero(differs) + 1])
         ends = np.concatenate([starts[1:], [count]]).astype(smallest_unsigned(count))
-        fields = [(1, VARINT, PTYPES.index(ends.dtype)), (2, VARINT, num_runs), (3, VARINT, 0)]
-        return Piece(
-            "vortex.runend", encode(fields), (), (below(Numbers(ends)), below(numbers.taken(starts)))
-        )
+        metadata = encode_numbers(PTYPES.index(ends.dtype), num_runs, 0)
+        children = below(Numbers(ends)), below(numbers.taken(starts))
+        return Piece("vortex.runend", metadata, (), children)
 
     return Plan(nbytes, build)
 
@@ -116,20 +115,16 @@ def dictionary(numbers: Numbers, below: Callable[[Numbers], Piece], most: float)
     plain = pa.Array.from_buffers(
         pa.from_numpy_dtype(bits.dtype), len(bits), [None, pa.py_buffer(bits)]
     ).dictionary_encode()
-    held = plain.dictionary.to_numpy().astype(bits.dtype, copy=False)
-    codes = Numbers(plain.indices.to_numpy().astype(smallest_unsigned(max(len(held) - 1, 0))), numbers.valid)
-    values = Numbers(held.view(numbers.values.dtype))
-    return Plan(nbytes_of(len(held)), lambda: dictionary_piece(codes, len(held), below(codes), below(values)))
+    values = Numbers(plain.dictionary.to_numpy().astype(bits.dtype, copy=False).view(numbers.values.dtype))
+    count = len(values)
+    codes = Numbers(plain.indices.to_numpy().astype(smallest_unsigned(max(count - 1, 0))), numbers.valid)
+    return Plan(nbytes_of(count), lambda: dictionary_piece(codes, count, below(codes), below(values)))
 
 
-def dictionary_piece(codes: Numbers, held: int, encoded: Piece, values: Piece) -> Piece:
+def dictionary_piece(codes: Numbers, count: int, encoded: Piece, values: Piece) -> Piece:
     """Return codes and the values that they stand for."""
-    fields = [
-        (1, VARINT, held),
-        (2, VARINT, PTYPES.index(codes.values.dtype)),
-        (3, VARINT, int(codes.valid is not None)),
-    ]
-    return Piece("vortex.dict", encode(fields), (), (encoded, values))
+    metadata = encode_numbers(count, PTYPES.index(codes.values.dtype), codes.valid is not None)
+    return Piece("vortex.dict", metadata, (), (encoded, values))
 
 
 def sparse(numbers: Numbers, below: Callable[[Numbers], Piece]) -> Plan | None:

@@ -29,7 +29,7 @@ from bowstring.vortex.compress.numbers import (
 )
 from bowstring.vortex.dtype import PTYPES, DType, is_timestamp, units_per_second
 from bowstring.vortex.message import Piece
-from bowstring.vortex.protobuf import VARINT, Message, encode
+from bowstring.vortex.protobuf import Message, encode_numbers
 
 if TYPE_CHECKING:
     from bowstring.kernels.vortex.encode import SymbolTable
@@ -94,7 +94,7 @@ def _plan(array: Any, dtype: DType, depth: int) -> Plan:
 def _plain(texts: _Texts) -> Plan:
     offsets = texts.starts.astype(smallest_unsigned(len(texts.bytes)))
     of_offsets = plan(Numbers(offsets))
-    metadata = encode([(1, VARINT, PTYPES.index(offsets.dtype))])
+    metadata = encode_numbers(PTYPES.index(offsets.dtype))
 
     def build() -> Piece:
         return Piece("vortex.varbin", metadata, ((texts.bytes, 1),), (of_offsets.build(), *texts.tail))
@@ -154,15 +154,15 @@ def _trained(texts: _Texts) -> tuple[SymbolTable, float]:
 def _encode(texts: _Texts, table: SymbolTable, lengths: Any) -> Piece:
     codes, places = encode_fsst(texts.bytes, texts.starts, table)
     offsets = places.astype(smallest_unsigned(len(codes)))
-    held = Piece(
+    of_codes = Piece(
         "vortex.varbin",
-        encode([(1, VARINT, PTYPES.index(offsets.dtype))]),
+        encode_numbers(PTYPES.index(offsets.dtype)),
         ((codes, 1),),
         (integers(offsets), *texts.tail),
     )
-    metadata = encode([(1, VARINT, PTYPES.index(lengths.dtype))])
+    metadata = encode_numbers(PTYPES.index(lengths.dtype))
     buffers = ((table.symbols, _SYMBOL_ALIGNMENT), (table.lengths, 1))
-    return Piece("vortex.fsst", metadata, buffers, (held, encoded(Numbers(lengths))))
+    return Piece("vortex.fsst", metadata, buffers, (of_codes, encoded(Numbers(lengths))))
 
 
 _DAY: Final = 86_400
@@ -246,7 +246,7 @@ def _decimals(piece: Piece, rows: int) -> Piece:
     low, high = numbers.bounds if numbers.count else (0, 0)
     bits = max((each if each >= 0 else ~each).bit_length() for each in (low, high))
     narrow = values.astype(f"<i{next(size for size in (1, 2, 4, 8) if bits < 8 * size)}")
-    metadata = encode([(1, VARINT, PTYPES.index(narrow.dtype))])
+    metadata = encode_numbers(PTYPES.index(narrow.dtype))
     return Piece("vortex.decimal_byte_parts", metadata, (), (encoded(Numbers(narrow, valid)),))
 
 
@@ -267,5 +267,5 @@ def _times(numbers: Numbers, dtype: DType) -> Piece:
     if sum(each.nbytes for each in plans) + NODE >= whole.nbytes:
         return Piece("vortex.ext", children=(whole.build(),))
     kinds = [PTYPES.index(each.values.dtype) for each in parts]
-    metadata = encode([(1 + at, VARINT, kind) for at, kind in enumerate(kinds)])
+    metadata = encode_numbers(*kinds)
     return Piece("vortex.datetimeparts", metadata, (), tuple(each.build() for each in plans))

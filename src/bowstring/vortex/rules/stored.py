@@ -45,7 +45,7 @@ def pco(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
         )
     total = sum(map(sum, chunks))
     decoder.allocate(total * dtype.numpy.itemsize)
-    buffers = [bytes(_host_bytes(decoder, node, at)) for at in range(len(node.buffers))]
+    buffers = [decoder.stored_bytes(node, at) for at in range(len(node.buffers))]
     numbers = np.empty(total, dtype.numpy)
     _read_pages(metadata.blob(1) or b"", chunks, buffers, numbers, str(dtype.as_nullable(False)))
     return _numbers(decoder, dtype, rows, validity, numbers[:count])
