@@ -240,13 +240,14 @@ class OpenFile:
             return self._guarded(index, selection, size)
         with self._translated():
             rows = self.row_group_rows(index)
-            for metadata, is_last in self._ways(selection):
+            for metadata in self._ways(selection):
                 try:
                     table = self._whole(metadata, [index], selection.leaves)
                     break
                 except _OF_PYARROW as error:
-                    if is_last:
-                        raise self._blamed(error, [index], selection) from error
+                    failure = error
+            else:
+                raise self._blamed(failure, [index], selection) from failure
             _check_rows(rows, table.num_rows, selection, [index])
             return _batches(table, selection, rows)
 
@@ -257,24 +258,17 @@ class OpenFile:
 
         Their pages were looked at: `rows` are at most those of :meth:`size`.
         """
-        done = 0
-        expected = sum(map(self.row_group_rows, groups))
+        expected, found = sum(map(self.row_group_rows, groups)), 0
         with self._translated():
-            for metadata, is_last in self._ways(selection):
-                found = 0
-                try:
-                    for table in self._pieces(metadata, groups, selection, rows, threads=threads):
-                        left = table.slice(min(max(done - found, 0), table.num_rows))
-                        batches = _batches(left, selection, left.num_rows) if left.num_rows else []
-                        found += table.num_rows
-                        done = max(done, found)
-                        yield from batches
-                    break
-                except BowstringError:
-                    raise
-                except _OF_PYARROW as error:
-                    if is_last:
-                        raise self._blamed(error, groups, selection) from error
+            try:
+                for table in self._pieces(groups, selection, rows, threads=threads):
+                    found += table.num_rows
+                    if table.num_rows:
+                        yield from _batches(table, selection, table.num_rows)
+            except BowstringError:
+                raise
+            except _OF_PYARROW as error:
+                raise self._blamed(error, groups, selection) from error
             _check_rows(expected, found, selection, groups)
 
     def _guarded(self, index: int, selection: Selection, size: Size) -> list[pa.RecordBatch]:
@@ -289,21 +283,20 @@ class OpenFile:
                 raise TooLargeError
         return list(pa.Table.from_batches(batches, selection.schema).combine_chunks().to_batches())
 
-    def _ways(self, selection: Selection) -> Iterator[tuple[Any, bool]]:
-        """Yield the metadata to read columns with, and whether these are the last."""
-        # Decimals may be longer than pyarrow takes; it decodes the others faster.
-        is_wide = any(leaf in self.meanings and self.meanings[leaf].wide for leaf in selection.leaves)
+    def _ways(self, selection: Selection) -> list[Any]:
+        """Return the metadata to read columns with: the last reads all, one before it is faster."""
         has_lists = not _inside_lists(self.footer).isdisjoint(selection.leaves)
-        yield self._list_metadata if has_lists else self.metadata, not is_wide
-        if is_wide:
-            yield self._wide_metadata, True
+        ways = [self._list_metadata if has_lists else self.metadata]
+        if any(leaf in self.meanings and self.meanings[leaf].wide for leaf in selection.leaves):
+            ways.append(self._wide_metadata)
+        return ways
 
     def _whole(self, metadata: Any, groups: list[int], leaves: tuple[int, ...]) -> pa.Table:
         file = _ByNumber(self.source, metadata=metadata, read_dictionary=list(self._dictionaries.values()))
         return file.reader.read_row_groups(groups, column_indices=list(leaves), use_threads=True)
 
     def _pieces(
-        self, metadata: Any, groups: Sequence[int], selection: Selection, rows: int, *, threads: bool
+        self, groups: Sequence[int], selection: Selection, rows: int, *, threads: bool
     ) -> Iterator[pa.Table]:
         # pyarrow reads dictionaries of nested columns for whole row groups only.
         chosen = list(selection.leaves)
@@ -311,7 +304,7 @@ class OpenFile:
         # pyarrow keeps the bytes of whole column chunks, or else of as much of each.
         window = self.limits.window_bytes
         size = 0 if packed.sum() <= window else max(window // (8 * packed.shape[1]), SMALL)
-        reader = _ByNumber(self.source, metadata=metadata, buffer_size=size).reader
+        reader = _ByNumber(self.source, metadata=self._ways(selection)[-1], buffer_size=size).reader
         batches = reader.iter_batches(
             rows, row_groups=list(groups), column_indices=chosen, use_threads=threads
         )
@@ -338,15 +331,14 @@ class OpenFile:
         for _, inside in itertools.groupby(selection.leaves, self._tops.__getitem__):
             leaves = tuple(inside)
             alone = selection._replace(leaves=leaves)
-            *_, (metadata, _) = self._ways(alone)
             try:
-                for _ in self._pieces(metadata, groups, alone, BATCH_ROWS, threads=False):
+                for _ in self._pieces(groups, alone, BATCH_ROWS, threads=False):
                     pass
-            except _OF_PYARROW as found:
-                unsupported = isinstance(found, pa.ArrowNotImplementedError | NotImplementedError)
+            except _OF_PYARROW as own:
+                unsupported = isinstance(own, pa.ArrowNotImplementedError | NotImplementedError)
                 return (Unsupported if unsupported else InvalidData)(
                     "a column of the Parquet file cannot be read",
-                    found=first_line(found),
+                    found=first_line(own),
                     where=f"column {self.leaf_paths[leaves[0]][0]}",
                     hint="Leave it out: columns=[…] names others.",
                 )
@@ -422,7 +414,7 @@ class OpenFile:
         if self.refusals:
             for leaf in leaves:
                 if leaf in self.refusals:
-                    raise self.refusals[leaf].error(self.leaf_paths[leaf], self.name)
+                    raise self._refusal(leaf)
         if self._is_signed:
             self._check_encrypted(leaves)
         for leaf in leaves if self.meanings else ():
@@ -431,6 +423,16 @@ class OpenFile:
                 self._warned.add(leaf)
                 text = f"{self.name}: column {'.'.join(self.leaf_paths[leaf])} {meaning.warning}"
                 warn_caller([text])
+
+    def _refusal(self, leaf: int) -> BowstringError:
+        error, column = self.refusals[leaf], ".".join(self.leaf_paths[leaf])
+        return type(error)(
+            error.what,
+            expected=error.expected,
+            found=column if error.found is None else error.found,
+            where=self.name if error.found is None else f"{self.name}, column {column}",
+            hint="Leave it out: columns=[…] names others.",
+        )
 
     @functools.cached_property
     def _dictionaries(self) -> dict[int, str]:

@@ -92,19 +92,14 @@ def _interval_bytes(array: Any) -> Any:
 def decimal_bytes(array: Any) -> Any:
     """Return decimals as two's complement, big-endian, in the fewest bytes that hold each (*DECIMAL*)."""
     width = array.type.byte_width
-    data = np.frombuffer(array.buffers()[1] or b"", np.uint8).reshape(-1, width)
-    data = data[array.offset : array.offset + len(array), ::-1]
-    valid = _valid(array)
-    # A leading byte is not needed if it repeats the sign of the one after it.
-    sign = np.where(data[:, :1] & 128, np.uint8(255), np.uint8(0))
-    needless = (data[:, :-1] == sign) & ((data[:, 1:] ^ sign) < 128)
-    skipped = np.logical_and.accumulate(needless, axis=1).sum(axis=1)
-    lengths = np.where(valid, width - skipped, 0)
-    kept = np.arange(width) >= (width - lengths)[:, None]
-    offsets = np.zeros(len(array) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    buffers = [_bitmap(array), pa.py_buffer(offsets), pa.py_buffer(data[kept])]
-    return pa.Array.from_buffers(pa.large_binary(), len(array), buffers).cast(pa.binary())
+    data = memoryview(array.buffers()[1] or b"")[array.offset * width : (array.offset + len(array)) * width]
+    numbers = [
+        int.from_bytes(data[at : at + width], "little", signed=True) for at in range(0, len(data), width)
+    ]
+    # Of negative ones, a power of two takes one bit less than its bits are.
+    sizes = [(number + (number < 0)).bit_length() // 8 + 1 for number in numbers]
+    values = [number.to_bytes(size, "big", signed=True) for number, size in zip(numbers, sizes, strict=True)]
+    return pc.if_else(array.is_valid(), pa.array(values, pa.binary()), pa.scalar(None, pa.binary()))
 
 
 def _map(array: Any, type_: pa.DataType) -> Any:
@@ -122,64 +117,19 @@ def _map(array: Any, type_: pa.DataType) -> Any:
 
 def _decimals(array: Any, type_: pa.DataType) -> Any:
     """Return big-endian two's complement of any length as decimals: bytes in front may repeat the sign only."""
-    rows, width = len(array), type_.byte_width
-    out = np.zeros((rows, width), np.uint8)
-    for begin in range(0, rows, _BLOCK):
-        part = array.slice(begin, _BLOCK)
-        wrong = _fill_decimals(out[begin : begin + len(part)], *_spans(part), _valid(part))
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise _unfit(type_, part[row].as_py().hex(), begin + row)
-    found = _fixed(out, array, type_)
-    try:
-        found.validate(full=True)
-    except pa.ArrowInvalid:
-        for row, value in enumerate(found):
-            if (
-                value.is_valid
-                and abs(int.from_bytes(out[row].tobytes(), "little", signed=True)) >= 10**type_.precision
-            ):
-                raise _unfit(type_, array[row].as_py().hex(), row) from None
-        raise
-    return found
-
-
-def _unfit(type_: pa.DataType, found: str, row: int) -> InvalidBody:
-    return InvalidBody(
-        "a decimal does not fit its type", expected=str(type_), found=f"0x{found}"[:200], where=f"row {row}"
-    )
-
-
-def _spans(array: Any) -> tuple[Any, Any, Any]:
-    data = np.frombuffer(array.buffers()[-1] or b"", np.uint8)
-    if pa.types.is_fixed_size_binary(array.type):
-        size = array.type.byte_width
-        starts = np.arange(len(array)) * size
-        return data[array.offset * size : (array.offset + len(array)) * size], starts, starts + size
-    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
-    offsets = offsets.astype(np.int64)
-    return data[offsets[0] : offsets[-1]], offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
-
-
-def _fill_decimals(out: Any, data: Any, starts: Any, ends: Any, valid: Any) -> Any:
-    """Fill in the little-endian bytes of integers; return which of them have more, or none."""
-    held = (ends > starts) & valid
-    wrong = (ends == starts) & valid
-    if not held.any():
-        return wrong
-    width = out.shape[1]
-    sign = np.where(held & (data[np.minimum(starts, len(data) - 1)] > 127), np.uint8(255), np.uint8(0))
-    places = ends[:, None] - 1 - np.arange(width)
-    inside = (places >= starts[:, None]) & held[:, None]
-    out[:] = np.where(inside, data[np.clip(places, 0, len(data) - 1)], sign[:, None])
-    wrong |= held & (out[:, -1] > 127) & (sign == 0) | held & (out[:, -1] < 128) & (sign == 255)
-    # How many bytes in front of these are not the sign: between two places of running counts.
-    fronts = np.maximum(ends - width, starts)
-    for each in (0, 255):
-        counts = np.zeros(len(data) + 1, np.int64)
-        np.cumsum(data != each, out=counts[1:])
-        wrong |= held & (sign == each) & (counts[fronts] != counts[starts])
-    return wrong
+    width, end, out = type_.byte_width, 10**type_.precision, bytearray()
+    for begin in range(0, len(array), _BLOCK):
+        for row, value in enumerate(array.slice(begin, _BLOCK).to_pylist(), begin):
+            number = 0 if value is None else int.from_bytes(value, "big", signed=True)
+            if value == b"" or abs(number) >= end:
+                raise InvalidBody(
+                    "a decimal does not fit its type",
+                    expected=str(type_),
+                    found=f"0x{value.hex()}"[:200],
+                    where=f"row {row}",
+                )
+            out += number.to_bytes(width, "little", signed=True)
+    return _fixed(out, array, type_)
 
 
 def _intervals(array: Any) -> Any:

@@ -184,17 +184,8 @@ def _host_arrays(scalars: Sequence[Any], dtype: DType) -> list[Any]:
         except OverflowError as error:
             raise InvalidBody("a decimal is out of range", expected=f"{size} bytes") from error
         return [np.frombuffer(data, np.int64)]
-    views, rest = bytearray(), bytearray()
-    for each in scalars:
-        text = each or b""
-        views += len(text).to_bytes(4, "little")
-        if len(text) <= INLINE:
-            views += text.ljust(INLINE, b"\0")
-        else:
-            views += text[:4] + bytes(4) + len(rest).to_bytes(4, "little")
-            rest += text
-    data_buffers = [np.frombuffer(bytes(rest), np.uint8)] if rest else []
-    return [np.frombuffer(bytes(views), np.uint64), *data_buffers]
+    _, views, *data = pa.array([each or b"" for each in scalars], pa.binary_view()).buffers()
+    return [np.frombuffer(views, np.uint64), *(np.frombuffer(each, np.uint8) for each in data)]
 
 
 def _nested(scalars: Sequence[Any], dtype: DType, device: Device) -> Values:

@@ -11,7 +11,6 @@ import pyarrow as pa
 from bowstring.errors import BowstringError, InvalidBody, InvalidMetadata, LimitExceeded, MissingDependency
 from bowstring.kernels import bitmap
 from bowstring.kernels.vortex import decode_text
-from bowstring.kernels.vortex.arrays import empty
 from bowstring.kernels.vortex.faults import new_faults
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import Kind
@@ -104,16 +103,11 @@ def zstd(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
         )
     if is_text and size > _MOST_BYTES:
         raise LimitExceeded("text or binary of one column of a batch", expected="below 2 GiB", found=size)
-    decoder.allocate(size + (max(sizes) if len(sizes) > 1 else 0) + 16 * rows * is_text)
-    trained = _host_bytes(decoder, node, 0) if first else None
-    data = np.empty(0, np.uint8)
-    if len(sizes) == 1:
-        data = _frame(_host_bytes(decoder, node, first), size, trained)
-    elif size:
-        data, at = empty(data, size, np.uint8), 0
-        for frame, length in enumerate(sizes):
-            data[at : at + length] = _frame(_host_bytes(decoder, node, first + frame), length, trained)
-            at += length
+    decoder.allocate((1 + (len(sizes) > 1)) * size + 16 * rows * is_text)
+    buffers = [decoder.device.to_host(decoder.buffer(node, at)) for at in range(len(node.buffers))]
+    trained = buffers[0] if first else None
+    frames = [_frame(data, size, trained) for data, size in zip(buffers[first:], sizes, strict=True)]
+    data = frames[0] if len(frames) == 1 else np.concatenate([np.empty(0, np.uint8), *frames])
     if not is_text:
         return _numbers(decoder, dtype, rows, validity, data.view(dtype.numpy))
     bits = None if validity is None else decoder.device.to_host(validity)
@@ -162,10 +156,6 @@ def _numbers(decoder: Decoder, dtype: DType, rows: int, validity: Any | None, st
         numbers[flags] = stored
         stored = numbers
     return Values(dtype, rows, validity, (decoder.device.from_host(stored),))
-
-
-def _host_bytes(decoder: Decoder, node: ArrayNode, at: int) -> Any:
-    return decoder.device.to_host(decoder.buffer(node, at))
 
 
 def _library(package: str, module: str) -> Any:
