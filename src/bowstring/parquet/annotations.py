@@ -63,22 +63,15 @@ _EWKB: Final = np.uint8(0xE0)
 
 def annotation_of(wkb: WkbType) -> LogicalType:
     """Return the logical type of a WKB column."""
-    text = _crs_text(wkb)
+    crs, text = wkb.crs, None  # without text, a footer means the default one
+    if isinstance(crs, dict) and crs.get("id") != {"authority": "OGC", "code": "CRS84"}:
+        text = json.dumps(crs)
+    elif isinstance(crs, str) and crs != _DEFAULT:
+        text = f"srid:{crs}" if wkb.crs_type == "srid" else str(crs)
     fields = () if text is None else (Field(1, thrift.BINARY, text.encode()),)
     if not wkb.is_geography:
         return LogicalType(_GEOMETRY, fields)
     return LogicalType(_GEOGRAPHY, (*fields, Field(2, thrift.I32, EDGES.index(wkb.edges) - 1)))
-
-
-def _crs_text(wkb: WkbType) -> str | None:
-    """Return how a footer spells a coordinate system; ``None`` for the default one."""
-    crs = wkb.crs
-    if isinstance(crs, dict):
-        named = crs.get("id")
-        return None if named == {"authority": "OGC", "code": "CRS84"} else json.dumps(crs)
-    if crs is None or crs == _DEFAULT:
-        return None
-    return f"srid:{crs}" if wkb.crs_type == "srid" else str(crs)
 
 
 def wkb_of(logical: LogicalType, key_values: Mapping[bytes, bytes]) -> WkbType:
@@ -158,26 +151,21 @@ def _statistics(values: list[Any], field: pa.Field) -> Statistics | None:
     if not arrays:
         return None
     column = pa.table([pa.chunked_array(arrays)], schema=pa.schema([field.with_type(arrays[0].type)]))
-    for each in column.to_batches():
-        _check_iso(each)
+    for batch in column.to_batches():
+        opened = open_column(batch)
+        starts = opened.starts[opened.stops - opened.starts > _CODE]
+        little = opened.data[starts] == 1
+        highest = opened.data[starts + np.where(little, _CODE, 1).astype(starts.dtype)]
+        if (highest & _EWKB).any():
+            raise Unsupported(
+                "EWKB cannot be written as GEOMETRY or GEOGRAPHY",
+                expected="WKB with the codes of ISO",
+                hint="shapely.to_wkb(shapes, flavor='iso') makes it.",
+            )
     try:
         return statistics(column)
     except (InvalidData, Unsupported, LimitExceeded):
         return None
-
-
-def _check_iso(column: pa.RecordBatch) -> None:
-    """Raise an error where values are EWKB: the specification has the codes of ISO."""
-    opened = open_column(column)
-    starts = opened.starts[opened.stops - opened.starts > _CODE]
-    little = opened.data[starts] == 1
-    highest = opened.data[starts + np.where(little, _CODE, 1).astype(starts.dtype)]
-    if (highest & _EWKB).any():
-        raise Unsupported(
-            "EWKB cannot be written as GEOMETRY or GEOGRAPHY",
-            expected="WKB with the codes of ISO",
-            hint="shapely.to_wkb(shapes, flavor='iso') makes it.",
-        )
 
 
 def with_statistics(footer: Footer, statistics: Mapping[int, list[Statistics | None]]) -> Footer:

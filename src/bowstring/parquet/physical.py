@@ -239,7 +239,15 @@ def stored_array(array: Any, field: pa.Field) -> Any:
 
 
 def _stored_field(field: pa.Field) -> pa.Field:
-    _check_width(field)
+    type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+    type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
+    # pyarrow ends the process for the first, and has no words of its own for the second.
+    if (pa.types.is_fixed_size_list(type_) and not type_.list_size) or (
+        pa.types.is_fixed_size_binary(type_) and not type_.byte_width
+    ):
+        raise Unsupported(
+            "types of no width cannot be written as Parquet", found=str(type_), where=f"column {field.name}"
+        )
     if isinstance(field.type, VariantStorage):
         field = marked_field(field.with_type(field.type.storage_type))
     children = children_of(field.type)
@@ -274,19 +282,6 @@ def _widened(field: pa.Field) -> pa.Field:
     if field.type in WIDENED:
         return field.with_type(WIDENED[field.type])
     return with_inner(field, map(_widened, children_of(field.type)))
-
-
-def _check_width(field: pa.Field) -> None:
-    """Raise an error for a type that pyarrow ends the process for, or has no words of its own for."""
-    type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
-    if pa.types.is_dictionary(type_):
-        type_ = type_.value_type
-    if (pa.types.is_fixed_size_list(type_) and not type_.list_size) or (
-        pa.types.is_fixed_size_binary(type_) and not type_.byte_width
-    ):
-        raise Unsupported(
-            "types of no width cannot be written as Parquet", found=str(type_), where=f"column {field.name}"
-        )
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,22 +41,16 @@ class Meant(NamedTuple):
 def meant_elements(footer: Footer) -> list[Meant]:
     """Return the elements of which pyarrow does not make all that they mean."""
     found = []
-    known: dict[Any, tuple[Meaning | None, InvalidMetadata | None]] = {}
     leaf = -1
     for position, element in enumerate(footer.schema):
         is_leaf = element.children is None and element.physical is not None
         leaf += is_leaf
         if element.logical is None and element.converted is None and element.physical != INT96:
             continue
-        # Most columns have a type that another has, too, and logical types that are equal are one object.
-        key = (element.physical, element.length, element.converted, element.scale, element.precision)
-        whole = (*key, id(element.logical))
-        if whole not in known:
-            try:
-                known[whole] = meaning_of(element), None
-            except InvalidMetadata as refused:
-                known[whole] = Meaning(shown=PLAIN), refused.with_traceback(None)
-        meaning, error = known[whole]
+        try:
+            meaning, error = meaning_of(element), None
+        except InvalidMetadata as refused:
+            meaning, error = Meaning(shown=PLAIN), refused.with_traceback(None)
         at = leaf if is_leaf else leaf + 1
         if meaning is not None:
             found.append(Meant(position, at, meaning, error=error))

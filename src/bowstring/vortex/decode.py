@@ -16,7 +16,7 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.vortex.faults import check_faults, new_faults
 from bowstring.limits import most_decompressed
 from bowstring.memory.arrays import last_of
-from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind, numbered
+from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind
 from bowstring.vortex.protobuf import Message
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Decoder:
             raise InvalidMetadata(
                 "metadata name a physical type that cannot be here", found=number, where=node.encoding
             )
-        return numbered(number)
+        return DType(Kind.PRIMITIVE, ptype=number)
 
     def allocate(self, nbytes: int) -> None:
         """Count memory that is about to be allocated."""

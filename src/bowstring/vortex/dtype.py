@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +29,7 @@ PTYPES: Final = tuple(
 
 _NARROW_DECIMAL: Final = 38
 _UNITS: Final = ("ns", "us", "ms", "s", "days")
-_TIMESTAMP, _DATE, _TIME = "vortex.timestamp", "vortex.date", "vortex.time"
+TIMESTAMP, _DATE, _TIME = "vortex.timestamp", "vortex.date", "vortex.time"
 _UUID, _ARROW_UUID, _UUID_BYTES = "vortex.uuid", b"arrow.uuid", 16
 
 
@@ -113,13 +112,7 @@ BOOL: Final = DType(Kind.BOOL)
 
 def primitive(name: str, nullable: bool = False) -> DType:
     """Return a primitive type by its name in NumPy."""
-    return numbered(PTYPES.index(np.dtype(f"<{name}")), nullable)
-
-
-@functools.cache
-def numbered(ptype: int, nullable: bool = False) -> DType:
-    """Return a primitive type by its number in :data:`PTYPES`."""
-    return DType(Kind.PRIMITIVE, nullable, ptype=ptype)
+    return DType(Kind.PRIMITIVE, nullable, ptype=PTYPES.index(np.dtype(f"<{name}")))
 
 
 # Arrow
@@ -186,11 +179,11 @@ def known(dtype: DType) -> pa.DataType | None:
     metadata, storage = dtype.metadata, dtype.children[0]
     if dtype.id == _UUID and storage == _uuid_storage(storage.nullable):
         return pa.uuid()  # its metadata may have a version, which Arrow does not keep
-    if dtype.id not in (_TIMESTAMP, _DATE, _TIME, _UUID):
+    if dtype.id not in (TIMESTAMP, _DATE, _TIME, _UUID):
         return None
     number = metadata[0] if metadata else len(_UNITS)
     types, zone = _UNIT_TYPES.get((dtype.id, number)), None
-    if types is not None and dtype.id == _TIMESTAMP:
+    if types is not None and dtype.id == TIMESTAMP:
         size = int.from_bytes(metadata[1:3], "little")
         if len(metadata) < 3 + size:
             types = None
@@ -200,7 +193,7 @@ def known(dtype: DType) -> pa.DataType | None:
             f"a {dtype.id} has other metadata or another storage than it must have",
             found=f"metadata {metadata[:16].hex() or 'empty'} over {storage}",
         )
-    return pa.timestamp(_UNITS[number], zone) if dtype.id == _TIMESTAMP else types[1]
+    return pa.timestamp(_UNITS[number], zone) if dtype.id == TIMESTAMP else types[1]
 
 
 _INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
@@ -211,7 +204,7 @@ _UNIT_TYPES: Final[dict[tuple[str, int], tuple[np.dtype[np.generic], pa.DataType
     (_TIME, 2): (_INT32, pa.time32("ms")),
     (_TIME, 1): (_INT64, pa.time64("us")),
     (_TIME, 0): (_INT64, pa.time64("ns")),
-    **{(_TIMESTAMP, number): (_INT64, None) for number in range(4)},
+    **{(TIMESTAMP, number): (_INT64, None) for number in range(4)},
 }
 
 
@@ -219,14 +212,9 @@ def _uuid_storage(nullable: bool) -> DType:
     return DType(Kind.FIXED_SIZE_LIST, nullable, children=(primitive("u1"),), size=_UUID_BYTES)
 
 
-def is_timestamp(dtype: DType) -> bool:
-    """Whether a type is a timestamp, the extension that Vortex has for them."""
-    return dtype.id == _TIMESTAMP
-
-
 def units_per_second(dtype: DType) -> int:
     """Return how many units of a timestamp are a second."""
-    if not is_timestamp(dtype):
+    if dtype.id != TIMESTAMP:
         raise InvalidMetadata("parts of a date and time make a timestamp only", found=str(dtype))
     return int(10 ** (9 - 3 * dtype.metadata[0]))
 
@@ -284,7 +272,7 @@ def _of_type(field: pa.Field, type_: pa.DataType) -> DType:
     if types.is_timestamp(type_):
         zone = (type_.tz or "").encode()
         metadata = bytes([_UNITS.index(type_.unit)]) + len(zone).to_bytes(2, "little") + zone
-        return _extended(_TIMESTAMP, "i8", nullable, metadata)
+        return _extended(TIMESTAMP, "i8", nullable, metadata)
     for (name, number), (storage, arrow_type) in _UNIT_TYPES.items():
         if arrow_type is not None and arrow_type.equals(type_):
             return _extended(name, storage.str[1:], nullable, bytes([number]))

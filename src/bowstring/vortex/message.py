@@ -306,32 +306,24 @@ def read_body(message: Message, body: Buffer, limits: Limits) -> Body:
     top = tables.reference(root, nodes, "Array.root")
     if top < 0:
         raise InvalidMetadata("an array has no root")
-    stored = _stored(tables, root, buffers, end - size)
-    return Body(body, _read_nodes(tables, message.encodings, limits, top), stored, data)
-
-
-def _stored(tables: Tables, root: int, slot: int, end: int) -> tuple[StoredBuffer, ...]:
     # Structs of 8 bytes that are aligned to 4: two elements of 4 bytes each.
-    start, count = tables.vector(root, slot, 4, "Array.buffers")
+    start, count = tables.vector(root, buffers, 4, "Array.buffers")
     if start + count * _BUFFER.size > tables.size:
         raise InvalidMetadata("the table of buffers is cut off", found=f"{count} buffers")
-    buffers, at = [], 0
-    for index in range(count):
-        padding, exponent, compression, nbytes = _BUFFER.unpack_from(
-            tables.data, start + index * _BUFFER.size
-        )
+    stored, at = [], 0
+    for index, row in enumerate(_BUFFER.iter_unpack(data[start : start + count * _BUFFER.size])):
+        padding, exponent, compression, nbytes = row
         alignment_of(exponent)
-        at += padding
-        buffers.append(StoredBuffer(at, nbytes, compression))
-        at += nbytes
-        if at > end:
+        stored.append(StoredBuffer(at + padding, nbytes, compression))
+        at += padding + nbytes
+        if at > end - size:
             raise Truncated(
                 "a buffer lies behind the buffers of its body",
-                expected=f"{end} bytes",
+                expected=f"{end - size} bytes",
                 found=at,
                 where=f"{index}",
             )
-    return tuple(buffers)
+    return Body(body, _read_nodes(tables, message.encodings, limits, top), tuple(stored), data)
 
 
 def _read_nodes(tables: Tables, encodings: Sequence[str], limits: Limits, root: int) -> ArrayNode:

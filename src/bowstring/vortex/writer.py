@@ -271,13 +271,18 @@ class _Columns:
         if node.variadic:
             fixed = len(node.buffer_kinds)
             count = int(self._first[index + 1] - self._first[index]) - fixed
-            data = tuple((self._bytes(index, fixed + at), 1) for at in range(count))
+            data = tuple((self._array(index, fixed + at, np.uint8, None), 1) for at in range(count))
             views = self._array(index, 1, np.uint8, 16 * rows)
             return Piece("vortex.varbinview", b"", (*data, (views, 16)), tail)
         integer = np.dtype("<i4" if node.buffer_kinds[1] in _NARROW else "<i8")
         offsets = self._array(index, 1, integer, rows + 1)
         metadata = encode_numbers(PTYPES.index(integer))
-        return Piece("vortex.varbin", metadata, ((self._bytes(index, 2), 1),), (number_piece(offsets), *tail))
+        return Piece(
+            "vortex.varbin",
+            metadata,
+            ((self._array(index, 2, np.uint8, None), 1),),
+            (number_piece(offsets), *tail),
+        )
 
     def _dictionary(self, index: int, node: Node, dtype: DType, rows: int) -> Piece:
         assert node.dictionary_id is not None
@@ -321,11 +326,7 @@ class _Columns:
     def _buffer(self, index: int, at: int) -> Buffer | None:
         return self._batch.buffers[int(self._first[index]) + at]
 
-    def _bytes(self, index: int, at: int) -> Any:
+    def _array(self, index: int, at: int, dtype: Any, count: int | None) -> Any:
+        """Return a buffer as so many elements, or as all; one that is absent, as of no rows, has zeros."""
         buffer = self._buffer(index, at)
-        return np.empty(0, np.uint8) if buffer is None else buffer.to_host()
-
-    def _array(self, index: int, at: int, dtype: Any, count: int) -> Any:
-        """Return a buffer as so many elements; one that is absent, as of no rows, has zeros."""
-        buffer = self._buffer(index, at)
-        return np.zeros(count, dtype) if buffer is None else buffer.to_host(dtype)[:count]
+        return np.zeros(count or 0, dtype) if buffer is None else buffer.to_host(dtype)[:count]

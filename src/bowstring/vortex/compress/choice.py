@@ -166,14 +166,9 @@ DEPTH: Final = 3
 """How many encodings may be chosen inside each other; bit-packing comes below them."""
 
 
-def encoded(numbers: Numbers, depth: int = DEPTH) -> Piece:
-    """Return numbers in the encoding that takes the fewest bytes."""
-    return plan(numbers, depth).build()
-
-
 def integers(values: Any) -> Piece:
     """Return integers without nulls, encoded in the type that they have."""
-    return encoded(Numbers(np.ascontiguousarray(values)))
+    return plan(Numbers(np.ascontiguousarray(values))).build()
 
 
 def plan(numbers: Numbers, depth: int = DEPTH) -> Plan:
@@ -188,7 +183,7 @@ def plan(numbers: Numbers, depth: int = DEPTH) -> Plan:
         return (sequence(numbers) if depth > 0 else None) or plain(numbers)
 
     def below(inner: Numbers) -> Piece:
-        return encoded(inner, depth - 1)
+        return plan(inner, depth - 1).build()
 
     plans = [plain(numbers), packed(numbers)]
     if depth > 0:

@@ -13,7 +13,6 @@ from bowstring.vortex.compress.choice import (
     DEPTH,
     constant_piece,
     dictionary_piece,
-    encoded,
     integers,
     plan,
     repeated,
@@ -27,7 +26,7 @@ from bowstring.vortex.compress.numbers import (
     smallest_unsigned,
     validity_of,
 )
-from bowstring.vortex.dtype import PTYPES, DType, is_timestamp, units_per_second
+from bowstring.vortex.dtype import PTYPES, TIMESTAMP, DType, units_per_second
 from bowstring.vortex.message import Piece
 from bowstring.vortex.protobuf import Message, encode_numbers
 
@@ -162,7 +161,7 @@ def _encode(texts: _Texts, table: SymbolTable, lengths: Any) -> Piece:
     )
     metadata = encode_numbers(PTYPES.index(lengths.dtype))
     buffers = ((table.symbols, _SYMBOL_ALIGNMENT), (table.lengths, 1))
-    return Piece("vortex.fsst", metadata, buffers, (of_codes, encoded(Numbers(lengths))))
+    return Piece("vortex.fsst", metadata, buffers, (of_codes, plan(Numbers(lengths)).build()))
 
 
 _DAY: Final = 86_400
@@ -181,13 +180,13 @@ def _encoded_anew(piece: Piece, dtype: DType, rows: int) -> Piece:
         case "vortex.bool":
             return _flags(piece, dtype, rows)
         case "vortex.primitive":
-            return encoded(_numbers(piece, rows))
+            return plan(_numbers(piece, rows)).build()
         case "vortex.decimal":
             return _decimals(piece, rows)
         case "vortex.varbin" | "vortex.varbinview":
             return _plan(array_of(piece, rows), dtype, DEPTH).build()
         case "vortex.ext":
-            if is_timestamp(dtype) and children[0].encoding == "vortex.primitive":
+            if dtype.id == TIMESTAMP and children[0].encoding == "vortex.primitive":
                 return _times(_numbers(children[0], rows), dtype)
             return piece._replace(children=(compressed(children[0], inside[0], rows),))
         case "vortex.struct":
@@ -206,7 +205,7 @@ def _encoded_anew(piece: Piece, dtype: DType, rows: int) -> Piece:
             return piece._replace(children=(elements, *offsets, *children[count:]))
         case "vortex.dict":
             values = compressed(children[1], dtype, Message(piece.metadata, piece.encoding).uint(1))
-            return piece._replace(children=(encoded(_numbers(children[0], rows)), values))
+            return piece._replace(children=(plan(_numbers(children[0], rows)).build(), values))
         case "vortex.runend":
             values = compressed(children[1], dtype, Message(piece.metadata, piece.encoding).uint(2))
             return piece._replace(children=(integers(children[0].buffers[0][0]), values))
@@ -247,7 +246,7 @@ def _decimals(piece: Piece, rows: int) -> Piece:
     bits = max((each if each >= 0 else ~each).bit_length() for each in (low, high))
     narrow = values.astype(f"<i{next(size for size in (1, 2, 4, 8) if bits < 8 * size)}")
     metadata = encode_numbers(PTYPES.index(narrow.dtype))
-    return Piece("vortex.decimal_byte_parts", metadata, (), (encoded(Numbers(narrow, valid)),))
+    return Piece("vortex.decimal_byte_parts", metadata, (), (plan(Numbers(narrow, valid)).build(),))
 
 
 def _times(numbers: Numbers, dtype: DType) -> Piece:

@@ -172,7 +172,16 @@ def _plan(numbers: Numbers, offsets: Any, *, reference: int = 0, zigzag: bool = 
     nbytes = _cost(len(numbers), width, patches, numbers.bits) + numbers.tail_bytes + NODE * nodes
 
     def build() -> Piece:
-        inner = _packed(numbers, offsets, width, patches)
+        metadata = encode_numbers(width)
+        children: tuple[Piece, ...] = ()
+        if patches:
+            rows = np.flatnonzero(offsets >> offsets.dtype.type(width))
+            stored, children = patches_of(
+                rows, len(numbers), number_piece(np.ascontiguousarray(offsets[rows]))
+            )
+            metadata += encode([(3, BYTES, stored)])
+        buffer = pack(np.ascontiguousarray(offsets), width), numbers.bits // 8
+        inner = Piece("fastlanes.bitpacked", metadata, (buffer,), (*children, *numbers.tail))
         if zigzag:
             return Piece("vortex.zigzag", children=(inner,))
         if reference:
@@ -180,17 +189,6 @@ def _plan(numbers: Numbers, offsets: Any, *, reference: int = 0, zigzag: bool = 
         return inner
 
     return Plan(nbytes, build)
-
-
-def _packed(numbers: Numbers, offsets: Any, width: int, patched: int) -> Piece:
-    metadata = encode_numbers(width)
-    children: tuple[Piece, ...] = ()
-    if patched:
-        rows = np.flatnonzero(offsets >> offsets.dtype.type(width))
-        patches, children = patches_of(rows, len(numbers), number_piece(np.ascontiguousarray(offsets[rows])))
-        metadata += encode([(3, BYTES, patches)])
-    buffer = pack(np.ascontiguousarray(offsets), width), numbers.bits // 8
-    return Piece("fastlanes.bitpacked", metadata, (buffer,), (*children, *numbers.tail))
 
 
 def patches_of(rows: Any, length: int, values: Piece) -> tuple[bytes, tuple[Piece, ...]]:
