@@ -8,6 +8,7 @@ GEOGRAPHY, and for GEOMETRY only with geoarrow.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -26,21 +27,11 @@ from bowstring.geo.column import EDGES, WkbType, marked, open_column, type_of
 from bowstring.geo.column import EXTENSION_NAME as WKB_NAME
 from bowstring.geo.column import field as wkb_column
 from bowstring.geo.statistics import Statistics, statistics
+from bowstring.parquet import thrift
 from bowstring.parquet.chunks import group_reader
 from bowstring.parquet.columns import children_of, count_leaves
 from bowstring.parquet.logical import LogicalType
-from bowstring.parquet.thrift import (
-    BINARY,
-    DOUBLE,
-    I32,
-    LIST,
-    STRUCT,
-    Field,
-    Reader,
-    encode_integer,
-    encode_list,
-    encode_struct,
-)
+from bowstring.parquet.thrift import Field, Reader, encode_integer, encode_list, encode_struct
 from bowstring.parquet.types import (
     INTERVAL,
     LOGICAL_KEY,
@@ -72,22 +63,15 @@ _EWKB: Final = np.uint8(0xE0)
 
 def annotation_of(wkb: WkbType) -> LogicalType:
     """Return the logical type of a WKB column."""
-    text = _crs_text(wkb)
-    fields = () if text is None else (Field(1, BINARY, text.encode()),)
+    crs, text = wkb.crs, None  # without text, a footer means the default one
+    if isinstance(crs, dict) and crs.get("id") != {"authority": "OGC", "code": "CRS84"}:
+        text = json.dumps(crs)
+    elif isinstance(crs, str) and crs != _DEFAULT:
+        text = f"srid:{crs}" if wkb.crs_type == "srid" else str(crs)
+    fields = () if text is None else (Field(1, thrift.BINARY, text.encode()),)
     if not wkb.is_geography:
         return LogicalType(_GEOMETRY, fields)
-    return LogicalType(_GEOGRAPHY, (*fields, Field(2, I32, EDGES.index(wkb.edges) - 1)))
-
-
-def _crs_text(wkb: WkbType) -> str | None:
-    """Return how a footer spells a coordinate system; ``None`` for the default one."""
-    crs = wkb.crs
-    if isinstance(crs, dict):
-        named = crs.get("id")
-        return None if named == {"authority": "OGC", "code": "CRS84"} else json.dumps(crs)
-    if crs is None or crs == _DEFAULT:
-        return None
-    return f"srid:{crs}" if wkb.crs_type == "srid" else str(crs)
+    return LogicalType(_GEOGRAPHY, (*fields, Field(2, thrift.I32, EDGES.index(wkb.edges) - 1)))
 
 
 def wkb_of(logical: LogicalType, key_values: Mapping[bytes, bytes]) -> WkbType:
@@ -117,28 +101,10 @@ def _crs(text: str, key_values: Mapping[bytes, bytes]) -> tuple[Any, str | None]
     stored = key_values.get(rest.encode(), b"").decode(errors="replace") if kind == "projjson" else text
     if stored.lstrip().startswith("{"):
         try:
-            found = json.loads(stored)
+            return json.loads(stored), "projjson"
         except (ValueError, RecursionError):
             return text, None
-        return found, "projjson"
     return text, "authority_code" if _AUTHORITY.fullmatch(text) else None
-
-
-def wkb_field(given: pa.Field, logical: LogicalType, key_values: Mapping[bytes, bytes]) -> pa.Field:
-    """Return the field of a geospatial column, marked as ``geoarrow.wkb``.
-
-    Its Arrow schema may be in the file, too: what that says is kept where the footer says the same in its words.
-    """
-    wkb = wkb_of(logical, key_values)
-    try:
-        stored = type_of(given)
-        if stored is not None and wkb_of(annotation_of(stored), {}) == wkb:
-            wkb = stored
-    except InvalidMetadata:
-        pass  # the footer is right
-    if isinstance(given.type, pa.BaseExtensionType):
-        given = given.with_type(given.type.storage_type)
-    return marked(given, wkb)
 
 
 class GeospatialStatistics:
@@ -146,13 +112,13 @@ class GeospatialStatistics:
 
     def __init__(self, schema: pa.Schema, wkb: Mapping[int, WkbType]) -> None:
         # Of each row group; ``None`` where a row is nothing that `bowstring.geo.statistics` reads.
-        self.found: dict[int, list[Statistics | None]] = {leaf: [] for leaf in wkb}
+        self.by_leaf: dict[int, list[Statistics | None]] = {leaf: [] for leaf in wkb}
         self._fields = {leaf: wkb_column("geometry", edges=each.edges) for leaf, each in wkb.items()}
         self._firsts = list(itertools.accumulate((count_leaves(each.type) for each in schema), initial=0))
 
     def add(self, table: pa.Table, rows: int) -> None:
         """Look at what is written next, in row groups of so many rows."""
-        for leaf, found in self.found.items():
+        for leaf, groups in self.by_leaf.items():
             top = bisect.bisect_right(self._firsts, leaf) - 1
             column = table.column(top)
             for begin in range(0, len(table), rows):
@@ -160,7 +126,7 @@ class GeospatialStatistics:
                     next(itertools.islice(_leaves(chunk), leaf - self._firsts[top], None))
                     for chunk in column.slice(begin, rows).chunks
                 ]
-                found.append(_statistics(values, self._fields[leaf]))
+                groups.append(_statistics(values, self._fields[leaf]))
 
 
 def _leaves(array: Any) -> Iterator[Any]:
@@ -185,68 +151,60 @@ def _statistics(values: list[Any], field: pa.Field) -> Statistics | None:
     if not arrays:
         return None
     column = pa.table([pa.chunked_array(arrays)], schema=pa.schema([field.with_type(arrays[0].type)]))
-    for each in column.to_batches():
-        _check_iso(each)
+    for batch in column.to_batches():
+        opened = open_column(batch)
+        starts = opened.starts[opened.stops - opened.starts > _CODE]
+        little = opened.data[starts] == 1
+        highest = opened.data[starts + np.where(little, _CODE, 1).astype(starts.dtype)]
+        if (highest & _EWKB).any():
+            raise Unsupported(
+                "EWKB cannot be written as GEOMETRY or GEOGRAPHY",
+                expected="WKB with the codes of ISO",
+                hint="shapely.to_wkb(shapes, flavor='iso') makes it.",
+            )
     try:
         return statistics(column)
     except (InvalidData, Unsupported, LimitExceeded):
         return None
 
 
-def _check_iso(column: pa.RecordBatch) -> None:
-    """Raise an error where values are EWKB: the specification has the codes of ISO."""
-    opened = open_column(column)
-    starts = opened.starts[opened.stops - opened.starts > _CODE]
-    little = opened.data[starts] == 1
-    highest = opened.data[starts + np.where(little, _CODE, 1).astype(starts.dtype)]
-    if (highest & _EWKB).any():
-        raise Unsupported(
-            "EWKB cannot be written as GEOMETRY or GEOGRAPHY",
-            expected="WKB with the codes of ISO",
-            hint="shapely.to_wkb(shapes, flavor='iso') makes it.",
-        )
-
-
-def with_statistics(footer: Footer, found: Mapping[int, list[Statistics | None]]) -> Footer:
+def with_statistics(footer: Footer, statistics: Mapping[int, list[Statistics | None]]) -> Footer:
     """Return a footer that has the statistics of geospatial columns."""
     reader = group_reader(footer)
     if reader is None:
         return footer
     begin = reader.position
     size, _ = reader.list_header()
-    groups = [
-        _with(reader.struct(), _COLUMNS, functools.partial(_chunks, number, found)) for number in range(size)
-    ]
-    rest = footer.rest[:begin] + encode_list(STRUCT, groups) + footer.rest[reader.position :]
+    groups = []
+    for group in range(size):
+        of_leaves = {leaf: each[group] for leaf, each in statistics.items()}
+        groups.append(_changed(reader.struct(), _COLUMNS, functools.partial(_chunks, of_leaves)))
+    rest = footer.rest[:begin] + encode_list(thrift.STRUCT, groups) + footer.rest[reader.position :]
     return dataclasses.replace(footer, rest=rest)
 
 
-def _with(fields: list[Field], number: int, change: Callable[[bytes], bytes]) -> bytes:
+def _changed(fields: list[Field], number: int, change: Callable[[Any], bytes]) -> bytes:
     """Return a struct in which the list or struct of one field is changed."""
     return encode_struct(
-        field._replace(value=change(field.value))
-        if field.id == number and isinstance(field.value, bytes)
-        else field
-        for field in fields
+        field._replace(value=change(field.value)) if field.id == number else field for field in fields
     )
 
 
-def _chunks(group: int, found: Mapping[int, list[Statistics | None]], chunks: bytes) -> bytes:
+def _chunks(statistics: Mapping[int, Statistics | None], chunks: bytes) -> bytes:
     reader = Reader(chunks, _DEPTH)
     size, _ = reader.list_header()
-    changed = []
-    for leaf in range(size):
-        statistics = found[leaf][group] if leaf in found else None
-        change = functools.partial(_facts, statistics)
-        changed.append(_with(reader.struct(), _META_DATA, change))
-    return encode_list(STRUCT, changed)
+    changed = [
+        _changed(reader.struct(), _META_DATA, functools.partial(_facts, statistics.get(leaf)))
+        for leaf in range(size)
+    ]
+    return encode_list(thrift.STRUCT, changed)
 
 
 def _facts(statistics: Statistics | None, metadata: bytes) -> bytes:
     if statistics is None:
         return metadata
     facts = [each for each in Reader(metadata, _DEPTH).struct() if each.id != _GEOSPATIAL]
-    facts.append(Field(_GEOSPATIAL, STRUCT, _encoded(statistics)))
+    facts.append(Field(_GEOSPATIAL, thrift.STRUCT, _encoded(statistics)))
     return encode_struct(sorted(facts, key=lambda each: each.id))
 
 
@@ -256,13 +214,13 @@ def _encoded(statistics: Statistics) -> bytes:
     box = statistics.bbox
     if box is not None:
         doubles = [
-            Field(number, DOUBLE, struct.pack("<d", side))
+            Field(number, thrift.DOUBLE, struct.pack("<d", side))
             for number, name in enumerate(_SIDES, 1)
             if (side := getattr(box, name)) is not None
         ]
-        fields.append(Field(_BBOX, STRUCT, encode_struct(doubles)))
+        fields.append(Field(_BBOX, thrift.STRUCT, encode_struct(doubles)))
     codes = [encode_integer(code) for code in statistics.types or ()]
-    fields.append(Field(2, LIST, encode_list(I32, codes)))
+    fields.append(Field(2, thrift.LIST, encode_list(thrift.I32, codes)))
     return encode_struct(fields)
 
 
@@ -300,7 +258,15 @@ def meant_fields(
 
 def _meant(meaning: Meaning, int96: str, key_values: Mapping[bytes, bytes], field: pa.Field) -> pa.Field:
     if meaning.geospatial is not None:
-        return wkb_field(field, meaning.geospatial, key_values)
+        wkb = wkb_of(meaning.geospatial, key_values)
+        # An Arrow schema in the file is kept where it says the same in its words.
+        with contextlib.suppress(InvalidMetadata):
+            stored = type_of(field)
+            if stored is not None and wkb_of(annotation_of(stored), {}) == wkb:
+                wkb = stored
+        if isinstance(field.type, pa.BaseExtensionType):
+            field = field.with_type(field.type.storage_type)
+        return marked(field, wkb)
     if meaning.mark:
         return field.with_metadata({**(field.metadata or {}), LOGICAL_KEY: meaning.mark.encode()})
     return field.with_type(pa.timestamp(int96) if pa.types.is_timestamp(meaning.arrow) else meaning.arrow)
@@ -321,17 +287,13 @@ def annotation(field: pa.Field) -> Annotation | None:
     if isinstance(type_, pa.BaseExtensionType):
         return _geospatial(field, type_.storage_type) if type_.extension_name == WKB_NAME else None
     if pa.types.is_decimal(type_) and metadata.get(PHYSICAL_KEY) == b"BYTE_ARRAY":
-        found = _annotated(pa.binary(), decimal_type(type_.precision, type_.scale))
-        return found._replace(precision=type_.precision, scale=type_.scale, is_ordered=False)
-    return _marked(field, metadata)
-
-
-def _marked(field: pa.Field, metadata: Mapping[bytes, bytes]) -> Annotation | None:
+        decimal = _annotated(pa.binary(), decimal_type(type_.precision, type_.scale))
+        return decimal._replace(precision=type_.precision, scale=type_.scale, is_ordered=False)
     name = metadata.get(NAME_KEY, b"").decode(errors="replace")
     mark = metadata.get(LOGICAL_KEY, b"").decode(errors="replace")
-    values = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    values = type_.value_type if pa.types.is_dictionary(type_) else type_
     if name == WKB_NAME and values.id in _BYTES:
-        return _geospatial(field, field.type)
+        return _geospatial(field, type_)
     wanted = _EXTENSIONS.get(name, mark)
     fits = {
         "ENUM": values.id in (*_TEXT, *_BYTES),
@@ -339,7 +301,7 @@ def _marked(field: pa.Field, metadata: Mapping[bytes, bytes]) -> Annotation | No
         "BSON": values.id in _BYTES,
         "UUID": values == pa.binary(16),
     }
-    return _annotated(field.type, simple_type(wanted)) if fits.get(wanted) else None
+    return _annotated(type_, simple_type(wanted)) if fits.get(wanted) else None
 
 
 def _geospatial(field: pa.Field, stored: pa.DataType) -> Annotation:

@@ -6,21 +6,20 @@ same order. What lies between differs: a list is one Arrow field and three eleme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bowstring.columnar.marks import VariantArray, is_variant, marked_field, unmarked_field
-from bowstring.errors import UnknownColumn, UsageError
+from bowstring.errors import BowstringError, UnknownColumn, UsageError
 from bowstring.parquet.footer import once
 from bowstring.parquet.logical import VARIANT
 from bowstring.parquet.types import LOGICAL_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from bowstring.parquet.footer import Footer
 
 ColumnPath = str | tuple[str, ...]
@@ -75,17 +74,11 @@ def meant(
     Nothing else is a Variant, also inside other types; the metadata of Variants are dictionaries.
     """
     # groups, maps: the first leaf, and one after the last, of each Variant, and of each map read as list of pairs
-    found = []
-    first = 0
+    columns, first = [], 0
     for field in schema:
-        type_ = field.type
-        if type_.num_fields or isinstance(type_, pa.BaseExtensionType):
-            field, first = _meant(field, first, groups, fields, maps)  # noqa: PLW2901  what it means
-            found.append(field)
-        else:
-            found.append(fields[first](field) if first in fields else field)
-            first += 1
-    return pa.schema(found, metadata=schema.metadata)
+        column, first = _meant(field, first, groups, fields, maps)
+        columns.append(column)
+    return pa.schema(columns, metadata=schema.metadata)
 
 
 def variants_of(schema: Iterable[pa.Field]) -> list[Variant]:
@@ -122,18 +115,14 @@ def leaves_of(paths: Sequence[tuple[str, ...]], column: ColumnPath) -> list[int]
         raise UsageError(
             "columns are names or paths", expected="str or tuple of str", found=repr(column)[:80]
         )
-    if isinstance(column, str):
-        found = [index for index, path in enumerate(paths) if path[0] == column]
-        inside = f"{column}."
-        found = found or [
-            index for index, path in enumerate(paths) if f"{'.'.join(path)}.".startswith(inside)
-        ]
-    else:
-        found = [index for index, path in enumerate(paths) if path[: len(column)] == column]
-    if not found:
-        names = ", ".join(dict.fromkeys(path[0] for path in paths))[:200]
-        raise UnknownColumn("no such column", found=repr(column), expected=f"one of {names}")
-    return found
+    names = (column,) if isinstance(column, str) else column
+    leaves = [leaf for leaf, path in enumerate(paths) if path[: len(names)] == names]
+    if not leaves and isinstance(column, str):
+        leaves = [leaf for leaf, path in enumerate(paths) if ".".join((*path, "")).startswith(f"{column}.")]
+    if not leaves:
+        expected = ", ".join(dict.fromkeys(path[0] for path in paths))[:200]
+        raise UnknownColumn("no such column", found=repr(column), expected=f"one of {expected}")
+    return leaves
 
 
 def _meant(
@@ -149,8 +138,8 @@ def _meant(
         return fields[first](field) if first in fields else field, first + 1
     new, end = [], first
     for child in children:
-        child, end = _meant(child, end, groups, fields, maps)  # noqa: PLW2901  what it means
-        new.append(child)
+        inner, end = _meant(child, end, groups, fields, maps)
+        new.append(inner)
     # A group around a Variant alone has the same leaves, and one child; a Variant has two or more.
     if len(children) > 1 and (first, end) in groups and pa.types.is_struct(field.type):
         return marked_field(field.with_type(pa.struct([_encoded(child) for child in new]))), end
@@ -181,6 +170,17 @@ def _with_unsigned_marked(field: pa.Field) -> pa.Field:
         mark = f"INT({field.type.bit_width}, unsigned)".encode()
         return field.with_metadata({**(field.metadata or {}), LOGICAL_KEY: mark})
     return with_inner(field, map(_with_unsigned_marked, children_of(field.type)))
+
+
+@contextlib.contextmanager
+def within(where: str) -> Iterator[None]:
+    """Let errors say where in the data they are, once."""
+    try:
+        yield
+    except BowstringError as error:
+        if not str(error.where).startswith(where):
+            error.where = f"{where}, {error.where}" if error.where else where
+        raise
 
 
 def storage_of(array: Any) -> Any:

@@ -6,6 +6,7 @@ read a column wrongly, or no column because of one, it is shown a footer in whic
 
 from __future__ import annotations
 
+import bisect
 import collections
 import contextlib
 import functools
@@ -17,7 +18,6 @@ import pyarrow.parquet as pq
 
 from bowstring.errors import (
     BowstringError,
-    InvalidBody,
     InvalidData,
     InvalidMetadata,
     UnknownColumn,
@@ -28,7 +28,6 @@ from bowstring.errors import (
 )
 from bowstring.kernels.parquet.footer import COMPRESSED
 from bowstring.kernels.parquet.footer import VALUES as VALUES_OF_CHUNK
-from bowstring.kernels.parquet.pages import RAW, VALUES
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.parquet.annotations import meant_fields
 from bowstring.parquet.chunks import SMALL, Chunks
@@ -38,6 +37,7 @@ from bowstring.parquet.columns import (
     meant,
     variant_groups,
     variants_of,
+    within,
 )
 from bowstring.parquet.footer import AROUND, Footer, decode_footer, footer_bytes, leaf_paths, once
 from bowstring.parquet.pages import begins_of
@@ -98,6 +98,8 @@ class OpenFile:
                 self._footer_length = len(data)
                 self.footer = decode_footer(data, limits)
                 _checked_leaves(self.footer)
+                self.leaf_paths = leaf_paths(self.footer)
+                self._tops = _tops_of(self.footer)
                 if len(self.footer.rest) > SMALL:
                     _ = self.chunks  # bounded before pyarrow sees them
                 self._elements = meant_elements(self.footer)
@@ -107,11 +109,6 @@ class OpenFile:
         except BaseException:
             self.close()
             raise
-
-    @functools.cached_property
-    def leaf_paths(self) -> tuple[tuple[str, ...], ...]:
-        """The path of each column of values."""
-        return leaf_paths(self.footer)
 
     @property
     def num_row_groups(self) -> int:
@@ -130,7 +127,6 @@ class OpenFile:
         return int(self.metadata.row_group(index).total_byte_size)
 
     def row_group_begin(self, index: int) -> int:
-        """Return where the pages of a row group begin, in bytes."""
         with self._translated():
             return int(begins_of(self.chunks.facts[index, :1], self.source.size()).sum())
 
@@ -143,7 +139,7 @@ class OpenFile:
         """Return the statistics of a column chunk by pyarrow, ``None`` where there are none."""
         # pyarrow must not be asked where it is shown another physical type, or bounds are shorter than a value.
         chunk = self.column_chunk(group, leaf)
-        physical = self._shown_schema.column(leaf).physical_type
+        physical = self.metadata.schema.column(leaf).physical_type
         if chunk.physical_type != physical or self.chunks.short_bounds(leaf)[group]:
             return None
         return chunk.statistics if chunk.is_stats_set else None
@@ -152,62 +148,42 @@ class OpenFile:
         """Return how many values a column chunk has, nulls among them."""
         return int(self.chunks.facts[group, leaf, VALUES_OF_CHUNK])
 
-    @functools.cached_property
-    def _shown_schema(self) -> Any:
-        return self.metadata.schema
-
     def check_chunks(self, leaves: Iterable[int]) -> None:
         """Look at the column chunks of some columns of values, before pyarrow is asked about them."""
         new = set(leaves) - self._checked
         if new:
             self._check_encrypted(new)
             with self._translated():
-                self.chunks.check(self._shown_schema, new)
+                self.chunks.check(self.metadata.schema, new)
             self._checked |= new
 
     @functools.cached_property
     def chunks(self) -> Chunks:
-        """The facts of the column chunks."""
         with self._translated():
             return Chunks(self.footer, self.limits)
 
     @functools.cached_property
-    def _row_bytes(self) -> int:
-        """More than the bytes of a row of fixed widths."""
-        return sum(max(element.length or 0, 0) + 64 for element in self.footer.schema)
-
-    @functools.cached_property
     def _sizes(self) -> Sizes:
-        encoded = frozenset(self._metadata_leaves if self._dictionaries else ())
-        return Sizes(self.footer, self.chunks, self.source, self.limits, encoded)
+        return Sizes(self.footer, self.chunks, self.source, self.limits, frozenset(self._dictionaries))
 
     def size(self, group: int, leaves: Iterable[int], *, look: bool = True) -> Size:
         """Return the decoded size of some columns of values of a row group.
         Without `look` no pages are read for it, and ``likely`` alone counts.
         """
-        facts = self.metadata.row_group(group)
-        rows, most, raw = int(facts.num_rows), int(facts.num_rows), int(facts.total_byte_size)
-        chosen = tuple(sorted(leaves))
+        chosen, rows = tuple(sorted(leaves)), self.row_group_rows(group)
         with self._translated():
             pages = self._sizes.pages(group, rows, chosen) if look else None
-            if pages is not None and len(pages):
-                most, raw = int(pages[:, VALUES].max()), int(pages[:, RAW].sum())
-            if self._is_flat():
-                # No value is larger than all pages together: small row groups need no closer look.
-                nbytes = most * (raw + self._row_bytes)
-                if 0 <= nbytes <= self.limits.window_bytes // 16:
-                    return Size(nbytes, nbytes, BATCH_ROWS)
-            found = self._sizes.of(group, rows, chosen, pages)
-        return found._replace(rows=min(found.rows, BATCH_ROWS))
+            size = self._sizes.of(group, rows, chosen, pages)
+        return size._replace(rows=min(size.rows, BATCH_ROWS))
 
     def encrypted(self) -> list[int]:
         """Return the columns of values that are encrypted, in a file whose footer is not."""
         return self.chunks.encrypted(range(len(self.leaf_paths))) if self._is_signed else []
 
     def _check_encrypted(self, leaves: Iterable[int]) -> None:
-        found = self.chunks.encrypted(set(leaves))
-        if found:
-            names = ", ".join(".".join(self.leaf_paths[leaf]) for leaf in found)
+        encrypted = self.chunks.encrypted(set(leaves))
+        if encrypted:
+            names = ", ".join(".".join(self.leaf_paths[leaf]) for leaf in encrypted)
             raise Unsupported(
                 "columns of the Parquet file are encrypted",
                 found=names[:300],
@@ -216,11 +192,11 @@ class OpenFile:
             )
 
     def select(self, columns: Sequence[ColumnPath] | None) -> Selection:
-        """Choose columns."""
         if columns is None:
             leaves = tuple(range(len(self.leaf_paths)))
             self._check_leaves(leaves)
-            empty = _empty_groups(self.footer)
+            tops = [node for node in self.footer.nodes() if len(node.path) == 1]
+            empty = [node.path[0] for node in tops if node.first_leaf == node.end_leaf]
             if empty:
                 raise Unsupported(
                     "a group of the Parquet file has no columns inside",
@@ -234,12 +210,11 @@ class OpenFile:
             if len({self._tops[leaf] for leaf in each}) > 1:
                 raise UnknownColumn("a name occurs twice", found=repr(column), where=self.name)
         leaves = tuple(sorted({leaf for each in chosen for leaf in each}))
-        order = dict.fromkeys(self._tops[each[0]] for each in chosen)
-        found = self._schema_of(leaves)
+        whole = self._schema_of(leaves)
         # Names may repeat, so columns are told apart by where they are in the file.
         there = list(dict.fromkeys(self._tops[leaf] for leaf in leaves))
-        positions = tuple(there.index(top) for top in order)
-        schema = pa.schema([found.field(position) for position in positions], metadata=found.metadata)
+        positions = tuple(there.index(top) for top in dict.fromkeys(self._tops[each[0]] for each in chosen))
+        schema = pa.schema([whole.field(position) for position in positions], metadata=whole.metadata)
         return Selection(leaves, schema, positions)
 
     def column_of(self, path: ColumnPath) -> int:
@@ -265,13 +240,14 @@ class OpenFile:
             return self._guarded(index, selection, size)
         with self._translated():
             rows = self.row_group_rows(index)
-            for metadata, is_last in self._ways(selection):
+            for metadata in self._ways(selection):
                 try:
                     table = self._whole(metadata, [index], selection.leaves)
                     break
                 except _OF_PYARROW as error:
-                    if is_last:
-                        raise self._blamed(error, [index], selection) from error
+                    failure = error
+            else:
+                raise self._blamed(failure, [index], selection) from failure
             _check_rows(rows, table.num_rows, selection, [index])
             return _batches(table, selection, rows)
 
@@ -282,52 +258,45 @@ class OpenFile:
 
         Their pages were looked at: `rows` are at most those of :meth:`size`.
         """
-        done = 0
-        expected = sum(map(self.row_group_rows, groups))
+        expected, found = sum(map(self.row_group_rows, groups)), 0
         with self._translated():
-            for metadata, is_last in self._ways(selection):
-                found = 0
-                try:
-                    for table in self._pieces(metadata, groups, selection, rows, threads=threads):
-                        left = table.slice(min(max(done - found, 0), table.num_rows))
-                        batches = _batches(left, selection, left.num_rows) if left.num_rows else []
-                        found += table.num_rows
-                        done = max(done, found)
-                        yield from batches
-                    break
-                except BowstringError:
-                    raise
-                except _OF_PYARROW as error:
-                    if is_last:
-                        raise self._blamed(error, groups, selection) from error
+            try:
+                for table in self._pieces(groups, selection, rows, threads=threads):
+                    found += table.num_rows
+                    if table.num_rows:
+                        yield from _batches(table, selection, table.num_rows)
+            except BowstringError:
+                raise
+            except _OF_PYARROW as error:
+                raise self._blamed(error, groups, selection) from error
             _check_rows(expected, found, selection, groups)
 
     def _guarded(self, index: int, selection: Selection, size: Size) -> list[pa.RecordBatch]:
         """Read a row group that should be small, of which the values of dictionaries could make a large one."""
-        found = []
+        batches = []
         left = 2 * size.likely + _MORE
         rows = min(4 * size.rows, BATCH_ROWS)  # still within the window
         for batch in self.iter_row_groups([index], selection, rows):
-            found.append(batch)
+            batches.append(batch)
             left -= batch.nbytes
             if left < 0:
                 raise TooLargeError
-        return list(pa.Table.from_batches(found, selection.schema).combine_chunks().to_batches())
+        return list(pa.Table.from_batches(batches, selection.schema).combine_chunks().to_batches())
 
-    def _ways(self, selection: Selection) -> Iterator[tuple[Any, bool]]:
-        """Yield the metadata to read columns with, and whether these are the last."""
-        is_wide = self._is_wide(selection)
+    def _ways(self, selection: Selection) -> list[Any]:
+        """Return the metadata to read columns with: the last reads all, one before it is faster."""
         has_lists = not _inside_lists(self.footer).isdisjoint(selection.leaves)
-        yield self._list_metadata if has_lists else self.metadata, not is_wide
-        if is_wide:
-            yield self._wide_metadata, True
+        ways = [self._list_metadata if has_lists else self.metadata]
+        if any(leaf in self.meanings and self.meanings[leaf].wide for leaf in selection.leaves):
+            ways.append(self._wide_metadata)
+        return ways
 
     def _whole(self, metadata: Any, groups: list[int], leaves: tuple[int, ...]) -> pa.Table:
-        reader = self._opened(metadata, read_dictionary=self._dictionaries).reader
-        return reader.read_row_groups(groups, column_indices=list(leaves), use_threads=True)
+        file = _ByNumber(self.source, metadata=metadata, read_dictionary=list(self._dictionaries.values()))
+        return file.reader.read_row_groups(groups, column_indices=list(leaves), use_threads=True)
 
     def _pieces(
-        self, metadata: Any, groups: Sequence[int], selection: Selection, rows: int, *, threads: bool
+        self, groups: Sequence[int], selection: Selection, rows: int, *, threads: bool
     ) -> Iterator[pa.Table]:
         # pyarrow reads dictionaries of nested columns for whole row groups only.
         chosen = list(selection.leaves)
@@ -335,14 +304,11 @@ class OpenFile:
         # pyarrow keeps the bytes of whole column chunks, or else of as much of each.
         window = self.limits.window_bytes
         size = 0 if packed.sum() <= window else max(window // (8 * packed.shape[1]), SMALL)
-        for batch in self._opened(metadata, buffer_size=size).reader.iter_batches(
+        reader = _ByNumber(self.source, metadata=self._ways(selection)[-1], buffer_size=size).reader
+        batches = reader.iter_batches(
             rows, row_groups=list(groups), column_indices=chosen, use_threads=threads
-        ):
-            yield pa.Table.from_batches([batch])
-
-    def _is_wide(self, selection: Selection) -> bool:
-        """Return whether decimals are read whose values may be longer than pyarrow takes."""
-        return any(leaf in self.meanings and self.meanings[leaf].wide for leaf in selection.leaves)
+        )
+        return (pa.Table.from_batches([batch]) for batch in batches)
 
     @functools.cached_property
     def _list_footer(self) -> Footer:
@@ -365,15 +331,14 @@ class OpenFile:
         for _, inside in itertools.groupby(selection.leaves, self._tops.__getitem__):
             leaves = tuple(inside)
             alone = selection._replace(leaves=leaves)
-            *_, (metadata, _) = self._ways(alone)
             try:
-                for _ in self._pieces(metadata, groups, alone, BATCH_ROWS, threads=False):
+                for _ in self._pieces(groups, alone, BATCH_ROWS, threads=False):
                     pass
-            except _OF_PYARROW as found:
-                unsupported = isinstance(found, pa.ArrowNotImplementedError | NotImplementedError)
+            except _OF_PYARROW as own:
+                unsupported = isinstance(own, pa.ArrowNotImplementedError | NotImplementedError)
                 return (Unsupported if unsupported else InvalidData)(
                     "a column of the Parquet file cannot be read",
-                    found=first_line(found),
+                    found=first_line(own),
                     where=f"column {self.leaf_paths[leaves[0]][0]}",
                     hint="Leave it out: columns=[…] names others.",
                 )
@@ -383,9 +348,6 @@ class OpenFile:
         """Close the file; batches that were read live on. One that was given open stays open."""
         if self._owned:
             self.source.close()
-
-    def _is_flat(self) -> bool:
-        return len(self.footer.schema) == int(self.metadata.num_columns) + 1
 
     @functools.cached_property
     def statistics_source(self) -> pa.NativeFile:
@@ -402,7 +364,6 @@ class OpenFile:
 
     def _open_by_pyarrow(self) -> None:
         """Open the file by pyarrow; columns for which it refuses to do so are shown plain, and are not read."""
-        self.metadata: Any = None
         try:
             self._open_shown()
         except _OF_PYARROW:
@@ -414,14 +375,13 @@ class OpenFile:
             self._open_shown()
 
     def _open_shown(self) -> None:
-        length = self._footer_length
+        length, metadata = self._footer_length, None
         if any(each.meaning.shown for each in self._elements):
             shown = shown_file(self.footer, self._elements)
-            length = len(shown) - AROUND
-            self.metadata = _metadata_of(shown)
-        self._file = self._opened(self.metadata)
-        self.metadata = self._file.metadata
-        self._stored_schema: pa.Schema = self._file.schema_arrow
+            length, metadata = len(shown) - AROUND, _metadata_of(shown)
+        file = _ByNumber(self.source, metadata=metadata)
+        self.metadata: Any = file.metadata
+        self._stored_schema: pa.Schema = file.schema_arrow
         # A signature comes after a footer that says that columns are encrypted.
         self._is_signed = self.metadata.serialized_size < length
 
@@ -434,7 +394,7 @@ class OpenFile:
                 expected=self.metadata.num_columns,
                 found=leaves,
             )
-        found = self._stored_schema
+        stored = self._stored_schema
         self.meanings = {each.leaf: each.meaning for each in self._elements}
         maps = {each.position for each in self._elements if each.is_map}
         if maps:
@@ -442,30 +402,19 @@ class OpenFile:
                 (node.first_leaf, node.end_leaf) for node in self.footer.nodes() if node.position in maps
             )
         self._fields = meant_fields(self.meanings, self.int96, self.metadata.metadata or {})
-        # Files of others are annotated; those that pyarrow wrote may have a mark in the Arrow schema only.
-        if self._is_flat() and not self._fields:
-            return found
-        earlier = _meant_before(self.footer)
-        # Copied at once: another thread may add one.
-        for stored, groups, schema in tuple(earlier) if not self._fields else ():
-            if stored.equals(found, check_metadata=True):
-                self._groups = groups
-                return schema
-        if not self._is_flat():
-            self._groups = variant_groups(self.footer) | {each.leaves for each in variants_of(found)}
-        schema = found
-        if self._groups or self._fields or self._maps:
-            schema = meant(found, self._groups, self._fields, self._maps)
-        if not self._fields:
-            earlier.append((found, self._groups, schema))
-        return schema
+        if len(self.footer.schema) > leaves + 1:
+            # Files of others are annotated; those that pyarrow wrote may have a mark in the Arrow schema only.
+            self._groups = variant_groups(self.footer) | {each.leaves for each in variants_of(stored)}
+        if not (self._groups or self._fields or self._maps):
+            return stored
+        return meant(stored, self._groups, self._fields, self._maps)
 
     def _check_leaves(self, leaves: Sequence[int]) -> None:
         """Raise an error for columns that cannot be read, and warn of those whose meaning is lost."""
         if self.refusals:
             for leaf in leaves:
                 if leaf in self.refusals:
-                    raise self.refusals[leaf].error(self.leaf_paths[leaf], self.name)
+                    raise self._refusal(leaf)
         if self._is_signed:
             self._check_encrypted(leaves)
         for leaf in leaves if self.meanings else ():
@@ -475,25 +424,26 @@ class OpenFile:
                 text = f"{self.name}: column {'.'.join(self.leaf_paths[leaf])} {meaning.warning}"
                 warn_caller([text])
 
-    @functools.cached_property
-    def _metadata_leaves(self) -> list[int]:
-        """The numbers of the metadata of Variants."""
-        return [each.metadata_leaf for each in variants_of(self.schema)]
+    def _refusal(self, leaf: int) -> BowstringError:
+        error, column = self.refusals[leaf], ".".join(self.leaf_paths[leaf])
+        return type(error)(
+            error.what,
+            expected=error.expected,
+            found=column if error.found is None else error.found,
+            where=self.name if error.found is None else f"{self.name}, column {column}",
+            hint="Leave it out: columns=[…] names others.",
+        )
 
     @functools.cached_property
-    def _dictionaries(self) -> list[str] | None:
-        """The metadata of Variants, which pyarrow shall read as dictionaries."""
-        if not self._groups:
-            return None
+    def _dictionaries(self) -> dict[int, str]:
+        """The metadata of Variants, which pyarrow shall read as dictionaries: their numbers and names."""
         paths = [".".join(path) for path in self.leaf_paths]
         # A name may hold dots: where two columns are written alike, pyarrow would take the first.
         every = collections.Counter(paths)
-        found = [paths[leaf] for leaf in self._metadata_leaves]
-        return found if all(every[path] == 1 for path in found) else None
-
-    def _opened(self, metadata: Any, **options: Any) -> Any:
-        # Threads read at the same time, and a reader of pyarrow keeps the bytes of one read: each read has its own.
-        return _ByNumber(self.source, metadata=metadata, **options)
+        leaves = [each.metadata_leaf for each in variants_of(self.schema)] if self._groups else []
+        return (
+            {leaf: paths[leaf] for leaf in leaves} if all(every[paths[leaf]] == 1 for leaf in leaves) else {}
+        )
 
     def _schema_of(self, leaves: tuple[int, ...]) -> pa.Schema:
         """Return the schema of some leaves; a Variant of which something is missing is a plain struct."""
@@ -516,19 +466,13 @@ class OpenFile:
         fields = {place[leaf]: field for leaf, field in self._fields.items() if leaf in place}
         return meant(found.with_metadata(self.schema.metadata), complete, fields, maps)
 
-    @functools.cached_property
-    def _tops(self) -> tuple[int, ...]:
-        """The position in the schema of the column that each leaf belongs to."""
-        return _tops_of(self.footer)
-
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
         """Raise errors of ours for those of pyarrow, with the name of the file."""
         try:
-            yield
-        except BowstringError as error:
-            if not str(error.where).startswith(self.name):
-                error.where = f"{self.name}, {error.where}" if error.where else self.name
+            with within(self.name):
+                yield
+        except BowstringError:
             raise
         except (pa.ArrowNotImplementedError, NotImplementedError) as error:
             raise Unsupported(
@@ -541,7 +485,9 @@ class OpenFile:
 
 
 class _ByNumber(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
-    """A file whose columns are asked for by number: paths by name, half of the time of opening, are left out."""
+    """A file whose columns are asked for by number: paths by name, half of the time of opening, are left out.
+    Each read opens one, as threads read at the same time and a reader of pyarrow keeps the bytes of one read.
+    """
 
     def _build_nested_paths(self) -> dict[str, list[int]]:
         return {}
@@ -556,15 +502,14 @@ def _batches(table: pa.Table, selection: Selection, rows: int) -> list[pa.Record
     if not len(schema):
         empty = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
         return [pa.RecordBatch.from_struct_array(empty)] if rows else []
-    found = []
+    batches = []
     for batch in table.to_batches():
-        columns = batch.columns
-        typed = [
-            _typed(columns[position], field)
-            for position, field in zip(selection.positions, schema, strict=True)
-        ]
-        found.append(pa.RecordBatch.from_arrays(typed, schema=schema))
-    return found
+        arrays = []
+        for position, field in zip(selection.positions, schema, strict=True):
+            with within(f"column {field.name}"):
+                arrays.append(as_type(batch.column(position), field.type))
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return batches
 
 
 def _check_rows(expected: int, found: int, selection: Selection, groups: Sequence[int]) -> None:
@@ -578,29 +523,11 @@ def _check_rows(expected: int, found: int, selection: Selection, groups: Sequenc
         )
 
 
-def _typed(array: Any, field: pa.Field) -> Any:
-    try:
-        return as_type(array, field.type)
-    except InvalidBody as error:
-        error.where = f"column {field.name}, {error.where}" if error.where else f"column {field.name}"
-        raise
-
-
-@once
-def _meant_before(_: Footer) -> collections.deque[tuple[pa.Schema, frozenset[tuple[int, int]], pa.Schema]]:
-    """Return Arrow schemas that pyarrow made of a schema, where its Variants are, and what they mean."""
-    return collections.deque(maxlen=4)  # writers note a schema of theirs beside
-
-
 @once
 def _tops_of(footer: Footer) -> tuple[int, ...]:
-    found: list[int] = []
-    top = -1
-    for node in footer.nodes():
-        top += len(node.path) == 1
-        if node.element.physical is not None:
-            found.append(top)
-    return tuple(found)
+    """Return the position in the schema of the column that each leaf belongs to."""
+    ends = [node.end_leaf for node in footer.nodes() if len(node.path) == 1]
+    return tuple(bisect.bisect_right(ends, leaf) for leaf in range(ends[-1] if ends else 0))
 
 
 @once
@@ -611,13 +538,6 @@ def _inside_lists(footer: Footer) -> frozenset[int]:
         if node.element.repetition == _REPEATED
         for leaf in range(node.first_leaf, node.end_leaf)
     )
-
-
-@once
-def _empty_groups(footer: Footer) -> list[str]:
-    return [
-        node.path[0] for node in footer.nodes() if len(node.path) == 1 and node.first_leaf == node.end_leaf
-    ]
 
 
 @once

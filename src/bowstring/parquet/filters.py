@@ -66,11 +66,9 @@ class Filter:
         return list({name or column: (name, column) for name, column in every}.values())
 
     def row_groups(self, file: OpenFile) -> list[int]:
-        """Return the numbers of the row groups that the statistics do not rule out."""
         return sorted(set.intersection(*(set(each.row_groups(file)) for each in self._filters)))
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return a boolean for each row."""
         return functools.reduce(pc.and_, [each.mask(batch) for each in self._filters])
 
     def losses(self) -> list[str]:

@@ -30,9 +30,6 @@ AROUND: Final = len(MAGIC) + _TRAILER.size
 _SCHEMA: Final = 2
 _NAME: Final = 4
 _LOGICAL: Final = 10
-# Elements of a file are compared with so many shapes at most, twice.
-_MOST_SHAPES: Final = 16
-_LONG: Final = 128
 # Schemas that were read, by their bytes and the limits that they were checked by, the last first.
 _recent: collections.deque[tuple[bytes, tuple[int, int], Schema]] = collections.deque(maxlen=16)
 _MOST_KEPT: Final = 1 << 16
@@ -101,20 +98,6 @@ class SchemaElement(NamedTuple):
         return _REPETITIONS[self.repetition or 0]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Footer:
-    """What a footer consists of."""
-
-    head: bytes  # the bytes in front of the schema, the header of its field included
-    # The elements in the order of the file: a group, then all that is in it. The first one is the root.
-    schema: tuple[SchemaElement, ...]
-    rest: bytes  # the bytes after the schema, row groups among them
-
-    def nodes(self) -> tuple[Node, ...]:
-        """Return all elements but the root, each with its place in the schema."""
-        return _nodes(self)
-
-
 class Schema(tuple[SchemaElement, ...]):  # noqa: SLOT001  a tuple that has attributes
     """Elements that were read, with what was made of them since: files of one data set have one schema."""
 
@@ -137,34 +120,6 @@ def once(function: Callable[[Footer], _T]) -> Callable[[Footer], _T]:
     return kept
 
 
-@once
-def _nodes(footer: Footer) -> tuple[Node, ...]:
-    found: list[Node] = []
-    groups: list[tuple[int, int]] = []  # those that are open: the number of each, and its children to come
-    leaves = 0
-    for position, element in enumerate(footer.schema[1:], 1):
-        path: tuple[str, ...] = (element.name,)
-        if groups:
-            number, left = groups[-1]
-            path = (*found[number].path, element.name)
-            groups[-1] = number, left - 1
-        found.append(Node(position, path, element, leaves, leaves + 1))
-        if element.children is None:
-            leaves += 1
-        else:
-            groups.append((len(found) - 1, element.children))
-        while groups and not groups[-1][1]:
-            number, _ = groups.pop()
-            found[number] = found[number]._replace(end_leaf=leaves)
-    return tuple(found)
-
-
-@once
-def leaf_paths(footer: Footer) -> tuple[tuple[str, ...], ...]:
-    """Return the path of each column of values."""
-    return tuple(node.path for node in footer.nodes() if node.element.physical is not None)
-
-
 class Node(NamedTuple):
     """An element of a schema, and where it is."""
 
@@ -174,6 +129,45 @@ class Node(NamedTuple):
     # How many columns of values come before it in the file; its own number, where it is one.
     first_leaf: int
     end_leaf: int  # one after its last column of values
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Footer:
+    """What a footer consists of."""
+
+    head: bytes  # the bytes in front of the schema, the header of its field included
+    # The elements in the order of the file: a group, then all that is in it. The first one is the root.
+    schema: tuple[SchemaElement, ...]
+    rest: bytes  # the bytes after the schema, row groups among them
+
+    @once
+    def nodes(self) -> tuple[Node, ...]:
+        """Return all elements but the root, each with its place in the schema."""
+        nodes: list[Node] = []
+        # Those that are open: the number of each, and its children to come.
+        groups: list[tuple[int, int]] = []
+        leaves = 0
+        for position, element in enumerate(self.schema[1:], 1):
+            path: tuple[str, ...] = (element.name,)
+            if groups:
+                number, left = groups[-1]
+                path = (*nodes[number].path, element.name)
+                groups[-1] = number, left - 1
+            nodes.append(Node(position, path, element, leaves, leaves + 1))
+            if element.children is None:
+                leaves += 1
+            else:
+                groups.append((len(nodes) - 1, element.children))
+            while groups and not groups[-1][1]:
+                number, _ = groups.pop()
+                nodes[number] = nodes[number]._replace(end_leaf=leaves)
+        return tuple(nodes)
+
+
+@once
+def leaf_paths(footer: Footer) -> tuple[tuple[str, ...], ...]:
+    """Return the path of each column of values."""
+    return tuple(node.path for node in footer.nodes() if node.element.physical is not None)
 
 
 def decode_footer(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Footer:
@@ -260,8 +254,7 @@ def _decode_schema(reader: Reader, limits: Limits) -> tuple[Schema, int]:
             expected=f"at most Limits.columns = {limits.columns}",
             found=size - 1,
         )
-    shapes = _Shapes(reader)
-    schema = Schema([shapes.element() for _ in range(size)])
+    schema = Schema([_decode_element(reader) for _ in range(size)])
     schema.known = {}
     _check_tree(schema, limits)
     if reader.position - begin <= _MOST_KEPT:
@@ -269,64 +262,18 @@ def _decode_schema(reader: Reader, limits: Limits) -> tuple[Schema, int]:
     return schema, reader.position
 
 
-class _Shapes:
-    """Elements read before, without their names: most elements of a file differ from another in the name only.
-    A struct's encoding ends itself, so bytes that begin like an earlier element have the same fields.
-    Reading a name alone takes an eighth of the time of reading all fields.
-    """
-
-    __slots__ = ("_begin", "_data", "_fronts", "_reader")
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._data = reader.data
-        self._fronts: dict[bytes, dict[bytes, tuple[Any, ...]]] = {}
-        self._begin = reader.position
-
-    def element(self) -> SchemaElement:
-        """Read an element."""
-        data, begin = self._data, self._reader.position
-        for front, backs in self._fronts.items():
-            if data.startswith(front, begin):
-                first = begin + len(front) + 1
-                # Lengths from 128 on have more bytes; a name that ends behind the data is followed by no shape.
-                length = data[first - 1] if first <= len(data) else _LONG
-                last = first + length
-                for back, fields in backs.items() if length < _LONG else ():
-                    if data.startswith(back, last):
-                        self._reader.position = last + len(back)
-                        return SchemaElement._make((_text(data[first:last]), *fields))
-                break
-        return self._new(begin)
-
-    def _new(self, begin: int) -> SchemaElement:
-        """Read an element of a shape that was not there before, and keep it."""
-        data = self._data
-        element, length_at = _decode_element(self._reader)
-        _check_element(element, is_root=begin == self._begin)
-        # The root may be what no other element may be.
-        if begin > self._begin and data[length_at] < _LONG and len(self._fronts) < _MOST_SHAPES:
-            backs = self._fronts.setdefault(data[begin:length_at], {})
-            if len(backs) < _MOST_SHAPES:
-                backs[data[length_at + 1 + data[length_at] : self._reader.position]] = element[1:]
-        return element
-
-
-def _decode_element(reader: Reader) -> tuple[SchemaElement, int]:
-    """Read an element, and where the length of its name is."""
+def _decode_element(reader: Reader) -> SchemaElement:
     known: dict[str, Any] = {}
     unknown: list[Field] = []
-    last = length_at = 0
+    last = 0
     while (header := reader.header(last)) is not None:
         last, kind = header
-        begin = reader.position
         value = reader.value(kind)
         if last in _NUMBERS and kind == I32:
             known[_NUMBERS[last]] = value
         elif last == _NAME and kind == BINARY:
             assert isinstance(value, bytes)
-            known["name"] = _text(value)
-            length_at = begin
+            known["name"] = value.decode() if value.isascii() else os.fsdecode(value)
         elif last == _LOGICAL and kind == STRUCT:
             assert isinstance(value, bytes)
             known["logical"] = LogicalType.decode(value)
@@ -338,17 +285,14 @@ def _decode_element(reader: Reader) -> tuple[SchemaElement, int]:
         )
     if unknown:
         known["unknown"] = tuple(unknown)
-    return SchemaElement(**known), length_at
-
-
-def _text(name: bytes) -> str:
-    return name.decode() if name.isascii() else os.fsdecode(name)
+    return SchemaElement(**known)
 
 
 def _check_tree(schema: Sequence[SchemaElement], limits: Limits) -> None:
     """Raise an error where the elements are no tree, or one that is too deep."""
     left: list[int] = []
     for index, element in enumerate(schema):
+        _check_element(element, is_root=not index)
         if index:
             if not left:
                 raise InvalidMetadata(

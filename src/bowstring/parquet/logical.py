@@ -85,7 +85,6 @@ class LogicalType:
     @staticmethod
     @functools.lru_cache(256)
     def decode(data: bytes) -> LogicalType:
-        """Read the union."""
         members = Reader(data, _DEPTH).struct()
         if len(members) != 1 or members[0].kind != STRUCT:
             raise InvalidMetadata(
@@ -104,7 +103,6 @@ class LogicalType:
         return _NAMES.get(self.id, f"unknown logical type {self.id}")
 
     def parameter(self, number: int) -> int | bool | bytes | None:
-        """Return a parameter, ``None`` where it is missing."""
         return next((value for id_, _, value in self.fields if id_ == number), None)
 
     @property
@@ -130,7 +128,9 @@ class LogicalType:
             case "GEOMETRY":
                 inside = _crs(self.parameter(1))
             case "GEOGRAPHY":
-                inside = f"{_crs(self.parameter(1))}, {_edges(second)}"
+                number = second or 0
+                edges = _EDGES[number] if 0 <= number < len(_EDGES) else f"unknown edges {number}"
+                inside = f"{_crs(self.parameter(1))}, {edges}"
             case _:
                 return self.name
         return f"{self.name}({inside})"
@@ -138,11 +138,6 @@ class LogicalType:
 
 def _crs(value: int | bool | bytes | None) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else "OGC:CRS84"
-
-
-def _edges(value: int | bool | bytes | None) -> str:
-    number = value if isinstance(value, int) else 0
-    return _EDGES[number] if 0 <= number < len(_EDGES) else f"unknown edges {number}"
 
 
 VARIANT: Final = LogicalType(16, (Field(1, I8, 1),))

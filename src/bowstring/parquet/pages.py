@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from bowstring.limits import Limits
 
-# What is near is read at once; of larger chunks, what comes after the end of each page.
-_SPAN: Final = 1 << 20
+# As many bytes are read at once, from the end of each page on; small chunks lie together in them.
 _WINDOW: Final = 16 << 10
 # Elsewhere, such as in S3, a request takes as long as many bytes do.
 _LOCAL: Final = (pa.OSFile, pa.BufferReader, pa.MemoryMappedFile, pa.PythonFile)
@@ -38,7 +37,6 @@ _HADOOP_LZ4: Final = 5
 _RLE: Final = 3
 _NUMBERS: Final = 5
 _PREFIXES: Final = 7
-_DELTAS: Final = 7 << _NUMBERS
 DICTIONARY: Final = 1 << 2 | 1 << 8
 """The bits of encodings of indices."""
 _INTEGER: Final = 32
@@ -52,8 +50,7 @@ class PageReader:
 
     def __init__(self, source: Any, limits: Limits) -> None:
         self._source = source
-        is_local = isinstance(source, _LOCAL)
-        self._span, self._window = (_SPAN, _WINDOW) if is_local else (_FAR, _FAR)
+        self._window = _WINDOW if isinstance(source, _LOCAL) else _FAR
         self._bounds = (
             min(limits.decompression_floor, _MOST),
             math.ceil(min(limits.decompression_ratio, _MOST)),
@@ -70,26 +67,7 @@ class PageReader:
         facts[:, kernel.END] = begins + np.maximum(chunks[:, footer.COMPRESSED], 0)
         facts[:, kernel.WANTED] = wanted
         facts[:, kernel.STATUS] = kernel.MORE
-        begun = facts.copy()
-        # What lies together is read at once.
-        order = np.argsort(begins, kind="stable")
-        facts = facts[order]
-        ends = np.maximum.accumulate(facts[:, kernel.END]) + int(kernel.SLACK)
-        room = np.empty(len(chunks) * int(kernel.ROOM), np.int64)
-        place = 0
-        while place < len(facts):
-            first = int(facts[place, kernel.AT])
-            count = int(np.searchsorted(ends, first + self._span, "right")) - place
-            if count > 0:
-                data = self._bytes(int(ends[place + count - 1]) - first, first, keep=True)
-                some = facts[place : place + count].reshape(-1)
-                launch(kernel.read_pages, count, data, first, *self._bounds, 0, some, room)
-            place += max(count, 1)
-        facts[order] = facts.copy()
-        status = facts[:, kernel.STATUS]
-        left = (status == kernel.MORE) | ((status == thrift.OK) & (facts[:, kernel.ENCODINGS] & _DELTAS != 0))
-        for chunk in np.flatnonzero(left).tolist():
-            facts[chunk] = begun[chunk]
+        for chunk in np.argsort(begins, kind="stable").tolist():
             codec = int(chunks[chunk, footer.CODEC])
             for table in self._tables(facts[chunk]):
                 encodings = table[:, kernel.ENCODING]
@@ -102,10 +80,11 @@ class PageReader:
         begin = at - self._begin
         if 0 <= begin <= len(self._data) - size:
             return self._data[begin : begin + size]
-        data = np.frombuffer(self._source.read_at(size, at), np.uint8)
+        nbytes = max(size, self._window) if keep else size
+        data = np.frombuffer(self._source.read_at(nbytes, at), np.uint8)
         if keep:
             self._data, self._begin = data, at
-        return data
+        return data[:size]
 
     def _tables(self, facts: Any) -> Iterator[Any]:
         """Read a chunk page by page, on from where its facts are; yield what the headers of data pages say."""

@@ -13,11 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.marks import (
-    VariantStorage,
-    is_variant,
-    marked_field,
-)
+from bowstring.columnar.marks import VariantStorage, is_variant, marked_field
 from bowstring.errors import InvalidBody, Unsupported
 from bowstring.geo.column import marked
 from bowstring.parquet.annotations import annotation
@@ -28,6 +24,7 @@ from bowstring.parquet.columns import (
     storage_of,
     with_child_arrays,
     with_inner,
+    within,
 )
 from bowstring.variant.shredded.layout import open_shredded
 from bowstring.variant.shredded.schema import WIDENED
@@ -72,23 +69,12 @@ def as_type(array: Any, type_: pa.DataType) -> Any:
     return array.cast(type_)
 
 
-def stored_values(array: Any, type_: pa.DataType) -> Any:
-    """Return values that are not nested as the type that pyarrow writes."""
-    if array.type.equals(type_):
-        return array
-    if array.type.id == pa.lib.Type_INTERVAL_MONTH_DAY_NANO and type_ == pa.binary(12):
-        return interval_bytes(array)
-    if pa.types.is_decimal(array.type) and pa.types.is_binary(type_):
-        return decimal_bytes(array)
-    return array.cast(type_)
-
-
-def interval_bytes(array: Any) -> Any:
+def _interval_bytes(array: Any) -> Any:
     """Return intervals as INTERVAL has them: months, days and milliseconds, unsigned."""
-    found = np.frombuffer(array.buffers()[1] or b"", _INTERVAL)[array.offset : array.offset + len(array)]
+    parts = _elements(array, _INTERVAL)
     valid = _valid(array)
-    whole, left = np.divmod(found["nanos"], _MILLI)
-    wrong = (found["months"] < 0) | (found["days"] < 0) | (whole < 0) | (whole > 0xFFFFFFFF) | (left != 0)
+    whole, left = np.divmod(parts["nanos"], _MILLI)
+    wrong = (parts["months"] < 0) | (parts["days"] < 0) | (whole < 0) | (whole > 0xFFFFFFFF) | (left != 0)
     if (wrong & valid).any():
         row = int((wrong & valid).argmax())
         raise Unsupported(
@@ -98,7 +84,7 @@ def interval_bytes(array: Any) -> Any:
             where=f"row {row}",
         )
     out = np.zeros(len(array), _PARTS)
-    for name, values in (("months", found["months"]), ("days", found["days"]), ("millis", whole)):
+    for name, values in (("months", parts["months"]), ("days", parts["days"]), ("millis", whole)):
         out[name] = np.where(valid, values, 0)
     return _fixed(out, array, pa.binary(12))
 
@@ -106,19 +92,14 @@ def interval_bytes(array: Any) -> Any:
 def decimal_bytes(array: Any) -> Any:
     """Return decimals as two's complement, big-endian, in the fewest bytes that hold each (*DECIMAL*)."""
     width = array.type.byte_width
-    data = np.frombuffer(array.buffers()[1] or b"", np.uint8).reshape(-1, width)
-    data = data[array.offset : array.offset + len(array), ::-1]
-    valid = _valid(array)
-    # A leading byte is not needed if it repeats the sign of the one after it.
-    sign = np.where(data[:, :1] & 128, np.uint8(255), np.uint8(0))
-    needless = (data[:, :-1] == sign) & ((data[:, 1:] ^ sign) < 128)
-    skipped = np.logical_and.accumulate(needless, axis=1).sum(axis=1)
-    lengths = np.where(valid, width - skipped, 0)
-    kept = np.arange(width) >= (width - lengths)[:, None]
-    offsets = np.zeros(len(array) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    buffers = [_bitmap(array), pa.py_buffer(offsets), pa.py_buffer(data[kept])]
-    return pa.Array.from_buffers(pa.large_binary(), len(array), buffers).cast(pa.binary())
+    data = memoryview(array.buffers()[1] or b"")[array.offset * width : (array.offset + len(array)) * width]
+    numbers = [
+        int.from_bytes(data[at : at + width], "little", signed=True) for at in range(0, len(data), width)
+    ]
+    # Of negative ones, a power of two takes one bit less than its bits are.
+    sizes = [(number + (number < 0)).bit_length() // 8 + 1 for number in numbers]
+    values = [number.to_bytes(size, "big", signed=True) for number, size in zip(numbers, sizes, strict=True)]
+    return pc.if_else(array.is_valid(), pa.array(values, pa.binary()), pa.scalar(None, pa.binary()))
 
 
 def _map(array: Any, type_: pa.DataType) -> Any:
@@ -136,93 +117,48 @@ def _map(array: Any, type_: pa.DataType) -> Any:
 
 def _decimals(array: Any, type_: pa.DataType) -> Any:
     """Return big-endian two's complement of any length as decimals: bytes in front may repeat the sign only."""
-    rows, width = len(array), type_.byte_width
-    out = np.zeros((rows, width), np.uint8)
-    for begin in range(0, rows, _BLOCK):
-        part = array.slice(begin, _BLOCK)
-        wrong = _fill_decimals(out[begin : begin + len(part)], *_spans(part), _valid(part))
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise _unfit(type_, part[row].as_py().hex(), begin + row)
-    found = _fixed(out, array, type_)
-    try:
-        found.validate(full=True)
-    except pa.ArrowInvalid:
-        for row, value in enumerate(found):
-            if (
-                value.is_valid
-                and abs(int.from_bytes(out[row].tobytes(), "little", signed=True)) >= 10**type_.precision
-            ):
-                raise _unfit(type_, array[row].as_py().hex(), row) from None
-        raise
-    return found
-
-
-def _unfit(type_: pa.DataType, found: str, row: int) -> InvalidBody:
-    return InvalidBody(
-        "a decimal does not fit its type", expected=str(type_), found=f"0x{found}"[:200], where=f"row {row}"
-    )
-
-
-def _spans(array: Any) -> tuple[Any, Any, Any]:
-    data = np.frombuffer(array.buffers()[-1] or b"", np.uint8)
-    if pa.types.is_fixed_size_binary(array.type):
-        size = array.type.byte_width
-        starts = np.arange(len(array)) * size
-        return data[array.offset * size : (array.offset + len(array)) * size], starts, starts + size
-    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
-    offsets = offsets.astype(np.int64)
-    return data[offsets[0] : offsets[-1]], offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
-
-
-def _fill_decimals(out: Any, data: Any, starts: Any, ends: Any, valid: Any) -> Any:
-    """Fill in the little-endian bytes of integers; return which of them have more, or none."""
-    held = (ends > starts) & valid
-    wrong = (ends == starts) & valid
-    if not held.any():
-        return wrong
-    width = out.shape[1]
-    sign = np.where(held & (data[np.minimum(starts, len(data) - 1)] > 127), np.uint8(255), np.uint8(0))
-    places = ends[:, None] - 1 - np.arange(width)
-    inside = (places >= starts[:, None]) & held[:, None]
-    out[:] = np.where(inside, data[np.clip(places, 0, len(data) - 1)], sign[:, None])
-    wrong |= held & (out[:, -1] > 127) & (sign == 0) | held & (out[:, -1] < 128) & (sign == 255)
-    # How many bytes in front of these are not the sign: between two places of running counts.
-    fronts = np.maximum(ends - width, starts)
-    for each in (0, 255):
-        counts = np.zeros(len(data) + 1, np.int64)
-        np.cumsum(data != each, out=counts[1:])
-        wrong |= held & (sign == each) & (counts[fronts] != counts[starts])
-    return wrong
+    width, end, out = type_.byte_width, 10**type_.precision, bytearray()
+    for begin in range(0, len(array), _BLOCK):
+        for row, value in enumerate(array.slice(begin, _BLOCK).to_pylist(), begin):
+            number = 0 if value is None else int.from_bytes(value, "big", signed=True)
+            if value == b"" or abs(number) >= end:
+                raise InvalidBody(
+                    "a decimal does not fit its type",
+                    expected=str(type_),
+                    found=f"0x{value.hex()}"[:200],
+                    where=f"row {row}",
+                )
+            out += number.to_bytes(width, "little", signed=True)
+    return _fixed(out, array, type_)
 
 
 def _intervals(array: Any) -> Any:
-    found = _twelve(array, _PARTS)
+    parts = _elements(array, _PARTS)
     valid = _valid(array)
-    wrong = ((found["months"] > 0x7FFFFFFF) | (found["days"] > 0x7FFFFFFF)) & valid
+    wrong = ((parts["months"] > 0x7FFFFFFF) | (parts["days"] > 0x7FFFFFFF)) & valid
     if wrong.any():
         row = int(wrong.argmax())
         raise InvalidBody(
             "an INTERVAL has more months or days than Arrow's 32 bits with a sign hold",
             expected="at most 2147483647 of each",
-            found=f"{found['months'][row]} months, {found['days'][row]} days",
+            found=f"{parts['months'][row]} months, {parts['days'][row]} days",
             where=f"row {row}",
         )
     out = np.zeros(len(array), _INTERVAL)
     for name in ("months", "days"):
-        out[name] = np.where(valid, found[name], 0)
-    out["nanos"] = np.where(valid, found["millis"].astype(np.int64) * _MILLI, 0)
+        out[name] = np.where(valid, parts[name], 0)
+    out["nanos"] = np.where(valid, parts["millis"].astype(np.int64) * _MILLI, 0)
     return _fixed(out, array, pa.month_day_nano_interval())
 
 
 def _timestamps(array: Any, type_: pa.DataType) -> Any:
     """Return INT96, nanoseconds of a Julian day and its number, as timestamps."""
-    found = _twelve(array, _INT96)
+    instants = _elements(array, _INT96)
     valid = _valid(array)
     per = _MOST[type_.unit]
     # Nanoseconds may be more than those of a day, or negative: seconds and the rest are exact whatever they are.
-    seconds, rest = np.divmod(found["nanos"], _NANOS)
-    seconds += (found["day"].astype(np.int64) - _JULIAN_EPOCH) * _DAY
+    seconds, rest = np.divmod(instants["nanos"], _NANOS)
+    seconds += (instants["day"].astype(np.int64) - _JULIAN_EPOCH) * _DAY
     rest //= _NANOS // per
     wrong = _beyond(seconds, rest, per)
     if wrong.any() and type_.unit == "us":
@@ -234,7 +170,7 @@ def _timestamps(array: Any, type_: pa.DataType) -> Any:
         raise InvalidBody(
             "an INT96 is beyond the range of the timestamp that it is read as",
             expected=f"{type_} of 64 bits",
-            found=f"day {found['day'][row]} of Julian days, {found['nanos'][row]} ns",
+            found=f"day {instants['day'][row]} of Julian days, {instants['nanos'][row]} ns",
             where=f"row {row}",
             hint='Microseconds, int96="us", reach 292,000 years in either direction.'
             if type_.unit == "ns"
@@ -252,7 +188,7 @@ def _beyond(seconds: Any, rest: Any, per: int) -> Any:
     return greater | (seconds < ~most) | (seconds == ~most) & (rest < per - 1 - most_rest)
 
 
-def _twelve(array: Any, dtype: np.dtype[Any]) -> Any:
+def _elements(array: Any, dtype: np.dtype[Any]) -> Any:
     return np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset : array.offset + len(array)]
 
 
@@ -273,9 +209,8 @@ def _fixed(values: Any, array: Any, type_: pa.DataType) -> Any:
     return pa.Array.from_buffers(type_, len(array), [_bitmap(array), pa.py_buffer(values)])
 
 
-_EMPTY_METADATA: Final = b"\x01\x00\x00"
-_NULL: Final = b"\x00"
-_ORDER: Final = ("metadata", "value")
+# What stands in the place of nulls: metadata without names; a value that is null is a Variant null.
+_MISSING: Final = {"metadata": b"\x01\x00\x00", "value": b"\x00"}
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
@@ -296,11 +231,23 @@ def stored_array(array: Any, field: pa.Field) -> Any:
         return pa.nulls(0, field.type)
     if children_of(field.type) and array.type.id == field.type.id:
         return with_child_arrays(array, field.type, lambda inner, child, _: stored_array(inner, child))
-    return stored_values(array, field.type)
+    if array.type.id == pa.lib.Type_INTERVAL_MONTH_DAY_NANO and field.type == pa.binary(12):
+        return _interval_bytes(array)
+    if pa.types.is_decimal(array.type) and pa.types.is_binary(field.type):
+        return decimal_bytes(array)
+    return array.cast(field.type)
 
 
 def _stored_field(field: pa.Field) -> pa.Field:
-    _check_width(field)
+    type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+    type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
+    # pyarrow ends the process for the first, and has no words of its own for the second.
+    if (pa.types.is_fixed_size_list(type_) and not type_.list_size) or (
+        pa.types.is_fixed_size_binary(type_) and not type_.byte_width
+    ):
+        raise Unsupported(
+            "types of no width cannot be written as Parquet", found=str(type_), where=f"column {field.name}"
+        )
     if isinstance(field.type, VariantStorage):
         field = marked_field(field.with_type(field.type.storage_type))
     children = children_of(field.type)
@@ -309,27 +256,25 @@ def _stored_field(field: pa.Field) -> pa.Field:
         if "typed_value" in by_name:
             metadata = by_name["metadata"].with_type(_plain(by_name["metadata"].type)).with_nullable(False)
             value = pa.field("value", _plain(by_name["value"].type) if "value" in by_name else pa.binary())
-            _check_shredded(field)
+            # There are shredded columns that no reader takes from a file.
+            none = pa.RecordBatch.from_arrays([pa.nulls(0, field.type)], schema=pa.schema([field]))
+            with within(f"column {field.name}"):
+                open_shredded(Batch.from_arrow(none)[0])
             return field.with_type(pa.struct([metadata, value, _widened(by_name["typed_value"])]))
         binary = [
             pa.field(name, _plain(by_name[name].type), nullable=False, metadata=by_name[name].metadata)
-            for name in _ORDER
+            for name in _MISSING
             if name in by_name
         ]
         return field.with_type(pa.struct(binary))
-    if not children:
-        return _stored_leaf(field)
-    return with_inner(field, map(_stored_field, children))
-
-
-def _check_shredded(field: pa.Field) -> None:
-    """Raise an error for a shredded column that no reader takes from a file."""
-    none = pa.RecordBatch.from_arrays([pa.nulls(0, field.type)], schema=pa.schema([field]))
-    try:
-        open_shredded(Batch.from_arrow(none)[0])
-    except Unsupported as error:
-        error.where = f"column {field.name}, {error.where}" if error.where else f"column {field.name}"
-        raise
+    if children:
+        return with_inner(field, map(_stored_field, children))
+    leaf = annotation(field)
+    if leaf is None or leaf.stored.equals(field.type):
+        return field
+    if leaf.wkb is not None:  # an extension type, which pyarrow would annotate in its own way
+        field = marked(field, leaf.wkb)
+    return field.with_type(leaf.stored)
 
 
 def _widened(field: pa.Field) -> pa.Field:
@@ -337,28 +282,6 @@ def _widened(field: pa.Field) -> pa.Field:
     if field.type in WIDENED:
         return field.with_type(WIDENED[field.type])
     return with_inner(field, map(_widened, children_of(field.type)))
-
-
-def _check_width(field: pa.Field) -> None:
-    """Raise an error for a type that pyarrow ends the process for, or has no words of its own for."""
-    type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
-    if pa.types.is_dictionary(type_):
-        type_ = type_.value_type
-    if (pa.types.is_fixed_size_list(type_) and not type_.list_size) or (
-        pa.types.is_fixed_size_binary(type_) and not type_.byte_width
-    ):
-        raise Unsupported(
-            "types of no width cannot be written as Parquet", found=str(type_), where=f"column {field.name}"
-        )
-
-
-def _stored_leaf(field: pa.Field) -> pa.Field:
-    found = annotation(field)
-    if found is None or found.stored.equals(field.type):
-        return field
-    if found.wkb is not None:  # an extension type, which pyarrow would annotate in its own way
-        field = marked(field, found.wkb)
-    return field.with_type(found.stored)
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
@@ -377,32 +300,17 @@ def _stored_variant(array: Any, field: pa.Field) -> Any:
         if array.type.get_field_index(child.name) < 0:  # a value that is null in every row
             inner.append(pa.nulls(len(array), child.type))
             continue
-        found = array.field(child.name)
-        if child.name == "metadata":
-            found = _filled(_bytes(found, child.type), _EMPTY_METADATA)
-        elif child.name == "value" and not child.nullable:
-            # A value that is null is a Variant null.
-            found = _filled(_bytes(found, child.type), _NULL)
-        elif child.name == "value":
-            found = _bytes(found, child.type)
+        stored = array.field(child.name)
+        if child.name in _MISSING:
+            if pa.types.is_run_end_encoded(stored.type):
+                stored = pc.run_end_decode(stored)
+            stored = stored if stored.type.equals(child.type) else stored.cast(child.type)
+            if not child.nullable:
+                stored = _filled(stored, _MISSING[child.name])
         else:
-            found = _signed(found, child.type)
-        inner.append(found)
+            stored = as_type(stored, child.type)
+        inner.append(stored)
     return pa.StructArray.from_arrays(inner, fields=list(field.type), mask=mask)
-
-
-def _bytes(array: Any, type_: pa.DataType) -> Any:
-    if pa.types.is_run_end_encoded(array.type):
-        array = pc.run_end_decode(array)
-    return array if array.type.equals(type_) else array.cast(type_)
-
-
-def _signed(array: Any, type_: pa.DataType) -> Any:
-    if array.type.equals(type_):
-        return array
-    if children_of(type_):
-        return with_child_arrays(array, type_, lambda inner, child, _: _signed(inner, child.type))
-    return array.cast(type_)
 
 
 def _filled(array: Any, missing: bytes) -> Any:

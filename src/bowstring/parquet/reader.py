@@ -190,7 +190,8 @@ class _Plan(NamedTuple):
         if not any(mask.true_count for mask in masks):
             return []
         try:
-            return list(self._conform(_filtered(self.output.read(group, masks), masks)))
+            batches = list(self.output.read(group, masks=masks))
+            return list(self._conform(_filtered(batches, masks)))
         except TooLargeError as error:
             error.masks = masks
             raise
@@ -199,16 +200,16 @@ class _Plan(NamedTuple):
         """Read a row group in pieces; `kept` are the masks of its rows, where they are known already."""
         rows = self.size(group, look=True).rows
         if self.filter is None:
-            yield from self._conform(self.output.pieces(group, rows))
+            yield from self._conform(self.output.read(group, rows))
             return
-        made: Iterator[pa.Array]
+        pieces: Iterator[pa.Array]
         if kept is None:
-            made = map(self.filter.mask, self.compared.pieces(group, rows))
+            pieces = map(self.filter.mask, self.compared.read(group, rows))
         else:
             whole = pa.chunked_array(kept, pa.bool_())
-            made = (whole.slice(at, rows).combine_chunks() for at in range(0, len(whole), rows))
-        masks, ahead = itertools.tee(made)
-        for batch, mask in zip(self.output.pieces(group, rows, ahead), masks, strict=True):
+            pieces = (whole.slice(at, rows).combine_chunks() for at in range(0, len(whole), rows))
+        masks, ahead = itertools.tee(pieces)
+        for batch, mask in zip(self.output.read(group, rows, ahead), masks, strict=True):
             yield from self._conform(_filtered([batch], [mask]))
 
     def _conform(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -303,7 +304,10 @@ class ParquetStream(SequentialReader):
         """
         self._check_open()
         try:
-            batch = self._uploaded(self._next())
+            batch = Batch.from_arrow(self._next())
+            if self._device is not None and not self._device.is_host:
+                self._pool = self._pool or Pool(self._device)
+                batch = batch.to_device(self._device, self._pool)
             self._counts.batches += 1
             return check_once(batch) if self._checks else batch
         except BowstringError:
@@ -311,15 +315,6 @@ class ParquetStream(SequentialReader):
         except BaseException:  # an interrupt: going on would leave rows out in silence
             self.close()
             raise
-
-    def _uploaded(self, found: pa.RecordBatch) -> Batch:
-        """Return a batch where it shall be."""
-        batch = Batch.from_arrow(found)
-        if self._device is None or self._device.is_host:
-            return batch
-        if self._pool is None:
-            self._pool = Pool(self._device)
-        return batch.to_device(self._device, self._pool)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the batches that are left as a pyarrow reader, which reads the file as it is read.
@@ -340,7 +335,10 @@ class ParquetStream(SequentialReader):
             return
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
-            _wait(self._due)
+            # What threads read from is closed next.
+            futures = [each.read for each in self._due if each.read is not None]
+            while wait([each for each in futures if not each.cancelled()], _SLICE).not_done:
+                pass
             self._threads = None
         self._due.clear()
         for file in self._files:
@@ -475,13 +473,6 @@ class ParquetStream(SequentialReader):
         return _Plan(file, output, self._filter, compared, groups, output.schema)
 
 
-def _wait(due: Iterable[_Due]) -> None:
-    """Wait until no thread reads any more: what it reads from is closed next."""
-    futures = [each.read for each in due if each.read is not None]
-    while wait([each for each in futures if not each.cancelled()], _SLICE).not_done:
-        pass
-
-
 def _awaited(future: Future[list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
     """Return what a thread reads; waits in slices, so that Ctrl-C ends the wait whatever C code handles it."""
     while not wait([future], _SLICE).done:
@@ -496,9 +487,5 @@ def _filtered(batches: list[pa.RecordBatch], masks: list[pa.Array]) -> list[pa.R
     ):
         table = pa.Table.from_batches(batches)
         return list(table.filter(pa.chunked_array(masks)).to_batches())
-    found = []
-    for batch, mask in zip(batches, masks, strict=True):
-        kept = mask.true_count
-        if kept:
-            found.append(batch if kept == batch.num_rows else batch.filter(mask))
-    return found
+    filtered = (batch.filter(mask) for batch, mask in zip(batches, masks, strict=True))
+    return [batch for batch in filtered if batch.num_rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,46 +37,20 @@ class Meant(NamedTuple):
     error: InvalidMetadata | None = None  # why it, or the group that it is, is not read
 
 
-class Refusal(NamedTuple):
-    """Why a column cannot be read."""
-
-    kind: type[BowstringError]
-    what: str
-    expected: object = None
-    found: object = None
-
-    def error(self, path: tuple[str, ...], name: str) -> BowstringError:
-        """Return the error for a column of a file."""
-        column = ".".join(path)
-        return self.kind(
-            self.what,
-            expected=self.expected,
-            found=column if self.found is None else self.found,
-            where=name if self.found is None else f"{name}, column {column}",
-            hint="Leave it out: columns=[…] names others.",
-        )
-
-
 @once
 def meant_elements(footer: Footer) -> list[Meant]:
     """Return the elements of which pyarrow does not make all that they mean."""
     found = []
-    known: dict[Any, tuple[Meaning | None, InvalidMetadata | None]] = {}
     leaf = -1
     for position, element in enumerate(footer.schema):
         is_leaf = element.children is None and element.physical is not None
         leaf += is_leaf
         if element.logical is None and element.converted is None and element.physical != INT96:
             continue
-        # Most columns have a type that another has, too, and logical types that are equal are one object.
-        key = (element.physical, element.length, element.converted, element.scale, element.precision)
-        whole = (*key, id(element.logical))
-        if whole not in known:
-            try:
-                known[whole] = meaning_of(element), None
-            except InvalidMetadata as refused:
-                known[whole] = Meaning(shown=PLAIN), refused.with_traceback(None)
-        meaning, error = known[whole]
+        try:
+            meaning, error = meaning_of(element), None
+        except InvalidMetadata as refused:
+            meaning, error = Meaning(shown=PLAIN), refused.with_traceback(None)
         at = leaf if is_leaf else leaf + 1
         if meaning is not None:
             found.append(Meant(position, at, meaning, error=error))
@@ -96,29 +70,29 @@ def _has_optional_keys(schema: tuple[SchemaElement, ...], position: int) -> bool
 
 
 @once
-def refused_by_type(footer: Footer) -> dict[int, Refusal]:
+def refused_by_type(footer: Footer) -> dict[int, BowstringError]:
     """Return the columns of values that cannot be read for what they, or a group around them, mean."""
-    found: dict[int, Refusal] = {}
+    refused: dict[int, BowstringError] = {}
     ends: dict[int, int] = {}
     for each in meant_elements(footer):
-        refusal = None
-        if each.error is not None:
-            refusal = Refusal(type(each.error), each.error.what, each.error.expected, each.error.found)
-        elif each.meaning.unsupported:
-            refusal = Refusal(Unsupported, f"a column cannot be read: {each.meaning.unsupported}")
-        if refusal is not None:
+        error: BowstringError | None = each.error
+        if each.meaning.unsupported:
+            error = Unsupported(f"a column cannot be read: {each.meaning.unsupported}")
+        if error is not None:
             ends = ends or {node.position: node.end_leaf for node in footer.nodes()}
-            found.update(dict.fromkeys(range(each.leaf, ends.get(each.position, each.leaf)), refusal))
-    return found
+            refused.update(dict.fromkeys(range(each.leaf, ends.get(each.position, each.leaf)), error))
+    return refused
 
 
-def refused_by_pyarrow(footer: Footer, elements: list[Meant]) -> tuple[list[Meant], dict[int, Refusal]]:
+def refused_by_pyarrow(
+    footer: Footer, elements: list[Meant]
+) -> tuple[list[Meant], dict[int, BowstringError]]:
     """Return columns that pyarrow does not open a file with, as elements that are plain, and why.
 
     Each column is shown to pyarrow alone, in a file of no rows.
     """
     found: list[Meant] = []
-    refusals: dict[int, Refusal] = {}
+    refusals: dict[int, BowstringError] = {}
     shown = _shown_footer(footer, elements).schema
     tops = [node for node in footer.nodes() if len(node.path) == 1]
     ends = [*(node.position for node in tops[1:]), len(footer.schema)]
@@ -129,7 +103,7 @@ def refused_by_pyarrow(footer: Footer, elements: list[Meant]) -> tuple[list[Mean
             data = MAGIC + framed(encode_footer(Footer(footer.head, alone, _NO_ROWS)))
             _ = pq.ParquetFile(pa.BufferReader(data)).schema_arrow
         except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
-            refusal = Refusal(Unsupported, f"a column cannot be read: {first_line(error)}")
+            refusal = Unsupported(f"a column cannot be read: {first_line(error)}")
             refusals.update(dict.fromkeys(range(top.first_leaf, top.end_leaf), refusal))
             for position in inside:
                 is_empty = shown[position].physical == _FIXED and (shown[position].length or 0) <= 0

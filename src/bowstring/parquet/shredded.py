@@ -28,7 +28,7 @@ from bowstring.variant.status import Losses, counted, first_lost
 
 if TYPE_CHECKING:
     from bowstring.limits import Limits
-    from bowstring.parquet.file import OpenFile
+    from bowstring.parquet.file import OpenFile, Selection
 
 _EMPTY_METADATA: Final = b"\x01\x00\x00"
 _DECIMALS: Final = pa.decimal256(76, 38)
@@ -47,9 +47,7 @@ class Compared(Reference):
 
 def named_columns(columns: Any) -> list[Chosen] | None:
     """Return columns as a reader is asked for them, each with the name that it is to have."""
-    if columns is None:
-        return None
-    return [_chosen(column) for column in columns]
+    return None if columns is None else [_chosen(column) for column in columns]
 
 
 def _chosen(column: Any) -> Chosen:
@@ -112,11 +110,11 @@ def _way(file: OpenFile, reference: Reference) -> _Way | None:
 
 def _placed(field: pa.Field, first: int) -> dict[str, tuple[pa.Field, int]]:
     """Return the children of a field by name, each with the number of its first leaf."""
-    found = {}
+    children = {}
     for child in children_of(field.type):
-        found[child.name] = child, first
+        children[child.name] = child, first
         first += count_leaves(child.type)
-    return found
+    return children
 
 
 class Columns:
@@ -153,61 +151,58 @@ class Columns:
         ]
         self.schema = pa.schema(fields, metadata=file.schema.metadata)  # of the batches
 
-    def read(self, group: int, masks: Sequence[pa.Array] | None = None) -> list[pa.RecordBatch]:
-        """Read a row group whole; `masks` say of which rows values are counted."""
+    def read(
+        self, group: int, rows: int | None = None, masks: Iterable[pa.Array] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read a row group, in pieces of so many rows if given; `masks` of these say which values are counted."""
+
+        def batches(selection: Selection) -> Iterable[pa.RecordBatch]:
+            if rows is None:
+                return self._file.read_row_group(group, selection)
+            return self._file.iter_row_groups([group], selection, rows)
+
         if not self._paths:
-            return self._file.read_row_group(group, self._plain)
+            yield from batches(self._plain)
+            return
         leaves = self._leaves(group)
-        found = self._file.read_row_group(group, self._file.select_leaves(leaves))
-        plain = self._file.read_row_group(group, self._plain) if self._plain.schema.names else []
-        wanted = None if masks is None else np.concatenate([_flags(mask) for mask in masks])
-        return self._together(found, plain, leaves, self._first_row(group), wanted)
+        by_path = batches(self._file.select_leaves(leaves))
+        beside = batches(self._plain) if self._plain.schema.names else ()
+        flags = None if masks is None else (mask.to_numpy(zero_copy_only=False) for mask in masks)
+        parts: Iterable[Any]
+        if rows is None:
+            parts = [(by_path, beside, None if flags is None else np.concatenate(list(flags)))]
+        else:
+            # Of these, the first is what ends; no mask is computed for a piece that is not there.
+            others = ([batch] for batch in beside) if self._plain.schema.names else itertools.repeat([])
+            parts = zip(([batch] for batch in by_path), others, flags or itertools.repeat(None), strict=False)
+        first = sum(map(self._file.row_group_rows, range(group)))
+        for some, plain, wanted in parts:
+            yield from self._together(some, plain, leaves, first, wanted)
+            first += sum(batch.num_rows for batch in some)
 
     def leaves(self, group: int) -> set[int]:
         """Return the columns of values that are read of a row group."""
         return {*self._plain.leaves, *(self._leaves(group) if self._paths else ())}
 
-    def pieces(
-        self, group: int, rows: int, masks: Iterable[pa.Array] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Read a row group in pieces of so many rows; `masks` as for :meth:`read`, of the same pieces."""
-        if not self._paths:
-            yield from self._file.iter_row_groups([group], self._plain, rows)
-            return
-        leaves = self._leaves(group)
-        found = self._file.iter_row_groups([group], self._file.select_leaves(leaves), rows)
-        beside: Iterable[pa.RecordBatch | None] = itertools.repeat(None)
-        if self._plain.schema.names:
-            beside = self._file.iter_row_groups([group], self._plain, rows)
-        first = self._first_row(group)
-        wanted: Iterable[Any] = itertools.repeat(None) if masks is None else map(_flags, masks)
-        # Of these, `found` is what ends; no mask is computed for a piece that is not there.
-        for batch, other, flags in zip(found, beside, wanted, strict=False):
-            yield from self._together([batch], [] if other is None else [other], leaves, first, flags)
-            first += batch.num_rows
-
-    def _first_row(self, group: int) -> int:
-        return sum(self._file.row_group_rows(each) for each in range(group))
-
     def _leaves(self, group: int) -> tuple[int, ...]:
-        found = self._leaves_by_group.get(group)
-        if found is None:
-            every = {leaf for each, way, _ in self._paths for leaf in self._needed(each, way, group)}
-            found = self._leaves_by_group[group] = tuple(sorted(every))
-        return found
-
-    def _needed(self, reference: Reference, way: _Way | None, group: int) -> Sequence[int]:
-        if way is None:
-            return _column_of(self._file, reference)[0]
-        held = way.value is not None and not (way.inside and _is_null(self._file, group, way.value))
-        if not held and way.typed is not None and not isinstance(reference.type, VariantType):
-            return way.inside
-        return (way.metadata, *(way.values if held else way.inside))
+        """Return the columns of values that the paths need of a row group."""
+        if group not in self._leaves_by_group:
+            leaves: set[int] = set()
+            for reference, way, _ in self._paths:
+                if way is None:
+                    leaves.update(_column_of(self._file, reference)[0])
+                    continue
+                held = way.value is not None and not (way.inside and _is_null(self._file, group, way.value))
+                leaves.update(way.values if held else way.inside)
+                if held or way.typed is None or isinstance(reference.type, VariantType):
+                    leaves.add(way.metadata)
+            self._leaves_by_group[group] = tuple(sorted(leaves))
+        return self._leaves_by_group[group]
 
     def _together(
         self,
-        found: list[pa.RecordBatch],
-        plain: list[pa.RecordBatch],
+        found: Iterable[pa.RecordBatch],
+        plain: Iterable[pa.RecordBatch],
         leaves: tuple[int, ...],
         first: int,
         wanted: Any,
@@ -258,7 +253,7 @@ class Columns:
             lost, there = counted(cpu(), [kept])
             example = f"row {first + first_lost(cpu(), kept)[0]} of {self._file.name}" if lost else ""
         elif wanted is not None:
-            there = int(np.count_nonzero(_flags(values.is_valid()) & wanted))
+            there = int(np.count_nonzero(values.is_valid().to_numpy(zero_copy_only=False) & wanted))
         name = (
             f"at {reference.label} of {reference.column} cannot be read as {reference.type} and became null"
         )
@@ -277,10 +272,6 @@ class Columns:
         selection = self._file.select_leaves(tuple(sorted(leaves)))
         empty = pa.nulls(0, selection.schema.field(0).type)
         return _got(empty, reference, self._file.limits)[0].field.with_name(name)
-
-
-def _flags(mask: pa.Array) -> Any:
-    return mask.to_numpy(zero_copy_only=False)
 
 
 def _values(

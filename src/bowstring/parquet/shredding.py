@@ -39,9 +39,13 @@ def shredded_batches(
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Return the schema of shredded batches, and these one by one."""
     wanted = _wanted(schema, shred)
+    is_inferred = any(isinstance(each, int) for each in wanted.values())
     first: list[Batch] = []
-    if any(isinstance(each, int) for each in wanted.values()):
-        first = _first(batches)
+    for batch in batches if is_inferred else ():
+        first.append(batch)
+        rows, size = sum(each.num_rows for each in first), sum(each.nbytes for each in first)
+        if rows >= _FIRST_ROWS or size >= _FIRST_BYTES:
+            break
     types = {
         position: _inferred(first, position, each) if isinstance(each, int) else each
         for position, each in wanted.items()
@@ -51,8 +55,8 @@ def shredded_batches(
         shredded_field(field, types[position]) if position in types else field
         for position, field in enumerate(schema)
     ]
-    made = pa.schema(fields, metadata=schema.metadata)
-    return made, (_shredded(batch, made, types) for batch in itertools.chain(first, batches))
+    schema = pa.schema(fields, metadata=schema.metadata)
+    return schema, (_shredded(batch, schema, types) for batch in itertools.chain(first, batches))
 
 
 def is_shredded_field(field: pa.Field) -> bool:
@@ -67,14 +71,14 @@ def _wanted(schema: pa.Schema, shred: Any) -> dict[int, Any]:
     variants = [position for position, field in enumerate(schema) if is_variant(field)]
     if not isinstance(shred, Mapping):
         return dict.fromkeys(variants, _form(shred, "shred"))
-    found: dict[int, Any] = {}
+    wanted: dict[int, Any] = {}
     for name, each in shred.items():
         places = [position for position in variants if schema.field(position).name == name]
         if len(places) != 1:
             names = [schema.field(position).name for position in variants]
             raise UnknownColumn("no such Variant column", found=repr(name), expected=f"one of {names}"[:200])
-        found[places[0]] = _form(each, f"shred[{name!r}]")
-    return found
+        wanted[places[0]] = _form(each, f"shred[{name!r}]")
+    return wanted
 
 
 def _form(each: Any, where: str) -> Any:
@@ -93,34 +97,20 @@ def _form(each: Any, where: str) -> Any:
     return checked_schema(each, where)
 
 
-def _first(batches: Iterator[Batch]) -> list[Batch]:
-    found: list[Batch] = []
-    rows = size = 0
-    for batch in batches:
-        found.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _FIRST_ROWS or size >= _FIRST_BYTES:
-            break
-    return found
-
-
 def _inferred(first: list[Batch], position: int, most: int) -> pa.DataType:
     columns = [variant.unshred(batch[position], plain=True) for batch in first if batch.num_rows]
     if not columns:
         return variant.type()
-    if len(columns) == 1:
-        return inferred_schema(columns[0], most)
     arrays = [storage_of(column.to_arrow()) for column in columns]
-    return inferred_schema(pa.concat_arrays(arrays), most)
+    return inferred_schema(pa.concat_arrays(arrays) if len(arrays) > 1 else columns[0], most)
 
 
 def _shredded(batch: Batch, schema: pa.Schema, types: Mapping[int, pa.DataType]) -> pa.RecordBatch:
-    found = batch.to_arrow()
-    arrays = [storage_of(array) for array in found.columns]
+    arrow = batch.to_arrow()
+    arrays = [storage_of(array) for array in arrow.columns]
     for position, type_ in types.items():
         arrays[position] = storage_of(variant.shred(batch[position], type_, plain=True).to_arrow())
-    return pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else found
+    return pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else arrow
 
 
 def alike(one: pa.Schema, other: pa.Schema) -> bool:
@@ -152,10 +142,10 @@ def _united(fields: Sequence[pa.Field]) -> pa.Field:
     if not is_variant(field):
         inside = zip(*(children_of(each.type) for each in fields), strict=True)
         return with_inner(field, map(_united, inside))
-    found: pa.DataType | None = schema_of_storage(field.type)
+    whole: pa.DataType | None = schema_of_storage(field.type)
     for each in fields[1:]:
-        found = None if found is None else union(found, schema_of_storage(each.type))
-    return shredded_field(field, variant.type() if found is None else found)
+        whole = None if whole is None else union(whole, schema_of_storage(each.type))
+    return shredded_field(field, variant.type() if whole is None else whole)
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -171,18 +161,14 @@ def _conformed(array: Any, given: pa.Field, field: pa.Field) -> Any:
     if array.type.equals(field.type):
         return array
     if is_variant(field):
-        return _shredded_as(array, given, field)
+        column = pa.RecordBatch.from_arrays([array], schema=pa.schema([given]))
+        wanted = schema_of_storage(field.type)
+        shredded = variant.unshred(column) if is_untyped(wanted) else variant.shred(column, wanted)
+        storage = storage_of(shredded.to_arrow())
+        children = [storage.field(each.name).cast(each.type) for each in field.type]
+        mask = storage.is_null() if storage.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)
     before = children_of(given.type)
     return with_child_arrays(
         array, field.type, lambda inner, child, position: _conformed(inner, before[position], child)
     )
-
-
-def _shredded_as(array: pa.Array, given: pa.Field, field: pa.Field) -> pa.Array:
-    column = pa.RecordBatch.from_arrays([array], schema=pa.schema([given]))
-    wanted = schema_of_storage(field.type)
-    made = variant.unshred(column) if is_untyped(wanted) else variant.shred(column, wanted)
-    found = storage_of(made.to_arrow())
-    children = [found.field(each.name).cast(each.type) for each in field.type]
-    mask = found.is_null() if found.null_count else None
-    return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)

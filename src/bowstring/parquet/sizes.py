@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bowstring.limits import Limits
     from bowstring.parquet.chunks import Chunks
-    from bowstring.parquet.footer import Footer, SchemaElement
+    from bowstring.parquet.footer import Footer
 
 _PREFIXES: Final = 1 << 7
 # Of each value: an offset, its validity, and the levels that pyarrow keeps while it reads.
@@ -72,7 +72,8 @@ class _Leaves(NamedTuple):
 def _leaves_of(footer: Footer) -> _Leaves:
     nodes = list(footer.nodes())
     leaves = [node for node in nodes if node.element.physical is not None]
-    floors = [_floor(node.element) for node in leaves]
+    logical = [logical_of(node.element) for node in leaves]
+    floors = [_DECIMAL if each is not None and each.name == "DECIMAL" else 0 for each in logical]
     names = [PHYSICAL[node.element.physical or 0] for node in leaves]
     lengths = [WIDTHS.get(name, node.element.length or 0) for name, node in zip(names, leaves, strict=True)]
     are_text = np.array([name == "BYTE_ARRAY" for name in names], np.bool_)
@@ -115,9 +116,6 @@ class Sizes:
             footer
         )
         self._repetitions = self._levels[:, 0]
-        self._rows: dict[tuple[int, int], int] = {}
-        self._nbytes: dict[tuple[int, int], int] = {}
-        self._texts: dict[tuple[int, int], _Text] = {}
 
     def pages(self, group: int, rows: int, leaves: Sequence[int]) -> Any:
         """Return the facts of the pages of some columns of values of a row group, which are as the footer says."""
@@ -186,12 +184,10 @@ class Sizes:
 
     def _rows_of(self, group: int, leaf: int, facts: Any) -> int:
         """Return how many rows a chunk of lists has by its levels, as :meth:`PageReader.rows`."""
-        if (group, leaf) not in self._rows:
-            chunk = self._facts[group, leaf]
-            reader = PageReader(self._source, self._limits)
-            begin, wanted = int(begins_of(chunk, self._end)), int(facts[pages.WANTED])
-            self._rows[group, leaf] = reader.rows(chunk, begin, wanted, int(self._repetitions[leaf]))
-        return self._rows[group, leaf]
+        chunk = self._facts[group, leaf]
+        begin, wanted = int(begins_of(chunk, self._end)), int(facts[pages.WANTED])
+        level = int(self._repetitions[leaf])
+        return PageReader(self._source, self._limits).rows(chunk, begin, wanted, level)
 
     def _check_rows(
         self, group: int, rows: int, leaves: Sequence[int], facts: Any, counts: Any, longest: Any, most: Any
@@ -227,14 +223,12 @@ class Sizes:
 
     def _nbytes_of(self, group: int, leaf: int, facts: Any) -> int:
         """Return the bytes of all values of a chunk of BYTE_ARRAY: the indices of a dictionary are looked at."""
-        if (group, leaf) not in self._nbytes:
-            chunk = self._facts[group, leaf]
-            lengths = self._dictionary(int(chunk[kernel.CODEC]), facts)
-            reader = PageReader(self._source, self._limits)
-            begin, wanted = int(begins_of(chunk, self._end)), int(facts[pages.WANTED])
-            found = reader.nbytes(chunk, begin, wanted, self._levels[leaf].tolist(), lengths)
-            self._nbytes[group, leaf] = found + int(facts[pages.DELTA_BYTES])
-        return self._nbytes[group, leaf]
+        chunk = self._facts[group, leaf]
+        lengths = self._dictionary(int(chunk[kernel.CODEC]), facts)
+        begin, wanted = int(begins_of(chunk, self._end)), int(facts[pages.WANTED])
+        reader = PageReader(self._source, self._limits)
+        nbytes = reader.nbytes(chunk, begin, wanted, self._levels[leaf].tolist(), lengths)
+        return nbytes + int(facts[pages.DELTA_BYTES])
 
     def _text(self, group: int, leaf: int, values: int, raw: int, encodings: int, facts: Any | None) -> _Text:
         """Return the sizes of the values of a chunk of BYTE_ARRAY."""
@@ -246,26 +240,22 @@ class Sizes:
             return _Text(average + floor, longest + floor, raw + values * floor)
         if values * raw <= self._limits.window_bytes // 16:
             return _Text(raw + floor, raw + floor, values * (raw + floor))
-        key = (group, leaf)
         claimed = int(self._facts[group, leaf, kernel.TEXT_BYTES])
         likely = average if claimed < 0 else claimed / max(values, 1)
-        if key not in self._texts:
-            if facts is None:
-                return _Text(likely + floor, likely + floor, values * (likely + floor))
-            found, longest = average, float(facts[pages.DENSEST])
-            most = float(raw)
-            if encodings & DICTIONARY:
-                lengths = self._dictionary(int(self._facts[group, leaf, kernel.CODEC]), facts)
-                found += float(lengths.mean()) if len(lengths) else 0.0
-                longest = max(longest, float(lengths.max(initial=0)))
-                most += values * float(lengths.max(initial=0))
-            if encodings & _PREFIXES:
-                found += float(facts[pages.DELTA_BYTES]) / max(values, 1)
-                longest = max(longest, float(facts[pages.DELTA_LONGEST]))
-                most += float(facts[pages.DELTA_BYTES])
-            likely = min(found if claimed < 0 else likely, longest)
-            self._texts[key] = _Text(likely + floor, longest + floor, most + values * floor)
-        return self._texts[key]
+        if facts is None:
+            return _Text(likely + floor, likely + floor, values * (likely + floor))
+        mean, longest, most = average, float(facts[pages.DENSEST]), float(raw)
+        if encodings & DICTIONARY:
+            lengths = self._dictionary(int(self._facts[group, leaf, kernel.CODEC]), facts)
+            mean += float(lengths.mean()) if len(lengths) else 0.0
+            longest = max(longest, float(lengths.max(initial=0)))
+            most += values * float(lengths.max(initial=0))
+        if encodings & _PREFIXES:
+            mean += float(facts[pages.DELTA_BYTES]) / max(values, 1)
+            longest = max(longest, float(facts[pages.DELTA_LONGEST]))
+            most += float(facts[pages.DELTA_BYTES])
+        likely = min(mean if claimed < 0 else likely, longest)
+        return _Text(likely + floor, longest + floor, most + values * floor)
 
     def _dictionary(self, codec: int, facts: Any) -> Any:
         """Return the lengths of the values of a dictionary; one, of all its bytes, where it cannot be read."""
@@ -277,9 +267,3 @@ class Sizes:
         lengths, counts = np.empty(int(facts[pages.DICTIONARY_VALUES]), np.int64), np.zeros(2, np.int64)
         launch(bodies.value_lengths, 1, plain, lengths, counts)
         return lengths[: int(counts[1])]
-
-
-def _floor(element: SchemaElement) -> int:
-    """Return the bytes that a value of a column becomes, however few are stored."""
-    logical = logical_of(element)
-    return _DECIMAL if logical is not None and logical.name == "DECIMAL" else 0

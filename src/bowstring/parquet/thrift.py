@@ -56,12 +56,12 @@ class Reader:
         self.position = 0
 
     def struct(self) -> list[Field]:
-        found: list[Field] = []
+        fields: list[Field] = []
         last = 0
         while (header := self.header(last)) is not None:
             last, kind = header
-            found.append(Field(last, kind, self.value(kind)))
-        return found
+            fields.append(Field(last, kind, self.value(kind)))
+        return fields
 
     def header(self, last: int) -> tuple[int, int] | None:
         """Read the number and the type of a field; ``None`` at the end of the struct."""
@@ -77,7 +77,6 @@ class Reader:
         return number, kind
 
     def value(self, kind: int) -> int | bool | bytes:
-        """Read the value of a field, as :class:`Field` has it."""
         if kind in _INTEGERS:
             return self.zigzag()
         if kind == BINARY:
@@ -92,7 +91,6 @@ class Reader:
         return self.data[begin : self.position]
 
     def list_header(self) -> tuple[int, int]:
-        """Read the number of elements of a list, and their type."""
         byte = self._byte()
         size = byte >> 4
         if size == _LONG_LIST:
@@ -101,7 +99,6 @@ class Reader:
         return size, byte & 15
 
     def skip(self, kind: int) -> None:
-        """Pass over a value of a field."""
         if kind > FALSE:
             self._skip(kind, self._depth)
 
@@ -116,11 +113,10 @@ class Reader:
             number |= (byte & 127) << shift
             shift += 7
             if shift > 70 or number >= 1 << 64:
-                raise self._too_large()
+                raise InvalidMetadata("an integer has more than 64 bits", where=self._where())
         return number
 
     def zigzag(self) -> int:
-        """Read a signed integer."""
         number = self.varint()
         return (number >> 1) ^ -(number & 1)
 
@@ -129,9 +125,9 @@ class Reader:
         if kind in _INTEGERS:
             self.varint()
         elif kind == BINARY:
-            self._move(self.varint())
+            self._take(self.varint())
         elif kind in _SIZES:
-            self._move(_SIZES[kind])
+            self._take(_SIZES[kind])
         elif not depth:
             raise LimitExceeded(
                 "a footer nests too deeply",
@@ -158,10 +154,6 @@ class Reader:
         else:
             raise InvalidMetadata("no such Thrift type", expected="1 to 13", found=kind, where=self._where())
 
-    def _move(self, size: int) -> None:
-        self._expect(size)
-        self.position += size
-
     def _byte(self) -> int:
         position = self.position
         if position >= self._end:
@@ -184,9 +176,6 @@ class Reader:
         return Truncated(
             "a footer ends inside a value", expected=f"{size} bytes", found=left, where=self._where()
         )
-
-    def _too_large(self) -> InvalidMetadata:
-        return InvalidMetadata("an integer has more than 64 bits", where=self._where())
 
     def _where(self) -> str:
         return f"byte {self.position} of the footer"
@@ -212,10 +201,8 @@ def encode_struct(fields: Iterable[Field]) -> bytes:
 def encode_list(kind: int, elements: list[bytes]) -> bytes:
     """Return the encoding of a list whose elements are encoded."""
     size = len(elements)
-    header = (
-        bytes([size << 4 | kind]) if size < _LONG_LIST else bytes([_LONG_LIST << 4 | kind]) + _varint(size)
-    )
-    return header + b"".join(elements)
+    header = bytes([min(size, _LONG_LIST) << 4 | kind])
+    return b"".join([header, _varint(size) if size >= _LONG_LIST else b"", *elements])
 
 
 def _encoded(kind: int, value: int | bool | bytes) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from bowstring.errors import InvalidMetadata
-from bowstring.parquet.logical import CONVERTED, PHYSICAL, LogicalType
+from bowstring.parquet.logical import CONVERTED, PHYSICAL, WIDTHS, LogicalType
 from bowstring.parquet.thrift import FALSE, I8, I32, STRUCT, TRUE, Field, encode_struct
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ LOGICAL_TYPES: Final = (
 )
 """Every logical type with every physical type that it may annotate, and INT96, which is a type by itself."""
 
-_ROWS: Final = {(row.logical, row.physical): row for row in LOGICAL_TYPES}
 _PHYSICALS: Final = {
-    name: [row.physical for row in LOGICAL_TYPES if row.logical == name] for name, _ in _ROWS
+    each.logical: [row.physical for row in LOGICAL_TYPES if row.logical == each.logical]
+    for each in LOGICAL_TYPES
 }
 _BY_CONVERTED: Final = {row.converted: row for row in LOGICAL_TYPES if row.converted}
 _IDS: Final = {LogicalType(number).name: number for number in range(1, 19) if number != 9}
@@ -135,15 +135,11 @@ def _name_in_table(logical: LogicalType) -> str:
     return f"{logical.name}({logical.unit})" if logical.name in ("TIME", "TIMESTAMP") else logical.name
 
 
-def _row_of(name: str, physical: str) -> LogicalRow | None:
-    found = _ROWS.get((name, physical)) or _ROWS.get((name, "any"))
-    return found or (_ROWS.get((name, f"{_FIXED}(n)")) if physical.startswith(_FIXED) else None)
-
-
 def converted_of(logical: LogicalType) -> int | None:
     """Return the old spelling that writers must add to a logical type (*Forward compatibility*)."""
-    found = next((row for row in LOGICAL_TYPES if row.logical == _name_in_table(logical)), None)
-    return CONVERTED.index(found.converted) if found is not None and found.converted else None
+    name = _name_in_table(logical)
+    converted = next((row.converted for row in LOGICAL_TYPES if row.logical == name), "")
+    return CONVERTED.index(converted) if converted else None
 
 
 def logical_of(element: SchemaElement) -> LogicalType | None:
@@ -181,8 +177,8 @@ def meaning_of(element: SchemaElement) -> Meaning | None:
             else None
         )
     if element.declared is not element.logical:
-        found = meaning_of(element._replace(logical=None)) or Meaning()
-        return found._replace(shown=(("logical", None), *found.shown))
+        meaning = meaning_of(element._replace(logical=None)) or Meaning()
+        return meaning._replace(shown=(("logical", None), *meaning.shown))
     logical, physical = logical_of(element), element.physical_type or _GROUP
     if logical is None:
         return _old_only(element, physical)
@@ -197,11 +193,12 @@ def meaning_of(element: SchemaElement) -> Meaning | None:
         raise InvalidMetadata("a time has a unit", expected="MILLIS, MICROS or NANOS", found="none")
     if name in ("TIME", "TIMESTAMP") and "unknown" in str(logical.unit):
         return Meaning(unsupported=f"it is {logical}", shown=PLAIN)
-    if _row_of(_name_in_table(logical), physical) is None:
-        expected = _PHYSICALS.get(_name_in_table(logical))
+    expected = _PHYSICALS.get(_name_in_table(logical), [])
+    stored = f"{_FIXED}(n)" if physical.startswith(_FIXED) else physical
+    if not {"any", physical, stored}.intersection(expected):
         raise InvalidMetadata(
             f"{logical} annotates what it may not" if expected else "there is no such logical type",
-            expected=" or ".join(expected or ("a width of 8, 16, 32 or 64",)),
+            expected=" or ".join(expected or ["a width of 8, 16, 32 or 64"]),
             found=physical if expected else str(logical),
         )
     match name:
@@ -244,7 +241,10 @@ def _decimal(logical: LogicalType, element: SchemaElement) -> Meaning | None:
         raise InvalidMetadata(
             "there is no such decimal", expected="precision >= 1, 0 <= scale <= precision", found=str(logical)
         )
-    most = _most_digits(element)
+    stored = PHYSICAL[element.physical or 0]
+    # 2 ** bits is never a power of ten, so the digits of the greatest value less one are all full.
+    bits = 8 * (element.length or 0) if stored == _FIXED else 8 * WIDTHS.get(stored, 0)
+    most = math.inf if stored == _BYTES else max(math.floor((bits - 1) * math.log10(2)), 0)
     if precision > most:
         raise InvalidMetadata(
             "a decimal has more digits than its physical type holds",
@@ -253,7 +253,6 @@ def _decimal(logical: LogicalType, element: SchemaElement) -> Meaning | None:
         )
     if precision > DECIMAL_MOST:
         return Meaning(unsupported=f"it is {logical}, and Arrow has {DECIMAL_MOST} digits", shown=PLAIN)
-    stored = PHYSICAL[element.physical or 0]
     if stored == _FIXED and (element.length or 0) > decimal_of(logical).byte_width:
         return Meaning(arrow=decimal_of(logical), shown=PLAIN)
     if stored == _BYTES:
@@ -269,15 +268,3 @@ def decimal_of(logical: LogicalType) -> pa.DataType:
     return (
         pa.decimal128(precision, scale) if int(precision or 0) <= _NARROW else pa.decimal256(precision, scale)
     )
-
-
-def _most_digits(element: SchemaElement) -> float:
-    match PHYSICAL[element.physical or 0]:
-        case "INT32":
-            return 9
-        case "INT64":
-            return 18
-        case "FIXED_LEN_BYTE_ARRAY":
-            # 2 ** bits is never a power of ten, so the digits of the greatest value less one are all full.
-            return math.floor((8 * max(element.length or 0, 0) - 1) * math.log10(2)) if element.length else 0
-    return math.inf

@@ -14,7 +14,7 @@ from bowstring.columnar.batch import batches
 from bowstring.errors import ClosedError, Unsupported, UsageError, first_line
 from bowstring.files import FileWriter, Target
 from bowstring.parquet.annotations import GeospatialStatistics, annotated_leaves, with_statistics
-from bowstring.parquet.columns import variants_of
+from bowstring.parquet.columns import variants_of, within
 from bowstring.parquet.footer import Footer, decode_footer, encode_footer, footer_bytes, framed
 from bowstring.parquet.logical import VARIANT
 from bowstring.parquet.physical import stored_array, stored_schema
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _GROUP_ROWS: Final = 1 << 20
 _GROUP_BYTES: Final = 128 << 20
+_ANNOTATED: Final = ("logical", "converted", "precision", "scale")
 
 
 def write(
@@ -85,17 +86,17 @@ def write(
     ... ).to_arrow().to_pylist()
     ['{"a":1}', '[2]']
     """
-    found, taken = batches(data, schema)
-    made: Iterator[Any] = (batch.to_arrow() for batch in taken)
-    if shred is not None or any(map(is_shredded_field, found)):
+    schema, taken = batches(data, schema)
+    arrow: Iterator[Any] = (batch.to_arrow() for batch in taken)
+    if shred is not None or any(map(is_shredded_field, schema)):
         options.setdefault("store_decimal_as_integer", True)
     if shred is not None:
-        found, made = shredded_batches(found, taken, shred)
+        schema, arrow = shredded_batches(schema, taken, shred)
     with (
         _opened(path) as sink,
-        ParquetWriter(sink, found, row_group_size=row_group_size, **options) as writer,
+        ParquetWriter(sink, schema, row_group_size=row_group_size, **options) as writer,
     ):
-        for batch in made:
+        for batch in arrow:
             writer.write_batch(batch)
 
 
@@ -161,7 +162,10 @@ class ParquetWriter(FileWriter):
         """
         if self._writer is None:
             raise ClosedError("the Parquet writer was closed")
-        arrays = [_stored(array, field) for array, field in zip(batch.columns, self._schema, strict=True)]
+        arrays = []
+        for array, field in zip(batch.columns, self._schema, strict=True):
+            with within(f"column {field.name}"):
+                arrays.append(stored_array(array, field))
         self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += batch.nbytes
@@ -230,24 +234,12 @@ class ParquetWriter(FileWriter):
             # A group around a Variant alone has the same leaves, and one child.
             if (element.children or 0) > 1 and (node.first_leaf, node.end_leaf) in wanted:
                 schema[node.position] = element._replace(logical=VARIANT, converted=None)
-            found = None if element.physical is None else self._annotations.get(node.first_leaf)
-            if found is not None:
-                schema[node.position] = element._replace(
-                    logical=found.logical,
-                    converted=found.converted,
-                    precision=found.precision,
-                    scale=found.scale,
-                )
+            annotation = None if element.physical is None else self._annotations.get(node.first_leaf)
+            if annotation is not None:
+                fields = {name: getattr(annotation, name) for name in _ANNOTATED}
+                schema[node.position] = element._replace(**fields)
         annotated = dataclasses.replace(footer, schema=tuple(schema))
-        return with_statistics(annotated, self._geospatial.found) if self._geospatial.found else annotated
-
-
-def _stored(array: Any, field: pa.Field) -> Any:
-    try:
-        return stored_array(array, field)
-    except Unsupported as error:
-        error.where = f"column {field.name}, {error.where}" if error.where else f"column {field.name}"
-        raise
+        return with_statistics(annotated, self._geospatial.by_leaf) if self._geospatial.by_leaf else annotated
 
 
 class _Sink:

@@ -7,7 +7,6 @@ the decoder for buffers, children and validity, which are checked against what t
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,7 +16,7 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.vortex.faults import check_faults, new_faults
 from bowstring.limits import most_decompressed
 from bowstring.memory.arrays import last_of
-from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind, numbered
+from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind
 from bowstring.vortex.protobuf import Message
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 RULES: Final[dict[str, Callable[[Decoder, ArrayNode, DType, int], Values]]] = {}
 _MOST_ROWS: Final = 1 << 62
-_KEPT_BYTES: Final = 64
 
 
 def encoding(*ids: str) -> Callable[[Any], Any]:
@@ -42,12 +40,6 @@ def encoding(*ids: str) -> Callable[[Any], Any]:
         return rule
 
     return register
-
-
-@functools.lru_cache(1024)
-def _kept_message(data: bytes, name: str) -> Message:
-    """Return short metadata, which are the same in most messages of a stream."""
-    return Message(data, f"the metadata of {name}")
 
 
 class Decoder:
@@ -94,10 +86,7 @@ class Decoder:
         return storage
 
     def metadata(self, node: ArrayNode) -> Message:
-        """Return the metadata of a node that are a message of protocol buffers."""
-        if len(node.metadata) > _KEPT_BYTES:
-            return Message(node.metadata, f"the metadata of {node.encoding}")
-        return _kept_message(node.metadata, node.encoding)
+        return Message(node.metadata, f"the metadata of {node.encoding}")
 
     def ptype(self, node: ArrayNode, number: int, *, kinds: str = "u") -> DType:
         """Return a primitive type by its number in metadata; absent means ``u8``."""
@@ -107,7 +96,7 @@ class Decoder:
             raise InvalidMetadata(
                 "metadata name a physical type that cannot be here", found=number, where=node.encoding
             )
-        return numbered(number)
+        return DType(Kind.PRIMITIVE, ptype=number)
 
     def allocate(self, nbytes: int) -> None:
         """Count memory that is about to be allocated."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +18,6 @@ from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
 from bowstring.ipc.flatbuf.builder import Builder, Field, Reference, Scalar
 from bowstring.ipc.flatbuf.reader import Tables, follow
 from bowstring.limits import DEFAULT_LIMITS, Limits
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 COLUMN: Final = "c"
 """The name of the only column of a stream whose type is not a struct, or a struct that may be null."""
@@ -34,7 +29,7 @@ PTYPES: Final = tuple(
 
 _NARROW_DECIMAL: Final = 38
 _UNITS: Final = ("ns", "us", "ms", "s", "days")
-_TIMESTAMP, _DATE, _TIME = "vortex.timestamp", "vortex.date", "vortex.time"
+TIMESTAMP, _DATE, _TIME = "vortex.timestamp", "vortex.date", "vortex.time"
 _UUID, _ARROW_UUID, _UUID_BYTES = "vortex.uuid", b"arrow.uuid", 16
 
 
@@ -88,12 +83,10 @@ class DType:
         """Return the same type with another nullability."""
         if nullable == self.nullable:
             return self
-        if self.kind is Kind.PRIMITIVE:
-            return numbered(self.ptype, nullable)
+        children = self.children
         if self.kind is Kind.EXTENSION:
-            children = (self.children[0].as_nullable(nullable),)
-            return dataclasses.replace(self, nullable=nullable, children=children)
-        return dataclasses.replace(self, nullable=nullable)
+            children = (children[0].as_nullable(nullable),)
+        return dataclasses.replace(self, nullable=nullable, children=children)
 
     def __str__(self) -> str:
         kind, inside = self.kind, self.children
@@ -119,13 +112,7 @@ BOOL: Final = DType(Kind.BOOL)
 
 def primitive(name: str, nullable: bool = False) -> DType:
     """Return a primitive type by its name in NumPy."""
-    return numbered(PTYPES.index(np.dtype(f"<{name}")), nullable)
-
-
-@functools.cache
-def numbered(ptype: int, nullable: bool = False) -> DType:
-    """Return a primitive type by its number in :data:`PTYPES`."""
-    return DType(Kind.PRIMITIVE, nullable, ptype=ptype)
+    return DType(Kind.PRIMITIVE, nullable, ptype=PTYPES.index(np.dtype(f"<{name}")))
 
 
 # Arrow
@@ -192,11 +179,11 @@ def known(dtype: DType) -> pa.DataType | None:
     metadata, storage = dtype.metadata, dtype.children[0]
     if dtype.id == _UUID and storage == _uuid_storage(storage.nullable):
         return pa.uuid()  # its metadata may have a version, which Arrow does not keep
-    if dtype.id not in (_TIMESTAMP, _DATE, _TIME, _UUID):
+    if dtype.id not in (TIMESTAMP, _DATE, _TIME, _UUID):
         return None
     number = metadata[0] if metadata else len(_UNITS)
     types, zone = _UNIT_TYPES.get((dtype.id, number)), None
-    if types is not None and dtype.id == _TIMESTAMP:
+    if types is not None and dtype.id == TIMESTAMP:
         size = int.from_bytes(metadata[1:3], "little")
         if len(metadata) < 3 + size:
             types = None
@@ -206,7 +193,7 @@ def known(dtype: DType) -> pa.DataType | None:
             f"a {dtype.id} has other metadata or another storage than it must have",
             found=f"metadata {metadata[:16].hex() or 'empty'} over {storage}",
         )
-    return pa.timestamp(_UNITS[number], zone) if dtype.id == _TIMESTAMP else types[1]
+    return pa.timestamp(_UNITS[number], zone) if dtype.id == TIMESTAMP else types[1]
 
 
 _INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
@@ -217,7 +204,7 @@ _UNIT_TYPES: Final[dict[tuple[str, int], tuple[np.dtype[np.generic], pa.DataType
     (_TIME, 2): (_INT32, pa.time32("ms")),
     (_TIME, 1): (_INT64, pa.time64("us")),
     (_TIME, 0): (_INT64, pa.time64("ns")),
-    **{(_TIMESTAMP, number): (_INT64, None) for number in range(4)},
+    **{(TIMESTAMP, number): (_INT64, None) for number in range(4)},
 }
 
 
@@ -225,14 +212,9 @@ def _uuid_storage(nullable: bool) -> DType:
     return DType(Kind.FIXED_SIZE_LIST, nullable, children=(primitive("u1"),), size=_UUID_BYTES)
 
 
-def is_timestamp(dtype: DType) -> bool:
-    """Whether a type is a timestamp, the extension that Vortex has for them."""
-    return dtype.id == _TIMESTAMP
-
-
 def units_per_second(dtype: DType) -> int:
     """Return how many units of a timestamp are a second."""
-    if not is_timestamp(dtype):
+    if dtype.id != TIMESTAMP:
         raise InvalidMetadata("parts of a date and time make a timestamp only", found=str(dtype))
     return int(10 ** (9 - 3 * dtype.metadata[0]))
 
@@ -271,31 +253,26 @@ def _of_type(field: pa.Field, type_: pa.DataType) -> DType:
     nullable, types = field.nullable, pa.types
     if types.is_dictionary(type_) or types.is_run_end_encoded(type_):
         return of_arrow(pa.field(field.name, type_.value_type, nullable))
-    if types.is_null(type_):
-        return DType(Kind.NULL, nullable=True)
-    if types.is_boolean(type_):
-        return DType(Kind.BOOL, nullable)
+    kind = _ARROW_KINDS.get(type_.id)
+    if kind is Kind.LIST:
+        return DType(kind, nullable, children=(of_arrow(type_.value_field),))
+    if kind is not None:
+        return DType(kind, nullable or kind is Kind.NULL)
     if types.is_integer(type_) or types.is_floating(type_):
         return DType(Kind.PRIMITIVE, nullable, ptype=PTYPES.index(np.dtype(type_.to_pandas_dtype())))
     if types.is_decimal(type_):
         return DType(Kind.DECIMAL, nullable, precision=type_.precision, scale=type_.scale)
-    if type_.id in _TEXT:
-        return DType(Kind.UTF8, nullable)
-    if type_.id in _BYTES:
-        return DType(Kind.BINARY, nullable)
     if types.is_struct(type_):
         fields = [type_.field(at) for at in range(type_.num_fields)]
         names = tuple(each.name for each in fields)
         return DType(Kind.STRUCT, nullable, names=names, children=tuple(map(of_arrow, fields)))
-    if type_.id in _LISTS:
-        return DType(Kind.LIST, nullable, children=(of_arrow(type_.value_field),))
     if types.is_fixed_size_list(type_):
         element = of_arrow(type_.value_field)
         return DType(Kind.FIXED_SIZE_LIST, nullable, children=(element,), size=type_.list_size)
     if types.is_timestamp(type_):
         zone = (type_.tz or "").encode()
         metadata = bytes([_UNITS.index(type_.unit)]) + len(zone).to_bytes(2, "little") + zone
-        return _extended(_TIMESTAMP, "i8", nullable, metadata)
+        return _extended(TIMESTAMP, "i8", nullable, metadata)
     for (name, number), (storage, arrow_type) in _UNIT_TYPES.items():
         if arrow_type is not None and arrow_type.equals(type_):
             return _extended(name, storage.str[1:], nullable, bytes([number]))
@@ -304,11 +281,14 @@ def _of_type(field: pa.Field, type_: pa.DataType) -> DType:
     )
 
 
-_TEXT: Final = (pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW)
-_BYTES: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BINARY_VIEW)
-_LISTS: Final = (
-    pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW,
-)  # fmt: skip
+_ARROW_KINDS: Final = {
+    pa.lib.Type_NA: Kind.NULL,
+    pa.lib.Type_BOOL: Kind.BOOL,
+    **dict.fromkeys((pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW), Kind.UTF8),
+    **dict.fromkeys((pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BINARY_VIEW), Kind.BINARY),
+    **dict.fromkeys((pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST), Kind.LIST),
+    **dict.fromkeys((pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW), Kind.LIST),
+}
 
 
 def _extended(name: str, storage: str, nullable: bool, metadata: bytes) -> DType:
@@ -316,7 +296,20 @@ def _extended(name: str, storage: str, nullable: bool, metadata: bytes) -> DType
     return DType(Kind.EXTENSION, nullable, children=(child,), id=name, metadata=metadata)
 
 
-_WIDE_DECIMAL: Final = 76
+# What the table of each kind holds, in its order, and how those that are numbers are stored.
+_FIELDS: Final = {
+    Kind.NULL: (),
+    Kind.BOOL: ("nullable",),
+    Kind.PRIMITIVE: ("ptype", "nullable"),
+    Kind.DECIMAL: ("precision", "scale", "nullable"),
+    Kind.UTF8: ("nullable",),
+    Kind.BINARY: ("nullable",),
+    Kind.STRUCT: ("names", "children", "nullable"),
+    Kind.LIST: ("children", "nullable"),
+    Kind.EXTENSION: ("id", "children", "metadata"),
+    Kind.FIXED_SIZE_LIST: ("children", "size", "nullable"),
+}
+_SCALARS: Final = {"nullable": "B", "ptype": "B", "precision": "B", "scale": "b", "size": "I"}
 
 
 def decode_dtype(data: bytes, limits: Limits = DEFAULT_LIMITS) -> DType:
@@ -329,11 +322,11 @@ class _Reader:
     def __init__(self, data: bytes, limits: Limits) -> None:
         self._tables = Tables(data)
         self._limits = limits
-        self._fields = 0
+        self._count = 0
 
     def read(self, table: int, depth: int) -> DType:
-        self._fields += 1
-        if self._fields > self._limits.columns or depth > self._limits.depth:
+        self._count += 1
+        if self._count > self._limits.columns or depth > self._limits.depth:
             raise LimitExceeded(
                 "the type of the stream has too many fields, or nests too deeply",
                 expected=f"at most {self._limits.columns} fields and {self._limits.depth} levels",
@@ -344,75 +337,55 @@ class _Reader:
             kind = Kind(tag)
         except ValueError as error:
             raise Unsupported("a type of Vortex that is not known here", found=f"number {tag}") from error
+        if kind not in _FIELDS:
+            raise Unsupported(f"columns of the Vortex type {kind.name.capitalize()}")
         inner = self._tables.reference(table, type_slot, "DType.type")
         if inner < 0:
             raise InvalidMetadata("a type has no description", found=kind.name, where="DType.type")
-        if kind in (Kind.VARIANT, Kind.UNION, Kind.MAP):
-            raise Unsupported(f"columns of the Vortex type {kind.name.capitalize()}")
-        return self._typed(kind, inner, depth)
-
-    def _typed(self, kind: Kind, table: int, depth: int) -> DType:
-        slots = self._tables.slots(table, kind.name)
-        if kind is Kind.NULL:
-            return DType(kind, nullable=True)
-        if kind in (Kind.BOOL, Kind.UTF8, Kind.BINARY):
-            return DType(kind, self._flag(table, slots[0]))
-        if kind is Kind.PRIMITIVE:
-            ptype = self._tables.scalar(table, slots[0], "B", 0, "Primitive.ptype")
-            if ptype >= len(PTYPES):
-                raise InvalidMetadata("no such physical type", expected="0 to 10", found=ptype)
-            return DType(kind, self._flag(table, slots[1]), ptype=ptype)
-        if kind is Kind.DECIMAL:
-            precision = self._tables.scalar(table, slots[0], "B", 0, "Decimal.precision")
-            scale = self._tables.scalar(table, slots[1], "b", 0, "Decimal.scale")
-            if not 1 <= precision <= _WIDE_DECIMAL:
-                raise InvalidMetadata(
-                    "a decimal has an impossible precision", expected="1 to 76", found=precision
-                )
-            return DType(kind, self._flag(table, slots[2]), precision=precision, scale=scale)
-        if kind is Kind.STRUCT:
-            return self._struct(table, slots, depth)
+        slots = self._tables.slots(inner, kind.name)
+        fields = zip(_FIELDS[kind], slots, strict=False)
+        values = {name: self._value(kind, name, inner, slot, depth) for name, slot in fields}
         if kind is Kind.EXTENSION:
-            return self._extension(table, slots, depth)
-        element = self._child(table, slots[0], "element_type", depth)
-        if kind is Kind.LIST:
-            return DType(kind, self._flag(table, slots[1]), children=(element,))
-        size = self._tables.scalar(table, slots[1], "I", 0, "FixedSizeList.size")
-        return DType(kind, self._flag(table, slots[2]), children=(element,), size=size)
-
-    def _struct(self, table: int, slots: Sequence[int], depth: int) -> DType:
-        names = tuple(map(decoded_name, self._tables.strings(table, slots[0], "Struct.names")))
-        children = tuple(
-            self.read(each, depth + 1) for each in self._tables.tables(table, slots[1], "Struct.dtypes")
-        )
-        if len(names) != len(children):
-            raise InvalidMetadata(
-                "a struct has other numbers of names and types", expected=len(names), found=len(children)
-            )
-        return DType(Kind.STRUCT, self._flag(table, slots[2]), names=names, children=children)
-
-    def _extension(self, table: int, slots: Sequence[int], depth: int) -> DType:
-        name = self._tables.string(table, slots[0], "Extension.id")
-        storage = self._child(table, slots[1], "storage_dtype", depth)
-        start, count = self._tables.vector(table, slots[2], 1, "Extension.metadata")
-        dtype = DType(
-            Kind.EXTENSION,
-            storage.nullable,
-            children=(storage,),
-            id=decoded_name(name or b""),
-            metadata=self._tables.data[start : start + count],
-        )
-        known(dtype)  # what is known must be right
+            values["nullable"] = values["children"][0].nullable
+        dtype = DType(kind, bool(values.pop("nullable", kind is Kind.NULL)), **values)
+        _check(dtype)
         return dtype
 
-    def _child(self, table: int, slot: int, where: str, depth: int) -> DType:
-        child = self._tables.reference(table, slot, where)
+    def _value(self, kind: Kind, name: str, table: int, slot: int, depth: int) -> Any:
+        tables = self._tables
+        if name in _SCALARS:
+            return tables.scalar(table, slot, _SCALARS[name], 0, name)
+        if name == "metadata":
+            start, count = tables.vector(table, slot, 1, name)
+            return tables.data[start : start + count]
+        if name == "id":
+            return decoded_name(tables.string(table, slot, name) or b"")
+        if name == "names":
+            return tuple(map(decoded_name, tables.strings(table, slot, name)))
+        if kind is Kind.STRUCT:
+            return tuple(self.read(child, depth + 1) for child in tables.tables(table, slot, name))
+        child = tables.reference(table, slot, name)
         if child < 0:
-            raise InvalidMetadata("a type lacks the type inside it", where=where)
-        return self.read(child, depth + 1)
+            raise InvalidMetadata("a type lacks the type inside it")
+        return (self.read(child, depth + 1),)
 
-    def _flag(self, table: int, slot: int) -> bool:
-        return bool(self._tables.scalar(table, slot, "B", 0, "nullable"))
+
+def _check(dtype: DType) -> None:
+    """Raise an error for what the fields of a flatbuffer may hold, and no type has."""
+    if dtype.ptype >= len(PTYPES):
+        raise InvalidMetadata("no such physical type", expected="0 to 10", found=dtype.ptype)
+    if dtype.kind is Kind.DECIMAL and not 1 <= dtype.precision <= 76:
+        raise InvalidMetadata(
+            "a decimal has an impossible precision", expected="1 to 76", found=dtype.precision
+        )
+    if dtype.kind is Kind.STRUCT and len(dtype.names) != len(dtype.children):
+        raise InvalidMetadata(
+            "a struct has other numbers of names and types",
+            expected=len(dtype.names),
+            found=len(dtype.children),
+        )
+    if dtype.kind is Kind.EXTENSION:
+        known(dtype)
 
 
 def encode_dtype(dtype: DType) -> bytes:
@@ -422,30 +395,20 @@ def encode_dtype(dtype: DType) -> bytes:
 
 
 def _written(builder: Builder, dtype: DType) -> int:
-    kind = dtype.kind
-    flag = Scalar("B", int(dtype.nullable))
-    inner = [Reference(_written(builder, child)) for child in dtype.children]
-    fields: list[Field]
-    if kind is Kind.NULL:
-        fields = []
-    elif kind is Kind.PRIMITIVE:
-        fields = [Scalar("B", dtype.ptype), flag]
-    elif kind is Kind.DECIMAL:
-        fields = [Scalar("B", dtype.precision), Scalar("b", dtype.scale), flag]
-    elif kind is Kind.STRUCT:
-        types = Reference(builder.references([each.position for each in inner]))
-        names = Reference(builder.references([builder.string(name) for name in dtype.names]))
-        fields = [names, types, flag]
-    elif kind is Kind.EXTENSION:
-        metadata = Reference(
-            builder.elements(dtype.metadata, 1, 1)
-        )  # vortex-data wants it also where it is empty
-        fields = [Reference(builder.string(dtype.id)), inner[0], metadata]
-    elif kind is Kind.LIST:
-        fields = [inner[0], flag]
-    elif kind is Kind.FIXED_SIZE_LIST:
-        fields = [inner[0], Scalar("I", dtype.size), flag]
-    else:
-        fields = [flag]
+    children = [_written(builder, child) for child in dtype.children]
+    fields: list[Field] = []
+    for name in _FIELDS[dtype.kind]:
+        if name in _SCALARS:
+            fields.append(Scalar(_SCALARS[name], int(getattr(dtype, name))))
+        elif name == "metadata":  # vortex-data wants it also where it is empty
+            fields.append(Reference(builder.elements(dtype.metadata, 1, 1)))
+        elif name == "id":
+            fields.append(Reference(builder.string(dtype.id)))
+        elif name == "names":
+            names = [builder.string(each) for each in dtype.names]
+            fields.append(Reference(builder.references(names)))
+        else:
+            is_struct = dtype.kind is Kind.STRUCT
+            fields.append(Reference(builder.references(children) if is_struct else children[0]))
     table = Reference(builder.table(fields))
-    return builder.table([Scalar("B", kind), table])
+    return builder.table([Scalar("B", dtype.kind), table])

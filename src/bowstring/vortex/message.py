@@ -200,7 +200,6 @@ _SUFFIX: Final = struct.Struct("<I")
 _NONE, _LZ4 = 0, 1
 _BUFFER: Final = struct.Struct("<HBBI")
 _EXACT: Final = 1
-_UNKNOWN: Final = "unknown encoding"
 
 
 class ArrayNode(NamedTuple):
@@ -307,69 +306,51 @@ def read_body(message: Message, body: Buffer, limits: Limits) -> Body:
     top = tables.reference(root, nodes, "Array.root")
     if top < 0:
         raise InvalidMetadata("an array has no root")
-    stored = _stored(tables, root, buffers, end - size)
-    return Body(body, _Nodes(tables, message.encodings, limits).read(top, 1), stored, data)
-
-
-def _stored(tables: Tables, root: int, slot: int, end: int) -> tuple[StoredBuffer, ...]:
     # Structs of 8 bytes that are aligned to 4: two elements of 4 bytes each.
-    start, count = tables.vector(root, slot, 4, "Array.buffers")
+    start, count = tables.vector(root, buffers, 4, "Array.buffers")
     if start + count * _BUFFER.size > tables.size:
         raise InvalidMetadata("the table of buffers is cut off", found=f"{count} buffers")
-    buffers, at = [], 0
-    for index in range(count):
-        padding, exponent, compression, nbytes = _BUFFER.unpack_from(
-            tables.data, start + index * _BUFFER.size
-        )
+    stored, at = [], 0
+    for index, row in enumerate(_BUFFER.iter_unpack(data[start : start + count * _BUFFER.size])):
+        padding, exponent, compression, nbytes = row
         alignment_of(exponent)
-        at += padding
-        buffers.append(StoredBuffer(at, nbytes, compression))
-        at += nbytes
-        if at > end:
+        stored.append(StoredBuffer(at + padding, nbytes, compression))
+        at += padding + nbytes
+        if at > end - size:
             raise Truncated(
                 "a buffer lies behind the buffers of its body",
-                expected=f"{end} bytes",
+                expected=f"{end - size} bytes",
                 found=at,
                 where=f"{index}",
             )
-    return tuple(buffers)
+    return Body(body, _read_nodes(tables, message.encodings, limits, top), tuple(stored), data)
 
 
-class _Nodes:
-    """Reads the nodes of one array."""
+def _read_nodes(tables: Tables, encodings: Sequence[str], limits: Limits, root: int) -> ArrayNode:
+    count = 0
 
-    def __init__(self, tables: Tables, encodings: Sequence[str], limits: Limits) -> None:
-        self._tables = tables
-        self._encodings = encodings
-        self._limits = limits
-        self._count = 0
-
-    def read(self, table: int, depth: int) -> ArrayNode:
-        self._count += 1
-        if self._count > self._limits.columns or depth > self._limits.depth:
+    def read(table: int, depth: int) -> ArrayNode:
+        nonlocal count
+        count += 1
+        if count > limits.columns or depth > limits.depth:
             raise LimitExceeded(
                 "an array has too many nodes, or they nest too deeply",
-                expected=f"at most {self._limits.columns} nodes and {self._limits.depth} levels",
+                expected=f"at most {limits.columns} nodes and {limits.depth} levels",
             )
-        tables = self._tables
         encoding, metadata, children, buffers, stats, *_ = tables.slots(table, "ArrayNode")
-        number = tables.scalar(table, encoding, "H", 0, "ArrayNode.encoding") if encoding else 0
-        name = self._encodings[number] if number < len(self._encodings) else f"{_UNKNOWN} number {number}"
-        data, hints = b"", -1
-        own: tuple[int, ...] = ()
-        below: tuple[ArrayNode, ...] = ()
-        if metadata:
-            start, size = tables.vector(table, metadata, 1, "ArrayNode.metadata")
-            data = tables.data[start : start + size]
-        if buffers:
-            start, count = tables.vector(table, buffers, 2, "ArrayNode.buffers")
-            own = struct.unpack_from(f"<{count}H", tables.data, start)
-        if children:
-            child_tables = tables.tables(table, children, "ArrayNode.children")
-            below = tuple([self.read(child, depth + 1) for child in child_tables])
-        if stats:
-            hints = tables.reference(table, stats, "ArrayNode.stats")
-        return ArrayNode(name, data, own, below, hints)
+        number = tables.scalar(table, encoding, "H", 0, "ArrayNode.encoding")
+        start, size = tables.vector(table, metadata, 1, "ArrayNode.metadata")
+        first, own = tables.vector(table, buffers, 2, "ArrayNode.buffers")
+        child_tables = tables.tables(table, children, "ArrayNode.children")
+        return ArrayNode(
+            encodings[number] if number < len(encodings) else f"unknown encoding number {number}",
+            tables.data[start : start + size],
+            struct.unpack_from(f"<{own}H", tables.data, first),
+            tuple([read(child, depth + 1) for child in child_tables]),
+            tables.reference(table, stats, "ArrayNode.stats"),
+        )
+
+    return read(root, 1)
 
 
 class Piece(NamedTuple):
@@ -398,44 +379,31 @@ def array_message(root: Piece, rows: int) -> list[Any]:
 
     Every buffer begins at a multiple of 64 bytes of the message.
     """
-    layout = _Written()
     builder = Builder()
-    position = layout.node(builder, root)
-    buffers = builder.structs("HBBI", layout.rows, 4)
-    data = builder.finish(builder.table([Reference(position), Reference(buffers)]))
-    gap = bytes(-layout.end % 8)
-    size = layout.end + len(gap) + len(data) + _SUFFIX.size
-    header = encode_message(Message(MessageKind.ARRAY, size, rows, tuple(layout.encodings)))
-    return [header, *layout.parts, gap, data, _SUFFIX.pack(len(data))]
+    encodings: dict[str, int] = {}
+    placed: list[tuple[int, int, int, int]] = []
+    parts: list[Any] = []
+    end = 0
 
-
-class _Written:
-    """Numbers the buffers and encodings of a tree, and places the buffers."""
-
-    def __init__(self) -> None:
-        self.encodings: dict[str, int] = {}
-        self.rows: list[tuple[int, int, int, int]] = []
-        self.parts: list[Any] = []
-        self.end = 0
-
-    def node(self, builder: Builder, piece: Piece) -> int:
-        number = self.encodings.setdefault(piece.encoding, len(self.encodings))
-        first = len(self.rows)
+    def written(piece: Piece) -> int:
+        nonlocal end, parts
+        number = encodings.setdefault(piece.encoding, len(encodings))
+        first = len(placed)
         for buffer, alignment in piece.buffers:
             view = memoryview(buffer)
-            if len(self.rows) > 0xFFFF or view.nbytes > 0xFFFFFFFF:
+            if len(placed) > 0xFFFF or view.nbytes > 0xFFFFFFFF:
                 raise LimitExceeded(
                     "an array message of Vortex",
                     expected="at most 65,536 buffers of less than 4 GiB",
-                    found=f"buffer {len(self.rows)} of {view.nbytes} bytes",
+                    found=f"buffer {len(placed)} of {view.nbytes} bytes",
                     hint="Write smaller batches.",
                 )
-            padding = -self.end % ALIGNMENT
-            self.rows.append((padding, alignment.bit_length() - 1, _NONE, view.nbytes))
-            self.parts += [bytes(padding), view.cast("B") if view.nbytes else b""]
-            self.end += padding + view.nbytes
-        buffers = list(range(first, len(self.rows)))
-        children = [self.node(builder, child) for child in piece.children]
+            padding = -end % ALIGNMENT
+            placed.append((padding, alignment.bit_length() - 1, _NONE, view.nbytes))
+            parts += [bytes(padding), view.cast("B") if view.nbytes else b""]
+            end += padding + view.nbytes
+        buffers = list(range(first, len(placed)))
+        children = [written(child) for child in piece.children]
         fields = [
             Scalar("H", number),
             Reference(builder.elements(piece.metadata, 1, 1)) if piece.metadata else None,
@@ -443,3 +411,11 @@ class _Written:
             Reference(builder.vector("H", buffers)) if buffers else None,
         ]
         return builder.table(fields)
+
+    position = written(root)
+    table = builder.structs("HBBI", placed, 4)
+    data = builder.finish(builder.table([Reference(position), Reference(table)]))
+    gap = bytes(-end % 8)
+    size = end + len(gap) + len(data) + _SUFFIX.size
+    header = encode_message(Message(MessageKind.ARRAY, size, rows, tuple(encodings)))
+    return [header, *parts, gap, data, _SUFFIX.pack(len(data))]

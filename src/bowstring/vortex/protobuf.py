@@ -49,12 +49,6 @@ class Message:
         self.fields: list[Field] = []
         at, end = 0, len(data)
         while at < end:
-            key = data[at]
-            if key < 128 and at + 1 < end and data[at + 1] < 128 and key & 7 == VARINT and key > 7:
-                # Most fields are a small number in two bytes.
-                self.fields.append(Field(key >> 3, VARINT, data[at + 1]))
-                at += 2
-                continue
             key, at = self._varint(data, at)
             number, wire = key >> 3, key & 7
             if not 0 < number <= _MOST_FIELD:
@@ -68,23 +62,19 @@ class Message:
         return Message(data, where) if isinstance(data, bytes) else data.message(where)
 
     def last(self) -> Field | None:
-        """Return the last field, or ``None`` where there is none."""
         return self.fields[-1] if self.fields else None
 
     def uint(self, number: int, default: int = 0) -> int:
         """Return an unsigned number, or a default where the field is absent."""
-        value = self._last(number, VARINT)
-        assert not isinstance(value, bytes)
+        value: int | None = self._last(number, VARINT)
         return default if value is None else value
 
     def blob(self, number: int) -> bytes | None:
         """Return the bytes of a field, or ``None`` where it is absent."""
-        value = self._last(number, BYTES)
-        assert not isinstance(value, int)
+        value: bytes | None = self._last(number, BYTES)
         return value
 
     def messages(self, number: int) -> list[Message]:
-        """Return all messages of a repeated field."""
         messages = []
         for field in self.fields:
             if field.number == number:
@@ -94,7 +84,6 @@ class Message:
         return messages
 
     def uints(self, number: int) -> list[int]:
-        """Return all numbers of a repeated field, packed or not."""
         numbers: list[int] = []
         for field in self.fields:
             if field.number != number:
@@ -108,14 +97,11 @@ class Message:
                 numbers.append(value)
         return numbers
 
-    def _last(self, number: int, wire: int) -> int | bytes | None:
-        kind, value = wire, None
-        for each, found_kind, found in self.fields:
-            if each == number:
-                kind, value = found_kind, found
-        if kind != wire:
-            raise self._invalid(f"field {number} has another type than expected", kind, wire)
-        return value
+    def _last(self, number: int, wire: int) -> Any:
+        field = next((each for each in reversed(self.fields) if each.number == number), None)
+        if field is not None and field.wire != wire:
+            raise self._invalid(f"field {number} has another type than expected", field.wire, wire)
+        return None if field is None else field.value
 
     def _value(self, data: bytes, at: int, wire: int) -> tuple[int | bytes, int]:
         if wire == VARINT:
@@ -162,6 +148,11 @@ def encode(fields: Iterable[tuple[int, int, int | bytes]]) -> bytes:
     return bytes(out)
 
 
+def encode_numbers(*numbers: int) -> bytes:
+    """Return the encoding of a message of unsigned numbers, its first fields."""
+    return encode([(field, VARINT, number) for field, number in enumerate(numbers, 1)])
+
+
 def _varint(number: int) -> bytes:
     out = bytearray()
     while number > 127:
@@ -171,7 +162,7 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-Scalar = None | bool | int | bytes | list["Scalar"]
+Scalar = Any  # as the beginning of this module describes
 
 _NULL, _BOOL, _INT, _UINT, _FLOAT, _DOUBLE, _STRING, _BYTES, _LIST, _HALF = range(1, 11)
 _WIDTHS: Final = (1, 2, 4, 8, 16, 32)
@@ -205,16 +196,11 @@ def decode_scalar(data: bytes, dtype: DType, depth: int = 64) -> Scalar:
             return _elements(value, dtype, depth)
     elif number == _BOOL and kind is Kind.BOOL:
         return bool(value)
-    elif kind is Kind.PRIMITIVE:
-        return _number(number, wire, value, dtype)
+    elif kind is Kind.PRIMITIVE and dtype.numpy.kind == "f":
+        return _bits(number, wire, value, dtype)
+    elif kind is Kind.PRIMITIVE and wire == VARINT and number in (_INT, _UINT):
+        return _integer(number, value, dtype)
     raise InvalidMetadata("a scalar is no value of its type", expected=str(dtype), found=f"field {number}")
-
-
-def decode_number(data: bytes, dtype: DType, depth: int = 64) -> int | None:
-    """Return the scalar of a primitive type: an integer, the bits of a floating-point number, or null."""
-    scalar = decode_scalar(data, dtype, depth)
-    assert not isinstance(scalar, bytes | list)
-    return scalar
 
 
 def _elements(data: bytes, dtype: DType, depth: int) -> Scalar:
@@ -231,18 +217,10 @@ def _elements(data: bytes, dtype: DType, depth: int) -> Scalar:
     return elements
 
 
-def _number(number: int, wire: int, value: int, dtype: DType) -> int:
-    letter, bits = dtype.numpy.kind, 8 * dtype.numpy.itemsize
-    if letter == "f":
-        integer = _bits(number, wire, value, dtype)
-    elif wire != VARINT or number not in (_INT, _UINT):
-        raise InvalidMetadata("a scalar is no integer", expected=str(dtype), found=f"field {number}")
-    elif number == _INT:  # zigzag
-        half, odd = value >> 1, value & 1
-        integer = half - odd * (2 * half + 1)
-    else:
-        integer = value
-    least = -(1 << (bits - 1)) if letter == "i" else 0
+def _integer(number: int, value: int, dtype: DType) -> int:
+    bits, half, odd = 8 * dtype.numpy.itemsize, value >> 1, value & 1
+    integer = half - odd * (2 * half + 1) if number == _INT else value  # zigzag
+    least = -(1 << (bits - 1)) if dtype.numpy.kind == "i" else 0
     if least <= integer < least + (1 << bits):
         return integer
     return ((integer - least) & (1 << bits) - 1) + least
@@ -252,17 +230,16 @@ def _bits(number: int, wire: int, value: int, dtype: DType) -> int:
     own = _FLOAT_FIELDS[dtype.numpy.itemsize]
     if (number, wire) == own:
         return value
-    if (number, wire) not in _FLOATS:
-        raise InvalidMetadata(
-            "a scalar is no floating-point number", expected=str(dtype), found=f"field {number}"
-        )
-    # A value of another width: converted.
-    bits, letter = _FLOATS[number, wire]
-    try:
+    try:  # a value of another width: converted
+        bits, letter = _FLOATS[number, wire]
         (real,) = struct.unpack(letter, struct.pack(bits, value))
         packed = struct.pack(_FLOATS[own][1], real)
-    except (struct.error, OverflowError) as error:
-        raise InvalidMetadata("a scalar is out of the range of its type", expected=str(dtype)) from error
+    except (KeyError, struct.error, OverflowError) as error:
+        raise InvalidMetadata(
+            "a scalar is no floating-point number, or out of the range of its type",
+            expected=str(dtype),
+            found=f"field {number}",
+        ) from error
     return int.from_bytes(packed, "little")
 
 

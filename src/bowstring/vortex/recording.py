@@ -8,6 +8,8 @@ does something else with them raises :class:`Unrecorded`, and its column stays w
 
 from __future__ import annotations
 
+import dataclasses
+import operator
 import struct
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -46,6 +48,18 @@ class Unrecorded(Exception):
     """What a rule does cannot be part of a program."""
 
 
+def _operation(code: Any, compute: Callable[[int, int], int], *, turned: bool = False) -> Any:
+    """Return a method that notes an operation on a number and another; turned, on the other and the number."""
+
+    def noted(self: Number, other: Any) -> Any:
+        left, right = (other, self) if turned else (self, other)
+        if code is kernel.DIVIDE and right <= 0:
+            raise Unrecorded
+        return self.recorder.computed(code, left, right, compute)
+
+    return noted
+
+
 class Number:
     """An integer of a message: its value here, and the register that has it for others."""
 
@@ -62,30 +76,13 @@ class Number:
         self.stage = stage
         self.is_word = is_word
 
-    def __add__(self, other: Any) -> Any:
-        return self.recorder.computed(kernel.ADD, self, other, lambda a, b: a + b)
-
-    def __sub__(self, other: Any) -> Any:
-        return self.recorder.computed(kernel.SUBTRACT, self, other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self.recorder.computed(kernel.SUBTRACT, other, self, lambda a, b: a - b)
-
-    def __mul__(self, other: Any) -> Any:
-        return self.recorder.computed(kernel.MULTIPLY, self, other, lambda a, b: a * b)
-
-    def __floordiv__(self, other: Any) -> Any:
-        if other <= 0:
-            raise Unrecorded
-        return self.recorder.computed(kernel.DIVIDE, self, other, lambda a, b: a // b)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        if self <= 0:
-            raise Unrecorded
-        return self.recorder.computed(kernel.DIVIDE, other, self, lambda a, b: a // b)
-
-    def __rshift__(self, other: Any) -> Any:
-        return self.recorder.computed(kernel.SHIFT, self, other, lambda a, b: a >> b)
+    __add__ = __radd__ = _operation(kernel.ADD, operator.add)
+    __sub__ = _operation(kernel.SUBTRACT, operator.sub)
+    __rsub__ = _operation(kernel.SUBTRACT, operator.sub, turned=True)
+    __mul__ = __rmul__ = _operation(kernel.MULTIPLY, operator.mul)
+    __floordiv__ = _operation(kernel.DIVIDE, operator.floordiv)
+    __rfloordiv__ = _operation(kernel.DIVIDE, operator.floordiv, turned=True)
+    __rshift__ = _operation(kernel.SHIFT, operator.rshift)
 
     def __lshift__(self, other: int) -> Any:
         return self * (1 << other)
@@ -93,27 +90,27 @@ class Number:
     def __and__(self, other: Any) -> Any:
         if isinstance(other, int) and other == _WORD:  # the bits of the register, as they are
             return Number(self.recorder, self.value & _WORD, self.register, self.stage, is_word=True)
-        return self.recorder.computed(kernel.AND, self, other, lambda a, b: a & b)
+        return self.recorder.computed(kernel.AND, self, other, operator.and_)
 
-    __radd__, __rmul__, __rand__ = __add__, __mul__, __and__
+    __rand__ = __and__
 
     def __neg__(self) -> Any:
         return 0 - self
 
     def __eq__(self, other: object) -> bool:
-        return self.recorder.asked(kernel.EQUAL, kernel.DIFFERENT, self, other, lambda a, b: a == b)
+        return self.recorder.asked(kernel.EQUAL, kernel.DIFFERENT, self, other, operator.eq)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __lt__(self, other: Any) -> bool:
-        return self.recorder.asked(kernel.LESS, kernel.AT_LEAST, self, other, lambda a, b: a < b)
+        return self.recorder.asked(kernel.LESS, kernel.AT_LEAST, self, other, operator.lt)
+
+    def __gt__(self, other: Any) -> bool:
+        return self.recorder.asked(kernel.LESS, kernel.AT_LEAST, other, self, operator.lt)
 
     def __ge__(self, other: Any) -> bool:
         return not self < other
-
-    def __gt__(self, other: Any) -> bool:
-        return self.recorder.asked(kernel.LESS, kernel.AT_LEAST, other, self, lambda a, b: a < b)
 
     def __le__(self, other: Any) -> bool:
         return not self > other
@@ -132,15 +129,12 @@ class Number:
         raise Unrecorded
 
 
-class Blob:
+class Blob(NamedTuple):
     """Bytes of a message: their address is in one register, and how many they are in the next."""
 
-    __slots__ = ("data", "recorder", "register")
-
-    def __init__(self, recorder: Recorder, data: bytes, register: int) -> None:
-        self.data = data
-        self.recorder = recorder
-        self.register = register
+    recorder: Recorder
+    data: bytes
+    register: int
 
     def message(self, where: str) -> RecordedMessage:
         return RecordedMessage(self, where)
@@ -187,15 +181,13 @@ class RecordedMessage(Message):
         return None if found is None else noted
 
 
+@dataclasses.dataclass(slots=True)
 class Memory:
     """What arrays lie in: the row of code that places it, and the stage in which it is complete."""
 
-    __slots__ = ("is_kept", "row", "stage")
-
-    def __init__(self, row: list[int] | None = None, stage: int = 0) -> None:
-        self.row = row
-        self.stage = stage
-        self.is_kept = False
+    row: list[int] | None = None
+    stage: int = 0
+    is_kept: bool = False
 
 
 class Array:
@@ -319,7 +311,6 @@ class Recorder(Decoder):
     def noted(
         self, operation: Any, left: int, right: int, value: int, extra: int = 0, stage: int = 0
     ) -> Number:
-        """Note a row of code, once; return its result."""
         key = int(operation), left, right, extra
         noted = self._noted.get(key)
         if noted is None:
@@ -370,7 +361,6 @@ class Recorder(Decoder):
         return self.memories[-1]
 
     def put(self, numbers_: Sequence[Any], dtype: Any) -> Array:
-        """Return an array of a few words."""
         if np.dtype(dtype) != np.uint64:
             raise Unrecorded
         out = self.empty(len(numbers_), dtype)
@@ -481,15 +471,10 @@ def _stage_of(numbers_: Sequence[Any]) -> int:
 
 
 def _values_of(arguments: Sequence[Any]) -> list[Any]:
-    values = []
-    for each in arguments:
-        if isinstance(each, Array):
-            values.append(each.values)
-        elif isinstance(each, Number):
-            values.append(each.value)
-        else:
-            values.append(each)
-    return values
+    return [
+        each.values if isinstance(each, Array) else each.value if isinstance(each, Number) else each
+        for each in arguments
+    ]
 
 
 def _signature_of(function: Any, arguments: Sequence[Any]) -> Signature:

@@ -89,8 +89,7 @@ def open_stream(
     ...     stream.read_all().to_pydict()
     {'a': [1, 2]}
     """
-    limits = limits_or_default(limits)
-    return VortexStream(source, limits=limits, sentinel=sentinel, validate=validate)
+    return VortexStream(source, limits_or_default(limits), sentinel, validate)
 
 
 class VortexStream(Closing):
@@ -108,14 +107,8 @@ class VortexStream(Closing):
     """
 
     def __init__(
-        self,
-        source: Any,
-        *,
-        limits: Limits | None = None,
-        sentinel: bytes | None = None,
-        validate: Validated = "structure",
+        self, source: Any, limits: Limits, sentinel: bytes | None = None, validate: Validated = "structure"
     ) -> None:
-        limits = limits_or_default(limits)
         self._limits = limits
         self._validate: Validated = checked_choice(validate) or "structure"
         self._ended = False
@@ -150,9 +143,7 @@ class VortexStream(Closing):
         ClosedError
             The stream was closed.
         """
-        self._check_open()
-        reader = self._reader
-        assert reader is not None
+        reader = self._check_open()
         start = reader.position
         try:
             while not self._ended and (pair := reader.read()) is not None:
@@ -213,9 +204,10 @@ class VortexStream(Closing):
             self._reader.close()
             self._reader = None
 
-    def _check_open(self) -> None:
+    def _check_open(self) -> MessageReader:
         if self._reader is None:
             raise ClosedError("the Vortex stream was closed")
+        return self._reader
 
 
 def _typed(body: Buffer, limits: Limits) -> tuple[DType, pa.Schema]:

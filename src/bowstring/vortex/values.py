@@ -184,17 +184,8 @@ def _host_arrays(scalars: Sequence[Any], dtype: DType) -> list[Any]:
         except OverflowError as error:
             raise InvalidBody("a decimal is out of range", expected=f"{size} bytes") from error
         return [np.frombuffer(data, np.int64)]
-    views, rest = bytearray(), bytearray()
-    for each in scalars:
-        text = each or b""
-        views += len(text).to_bytes(4, "little")
-        if len(text) <= INLINE:
-            views += text.ljust(INLINE, b"\0")
-        else:
-            views += text[:4] + bytes(4) + len(rest).to_bytes(4, "little")
-            rest += text
-    data_buffers = [np.frombuffer(bytes(rest), np.uint8)] if rest else []
-    return [np.frombuffer(bytes(views), np.uint64), *data_buffers]
+    _, views, *data = pa.array([each or b"" for each in scalars], pa.binary_view()).buffers()
+    return [np.frombuffer(views, np.uint64), *(np.frombuffer(each, np.uint8) for each in data)]
 
 
 def _nested(scalars: Sequence[Any], dtype: DType, device: Device) -> Values:
@@ -260,16 +251,14 @@ def _take_fixed(values: Values, codes: Any, validity: Any | None, faults: Any) -
     # Codes that stand for nothing are noted here: the places of elements always exist.
     ones = run_arrays(lambda xp, _: xp.ones(values.length, np.uint8), codes)
     decode_rows.take(codes, ones, validity=validity, faults=faults)
-    if not values.length or not size:
-        return _none_of(values.children[0], size * len(codes), faults)
-    return take(values.children[0], run_arrays(places, codes), None, faults)
-
-
-def _none_of(values: Values, count: int, faults: Any) -> Values:
-    """Return as many values, all null, in the place of elements that no list has."""
+    child = values.children[0]
+    if values.length and size:
+        return take(child, run_arrays(places, codes), None, faults)
+    # No list has elements: as many nulls stand in their place.
+    count = size * len(codes)
     codes = run_arrays(lambda xp, _: xp.zeros(count, np.uint8), faults)
     nothing = run_arrays(lambda xp, _: xp.zeros(bitmap.bytes_for(count), np.uint8), faults)
-    return take(values, codes, nothing, faults)
+    return take(child, codes, nothing, faults)
 
 
 def lists_of(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
+from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.nodes import Kind as BufferKind
 from bowstring.columnar.parts import batch_parts
 from bowstring.columnar.slice import compacted
@@ -20,7 +20,7 @@ from bowstring.vortex.batch import EncodedBatch
 from bowstring.vortex.compress.columns import compressed
 from bowstring.vortex.dtype import PTYPES, DType, Kind, encode_dtype, of_schema, to_schema
 from bowstring.vortex.message import Message, MessageKind, Piece, array_message, encode_message, number_piece
-from bowstring.vortex.protobuf import VARINT, encode
+from bowstring.vortex.protobuf import encode_numbers
 from bowstring.vortex.stream import encoded_batches, is_messages, messages_dtype
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class _Columns:
         if kind is Kind.PRIMITIVE:
             return number_piece(self._array(index, 1, dtype.numpy, rows), tail)
         if kind is Kind.DECIMAL:
-            metadata = encode([(1, VARINT, _DECIMAL_WIDTHS[node.bits])])
+            metadata = encode_numbers(_DECIMAL_WIDTHS[node.bits])
             data = self._array(index, 1, np.uint8, rows * node.width)
             return Piece("vortex.decimal", metadata, ((data, node.width),), tail)
         if kind in (Kind.UTF8, Kind.BINARY):
@@ -259,35 +259,37 @@ class _Columns:
     def _list(self, index: int, node: Node, rows: int, elements: Piece, tail: tuple[Piece, ...]) -> Piece:
         num_elements = int(batch_parts(self._batch).nodes[node.children[0], 0])
         integer = np.dtype("<i4" if node.buffer_kinds[1] in _NARROW else "<i8")
-        fields = [(1, VARINT, num_elements), (2, VARINT, PTYPES.index(integer))]
+        fields = [num_elements, PTYPES.index(integer)]
         if node.buffer_kinds[1] not in (BufferKind.STARTS32, BufferKind.STARTS64):
             offsets = number_piece(self._array(index, 1, integer, rows + 1))
-            return Piece("vortex.list", encode(fields), (), (elements, offsets, *tail))
-        fields.append((3, VARINT, PTYPES.index(integer)))
+            return Piece("vortex.list", encode_numbers(*fields), (), (elements, offsets, *tail))
+        metadata = encode_numbers(*fields, PTYPES.index(integer))
         both = (number_piece(self._array(index, at, integer, rows)) for at in (1, 2))
-        return Piece("vortex.listview", encode(fields), (), (elements, *both, *tail))
+        return Piece("vortex.listview", metadata, (), (elements, *both, *tail))
 
     def _text(self, index: int, node: Node, rows: int, tail: tuple[Piece, ...]) -> Piece:
         if node.variadic:
             fixed = len(node.buffer_kinds)
             count = int(self._first[index + 1] - self._first[index]) - fixed
-            data = tuple((self._bytes(index, fixed + at), 1) for at in range(count))
+            data = tuple((self._array(index, fixed + at, np.uint8, None), 1) for at in range(count))
             views = self._array(index, 1, np.uint8, 16 * rows)
             return Piece("vortex.varbinview", b"", (*data, (views, 16)), tail)
         integer = np.dtype("<i4" if node.buffer_kinds[1] in _NARROW else "<i8")
         offsets = self._array(index, 1, integer, rows + 1)
-        metadata = encode([(1, VARINT, PTYPES.index(integer))])
-        return Piece("vortex.varbin", metadata, ((self._bytes(index, 2), 1),), (number_piece(offsets), *tail))
+        metadata = encode_numbers(PTYPES.index(integer))
+        return Piece(
+            "vortex.varbin",
+            metadata,
+            ((self._array(index, 2, np.uint8, None), 1),),
+            (number_piece(offsets), *tail),
+        )
 
     def _dictionary(self, index: int, node: Node, dtype: DType, rows: int) -> Piece:
         assert node.dictionary_id is not None
         values = self._batch.dictionaries[node.dictionary_id].values
         # Codes are unsigned: an index is never negative, but in null rows, where it may be anything.
         codes = self._array(index, 1, np.dtype(f"<u{node.width}"), rows)
-        ptype = PTYPES.index(codes.dtype)
-        metadata = encode(
-            [(1, VARINT, values.num_rows), (2, VARINT, ptype), (3, VARINT, int(dtype.nullable))]
-        )
+        metadata = encode_numbers(values.num_rows, PTYPES.index(codes.dtype), dtype.nullable)
         children = (
             number_piece(codes, self._validity(index, dtype, rows)),
             _Columns(values).node(values.layout.columns[0], dtype),
@@ -295,8 +297,6 @@ class _Columns:
         return Piece("vortex.dict", metadata, (), children)
 
     def _runs(self, node: Node, dtype: DType, rows: int) -> Piece:
-        from bowstring.columnar.batch import Column
-
         ends_at, values_at = node.children
         width = self._batch.layout.nodes[ends_at].width
         count = int(batch_parts(self._batch).nodes[ends_at, 0])
@@ -304,8 +304,7 @@ class _Columns:
         if rows and count:  # the last run of a slice may end behind it
             count = int(np.searchsorted(ends, rows)) + 1
             ends = np.minimum(ends[:count], rows).astype(ends.dtype)
-        ptype = PTYPES.index(ends.dtype)
-        metadata = encode([(1, VARINT, ptype), (2, VARINT, count), (3, VARINT, 0)])
+        metadata = encode_numbers(PTYPES.index(ends.dtype), count, 0)
         field = pa.field("values", self._batch.layout.nodes[values_at].type)
         values = compacted(Column._at(self._batch, values_at, field).as_batch().slice(0, count))
         inside = _Columns(values).node(values.layout.columns[0], dtype)
@@ -327,11 +326,7 @@ class _Columns:
     def _buffer(self, index: int, at: int) -> Buffer | None:
         return self._batch.buffers[int(self._first[index]) + at]
 
-    def _bytes(self, index: int, at: int) -> Any:
+    def _array(self, index: int, at: int, dtype: Any, count: int | None) -> Any:
+        """Return a buffer as so many elements, or as all; one that is absent, as of no rows, has zeros."""
         buffer = self._buffer(index, at)
-        return np.empty(0, np.uint8) if buffer is None else buffer.to_host()
-
-    def _array(self, index: int, at: int, dtype: Any, count: int) -> Any:
-        """Return a buffer as so many elements; one that is absent, as of no rows, has zeros."""
-        buffer = self._buffer(index, at)
-        return np.zeros(count, dtype) if buffer is None else buffer.to_host(dtype)[:count]
+        return np.zeros(count or 0, dtype) if buffer is None else buffer.to_host(dtype)[:count]

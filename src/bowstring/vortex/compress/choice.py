@@ -20,7 +20,7 @@ from bowstring.vortex.compress.numbers import (
 )
 from bowstring.vortex.dtype import PTYPES, DType
 from bowstring.vortex.message import Piece
-from bowstring.vortex.protobuf import BYTES, VARINT, Scalar, encode, encode_scalar
+from bowstring.vortex.protobuf import BYTES, Scalar, encode, encode_numbers, encode_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,12 +38,16 @@ def constant(numbers: Numbers) -> Plan | None:
     if numbers.count and numbers.bounds[0] != numbers.bounds[1]:
         return None
     if not numbers.count:
-        return Plan(NODE, lambda: constant_piece(None, numbers.dtype))
-    whole = constant_piece(_scalar(numbers, numbers.bounds[0]), numbers.dtype)
-    if numbers.valid is None:
+        return repeated(None, numbers.dtype, (), 0)
+    return repeated(_scalar(numbers, numbers.bounds[0]), numbers.dtype, numbers.tail, numbers.tail_bytes)
+
+
+def repeated(scalar: Scalar, dtype: DType, tail: tuple[Piece, ...], tail_bytes: int) -> Plan:
+    """Return one scalar for all rows that are not null by their validity, `tail`."""
+    whole = constant_piece(scalar, dtype)
+    if not tail:
         return Plan(NODE, lambda: whole)
-    children = (whole, *numbers.tail)
-    return Plan(2 * NODE + numbers.tail_bytes, lambda: Piece("vortex.masked", children=children))
+    return Plan(2 * NODE + tail_bytes, lambda: Piece("vortex.masked", children=(whole, *tail)))
 
 
 def constant_piece(scalar: Scalar, dtype: DType) -> Piece:
@@ -67,7 +71,7 @@ def sequence(numbers: Numbers) -> Plan | None:
         ).astype(np.int64)
         if not np.array_equal(expected.astype(values.dtype), values[part]):
             return None
-    fields: list[tuple[int, int, int | bytes]] = [
+    fields = [
         (number, BYTES, encode_scalar(value, numbers.dtype)) for number, value in ((1, first), (2, step))
     ]
     return Plan(NODE, lambda: Piece("vortex.sequence", encode(fields)))
@@ -87,10 +91,9 @@ def runs(numbers: Numbers, below: Callable[[Numbers], Piece]) -> Plan | None:
     def build() -> Piece:
         starts = np.concatenate([[0], np.flatnonzero(differs) + 1])
         ends = np.concatenate([starts[1:], [count]]).astype(smallest_unsigned(count))
-        fields = [(1, VARINT, PTYPES.index(ends.dtype)), (2, VARINT, num_runs), (3, VARINT, 0)]
-        return Piece(
-            "vortex.runend", encode(fields), (), (below(Numbers(ends)), below(numbers.taken(starts)))
-        )
+        metadata = encode_numbers(PTYPES.index(ends.dtype), num_runs, 0)
+        children = below(Numbers(ends)), below(numbers.taken(starts))
+        return Piece("vortex.runend", metadata, (), children)
 
     return Plan(nbytes, build)
 
@@ -112,20 +115,16 @@ def dictionary(numbers: Numbers, below: Callable[[Numbers], Piece], most: float)
     plain = pa.Array.from_buffers(
         pa.from_numpy_dtype(bits.dtype), len(bits), [None, pa.py_buffer(bits)]
     ).dictionary_encode()
-    held = plain.dictionary.to_numpy().astype(bits.dtype, copy=False)
-    codes = Numbers(plain.indices.to_numpy().astype(smallest_unsigned(max(len(held) - 1, 0))), numbers.valid)
-    values = Numbers(held.view(numbers.values.dtype))
-    return Plan(nbytes_of(len(held)), lambda: dictionary_piece(codes, len(held), below(codes), below(values)))
+    values = Numbers(plain.dictionary.to_numpy().astype(bits.dtype, copy=False).view(numbers.values.dtype))
+    count = len(values)
+    codes = Numbers(plain.indices.to_numpy().astype(smallest_unsigned(max(count - 1, 0))), numbers.valid)
+    return Plan(nbytes_of(count), lambda: dictionary_piece(codes, count, below(codes), below(values)))
 
 
-def dictionary_piece(codes: Numbers, held: int, encoded: Piece, values: Piece) -> Piece:
+def dictionary_piece(codes: Numbers, count: int, encoded: Piece, values: Piece) -> Piece:
     """Return codes and the values that they stand for."""
-    fields = [
-        (1, VARINT, held),
-        (2, VARINT, PTYPES.index(codes.values.dtype)),
-        (3, VARINT, int(codes.valid is not None)),
-    ]
-    return Piece("vortex.dict", encode(fields), (), (encoded, values))
+    metadata = encode_numbers(count, PTYPES.index(codes.values.dtype), codes.valid is not None)
+    return Piece("vortex.dict", metadata, (), (encoded, values))
 
 
 def sparse(numbers: Numbers, below: Callable[[Numbers], Piece]) -> Plan | None:
@@ -167,14 +166,9 @@ DEPTH: Final = 3
 """How many encodings may be chosen inside each other; bit-packing comes below them."""
 
 
-def encoded(numbers: Numbers, depth: int = DEPTH) -> Piece:
-    """Return numbers in the encoding that takes the fewest bytes."""
-    return plan(numbers, depth).build()
-
-
 def integers(values: Any) -> Piece:
     """Return integers without nulls, encoded in the type that they have."""
-    return encoded(Numbers(np.ascontiguousarray(values)))
+    return plan(Numbers(np.ascontiguousarray(values))).build()
 
 
 def plan(numbers: Numbers, depth: int = DEPTH) -> Plan:
@@ -189,7 +183,7 @@ def plan(numbers: Numbers, depth: int = DEPTH) -> Plan:
         return (sequence(numbers) if depth > 0 else None) or plain(numbers)
 
     def below(inner: Numbers) -> Piece:
-        return encoded(inner, depth - 1)
+        return plan(inner, depth - 1).build()
 
     plans = [plain(numbers), packed(numbers)]
     if depth > 0:

@@ -9,7 +9,14 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.kernels.vortex.encode import encode_fsst, train_fsst
-from bowstring.vortex.compress.choice import DEPTH, constant_piece, dictionary_piece, encoded, integers, plan
+from bowstring.vortex.compress.choice import (
+    DEPTH,
+    constant_piece,
+    dictionary_piece,
+    integers,
+    plan,
+    repeated,
+)
 from bowstring.vortex.compress.numbers import (
     NODE,
     Numbers,
@@ -19,9 +26,9 @@ from bowstring.vortex.compress.numbers import (
     smallest_unsigned,
     validity_of,
 )
-from bowstring.vortex.dtype import PTYPES, DType, is_timestamp, units_per_second
+from bowstring.vortex.dtype import PTYPES, TIMESTAMP, DType, units_per_second
 from bowstring.vortex.message import Piece
-from bowstring.vortex.protobuf import VARINT, Message, encode
+from bowstring.vortex.protobuf import Message, encode_numbers
 
 if TYPE_CHECKING:
     from bowstring.kernels.vortex.encode import SymbolTable
@@ -63,24 +70,13 @@ class _Texts:
         self.bytes = whole[first:last]
         self.starts = self.offsets.astype(np.int64) - first
         self.valid = None if not array.null_count else array.is_valid().to_numpy(zero_copy_only=False)
-
-    @property
-    def tail(self) -> tuple[Piece, ...]:
-        return validity_of(self.valid)
-
-    @property
-    def tail_bytes(self) -> int:
-        return 0 if self.valid is None else len(self.array) // 8 + NODE
-
-
-def compressed_text(array: Any, dtype: DType, depth: int = DEPTH) -> Piece:
-    """Return text or binary in the encoding that takes the fewest bytes."""
-    return _plan(array, dtype, depth).build()
+        self.tail = validity_of(self.valid)
+        self.tail_bytes = len(array) // 8 + NODE if self.tail else 0
 
 
 def _plan(array: Any, dtype: DType, depth: int) -> Plan:
     if len(array) and array.null_count == len(array):
-        return Plan(NODE, lambda: constant_piece(None, dtype))
+        return repeated(None, dtype, (), 0)
     texts = _Texts(array)
     chosen = _dictionary(texts, dtype, depth) if depth == DEPTH and len(array) else None
     # Symbols take a byte for each text that is not empty at least, and one for each eight bytes.
@@ -97,7 +93,7 @@ def _plan(array: Any, dtype: DType, depth: int) -> Plan:
 def _plain(texts: _Texts) -> Plan:
     offsets = texts.starts.astype(smallest_unsigned(len(texts.bytes)))
     of_offsets = plan(Numbers(offsets))
-    metadata = encode([(1, VARINT, PTYPES.index(offsets.dtype))])
+    metadata = encode_numbers(PTYPES.index(offsets.dtype))
 
     def build() -> Piece:
         return Piece("vortex.varbin", metadata, ((texts.bytes, 1),), (of_offsets.build(), *texts.tail))
@@ -116,11 +112,7 @@ def _dictionary(texts: _Texts, dtype: DType, depth: int) -> Plan | None:
     if len(distinct) > max(_MOST_DISTINCT * rows, 1):
         return None
     if len(distinct) == 1:
-        whole = constant_piece(distinct[0].as_py(), dtype)
-        if texts.valid is None:
-            return Plan(NODE, lambda: whole)
-        children = (whole, *texts.tail)
-        return Plan(2 * NODE + texts.tail_bytes, lambda: Piece("vortex.masked", children=children))
+        return repeated(distinct[0].as_py(), dtype, texts.tail, texts.tail_bytes)
     indices = coded.indices.fill_null(0).to_numpy()
     codes = Numbers(indices.astype(smallest_unsigned(len(distinct) - 1)), texts.valid)
     values, of_codes = _plan(distinct, dtype, depth - 1), plan(codes, depth - 1)
@@ -161,15 +153,15 @@ def _trained(texts: _Texts) -> tuple[SymbolTable, float]:
 def _encode(texts: _Texts, table: SymbolTable, lengths: Any) -> Piece:
     codes, places = encode_fsst(texts.bytes, texts.starts, table)
     offsets = places.astype(smallest_unsigned(len(codes)))
-    held = Piece(
+    of_codes = Piece(
         "vortex.varbin",
-        encode([(1, VARINT, PTYPES.index(offsets.dtype))]),
+        encode_numbers(PTYPES.index(offsets.dtype)),
         ((codes, 1),),
         (integers(offsets), *texts.tail),
     )
-    metadata = encode([(1, VARINT, PTYPES.index(lengths.dtype))])
+    metadata = encode_numbers(PTYPES.index(lengths.dtype))
     buffers = ((table.symbols, _SYMBOL_ALIGNMENT), (table.lengths, 1))
-    return Piece("vortex.fsst", metadata, buffers, (held, encoded(Numbers(lengths))))
+    return Piece("vortex.fsst", metadata, buffers, (of_codes, plan(Numbers(lengths)).build()))
 
 
 _DAY: Final = 86_400
@@ -188,13 +180,13 @@ def _encoded_anew(piece: Piece, dtype: DType, rows: int) -> Piece:
         case "vortex.bool":
             return _flags(piece, dtype, rows)
         case "vortex.primitive":
-            return encoded(_numbers(piece, rows))
+            return plan(_numbers(piece, rows)).build()
         case "vortex.decimal":
             return _decimals(piece, rows)
         case "vortex.varbin" | "vortex.varbinview":
-            return compressed_text(array_of(piece, rows), dtype)
+            return _plan(array_of(piece, rows), dtype, DEPTH).build()
         case "vortex.ext":
-            if is_timestamp(dtype) and children[0].encoding == "vortex.primitive":
+            if dtype.id == TIMESTAMP and children[0].encoding == "vortex.primitive":
                 return _times(_numbers(children[0], rows), dtype)
             return piece._replace(children=(compressed(children[0], inside[0], rows),))
         case "vortex.struct":
@@ -213,7 +205,7 @@ def _encoded_anew(piece: Piece, dtype: DType, rows: int) -> Piece:
             return piece._replace(children=(elements, *offsets, *children[count:]))
         case "vortex.dict":
             values = compressed(children[1], dtype, Message(piece.metadata, piece.encoding).uint(1))
-            return piece._replace(children=(encoded(_numbers(children[0], rows)), values))
+            return piece._replace(children=(plan(_numbers(children[0], rows)).build(), values))
         case "vortex.runend":
             values = compressed(children[1], dtype, Message(piece.metadata, piece.encoding).uint(2))
             return piece._replace(children=(integers(children[0].buffers[0][0]), values))
@@ -252,9 +244,9 @@ def _decimals(piece: Piece, rows: int) -> Piece:
     numbers = Numbers(values, valid)
     low, high = numbers.bounds if numbers.count else (0, 0)
     bits = max((each if each >= 0 else ~each).bit_length() for each in (low, high))
-    narrow = numbers.with_values(values.astype(f"<i{next(size for size in (1, 2, 4, 8) if bits < 8 * size)}"))
-    metadata = encode([(1, VARINT, PTYPES.index(narrow.values.dtype))])
-    return Piece("vortex.decimal_byte_parts", metadata, (), (encoded(narrow),))
+    narrow = values.astype(f"<i{next(size for size in (1, 2, 4, 8) if bits < 8 * size)}")
+    metadata = encode_numbers(PTYPES.index(narrow.dtype))
+    return Piece("vortex.decimal_byte_parts", metadata, (), (plan(Numbers(narrow, valid)).build(),))
 
 
 def _times(numbers: Numbers, dtype: DType) -> Piece:
@@ -274,5 +266,5 @@ def _times(numbers: Numbers, dtype: DType) -> Piece:
     if sum(each.nbytes for each in plans) + NODE >= whole.nbytes:
         return Piece("vortex.ext", children=(whole.build(),))
     kinds = [PTYPES.index(each.values.dtype) for each in parts]
-    metadata = encode([(1 + at, VARINT, kind) for at, kind in enumerate(kinds)])
+    metadata = encode_numbers(*kinds)
     return Piece("vortex.datetimeparts", metadata, (), tuple(each.build() for each in plans))

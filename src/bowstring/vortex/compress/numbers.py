@@ -11,7 +11,7 @@ from bowstring.kernels.vortex.decode_numbers import CHUNK
 from bowstring.kernels.vortex.encode import pack
 from bowstring.vortex.dtype import PTYPES, DType, Kind
 from bowstring.vortex.message import Piece, number_piece
-from bowstring.vortex.protobuf import BYTES, VARINT, encode, encode_scalar
+from bowstring.vortex.protobuf import BYTES, encode, encode_numbers, encode_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,10 +94,6 @@ class Numbers:
         """Return the numbers of some rows: positions, flags or a slice."""
         return Numbers(self.values[rows], None if self.valid is None else self.valid[rows])
 
-    def with_values(self, values: Any) -> Numbers:
-        """Return other numbers, which are null where these are."""
-        return Numbers(values, self.valid)
-
     @property
     def tail(self) -> tuple[Piece, ...]:
         """The validity as the last child of a node; nothing where all rows are valid."""
@@ -176,7 +172,16 @@ def _plan(numbers: Numbers, offsets: Any, *, reference: int = 0, zigzag: bool = 
     nbytes = _cost(len(numbers), width, patches, numbers.bits) + numbers.tail_bytes + NODE * nodes
 
     def build() -> Piece:
-        inner = _packed(numbers, offsets, width, patches)
+        metadata = encode_numbers(width)
+        children: tuple[Piece, ...] = ()
+        if patches:
+            rows = np.flatnonzero(offsets >> offsets.dtype.type(width))
+            stored, children = patches_of(
+                rows, len(numbers), number_piece(np.ascontiguousarray(offsets[rows]))
+            )
+            metadata += encode([(3, BYTES, stored)])
+        buffer = pack(np.ascontiguousarray(offsets), width), numbers.bits // 8
+        inner = Piece("fastlanes.bitpacked", metadata, (buffer,), (*children, *numbers.tail))
         if zigzag:
             return Piece("vortex.zigzag", children=(inner,))
         if reference:
@@ -186,22 +191,10 @@ def _plan(numbers: Numbers, offsets: Any, *, reference: int = 0, zigzag: bool = 
     return Plan(nbytes, build)
 
 
-def _packed(numbers: Numbers, offsets: Any, width: int, patched: int) -> Piece:
-    fields: list[tuple[int, int, int | bytes]] = [(1, VARINT, width)]
-    children: tuple[Piece, ...] = ()
-    if patched:
-        rows = np.flatnonzero(offsets >> offsets.dtype.type(width))
-        metadata, children = patches_of(rows, len(numbers), number_piece(np.ascontiguousarray(offsets[rows])))
-        fields.append((3, BYTES, metadata))
-    buffer = pack(np.ascontiguousarray(offsets), width), numbers.bits // 8
-    return Piece("fastlanes.bitpacked", encode(fields), (buffer,), (*children, *numbers.tail))
-
-
 def patches_of(rows: Any, length: int, values: Piece) -> tuple[bytes, tuple[Piece, ...]]:
     """Return ``PatchesMetadata`` of patches in some of the rows of an array, and the children: indices, values."""
     indices = rows.astype(smallest_unsigned(length - 1))
-    metadata = encode([(1, VARINT, len(rows)), (2, VARINT, 0), (3, VARINT, PTYPES.index(indices.dtype))])
-    return metadata, (number_piece(indices), values)
+    return encode_numbers(len(rows), 0, PTYPES.index(indices.dtype)), (number_piece(indices), values)
 
 
 def packed_bytes(rows: int, width: Any) -> Any:
@@ -293,12 +286,12 @@ def _encode(numbers: Numbers, exponents: tuple[int, int], below: Callable[[Numbe
     integers, exact = _encoded(numbers.values, exponents)
     valid = True if numbers.valid is None else numbers.valid
     rows = np.flatnonzero(~exact & valid)
-    fields: list[tuple[int, int, int | bytes]] = [(1, VARINT, exponents[0]), (2, VARINT, exponents[1])]
+    metadata = encode_numbers(*exponents)
     children: tuple[Piece, ...] = ()
     if len(rows):
         good = np.flatnonzero(exact & valid)
         integers[rows] = integers[good[0]] if len(good) else 0  # what the patches stand for counts no bits
         values = number_piece(np.ascontiguousarray(numbers.values[rows]))
-        metadata, children = patches_of(rows, len(numbers), values)
-        fields.append((3, BYTES, metadata))
-    return Piece("vortex.alp", encode(fields), (), (below(numbers.with_values(integers)), *children))
+        patches, children = patches_of(rows, len(numbers), values)
+        metadata += encode([(3, BYTES, patches)])
+    return Piece("vortex.alp", metadata, (), (below(Numbers(integers, numbers.valid)), *children))

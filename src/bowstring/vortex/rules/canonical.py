@@ -12,7 +12,7 @@ from bowstring.kernels.vortex import decode_numbers, decode_text
 from bowstring.memory.arrays import last_of
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import BOOL, DType, Kind, primitive, units_per_second
-from bowstring.vortex.protobuf import decode_number
+from bowstring.vortex.protobuf import decode_scalar
 from bowstring.vortex.values import Values, check_offsets, lists_of, size_of, words_of_decimal
 
 if TYPE_CHECKING:
@@ -33,10 +33,8 @@ def null(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
 
 @encoding("vortex.bool")
 def boolean(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Bits, the least significant first.
-
-    Metadata: 1 the first bit, below 8. Buffers: the bits. Children: validity, or none.
-    """
+    """Bits, the least significant first."""
+    # Metadata: 1 the first bit, below 8. Buffers: the bits. Children: validity, or none.
     dtype = decoder.expect(node, dtype, Kind.BOOL)
     offset = decoder.metadata(node).uint(1)
     if offset >= _MOST_BIT_OFFSET:
@@ -50,10 +48,8 @@ def boolean(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
 
 @encoding("vortex.bytebool")
 def byte_boolean(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """A byte for each row, false where it is 0.
-
-    Buffers: the bytes. Children: validity, or none.
-    """
+    """A byte for each row, false where it is 0."""
+    # Buffers: the bytes. Children: validity, or none.
     dtype = decoder.expect(node, dtype, Kind.BOOL)
     flags = decoder.buffer(node, 0, np.uint8, rows) != 0
     decoder.allocate(rows)
@@ -62,10 +58,9 @@ def byte_boolean(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> 
 
 @encoding("vortex.primitive")
 def plain_numbers(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Numbers as they are.
-
-    Metadata: none. Buffers: the numbers, of exactly as many bytes as they need. Children: validity, or none.
-    """
+    """Numbers as they are."""
+    # Metadata: none. Buffers: the numbers, of exactly as many bytes as they need. Children: validity, or
+    # none.
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     numbers = decoder.buffer(node, 0, dtype.numpy)
     if numbers.size != rows:
@@ -92,18 +87,21 @@ def decimal(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
         integers = decoder.buffer(node, 0, np.dtype(f"<i{width}"), rows)
     else:
         integers = decoder.buffer(node, 0, np.int64, rows * (width >> 3))
-    return Values(dtype, rows, validity, (decimal_words(decoder, integers, rows, dtype, validity),))
+    return Values(
+        dtype, rows, validity, (_words(decoder, integers, max(width >> 3, 1), rows, dtype, validity),)
+    )
 
 
-def decimal_words(decoder: Decoder, integers: Any, rows: int, dtype: DType, validity: Any | None) -> Any:
+def _words(decoder: Decoder, integers: Any, limbs: int, rows: int, dtype: DType, validity: Any | None) -> Any:
     """Return decimals as words of 64 bits, as many as Arrow has."""
-    # integers: signed, of at most 64 bits; or several words of int64 for each row, the lowest first
+    # integers: signed, of at most 64 bits; or so many words of int64 for each row, the lowest first
     xp, wanted = decoder.xp, words_of_decimal(dtype)
-    limbs = max(integers.size // rows, 1) if rows else wanted
-    if limbs == wanted and integers.dtype == np.int64:
+    if limbs == wanted:
         return integers
-    words = integers.astype(np.int64).reshape(-1, limbs)
     decoder.allocate(8 * wanted * rows)
+    if limbs == 1:
+        return decode_numbers.widen(integers, wanted).view(np.int64)
+    words = integers.reshape(-1, limbs)
     kept = min(limbs, wanted)
     signs = words[:, kept - 1 : kept] >> np.int64(63)
     if limbs > wanted:
@@ -120,10 +118,8 @@ def decimal_words(decoder: Decoder, integers: Any, rows: int, dtype: DType, vali
 
 @encoding("vortex.ext")
 def extension(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """An extension, as its storage.
-
-    Children: the storage.
-    """
+    """An extension, as its storage."""
+    # Children: the storage.
     if dtype.kind is not Kind.EXTENSION:
         raise InvalidMetadata("an encoding does not fit its type", expected="an extension", found=str(dtype))
     decoder.only_children(node, 1)
@@ -202,10 +198,8 @@ def list_view(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Val
 
 @encoding("vortex.fixed_size_list")
 def fixed_size_list(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Lists of the size that the type says.
-
-    Children: elements, the size times as many as rows; validity, or none.
-    """
+    """Lists of the size that the type says."""
+    # Children: elements, the size times as many as rows; validity, or none.
     dtype = decoder.expect(node, dtype, Kind.FIXED_SIZE_LIST)
     elements = decoder.child(node, 0, dtype.children[0], rows * dtype.size)
     return Values(dtype, rows, decoder.validity(node, 1, rows), (), (elements,))
@@ -236,47 +230,35 @@ def date_time_parts(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) 
     for at, factor in ((1, unit), (2, 1)):
         part = None
         if at < len(node.children) and node.children[at].encoding == "vortex.constant":
-            part = decode_number(decoder.stored_bytes(node.children[at], 0), kinds[at])
+            part = decode_scalar(decoder.stored_bytes(node.children[at], 0), kinds[at])
         parts.append((decoder.numbers(node, at, kinds[at], rows) if part is None else part, factor))
     decoder.allocate(8 * rows)
     total = decode_numbers.add_parts(parts, rows, beside=decoder.faults)
     return Values(primitive("i8", dtype.nullable), rows, days.validity, (total,))
 
 
-@encoding("vortex.decimal_byte_parts")
+@encoding("vortex.decimal_byte_parts", "vortex.decimal_byte_parts.v2")
 def decimal_byte_parts(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Decimals whose unscaled values are signed integers of at most 64 bits.
-
-    Metadata: 1 type of the integers, 2 number of lower parts, which must be 0. Children: the integers.
-    """
-    dtype = decoder.expect(node, dtype, Kind.DECIMAL)
-    decoder.only_children(node, 1)
-    metadata = decoder.metadata(node)
-    if metadata.uint(2):
-        raise InvalidMetadata("decimals in parts have lower parts", expected=0, found=metadata.uint(2))
-    kind = decoder.ptype(node, metadata.uint(1), kinds="i").as_nullable(dtype.nullable)
-    high = decoder.child(node, 0, kind, rows)
-    words = words_of_decimal(dtype)
-    decoder.allocate(8 * words * rows)
-    return Values(dtype, rows, high.validity, (decode_numbers.widen(high.arrays[0], words).view(np.int64),))
-
-
-@encoding("vortex.decimal_byte_parts.v2")
-def decimal_byte_parts_2(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Decimals as a signed part and up to three unsigned ones of 64 bits each, the most significant first.
-
-    Metadata: 1 type of the signed part, 2 types of the lower parts. Children: the signed part; the lower parts.
-    """
+    """Decimals as a signed part and up to three unsigned ones of 64 bits each, the most significant first."""
+    # Metadata: 1 type of the signed part, 2 types of the lower parts; in the first version their number, which
+    # must be 0. Children: the signed part; the lower parts.
     dtype = decoder.expect(node, dtype, Kind.DECIMAL)
     metadata = decoder.metadata(node)
-    lower = [decoder.ptype(node, each) for each in metadata.uints(2)]
-    if len(lower) > _MOST_PARTS:
+    if node.encoding == "vortex.decimal_byte_parts":
+        lower, count = [], metadata.uint(2)
+    else:
+        lower = [decoder.ptype(node, each) for each in metadata.uints(2)]
+        count = max(len(lower) - _MOST_PARTS, 0)
+    if count:
         raise InvalidMetadata(
-            "decimals have too many parts", expected="at most 3 lower ones", found=len(lower)
+            "decimals have more lower parts than their encoding", expected="0, or 3 in v2", found=count
         )
     decoder.only_children(node, 1 + len(lower))
     kind = decoder.ptype(node, metadata.uint(1), kinds="i").as_nullable(dtype.nullable)
     high = decoder.child(node, 0, kind, rows)
+    if not lower:
+        words = _words(decoder, high.arrays[0], 1, rows, dtype, high.validity)
+        return Values(dtype, rows, high.validity, (words,))
     limbs = 1 + len(lower)
     decoder.allocate(8 * limbs * rows)
     words = decoder.xp.empty((rows, limbs), np.int64)
@@ -284,5 +266,5 @@ def decimal_byte_parts_2(decoder: Decoder, node: ArrayNode, dtype: DType, rows: 
     for at, part in enumerate(lower):
         words_below = decoder.numbers(node, 1 + at, part, rows)
         words[:, len(lower) - 1 - at] = words_below.astype(np.uint64).view(np.int64)
-    flat = words.reshape(-1)
-    return Values(dtype, rows, high.validity, (decimal_words(decoder, flat, rows, dtype, high.validity),))
+    words = _words(decoder, words.reshape(-1), limbs, rows, dtype, high.validity)
+    return Values(dtype, rows, high.validity, (words,))

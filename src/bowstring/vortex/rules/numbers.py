@@ -1,8 +1,4 @@
-"""Encodings of numbers: bit-packed by FastLanes, with a frame of reference, zigzag-coded, differences; ALP.
-
-What follows the unpacking of bits is collected while the nodes above are walked (:func:`integers`), so that one
-launch does it all.
-"""
+"""Encodings of numbers: bit-packed by FastLanes, with a frame of reference, zigzag-coded, differences; ALP."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from bowstring.kernels.vortex.decode_numbers import CHUNK, Adjustment
 from bowstring.kernels.vortex.unpack import reversed_bits
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import BOOL, DType, Kind, primitive
-from bowstring.vortex.protobuf import Message, decode_number
+from bowstring.vortex.protobuf import Message, decode_scalar
 from bowstring.vortex.values import Values
 
 if TYPE_CHECKING:
@@ -26,9 +22,6 @@ if TYPE_CHECKING:
 
 
 _CHUNK_BYTES: Final = 128
-_PACKED, _PACKED2 = "fastlanes.bitpacked", "fastlanes.bitpacked.v2"
-_FOR, _FOR2, _ZIGZAG = "fastlanes.for", "fastlanes.for.v2", "vortex.zigzag"
-_PLAIN: Final = Adjustment()
 
 
 class Patches(NamedTuple):
@@ -72,19 +65,16 @@ def patched_validity(decoder: Decoder, validity: Any | None, rows: int, patches:
     return bitmap.packed(flags.view(np.bool_))
 
 
-@encoding(_PACKED, _PACKED2)
-def packed(
-    decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustment: Adjustment = _PLAIN
-) -> Values:
+@encoding("fastlanes.bitpacked", "fastlanes.bitpacked.v2")
+def packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     """Integers in chunks of 1,024 in the order of FastLanes: of one number of bits, or of one in each chunk."""
     # Metadata: 1 bits of each integer, 2 how many integers come before the first row, below 1,024, 3 patches.
     # Buffers: the chunks, each of 128 bytes for each bit. Children: those of the patches; validity, or none.
     # v2: 1 how many integers come before the first row, 2 type of the offsets, 3 patches. The last child are the
     # offsets, in bytes, at which each chunk begins and the last one ends.
-    dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
-    _check_integers(node, dtype)
+    dtype = _integers(decoder, node, dtype)
     metadata = decoder.metadata(node)
-    by_chunk = node.encoding == _PACKED2
+    by_chunk = node.encoding == "fastlanes.bitpacked.v2"
     offset = metadata.uint(1 if by_chunk else 2)
     if offset >= CHUNK:
         raise InvalidMetadata("integers begin behind the first chunk", expected="below 1024", found=offset)
@@ -101,21 +91,14 @@ def packed(
         data = decoder.buffer(node, 0, np.uint64, chunks * _CHUNK_BYTES // 8 * width)
     decoder.allocate(chunks * CHUNK * dtype.numpy.itemsize)
     patches = patches_of(decoder, node, metadata.blob(3), 0, dtype)
-    out = decode_numbers.unpack(
-        data,
-        width,
-        dtype.numpy,
-        rows,
-        offset=offset,
-        starts=starts,
-        adjustment=adjustment,
-        faults=decoder.faults,
-    )
+    faults = decoder.faults
+    out = decode_numbers.unpack(data, width, dtype.numpy, rows, offset=offset, starts=starts, faults=faults)
     at = 0
     if patches is not None:
         at = patches.children
-        values = _adjusted(decoder, patches.values.arrays[0], adjustment)
-        decode_rows.patch(out, patches.indices, values, offset=patches.offset, faults=decoder.faults)
+        decode_rows.patch(
+            out, patches.indices, patches.values.arrays[0], offset=patches.offset, faults=faults
+        )
     decoder.only_children(node, at + 1 + by_chunk)
     validity = None
     if len(node.children) > at + by_chunk:
@@ -123,92 +106,46 @@ def packed(
     return Values(dtype, rows, validity, (out,))
 
 
-@encoding(_FOR, _FOR2, _ZIGZAG)
-def adjusted(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Integers less a reference, which is added with wrapping; or signed ones stored as 0, -1, 1, -2 …"""
-    # Metadata of the first: the reference, as a ``ScalarValue``. Children: the differences, of the same type; v2:
-    # the references, of each 1,024 rows one. Zigzag has unsigned integers of the same width.
-    return integers(decoder, node, dtype, rows, _PLAIN)
-
-
-def integers(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, after: Adjustment) -> Values:
-    """Return the integers of a node, adjusted in the launch that unpacks them where the order allows it.
-    With exponents in `after`, the result is floating-point.
-    """
-    dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
-    name = node.encoding
-    if name in (_FOR, _FOR2, _ZIGZAG):
-        _check_integers(node, dtype)
-        decoder.only_children(node, 2 if name == _FOR2 else 1)
-        inner = dtype
-        own = Adjustment(zigzag=True)
-        if name == _ZIGZAG:
-            inner = primitive(f"u{dtype.numpy.itemsize}", dtype.nullable)
-        elif name == _FOR:
-            reference = decode_number(node.metadata, dtype, decoder.limits.depth)
-            if reference is None:
-                raise InvalidMetadata("a frame of reference has no reference", where=node.encoding)
-            own = Adjustment(reference=reference)
-        else:
-            blocks = -(-rows // CHUNK)
-            references = decoder.numbers(node, 1, dtype.as_nullable(False), blocks)
-            own = Adjustment(reference=references.view(f"u{references.dtype.itemsize}"))
-        values = _below(decoder, node, inner, rows, own, after)
-    elif name in (_PACKED, _PACKED2):
-        values = packed(decoder, node, dtype, rows, after)
+@encoding("fastlanes.for", "fastlanes.for.v2")
+def frame_of_reference(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Integers less a reference, which is added with wrapping."""
+    # Metadata: the reference, as a ``ScalarValue``. Children: the differences, of the same type; v2: the
+    # references, of each 1,024 rows one.
+    dtype = _integers(decoder, node, dtype)
+    if node.encoding == "fastlanes.for":
+        decoder.only_children(node, 1)
+        reference = decode_scalar(node.metadata, dtype, decoder.limits.depth)
+        if reference is None:
+            raise InvalidMetadata("a frame of reference has no reference", where=node.encoding)
     else:
-        values = decoder.decode(node, dtype, rows)
-        values = values._replace(arrays=(_adjusted(decoder, values.arrays[0], after),))
-    array = values.arrays[0]
-    if after.exponents is None and array.dtype != dtype.numpy:
-        array = array.view(dtype.numpy)
-    return values._replace(dtype=dtype, arrays=(array,))
+        decoder.only_children(node, 2)
+        reference = decoder.numbers(node, 1, dtype.as_nullable(False), -(-rows // CHUNK))
+        reference = reference.view(f"u{reference.dtype.itemsize}")
+    return _adjusted(decoder, decoder.child(node, 0, dtype, rows), Adjustment(reference=reference), dtype)
 
 
-def _below(
-    decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, own: Adjustment, after: Adjustment
-) -> Values:
-    """Return the child of a node with its own adjustment and what comes after, in one step or in two."""
-    if not node.children:
-        decoder.child(node, 0, dtype, rows)  # raises
-    child, merged = node.children[0], _merged(own, after)
-    # One reference for each 1,024 rows: these are the chunks only where nothing comes before the first row.
-    are_chunks = child.encoding == _PACKED and not decoder.metadata(child).uint(2)
-    if hasattr(own.reference, "dtype") and not are_chunks:
-        values = integers(decoder, child, dtype, rows, _PLAIN)
-        array = _adjusted(decoder, values.arrays[0], own)
-        return values._replace(arrays=(_adjusted(decoder, array, after),))
-    if merged is not None:
-        return integers(decoder, child, dtype, rows, merged)
-    values = integers(decoder, child, dtype, rows, own)
-    return values._replace(arrays=(_adjusted(decoder, values.arrays[0], after),))
+@encoding("vortex.zigzag")
+def zigzag(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+    """Signed integers as unsigned ones of the same width: 0, -1, 1, -2 … as 0, 1, 2, 3 …"""
+    dtype = _integers(decoder, node, dtype)
+    decoder.only_children(node, 1)
+    values = decoder.child(node, 0, primitive(f"u{dtype.numpy.itemsize}", dtype.nullable), rows)
+    return _adjusted(decoder, values, Adjustment(zigzag=True), dtype)
 
 
-def _merged(own: Adjustment, after: Adjustment) -> Adjustment | None:
-    """Return both adjustments as one, which undoes zigzag before it adds; ``None`` where their order is another."""
-    if after.zigzag:
-        return None
-    if own.zigzag:
-        return after._replace(zigzag=True)
-    if hasattr(after.reference, "dtype"):
-        return None
-    if not hasattr(own.reference, "dtype"):
-        return after._replace(reference=own.reference + after.reference)
-    return after._replace(reference=own.reference) if after.reference == 0 else None
+def _adjusted(decoder: Decoder, values: Values, adjustment: Adjustment, dtype: DType) -> Values:
+    decoder.allocate(values.arrays[0].nbytes)
+    array = decode_numbers.adjust(values.arrays[0], adjustment)
+    return values._replace(dtype=dtype, arrays=(array.view(dtype.numpy),))
 
 
-def _adjusted(decoder: Decoder, array: Any, adjustment: Adjustment) -> Any:
-    if adjustment is _PLAIN:
-        return array
-    decoder.allocate(array.nbytes)
-    return decode_numbers.adjust(array, adjustment)
-
-
-def _check_integers(node: ArrayNode, dtype: DType) -> None:
+def _integers(decoder: Decoder, node: ArrayNode, dtype: DType) -> DType:
+    dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     if dtype.numpy.kind not in "iu":
         raise InvalidMetadata(
             "an encoding does not fit its type", expected="integers", found=str(dtype), where=node.encoding
         )
+    return dtype
 
 
 @encoding("fastlanes.delta")
@@ -218,8 +155,7 @@ def delta(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     # Children: what the lanes of each chunk begin with; the differences; validity, or none. Writers up to
     # 0.76 keep the validity in the differences, and a last chunk of fewer than 1,024 in its plain order,
     # with one value that it begins with.
-    dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
-    _check_integers(node, dtype)
+    dtype = _integers(decoder, node, dtype)
     metadata = decoder.metadata(node)
     count, offset = metadata.uint(1), metadata.uint(2)
     if offset >= CHUNK or offset + rows > count:
@@ -268,14 +204,12 @@ def alp(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     # numbers; those of the patches. Validity is that of the integers, and of patches where they are.
     dtype = _floats(decoder, node, dtype)
     metadata = decoder.metadata(node)
-    inner = primitive(f"i{dtype.numpy.itemsize}", dtype.nullable)
-    if not node.children:
-        decoder.child(node, 0, inner, rows)  # raises
-    exponents = int(metadata.uint(1)), int(metadata.uint(2))
-    values = integers(decoder, node.children[0], inner, rows, Adjustment(exponents=exponents))
+    values = decoder.child(node, 0, primitive(f"i{dtype.numpy.itemsize}", dtype.nullable), rows)
+    decoder.allocate(values.arrays[0].nbytes)
+    out = decode_numbers.scale(values.arrays[0], (int(metadata.uint(1)), int(metadata.uint(2))))
     patches = patches_of(decoder, node, metadata.blob(3), 1, dtype)
     decoder.only_children(node, 1 + (patches.children if patches else 0))
-    out, validity = values.arrays[0], values.validity
+    validity = values.validity
     if patches is not None:
         place = {"offset": patches.offset, "faults": decoder.faults}
         decode_rows.patch(out, patches.indices, patches.values.arrays[0], **place)

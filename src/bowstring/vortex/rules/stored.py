@@ -45,34 +45,27 @@ def pco(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
         )
     total = sum(map(sum, chunks))
     decoder.allocate(total * dtype.numpy.itemsize)
-    buffers = [bytes(_host_bytes(decoder, node, at)) for at in range(len(node.buffers))]
-    numbers = np.empty(total, dtype.numpy)
-    _read_pages(metadata.blob(1) or b"", chunks, buffers, numbers, str(dtype.as_nullable(False)))
-    return _numbers(decoder, dtype, rows, validity, numbers[:count])
-
-
-def _read_pages(header: bytes, chunks: list[list[int]], buffers: list[bytes], found: Any, name: str) -> None:
-    """Decompress all pages into one array."""
+    buffers = [decoder.stored_bytes(node, at) for at in range(len(node.buffers))]
+    numbers, at, page = np.empty(total, dtype.numpy), 0, len(chunks)
     wrapped = _library("pcodec", "pcodec.wrapped")
-    at, page = 0, len(chunks)
     try:
-        file, _ = wrapped.FileDecompressor.new(header)
+        file, _ = wrapped.FileDecompressor.new(metadata.blob(1) or b"")
         for sizes, data in zip(chunks, buffers, strict=False):
-            chunk, _ = file.chunk_decompressor(data, name)
+            chunk, _ = file.chunk_decompressor(data, str(dtype.as_nullable(False)))
             for size in sizes:
-                progress, _ = chunk.read_page_into(buffers[page], size, found[at : at + size])
+                progress, _ = chunk.read_page_into(buffers[page], size, numbers[at : at + size])
                 if progress.n_processed != size:
                     raise InvalidBody("a page of pco holds fewer numbers", expected=size)
                 at, page = at + size, page + 1
     except BowstringError:
         raise
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise InvalidBody(f"pco cannot decode a page: {error}") from error
     except BaseException as error:
         # What is written in Rust panics where it meets the unexpected, and that is no Exception.
-        if type(error).__name__ != "PanicException":
+        is_panic = type(error).__name__ == "PanicException"
+        if not is_panic and not isinstance(error, RuntimeError | TypeError | ValueError):
             raise
-        raise InvalidBody(f"pco cannot decode a page: {error}") from None
+        raise InvalidBody(f"pco cannot decode a page: {error}") from (None if is_panic else error)
+    return _numbers(decoder, dtype, rows, validity, numbers[:count])
 
 
 @encoding("vortex.zstd")
@@ -105,14 +98,14 @@ def zstd(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     if is_text and size > _MOST_BYTES:
         raise LimitExceeded("text or binary of one column of a batch", expected="below 2 GiB", found=size)
     decoder.allocate(size + (max(sizes) if len(sizes) > 1 else 0) + 16 * rows * is_text)
-    trained = _host_bytes(decoder, node, 0) if first else None
-    data = np.empty(0, np.uint8)
+    buffers = [decoder.device.to_host(decoder.buffer(node, at)) for at in range(len(node.buffers))]
+    trained = buffers[0] if first else None
     if len(sizes) == 1:
-        data = _frame(_host_bytes(decoder, node, first), size, trained)
-    elif size:
-        data, at = empty(data, size, np.uint8), 0
-        for frame, length in enumerate(sizes):
-            data[at : at + length] = _frame(_host_bytes(decoder, node, first + frame), length, trained)
+        data = _frame(buffers[first], size, trained)
+    else:
+        data, at = empty(np.empty(0, np.uint8), size, np.uint8), 0
+        for frame, length in zip(buffers[first:], sizes, strict=True):
+            data[at : at + length] = _frame(frame, length, trained)
             at += length
     if not is_text:
         return _numbers(decoder, dtype, rows, validity, data.view(dtype.numpy))
@@ -162,10 +155,6 @@ def _numbers(decoder: Decoder, dtype: DType, rows: int, validity: Any | None, st
         numbers[flags] = stored
         stored = numbers
     return Values(dtype, rows, validity, (decoder.device.from_host(stored),))
-
-
-def _host_bytes(decoder: Decoder, node: ArrayNode, at: int) -> Any:
-    return decoder.device.to_host(decoder.buffer(node, at))
 
 
 def _library(package: str, module: str) -> Any:

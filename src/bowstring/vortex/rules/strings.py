@@ -25,10 +25,8 @@ _MOST_BYTES: Final = (1 << 31) - 1
 
 @encoding("vortex.varbinview")
 def views(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Views as in Arrow.
-
-    Buffers: data buffers; the views, of 16 bytes each, are the last. Children: validity, or none.
-    """
+    """Views as in Arrow."""
+    # Buffers: data buffers; the views, of 16 bytes each, are the last. Children: validity, or none.
     dtype = decoder.expect(node, dtype, Kind.UTF8, Kind.BINARY)
     last = len(node.buffers) - 1
     table = decoder.buffer(node, last, np.uint64, 2 * rows)

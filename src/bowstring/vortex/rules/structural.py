@@ -13,8 +13,8 @@ from bowstring.kernels.vortex import decode_numbers, decode_rows
 from bowstring.kernels.vortex.decode_numbers import CHUNK
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind, primitive
-from bowstring.vortex.protobuf import decode_number, decode_scalar
-from bowstring.vortex.rules.numbers import Patches, patched_validity, patches_of
+from bowstring.vortex.protobuf import decode_scalar
+from bowstring.vortex.rules.numbers import patched_validity, patches_of
 from bowstring.vortex.values import Values, both_valid, concatenated, from_scalars, size_of, take
 
 if TYPE_CHECKING:
@@ -24,13 +24,10 @@ if TYPE_CHECKING:
 
 @encoding("vortex.constant")
 def constant(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """One value for all rows; null for a null scalar.
-
-    Buffers: the value, as an encoded ``ScalarValue``.
-    """
+    """One value for all rows; null for a null scalar."""
+    # Buffers: the value, as an encoded ``ScalarValue``.
     decoder.only_children(node, 0)
-    data = decoder.stored_bytes(node, 0)
-    return constant_of(decoder, data, dtype, rows)
+    return constant_of(decoder, decoder.stored_bytes(node, 0), dtype, rows)
 
 
 def constant_of(decoder: Decoder, data: bytes, dtype: DType, rows: int) -> Values:
@@ -40,7 +37,6 @@ def constant_of(decoder: Decoder, data: bytes, dtype: DType, rows: int) -> Value
         return Values(dtype, rows)
     scalar = decode_scalar(data, dtype, decoder.limits.depth)
     if dtype.kind is Kind.PRIMITIVE and scalar is not None:
-        assert not isinstance(scalar, bytes | list)
         decoder.allocate(rows * dtype.numpy.itemsize)
         bits = decode_numbers.sequence(decoder.faults, scalar, 0, f"u{dtype.numpy.itemsize}", rows)
         return Values(dtype, rows, None, (bits.view(dtype.numpy),))
@@ -53,10 +49,8 @@ def constant_of(decoder: Decoder, data: bytes, dtype: DType, rows: int) -> Value
 
 @encoding("vortex.masked")
 def masked(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """An array without nulls, and which of its rows are null.
-
-    Children: the array; validity, or none.
-    """
+    """An array without nulls, and which of its rows are null."""
+    # Children: the array; validity, or none.
     validity = decoder.validity(node, 1, rows)
     values = decoder.child(node, 0, dtype.as_nullable(False), rows)
     return values._replace(validity=both_valid(values.validity, validity, rows))
@@ -64,10 +58,8 @@ def masked(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
 
 @encoding("vortex.chunked")
 def chunked(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """Arrays one behind the other.
-
-    Children: where each array begins and where the last ends, as ``u64``; the arrays.
-    """
+    """Arrays one behind the other."""
+    # Children: where each array begins and where the last ends, as ``u64``; the arrays.
     parts = [decoder.decode(child, dtype, length) for child, length in chunks(decoder, node, rows)]
     if len(parts) > 1:
         decoder.allocate(sum(map(size_of, parts)))
@@ -166,48 +158,34 @@ def sparse(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
     if patches is None:
         raise InvalidMetadata("a sparse array has no patches", where=node.encoding)
     decoder.only_children(node, patches.children)
-    data = decoder.stored_bytes(node, 0)
+    data, place = decoder.stored_bytes(node, 0), {"offset": patches.offset, "faults": decoder.faults}
     if patches.values.dtype.kind is Kind.PRIMITIVE:
-        return _patched_numbers(decoder, data, dtype.storage, rows, patches)
+        filled = constant_of(decoder, data, dtype, rows)
+        out = filled.arrays[0].copy() if rows == 1 else filled.arrays[0]  # of one row, the scalar itself
+        decode_rows.patch(out, patches.indices, patches.values.arrays[0], **place)
+        validity = patched_validity(decoder, filled.validity, rows, patches)
+        return Values(filled.dtype, rows, validity, (out,))
     if patches.values.dtype.kind is Kind.NULL:
         return Values(patches.values.dtype, rows)
     # Each row has a code: 0 for the value of most, others for the patches.
-    scalar = decode_scalar(data, dtype, decoder.limits.depth)
-    most = from_scalars([scalar], dtype, decoder.device)
+    most = from_scalars([decode_scalar(data, dtype, decoder.limits.depth)], dtype, decoder.device)
     decoder.allocate(rows * 4 + size_of(patches.values))
     values = concatenated([most, patches.values], dtype, decoder.device, decoder.faults)
     codes = decoder.xp.zeros(rows, np.uint32)
     numbers = decoder.xp.arange(1, patches.values.length + 1, dtype=np.uint32)
-    decode_rows.patch(codes, patches.indices, numbers, offset=patches.offset, faults=decoder.faults)
+    decode_rows.patch(codes, patches.indices, numbers, **place)
     decoder.allocate(rows * (size_of(values) // max(values.length, 1)))
     return take(values, codes, None, decoder.faults)
 
 
-def _patched_numbers(decoder: Decoder, data: bytes, dtype: DType, rows: int, patches: Patches) -> Values:
-    scalar = decode_scalar(data, dtype)
-    has_nulls = scalar is None or patches.values.validity is not None
-    filled = constant_of(decoder, data, dtype, rows)
-    out = filled.arrays[0]
-    if rows == 1:  # the scalar itself, which may not be written
-        out = out.copy()
-    values, place = patches.values, {"offset": patches.offset, "faults": decoder.faults}
-    decode_rows.patch(out, patches.indices, values.arrays[0], **place)
-    if not has_nulls:
-        return Values(dtype, rows, None, (out,))
-    filled_valid = filled.validity if scalar is None else None
-    return Values(dtype, rows, patched_validity(decoder, filled_valid, rows, patches), (out,))
-
-
 @encoding("vortex.sequence")
 def sequence(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
-    """A first number, and each further one greater by a step, wrapping.
-
-    Metadata: 1 the first, 2 the step, as ``ScalarValue``.
-    """
+    """A first number, and each further one greater by a step, wrapping."""
+    # Metadata: 1 the first, 2 the step, as ``ScalarValue``.
     dtype = decoder.expect(node, dtype, Kind.PRIMITIVE)
     decoder.only_children(node, 0)
     metadata = decoder.metadata(node)
-    first, step = (decode_number(metadata.blob(field) or b"", dtype) for field in (1, 2))
+    first, step = (decode_scalar(metadata.blob(field) or b"", dtype) for field in (1, 2))
     if first is None or step is None or dtype.numpy.kind == "f":
         raise InvalidMetadata("a sequence has no integers", found=str(dtype), where=node.encoding)
     decoder.allocate(rows * dtype.numpy.itemsize)
