@@ -290,9 +290,6 @@ class FakeEvents:
         self._queued: dict[tuple[int, int], list[_Event | _Work]] = {}
         self._capturing: dict[tuple[int, int], bool] = {}
 
-    def _call(self, name: str) -> None:
-        raise NotImplementedError
-
     def begin_work(self, stream: int = 0, ordinal: int = 0) -> object:
         """Let a stream have work that is not done before `end_work`; return it, for `is_behind`."""
         work = _Work((ordinal, stream))
@@ -339,15 +336,12 @@ class FakeEvents:
         yield  # this driver has no modes of threads
 
     def stream_device(self, ordinal: int, stream: int) -> int:
-        self._call("stream_device")
         return self.stream_devices.get(stream, ordinal)
 
     def stream_create(self, ordinal: int) -> int:  # noqa: ARG002  of all the same
-        self._call("stream_create")
         return next(self._event_numbers)
 
     def stream_capturing(self, ordinal: int, stream: int) -> bool:
-        self._call("stream_capturing")
         with self._lock:
             return self._is_captured(ordinal, stream)
 
@@ -372,7 +366,6 @@ class FakeEvents:
                 event.set(done=True)
 
     def synchronize(self, ordinal: int) -> None:
-        self._call("synchronize")
         if self._capturing:  # whatever the mode of the thread is
             self._break_captures("synchronize", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)")
         end = time.monotonic() + _LONGEST
@@ -391,7 +384,6 @@ class FakeEvents:
             return set(self._events)
 
     def event_create(self, ordinal: int, *, shared: bool = False) -> int:  # noqa: ARG002  of all the same
-        self._call("event_create")
         if not shared:
             return self._enter(_Event(mmap.mmap(-1, mmap.PAGESIZE)))
         fd = fresh_memfd(mmap.PAGESIZE).detach()
@@ -404,7 +396,6 @@ class FakeEvents:
         return number
 
     def event_destroy(self, ordinal: int, event: int) -> None:  # noqa: ARG002
-        self._call("event_destroy")
         with self._lock:
             known = self._known_event("event_destroy", event)
             del self._events[event]
@@ -420,7 +411,6 @@ class FakeEvents:
             self.misused.append(f"{what} while open in {event.openers}")
 
     def event_record(self, ordinal: int, event: int, stream: int) -> None:
-        self._call("event_record")
         with self._lock:
             known = self._known_event("event_record", event)
             self._note_misuse("recorded", known)
@@ -431,13 +421,11 @@ class FakeEvents:
             self._look()
 
     def event_done(self, ordinal: int, event: int) -> bool:  # noqa: ARG002
-        self._call("event_done")
         with self._lock:
             self._look()
             return self._known_event("event_done", event).done
 
     def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:  # noqa: ARG002
-        self._call("get_ipc_event_handle")
         with self._lock:
             known = self._known_event("get_ipc_event_handle", event)
             if known.fd < 0:
@@ -445,7 +433,6 @@ class FakeEvents:
             return _EVENT_TOKEN.pack(_EVENT_MAGIC, os.getpid(), known.fd, os.fstat(known.fd).st_ino)
 
     def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:  # noqa: ARG002
-        self._call("open_ipc_event_handle")
         if len(token) != _EVENT_TOKEN.size or token[:4] != _EVENT_MAGIC:
             raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_VALUE (1)")
         _, pid, number, inode = _EVENT_TOKEN.unpack(token)
@@ -465,7 +452,6 @@ class FakeEvents:
         return self._enter(event)
 
     def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
-        self._call("stream_wait_event")
         with self._lock:
             known = self._known_event("stream_wait_event", event)
             behind = [_Event(known.memory)] if not known.is_ours else known.behind or []
