@@ -196,7 +196,7 @@ class DepotTask:
         schema, present = incoming(batches, self.names)
         if schema is None:
             return Ticket(partition)
-        order = self.order
+        order, folders = self.order, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
         with contextlib.ExitStack() as ends:
             held = ends.enter_context(self._depot())
             hold(held, order)
@@ -209,7 +209,7 @@ class DepotTask:
                     attempt=attempt,
                     schema=schema,
                     readers=order.readers,
-                    spill_folder=_local_folder(),
+                    spill_folder=next(filter(os.path.isdir, folders), None),
                     wait=order.wait if wait is None else wait,
                 )
             )
@@ -366,9 +366,3 @@ def _driver_host() -> str | None:
     except OSError:
         return None
     return None if match is None else match[1]
-
-
-def _local_folder() -> str | None:
-    """Return where Spark keeps what it spills on this host."""
-    folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    return next((folder for folder in folders if os.path.isdir(folder)), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import itertools
 import logging
 import re
 import sys
@@ -106,25 +105,26 @@ def watched(
     Its description says what a full depot holds. A thread warns when tasks begin to wait for room, and reports how
     far the job is.
     """
-    tasks = None if report is None else driver.task_count(f"bowstring-{order.dataset.rpartition('#')[2]}")
     begun, over = time.monotonic(), Event()
+    count: Callable[[], tuple[int, int]]
 
     def tell() -> list[DepotStatus]:
         """Report how far the job is; return what the depots say where its tasks wait for room."""
         nonlocal report
         statuses = _statuses(application)
         mine = [each for status in statuses for each in status.datasets if each.name == order.dataset]
-        if report is not None and tasks is not None:
+        if report is not None:
             rows, nbytes = sum(each.num_rows for each in mine), sum(each.nbytes for each in mine)
             try:
-                report(Progress(name, *tasks.count(), rows, nbytes, time.monotonic() - begun))
+                report(Progress(name, *count(), rows, nbytes, time.monotonic() - begun))
             except Exception:  # noqa: BLE001  a callback's, or of Spark that has stopped: the job's result counts
                 _LOG.exception("the progress of a publication is not reported any more")
                 report = None
-        waits = [
-            any(each.name == order.dataset and each.waiting for each in one.datasets) for one in statuses
+        return [
+            one
+            for one in statuses
+            if any(each.name == order.dataset and each.waiting for each in one.datasets)
         ]
-        return list(itertools.compress(statuses, waits))
 
     def watch() -> None:
         warned = False
@@ -143,19 +143,21 @@ def watched(
         if status.memory_in_use > _NEARLY_FULL * status.memory_budget:
             holders = _listed(_holders(status, order.dataset))
             text += f"; the depot holds {_room(status)}" + (f": {holders}" if holders else "")
-    thread = run_in_thread(watch, name="bowstring-spark-watch")
-    try:
-        with driver.described(text):
-            yield
-    finally:
-        over.set()
-        thread.join(_LOOK + _ASK_SECONDS)
+    with contextlib.ExitStack() as ends:
         if report is not None:
-            tell()
-        if (close := getattr(report, "close", None)) is not None:
-            close()
-        if tasks is not None:
-            tasks.close()
+            tag = f"bowstring-{order.dataset.rpartition('#')[2]}"
+            count = ends.enter_context(driver.counted_tasks(tag))
+        ends.enter_context(driver.described(text))
+        thread = run_in_thread(watch, name="bowstring-spark-watch")
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(_LOOK + _ASK_SECONDS)
+            if report is not None:
+                tell()
+            if (close := getattr(report, "close", None)) is not None:
+                close()
 
 
 def no_room(
