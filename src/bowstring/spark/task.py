@@ -109,16 +109,11 @@ def task_device(kind: str = "cuda", resource: str = "gpu") -> Device:
     ...     for batch in batches:
     ...         yield fit(bow.Batch.from_arrow(batch).to_device(device))
     """
-    return device_by_name(f"{kind}:{_ordinal(task_address(resource))}")
-
-
-def _ordinal(address: str) -> int:
-    """Return the number that a GPU has in this process, of the number that it has on the host."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    address, visible = task_address(resource), os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         if not address.isdecimal():
             raise NotOnDevice("Spark names a GPU not by its number", found=address)
-        return int(address)
+        return device_by_name(f"{kind}:{int(address)}")
     # Spark does not set it, but who started the executor may have; it then renumbers what this process sees.
     names = [each.strip() for each in visible.split(",")]
     if address not in names:
@@ -128,7 +123,7 @@ def _ordinal(address: str) -> int:
             found=f"CUDA_VISIBLE_DEVICES={visible}",
             hint="Leave CUDA_VISIBLE_DEVICES unset for executors: the task's resources say which GPU it has.",
         )
-    return names.index(address)
+    return device_by_name(f"{kind}:{names.index(address)}")
 
 
 LEASE_SECONDS: Final = 120.0

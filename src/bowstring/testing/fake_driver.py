@@ -317,20 +317,17 @@ class FakeDriver(FakeEvents, CudaDriver):
 
     def close_ipc_handle(self, ordinal: int, address: int) -> None:  # noqa: ARG002
         with self._lock:
-            token = next((each for each in self._opened if self._opened_at(each) == address), None)
-            if token is None:
+            offsets = {token: unpacked.offset for token in self._opened if (unpacked := Token.unpack(token))}
+            tokens = {self._opened[token][0] + offset: token for token, offset in offsets.items()}
+            if address not in tokens:
                 raise refused("close_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+            token = tokens[address]
             start, nbytes, count = self._opened[token]
             if count > 1:
                 self._opened[token] = start, nbytes, count - 1
             else:
                 del self._opened[token]
                 libc().munmap(start - ADDRESS_SHIFT, whole_pages(nbytes))
-
-    def _opened_at(self, token: bytes) -> int:
-        unpacked = Token.unpack(token)
-        assert unpacked is not None
-        return self._opened[token][0] + unpacked.offset
 
     def memory_info(self, ordinal: int) -> tuple[int, int]:  # noqa: ARG002  of all the same
         return max(0, self.memory - sum(self._mapped.values())), self.memory

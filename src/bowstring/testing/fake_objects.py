@@ -66,7 +66,8 @@ Kind = Literal["malloc", "async", "managed", "vmm"]
 
 # number of the exporting process, its descriptor, inode of the memory, bytes, offset; the rest is zeros
 _TOKEN: Final = struct.Struct("<4sIIQQQ28x")
-_MAGIC: Final = b"\0IPC"
+_MEMORY: Final = b"\0IPC"
+_EVENT: Final = b"\0EVT"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,20 +114,20 @@ class Token:
     nbytes: int
     offset: int = 0
 
-    def pack(self) -> bytes:
+    def pack(self, magic: bytes = _MEMORY) -> bytes:
         """Return the 64 bytes."""
-        return _TOKEN.pack(_MAGIC, self.pid, self.fd, self.inode, self.nbytes, self.offset)
+        return _TOKEN.pack(magic, self.pid, self.fd, self.inode, self.nbytes, self.offset)
 
     @classmethod
-    def unpack(cls, data: bytes) -> Token | None:
+    def unpack(cls, data: bytes, expected: bytes = _MEMORY) -> Token | None:
         """Read 64 bytes; ``None`` where no fake driver made them."""
         if len(data) != _TOKEN.size:
             return None
         magic, *fields = _TOKEN.unpack(data)
         token = cls(*fields)
-        return token if magic == _MAGIC and token.pack() == data else None
+        return token if magic == expected and token.pack(magic) == data else None
 
-    def opened(self) -> int:
+    def opened(self, call: str) -> int:
         """Return a descriptor of the exporter's memory.
 
         Raises
@@ -137,10 +138,10 @@ class Token:
         try:
             fd = os.open(f"/proc/{self.pid}/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            raise refused("open_ipc_handle", "CUDA_ERROR_INVALID_HANDLE (400)") from error
+            raise refused(call, "CUDA_ERROR_INVALID_HANDLE (400)") from error
         if os.fstat(fd).st_ino != self.inode:
             os.close(fd)
-            raise refused("open_ipc_handle", "CUDA_ERROR_MAP_FAILED (205)")
+            raise refused(call, "CUDA_ERROR_MAP_FAILED (205)")
         return fd
 
     def mapped(self) -> int:
@@ -151,7 +152,7 @@ class Token:
         DeviceError
             The exporter is gone, or has freed it, or it is smaller than the token says.
         """
-        fd = self.opened()
+        fd = self.opened("open_ipc_handle")
         try:
             if not 0 < self.nbytes <= os.fstat(fd).st_size:
                 raise refused("open_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
@@ -209,9 +210,6 @@ class FakeAllocations:
 
 
 _FIRST_EVENT: Final = 1 << 40  # no number of anything else
-# number of the exporting process, its descriptor, inode of the event's memory; the rest is zeros
-_EVENT_TOKEN: Final = struct.Struct("<4sIIQ44x")
-_EVENT_MAGIC: Final = b"\0EVT"
 # An event's memory: whether what was recorded is done, then the numbers of the processes that have it open.
 _DONE: Final = slice(0, 4)
 _SLOT: Final = 4
@@ -430,21 +428,16 @@ class FakeEvents:
             known = self._known_event("get_ipc_event_handle", event)
             if known.fd < 0:
                 raise refused("get_ipc_event_handle", "CUDA_ERROR_INVALID_VALUE (1)")
-            return _EVENT_TOKEN.pack(_EVENT_MAGIC, os.getpid(), known.fd, os.fstat(known.fd).st_ino)
+            return Token(os.getpid(), known.fd, os.fstat(known.fd).st_ino, mmap.PAGESIZE).pack(_EVENT)
 
     def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:  # noqa: ARG002
-        if len(token) != _EVENT_TOKEN.size or token[:4] != _EVENT_MAGIC:
+        exported = Token.unpack(token, _EVENT)
+        if exported is None:
             raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_VALUE (1)")
-        _, pid, number, inode = _EVENT_TOKEN.unpack(token)
-        if pid == os.getpid():
+        if exported.pid == os.getpid():
             raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_CONTEXT (201)")
+        fd = exported.opened("open_ipc_event_handle")
         try:
-            fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_HANDLE (400)") from error
-        try:
-            if os.fstat(fd).st_ino != inode:
-                raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_HANDLE (400)")
             event = _Event(mmap.mmap(fd, mmap.PAGESIZE), is_ours=False)
         finally:
             os.close(fd)
