@@ -4,7 +4,6 @@ import contextlib
 import io
 import os
 import pty
-import re
 import sys
 
 import pytest
@@ -12,11 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.cli.terminal import Branch, clipped, print_table, print_tree, progress, shown
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @given(st.text())
@@ -41,18 +35,6 @@ def test_plain_tables_are_aligned(rows: list[list[str]]) -> None:
     lines = out.getvalue().removesuffix("\n").split("\n")
     assert len(lines) == len(rows) + 2
     assert max(map(len, lines)) == len(lines[1])
-
-
-def test_rich_tables_hold_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal with rich the same cells are drawn, markup characters as they are."""
-    pytest.importorskip("rich")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
-    out = Terminal()
-    with contextlib.redirect_stdout(out):
-        print_table(["name", "number"], [["[bold]x[/bold]", 3]], right=[1])
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
-    assert all(text in plain for text in ("name", "[bold]x[/bold]", "3"))
 
 
 def test_a_tree_draws_every_branch() -> None:

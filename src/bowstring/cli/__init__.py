@@ -69,7 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(parsed: argparse.Namespace) -> int:
     try:
         with terminable():
-            command = _imported(parsed.command)
+            try:
+                command: Any = importlib.import_module(_COMMANDS[parsed.command])
+            except ModuleNotFoundError as error:
+                if not (error.name or "").startswith(_PROGRAMS):
+                    raise
+                raise MissingDependency(
+                    f"this installation cannot run `bowstring {parsed.command}`",
+                    found=f"no module {error.name}",
+                ) from error
             # The benchmarks have arguments of their own.
             code: int = command.main(parsed.rest) if parsed.command == "bench" else command.run(parsed)
             sys.stdout.flush()
@@ -85,15 +93,3 @@ def _run(parsed: argparse.Namespace) -> int:
         return report(error, parsed)
     except KeyboardInterrupt:
         return INTERRUPTED
-
-
-def _imported(command: str) -> Any:
-    """Return the module of a command."""
-    try:
-        return importlib.import_module(_COMMANDS[command])
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith(_PROGRAMS):
-            raise
-        raise MissingDependency(
-            f"this installation cannot run `bowstring {command}`", found=f"no module {error.name}"
-        ) from error

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     _list(commands)
     _fetch(commands)
     _inspect(commands)
-    _doctor(commands)
+    _command(commands, "doctor", "say what this machine can do, and what is in the way of the rest")
     _depot(commands)
     completion = commands.add_parser(
         "completion", help="print what a shell needs to complete this command line"
@@ -131,7 +131,11 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--token",
         help="a secret that readers must give; `auto` makes one, which is part of the URI that is printed",
     )
-    _token_file(secret, "the secret, then not printed, is in this file (or in BOWSTRING_TOKEN)")
+    secret.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="the secret, then not printed, is in this file (or in BOWSTRING_TOKEN)",
+    )
     serve.add_argument(
         "--name",
         action="append",
@@ -157,8 +161,7 @@ def _list(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         metavar="ADDRESS",
         help="unix:PATH, tls://HOST:PORT, tcp://HOST:PORT, or a URI that it printed",
     )
-    _token_file(listing, "the server's token is in this file, or in BOWSTRING_TOKEN")
-    _tls_of_reader(listing)
+    _of_reader(listing, "the server's token is in this file, or in BOWSTRING_TOKEN")
 
 
 def _fetch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -170,8 +173,7 @@ def _fetch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "name", metavar="NAME", nargs="?", help="which data set, with an address; the only one by default"
     )
     fetch.add_argument("--ticket", help="which data set, where the URI does not say it")
-    _token_file(fetch, _OF_READERS)
-    _tls_of_reader(fetch)
+    _of_reader(fetch)
     fetch.add_argument(
         "--to",
         metavar="FILE",
@@ -203,8 +205,7 @@ def _inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "name", metavar="NAME", nargs="?", help="which data set, with an address; the only one by default"
     )
     inspect.add_argument("--ticket", help="which data set, where a URI does not say it")
-    _token_file(inspect, _OF_READERS)
-    _tls_of_reader(inspect)
+    _of_reader(inspect)
     inspect.add_argument(
         "--most",
         type=positive,
@@ -212,10 +213,6 @@ def _inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="N",
         help="how many batches or row groups to open (default: 4)",
     )
-
-
-def _doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    _command(commands, "doctor", "say what this machine can do, and what is in the way of the rest")
 
 
 def _depot(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -248,10 +245,6 @@ def _depot(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
 
 
-def _token_file(options: argparse._ActionsContainer, text: str) -> None:
-    options.add_argument("--token-file", metavar="FILE", help=text)
-
-
 def _tls_of_server(options: argparse._ActionsContainer) -> None:
     options.add_argument("--tls-cert", metavar="FILE", help="the certificate for tls:, in PEM")
     options.add_argument("--tls-key", metavar="FILE", help="its private key, where that is another file")
@@ -263,7 +256,8 @@ def _tls_of_server(options: argparse._ActionsContainer) -> None:
     )
 
 
-def _tls_of_reader(options: argparse._ActionsContainer) -> None:
+def _of_reader(options: argparse._ActionsContainer, token: str = _OF_READERS) -> None:
+    options.add_argument("--token-file", metavar="FILE", help=token)
     options.add_argument(
         "--tls-ca", metavar="FILE", help="authorities to trust on tls:, in PEM (default: the system's)"
     )
@@ -309,7 +303,23 @@ def names(text: str) -> list[str]:
 
 def token_apart(path: str | None) -> str | None:
     """Return the token in the file of ``--token-file``, else that of ``BOWSTRING_TOKEN``, else ``None``."""
-    return _token_in(path) if path is not None else os.environ.get(VARIABLE) or None
+    if path is None:
+        return os.environ.get(VARIABLE) or None
+    try:
+        with open(path, "rb") as file:
+            token = file.read(_MOST_OF_A_TOKEN + 2).strip()
+    except OSError as error:
+        wrong = MissingFile if isinstance(error, FileNotFoundError) else UsageError
+        raise wrong("the token file cannot be read", found=error.strerror, where=path) from error
+    fault = "it is empty" if not token else "more" if len(token) > _MOST_OF_A_TOKEN else "not ASCII"
+    if not token or len(token) > _MOST_OF_A_TOKEN or not token.isascii():
+        raise UsageError(
+            "the token file holds no token",
+            expected=f"1 to {_MOST_OF_A_TOKEN} ASCII characters",
+            found=fault,
+            where=path,
+        )
+    return token.decode("ascii")
 
 
 def endpoint_with_token(
@@ -335,21 +345,3 @@ def endpoint_with_token(
     if token is None or (path is None and Location.parse(endpoint.uri).token is not None):
         return endpoint
     return endpoint.with_token(token)
-
-
-def _token_in(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            token = file.read(_MOST_OF_A_TOKEN + 2).strip()
-    except OSError as error:
-        wrong = MissingFile if isinstance(error, FileNotFoundError) else UsageError
-        raise wrong("the token file cannot be read", found=error.strerror, where=path) from error
-    fault = "it is empty" if not token else "more" if len(token) > _MOST_OF_A_TOKEN else "not ASCII"
-    if not token or len(token) > _MOST_OF_A_TOKEN or not token.isascii():
-        raise UsageError(
-            "the token file holds no token",
-            expected=f"1 to {_MOST_OF_A_TOKEN} ASCII characters",
-            found=fault,
-            where=path,
-        )
-    return token.decode("ascii")

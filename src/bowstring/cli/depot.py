@@ -27,7 +27,9 @@ def run(arguments: argparse.Namespace) -> int:
         tls = tls_config(arguments)
         depot = connect(start=False, folder=arguments.folder, tls=tls, timeout=_SECONDS)
     except BrokenError:
-        return _not_there(arguments)
+        # That there is none is what `stop` wants, and what `status` says.
+        _say(arguments, {"running": False}, "no depot runs")
+        return 0
     with depot:
         if arguments.action == "stop":
             depot.stop(everywhere=arguments.everywhere)
@@ -38,12 +40,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(status.to_json()))
     else:
         _show(status)
-    return 0
-
-
-def _not_there(arguments: argparse.Namespace) -> int:
-    # That there is none is what `stop` wants, and what `status` says.
-    _say(arguments, {"running": False}, "no depot runs")
     return 0
 
 

@@ -85,18 +85,14 @@ def batch_facts(batch: Batch) -> Facts:
 def tree_of(label: str, facts: Facts) -> Branch:
     """Return the tree that is drawn of facts: one line for each, lists and objects below their name."""
     branch = Branch(label)
-    _grow(branch, facts)
-    return branch
-
-
-def _grow(branch: Branch, facts: Facts) -> None:
     for key, value in facts.items():
         if isinstance(value, list):
             _grow_list(branch.add(f"{_words(key)}: {number(len(value))}"), value)
         elif isinstance(value, dict):
-            _grow(branch.add(_words(key)), value)
+            branch.branches.append(tree_of(_words(key), value))
         else:
             branch.add(_said(key, value))
+    return branch
 
 
 def _grow_list(branch: Branch, items: list[Any]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bowstring.cli.arguments import endpoint_with_token, tls_config
+from bowstring.cli.facts import schema_facts
 from bowstring.cli.files import check_compress, check_extension, file_sink
 from bowstring.cli.terminal import clipped, duration, number, print_table, progress, shown, size
 from bowstring.client import ConnectOptions, connect
@@ -48,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
             taken = _read(stream, arguments.limit, preview.add)
         else:
             with file_sink(arguments.to, stream.schema, compress=arguments.compress) as write:
-                written = _on_host if arguments.validate == "structure" else _checked
-                taken = _read(stream, arguments.limit, lambda batch: write(written(batch)))
+                full = arguments.validate == "full"
+                taken = _read(stream, arguments.limit, lambda batch: write(_on_host(batch, full=full)))
         stats, seconds = stream.stats, time.monotonic() - began
     if arguments.json:
         facts = _facts(arguments, stream.schema, preview, taken, stats, seconds)
@@ -73,7 +74,8 @@ class Taken:
 def _read(stream: Stream, limit: int | None, take: Callable[[Batch], None]) -> Taken:
     left = limit
     taken = Taken()
-    with progress("fetch", _expected_rows(stream, limit)) as advance:
+    known: int | None = getattr(stream, "num_rows", None)
+    with progress("fetch", known if limit is None or known is None else min(known, limit)) as advance:
         while left != 0:
             batch = next(stream, None)
             if batch is None:
@@ -90,20 +92,12 @@ def _read(stream: Stream, limit: int | None, take: Callable[[Batch], None]) -> T
     return taken
 
 
-def _on_host(batch: Batch) -> pa.RecordBatch:
-    return batch.to_device("cpu").to_arrow()
-
-
-def _checked(batch: Batch) -> pa.RecordBatch:
-    """Return a batch as pyarrow's that may be followed anywhere: no producer's word is taken for its offsets."""
+def _on_host(batch: Batch, *, full: bool) -> pa.RecordBatch:
+    """Return a batch as pyarrow's; checked in `full`, no producer's word is taken for its offsets."""
     here = batch.to_device("cpu")
-    here.validate(full=True)
+    if full:
+        here.validate(full=True)
     return here.to_arrow()
-
-
-def _expected_rows(stream: Stream, limit: int | None) -> int | None:
-    known: int | None = getattr(stream, "num_rows", None)
-    return known if limit is None or known is None else min(known, limit)
 
 
 class Preview:
@@ -117,7 +111,7 @@ class Preview:
         """Keep what is still wanted of a batch."""
         wanted = min(_PREVIEW_ROWS - len(self.rows), batch.num_rows)
         if wanted > 0 and batch.num_columns:
-            head = _checked(batch.slice(0, wanted))
+            head = _on_host(batch.slice(0, wanted), full=True)
             columns = [python_values(head, index) for index in range(head.num_columns)]
             self.rows += zip(*columns, strict=True)
 
@@ -176,9 +170,7 @@ def _facts(
     seconds: float,
 ) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "schema": [
-            {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema
-        ],
+        "schema": schema_facts(schema),
         "rows": taken.rows,
         "batches": taken.batches,
         "bytes": taken.nbytes,

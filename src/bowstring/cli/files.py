@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import importlib
 import os
 import stat
 import sys
@@ -66,7 +67,9 @@ class DataFile:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            yield from _READERS[self.format](self.path)
+            with _open(self.path, self.format) as stream:
+                for batch in stream:
+                    yield batch.to_arrow()
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreadable(self.path, self.format.value, error) from error
 
@@ -183,31 +186,22 @@ def recognise(path: str) -> DataFile:
         )
     if magic.startswith(_ENCRYPTED_PARQUET):
         raise Unsupported("encrypted Parquet files", where=path)
-    if magic.startswith(_PARQUET):
-        return _opened(path, Format.PARQUET, _parquet)
-    if magic.startswith(_ARROW_FILE):
-        return _opened(path, Format.ARROW_FILE, _arrow_file)
+    for begins, format_ in ((_PARQUET, Format.PARQUET), (_ARROW_FILE, Format.ARROW_FILE)):
+        if magic.startswith(begins):
+            try:
+                return _described(path, format_, nbytes)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                what = f"this file begins like {format_.value}, and is not one"
+                raise UsageError(what, found=first_line(error), where=path) from error
     try:
-        with ipc.open_stream(path) as reader:
-            return DataFile(path, Format.ARROW_STREAM, reader.schema, None, nbytes)
+        return _described(path, Format.ARROW_STREAM, nbytes)
     except (pa.ArrowException, OSError, ValueError, LimitExceeded, Unsupported) as error:
-        vortex = _vortex_stream(path, nbytes)
-        if vortex is None:
-            raise UsageError(
-                "this file has none of the formats", expected=_EXPECTED, found=repr(magic), where=path
-            ) from error
-        return vortex
-
-
-def _vortex_stream(path: str, nbytes: int) -> DataFile | None:
-    """Return a file that is a Vortex IPC stream, which has no magic: its first message says so."""
-    from bowstring import vortex
-
-    try:
-        with vortex.open_stream(path) as stream:
-            return DataFile(path, Format.VORTEX_STREAM, stream.schema, None, nbytes)
-    except (InvalidData, LimitExceeded, Unsupported):
-        return None
+        # A Vortex IPC stream has no magic: its first message says that it is one.
+        with contextlib.suppress(InvalidData, LimitExceeded, Unsupported):
+            return _described(path, Format.VORTEX_STREAM, nbytes)
+        raise UsageError(
+            "this file has none of the formats", expected=_EXPECTED, found=repr(magic), where=path
+        ) from error
 
 
 def _beginning(path: str) -> tuple[bytes, int]:
@@ -226,64 +220,30 @@ def _beginning(path: str) -> tuple[bytes, int]:
     return magic, status.st_size
 
 
-def _opened(path: str, format_: Format, open_: Callable[[str], DataFile]) -> DataFile:
-    try:
-        return open_(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise UsageError(
-            f"this file begins like {format_.value}, and is not one", found=first_line(error), where=path
-        ) from error
-
-
-def _parquet(path: str) -> DataFile:
+def _described(path: str, format_: Format, nbytes: int) -> DataFile:
+    if format_ is not Format.PARQUET:
+        with _open(path, format_) as stream:
+            return DataFile(path, format_, stream.schema, None, nbytes)
     with contextlib.closing(OpenFile(path)) as file:
+        # Dictionaries and runs make a file's pages far smaller than the rows in memory.
+        fixed = [each.type.bit_width // 8 for each in file.schema if pa.types.is_primitive(each.type)]
+        row_bytes = sum(fixed) + _GUESSED_BYTES * (len(file.schema) - len(fixed))
         pages = sum(map(file.row_group_bytes, range(file.num_row_groups)))
-        nbytes = max(pages, file.num_rows * _row_bytes(file.schema))
-        return DataFile(path, Format.PARQUET, file.schema, file.num_rows, nbytes)
+        return DataFile(path, format_, file.schema, file.num_rows, max(pages, file.num_rows * row_bytes))
 
 
-def _row_bytes(schema: pa.Schema) -> int:
-    """Guess the bytes of a row in memory: dictionaries and runs make a file's pages far smaller."""
-    fixed: list[int] = [field.type.bit_width // 8 for field in schema if pa.types.is_primitive(field.type)]
-    return sum(fixed) + _GUESSED_BYTES * sum(not pa.types.is_primitive(field.type) for field in schema)
+def _open(path: str, format_: Format) -> Any:
+    """Open a file of batches."""
+    if format_ is Format.VORTEX_STREAM:
+        return vortex().open_stream(path)
+    if format_ is Format.PARQUET:
+        return parquet.read(path)
+    return ipc.open_file(path) if format_ is Format.ARROW_FILE else ipc.open_stream(path)
 
 
-def _arrow_file(path: str) -> DataFile:
-    with ipc.open_file(path) as reader:
-        return DataFile(path, Format.ARROW_FILE, reader.schema, None, os.path.getsize(path))
-
-
-def _parquet_batches(path: str) -> Iterator[pa.RecordBatch]:
-    with parquet.read(path) as stream:
-        yield from stream.to_reader()
-
-
-def _file_batches(path: str) -> Iterator[pa.RecordBatch]:
-    with ipc.open_file(path) as reader:
-        for batch in reader:
-            yield batch.to_arrow()
-
-
-def _stream_batches(path: str) -> Iterator[pa.RecordBatch]:
-    with ipc.open_stream(path) as reader:
-        for batch in reader:
-            yield batch.to_arrow()
-
-
-def _vortex_batches(path: str) -> Iterator[pa.RecordBatch]:
-    from bowstring import vortex
-
-    with vortex.open_stream(path) as stream:
-        for batch in stream:
-            yield batch.to_arrow()
-
-
-_READERS: dict[Format, Callable[[str], Iterator[pa.RecordBatch]]] = {
-    Format.PARQUET: _parquet_batches,
-    Format.ARROW_FILE: _file_batches,
-    Format.ARROW_STREAM: _stream_batches,
-    Format.VORTEX_STREAM: _vortex_batches,
-}
+def vortex() -> Any:
+    """Return the module `bowstring.vortex`, which most commands need not load."""
+    return importlib.import_module("bowstring.vortex")
 
 
 def _unreadable(path: str, format_: str, error: BaseException, hint: str | None = None) -> InvalidData:
@@ -291,51 +251,7 @@ def _unreadable(path: str, format_: str, error: BaseException, hint: str | None 
 
 
 Write = Callable[[pa.RecordBatch], None]
-
-
-def _file_writer(file: Any, schema: pa.Schema) -> Any:
-    # A dictionary that grows between batches is written as what was added: a file cannot replace one.
-    return ipc.new_file(file, schema, options=ipc.IpcWriteOptions(emit_dictionary_deltas=True))
-
-
-def _stream_writer(file: Any, schema: pa.Schema) -> Any:
-    return ipc.new_stream(file, schema)
-
-
-def _parquet_writer(file: Any, schema: pa.Schema) -> Any:
-    from bowstring.parquet import ParquetWriter
-
-    return ParquetWriter(file, schema)
-
-
-def _vortex_writer(file: Any, schema: pa.Schema) -> Any:
-    from bowstring.vortex import new_stream
-
-    return new_stream(file, schema)
-
-
-def _compressed_vortex_writer(file: Any, schema: pa.Schema) -> Any:
-    from bowstring.vortex import new_stream
-
-    return new_stream(file, schema, compress=True)
-
-
-def _csv_writer(file: Any, schema: pa.Schema) -> Any:
-    import pyarrow.csv
-
-    return pyarrow.csv.CSVWriter(file, schema)
-
-
-_VORTEX = ".vortex"
-_WRITERS: dict[str, Callable[[Any, pa.Schema], Any]] = {
-    ".parquet": _parquet_writer,
-    ".arrow": _file_writer,
-    ".feather": _file_writer,
-    ".arrows": _stream_writer,
-    _VORTEX: _vortex_writer,
-    ".csv": _csv_writer,
-}
-EXTENSIONS = tuple(_WRITERS)
+EXTENSIONS = (".parquet", ".arrow", ".feather", ".arrows", ".vortex", ".csv")
 _CONTINUATION = b"\xff\xff\xff\xff"  # begins a message of a stream
 
 
@@ -344,7 +260,7 @@ def check_extension(path: str) -> str:
     if path == "-":
         return ".arrows"
     extension = os.path.splitext(path)[1].lower()
-    if extension not in _WRITERS:
+    if extension not in EXTENSIONS:
         raise UsageError(
             "the extension does not say how to write the file",
             expected=", ".join(EXTENSIONS),
@@ -353,9 +269,25 @@ def check_extension(path: str) -> str:
     return extension
 
 
+def _writer(extension: str, file: Any, schema: pa.Schema, *, compress: bool) -> Any:
+    match extension:
+        case ".parquet":
+            return parquet.ParquetWriter(file, schema)
+        case ".vortex":
+            return vortex().new_stream(file, schema, compress=compress)
+        case ".arrows":
+            return ipc.new_stream(file, schema)
+        case ".csv":
+            import pyarrow.csv
+
+            return pyarrow.csv.CSVWriter(file, schema)
+    # A dictionary that grows between batches is written as what was added: a file cannot replace one.
+    return ipc.new_file(file, schema, options=ipc.IpcWriteOptions(emit_dictionary_deltas=True))
+
+
 def check_compress(path: str | None) -> None:
     """Refuse ``--compress`` where a file is not written in a format that it means something for."""
-    if path is None or check_extension(path) != _VORTEX:
+    if path is None or check_extension(path) != ".vortex":
         raise UsageError(
             "--compress chooses encodings of Vortex",
             expected="--to FILE.vortex",
@@ -369,10 +301,13 @@ def file_sink(path: str, schema: pa.Schema, *, compress: bool = False) -> Iterat
 
     On the standard output, a stream that ends otherwise is not a valid one.
     """
-    make = _compressed_vortex_writer if compress else _WRITERS[check_extension(path)]
+    extension = check_extension(path)
     if path == "-":
         try:
-            with _translated(path), make(sys.stdout.buffer, schema) as writer:
+            with (
+                _translated(path),
+                _writer(extension, sys.stdout.buffer, schema, compress=compress) as writer,
+            ):
                 yield _writing(writer, path)
         except BaseException:
             # Where a stream just ends, its reader takes it for whole.
@@ -380,7 +315,11 @@ def file_sink(path: str, schema: pa.Schema, *, compress: bool = False) -> Iterat
                 sys.stdout.buffer.write(_CONTINUATION)
             raise
         return
-    with Target(path) as file, _translated(path), make(file, schema) as writer:
+    with (
+        Target(path) as file,
+        _translated(path),
+        _writer(extension, file, schema, compress=compress) as writer,
+    ):
         yield _writing(writer, path)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from bowstring import ipc
 from bowstring.cli.arguments import endpoint_with_token, tls_config
 from bowstring.cli.facts import Facts, batch_facts, metadata_facts, node_facts, schema_facts, tree_of
-from bowstring.cli.files import DataFile, Format, recognise
+from bowstring.cli.files import Format, recognise, vortex
 from bowstring.cli.terminal import FAILED, as_json, in_options, print_tree, shown
 from bowstring.client import list_datasets
 from bowstring.client.opening import InsideOptions, connect
@@ -27,14 +27,13 @@ from bowstring.ipc.flatbuf.message import (
     Message,
     MessageKind,
     MetadataVersion,
-    RecordBatchHeader,
     decode_dictionary,
     decode_message,
     decode_record_batch,
 )
 from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.ipc.framing import read_metadata
-from bowstring.ipc.source import Source, open_source
+from bowstring.ipc.source import open_source
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.parquet.file import OpenFile
 from bowstring.parquet.schema import ColumnType, described, read_as
@@ -56,7 +55,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Look at one file or data set; what could be seen is printed, also where something is wrong further on."""
     source: str = arguments.source
     facts: Facts = {}
-    inspect = _inspection_of(source, arguments)
+    inspect: Callable[[Facts, int], None]  # adds facts until all is seen, or an error is raised
+    if _SCHEME.match(source) and not os.path.exists(source):
+        tls, name = tls_config(arguments), arguments.name or arguments.ticket
+        endpoint = endpoint_with_token(source, name, arguments.token_file, tls)
+        inspect = functools.partial(_inspect_source, endpoint, tls)
+    elif arguments.name is not None:
+        raise UsageError("a file has no data sets with names", found=arguments.name, where=source)
+    else:
+        file = recognise(source)
+        facts |= {"format": file.format.value, "bytes": os.path.getsize(file.path)}
+        inspect = functools.partial(_INSPECTIONS[file.format], file.path)
     error = None
     try:
         inspect(facts, arguments.most)
@@ -72,121 +81,73 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _inspection_of(source: str, arguments: argparse.Namespace) -> Callable[[Facts, int], None]:
-    """Return what looks at a file or data set: it adds facts until all is seen, or an error is raised."""
-    if _SCHEME.match(source) and not os.path.exists(source):
-        tls, name = tls_config(arguments), arguments.name or arguments.ticket
-        endpoint = endpoint_with_token(source, name, arguments.token_file, tls)
-        return functools.partial(_inspect_source, endpoint, tls)
-    if arguments.name is not None:
-        raise UsageError("a file has no data sets with names", found=arguments.name, where=source)
-    return functools.partial(_inspect_file, recognise(source))
-
-
-def _inspect_file(file: DataFile, facts: Facts, most: int) -> None:
-    facts |= {"format": file.format.value, "bytes": os.path.getsize(file.path)}
-    _INSPECTIONS[file.format](file.path, facts, most)
-
-
 def _inspect_arrow_stream(path: str, facts: Facts, most: int) -> None:
     """Add what a stream holds; `most` record batches are shown with their columns and buffers."""
-    walk = _Walk(most)
+    messages: list[Facts] = []
+    layout: Layout | None = None
     with contextlib.closing(open_source(path)) as source:
+        facts |= {"rows": 0, "batches": 0, "dictionary_batches": 0, "schema": []}
         try:
-            while walk.step(source):
-                pass
+            while True:
+                at = source.position
+                metadata = read_metadata(source, DEFAULT_LIMITS)
+                if metadata is None:
+                    break
+                message = decode_message(metadata, DEFAULT_LIMITS)
+                seen: Facts = {
+                    "kind": message.kind.name.lower().replace("_", " "),
+                    "at_byte": at,
+                    "metadata_bytes": len(metadata),
+                    "body_bytes": message.body_length,
+                }
+                if message.custom_metadata:
+                    seen["custom_metadata"] = metadata_facts(message.custom_metadata)
+                messages.append(seen)
+                layout = _look(message, layout, seen, facts, most)
+                source.body(message.body_length)
         finally:
-            facts |= walk.facts()
+            facts["messages"] = messages
         facts["bytes_read"] = source.position
 
 
-class _Walk:
-    """What was seen so far."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._layout: Layout | None = None
-        self._schema: list[Facts] = []
-        self._metadata: dict[str, str] = {}
-        self._messages: list[Facts] = []
-        self._batches = self._dictionaries = self._rows = 0
-
-    def facts(self) -> Facts:
-        """Return it all."""
-        facts: Facts = {
-            "rows": self._rows,
-            "batches": self._batches,
-            "dictionary_batches": self._dictionaries,
-            "schema": self._schema,
-        }
-        if self._metadata:
-            facts["schema_metadata"] = self._metadata
-        return facts | {"messages": self._messages}
-
-    def step(self, source: Source) -> bool:
-        """Look at the next message; say whether there was one."""
-        at = source.position
-        metadata = read_metadata(source, DEFAULT_LIMITS)
-        if metadata is None:
-            return False
-        message = decode_message(metadata, DEFAULT_LIMITS)
-        facts: Facts = {
-            "kind": message.kind.name.lower().replace("_", " "),
-            "at_byte": at,
-            "metadata_bytes": len(metadata),
-            "body_bytes": message.body_length,
-        }
-        if message.custom_metadata:
-            facts["custom_metadata"] = metadata_facts(message.custom_metadata)
-        self._messages.append(facts)
-        self._look(message, facts)
-        source.body(message.body_length)
-        return True
-
-    def _look(self, message: Message, facts: Facts) -> None:
-        if message.kind is MessageKind.SCHEMA:
-            self._take_schema(message, facts)
-        elif self._layout is None:
-            raise InvalidMetadata("a stream begins with its schema", found=message.kind.name)
-        elif message.kind is MessageKind.DICTIONARY_BATCH:
-            dictionary = decode_dictionary(message)
-            layout = self._layout.dictionaries.get(dictionary.id)
-            if layout is None:
-                raise InvalidMetadata("no field has a dictionary of this id", found=f"id {dictionary.id}")
-            facts |= {"dictionary": dictionary.id, "is_delta": dictionary.is_delta}
-            self._dictionaries += 1
-            self._describe(message, dictionary.batch, layout, facts)
-        else:
-            header = decode_record_batch(message)
-            self._batches += 1
-            self._rows += header.length
-            self._describe(message, header, self._layout, facts)
-
-    def _take_schema(self, message: Message, facts: Facts) -> None:
-        schema, _, endianness, self._layout = decode_schema(message, DEFAULT_LIMITS)
-        self._schema = schema_facts(schema)
-        self._metadata = metadata_facts(schema.metadata or {})
-        facts |= {"metadata_version": message.version.name, "endianness": endianness}
-
-    def _describe(self, message: Message, header: RecordBatchHeader, layout: Layout, facts: Facts) -> None:
-        facts["rows"] = header.length
-        if header.compression is not None:
-            facts["compression"] = header.compression
-        # Bodies of V4, compressed ones and nodes without bitmaps follow rules that only their reader knows.
-        if (
-            message.version is MetadataVersion.V5
-            and header.compression is None
-            and not layout.bitmapless.size
-        ):
-            check(header, layout, message.body_length)
-        if self._batches > self._most:
-            return
-        sizes = header.buffers[:, 1].tolist()
-        fits = len(sizes) == layout.num_buffers + sum(header.variadic_counts)
-        if fits and len(header.nodes) == layout.num_nodes:
-            facts["columns"] = node_facts(layout, header.nodes, sizes, header.variadic_counts)
-        else:
-            facts["buffers"] = [{"kind": "unknown", "bytes": nbytes} for nbytes in sizes]
+def _look(message: Message, layout: Layout | None, seen: Facts, facts: Facts, most: int) -> Layout:
+    """Add what a message of a stream holds to its facts and to those of the stream; return the stream's layout."""
+    if message.kind is MessageKind.SCHEMA:
+        schema, _, endianness, layout = decode_schema(message, DEFAULT_LIMITS)
+        facts["schema"] = schema_facts(schema)
+        if schema.metadata:
+            facts["schema_metadata"] = metadata_facts(schema.metadata)
+        seen |= {"metadata_version": message.version.name, "endianness": endianness}
+        return layout
+    if layout is None:
+        raise InvalidMetadata("a stream begins with its schema", found=message.kind.name)
+    part = layout
+    if message.kind is MessageKind.DICTIONARY_BATCH:
+        dictionary = decode_dictionary(message)
+        if dictionary.id not in layout.dictionaries:
+            raise InvalidMetadata("no field has a dictionary of this id", found=f"id {dictionary.id}")
+        header, part = dictionary.batch, layout.dictionaries[dictionary.id]
+        seen |= {"dictionary": dictionary.id, "is_delta": dictionary.is_delta}
+        facts["dictionary_batches"] += 1
+    else:
+        header = decode_record_batch(message)
+        facts["batches"] += 1
+        facts["rows"] += header.length
+    seen["rows"] = header.length
+    if header.compression is not None:
+        seen["compression"] = header.compression
+    # Bodies of V4, compressed ones and nodes without bitmaps follow rules that only their reader knows.
+    elif message.version is MetadataVersion.V5 and not part.bitmapless.size:
+        check(header, part, message.body_length)
+    if facts["batches"] > most:
+        return layout
+    sizes = header.buffers[:, 1].tolist()
+    fits = len(sizes) == part.num_buffers + sum(header.variadic_counts)
+    if fits and len(header.nodes) == part.num_nodes:
+        seen["columns"] = node_facts(part, header.nodes, sizes, header.variadic_counts)
+    else:
+        seen["buffers"] = [{"kind": "unknown", "bytes": nbytes} for nbytes in sizes]
+    return layout
 
 
 def _inspect_arrow_file(path: str, facts: Facts, most: int) -> None:
@@ -259,11 +220,9 @@ def _chunk(file: OpenFile, group: int, leaf: int) -> Facts:
 
 def _inspect_vortex_stream(path: str, facts: Facts, most: int) -> None:
     """Add each message and the tree of encodings of `most` batches; nothing is decoded."""
-    from bowstring.vortex import open_stream
-
     messages: list[Facts] = []
     rows = 0
-    with contextlib.closing(open_stream(path)) as stream:
+    with contextlib.closing(vortex().open_stream(path)) as stream:
         try:
             for batch in stream:
                 messages.append(_array_message(batch, shown=len(messages) < most))

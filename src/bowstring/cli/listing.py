@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from bowstring.cli.arguments import tls_config, token_apart
+from bowstring.cli.facts import schema_facts
 from bowstring.cli.terminal import clipped, number, print_table, shown, size
 from bowstring.client.names import list_datasets
 
@@ -56,7 +57,5 @@ def _facts(info: DatasetInfo) -> dict[str, Any]:
         "readers": info.readers,
         "readers_left": info.readers_left,
         "published_at": None if (time := _time(info)) is None else time.isoformat(),
-        "schema": [
-            {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in info.schema
-        ],
+        "schema": schema_facts(info.schema),
     }

@@ -16,7 +16,6 @@ import pyarrow as pa
 from bowstring.cli.arguments import VARIABLE, tls_config, token_apart
 from bowstring.cli.files import DataFile, Format, query, read_text, recognise
 from bowstring.cli.terminal import number, progress, shown, size
-from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import DeadlineExceeded, UsageError
 from bowstring.server import Server
 from bowstring.transport import encrypts
@@ -24,6 +23,8 @@ from bowstring.transport import encrypts
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+    from bowstring.dissociated.endpoint import Endpoint
 
 _RESIDENT_BYTES = 512 << 20
 _LOOK = 0.5
@@ -42,7 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
         ways = [file.nbytes > _RESIDENT_BYTES if arguments.lazy is None else arguments.lazy for file in files]
         offered = list(zip(called, files, ways, strict=True))
         # All or none: what was printed can be read.
-        endpoints = [_publish(server, *each, readers=arguments.readers) for each in offered]
+        endpoints = [
+            server.publish(name, file.reader if lazy else _read(file), readers=arguments.readers)
+            for name, file, lazy in offered
+        ]
         # From the first URI on, Ctrl-C is how a server ends, and no failure.
         with contextlib.suppress(KeyboardInterrupt):
             for each, endpoint in zip(offered, endpoints, strict=True):
@@ -84,10 +88,6 @@ def _token(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
         return None, None
     path = arguments.token_file
     return token, f"   (with {VARIABLE})" if path is None else f" --token-file {shlex.quote(path)}"
-
-
-def _publish(server: Server, name: str, file: DataFile, lazy: bool, *, readers: int | None) -> Endpoint:
-    return server.publish(name, file.reader if lazy else _read(file), readers=readers)
 
 
 def _read(file: DataFile) -> pa.Table:
@@ -163,7 +163,7 @@ def _names(paths: Sequence[str], given: Sequence[str]) -> list[str]:
             raise UsageError("--name is given once for each file", expected=len(paths), found=len(given))
         names = list(given)
     else:
-        names = [_stem(path) for path in paths]
+        names = [os.path.splitext(os.path.basename(path))[0] for path in paths]
         if len(set(names)) < len(names):
             names = [os.path.basename(path) for path in paths]
         if len(set(names)) < len(names):
@@ -173,7 +173,3 @@ def _names(paths: Sequence[str], given: Sequence[str]) -> list[str]:
             "two data sets would have one name", found=", ".join(names), hint="Give each a --name."
         )
     return names
-
-
-def _stem(path: str) -> str:
-    return os.path.splitext(os.path.basename(path))[0]

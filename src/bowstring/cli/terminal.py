@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import re
 import signal
@@ -13,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import BowstringError, MissingDependency, UsageError
 
@@ -64,11 +63,6 @@ def clipped(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def wants_rich(stream: TextIO) -> bool:
-    """Whether a stream is a terminal, and `rich` is there to draw on it."""
-    return stream.isatty() and importlib.util.find_spec("rich") is not None
-
-
 def print_table(
     headings: Sequence[str],
     rows: Sequence[Sequence[object]],
@@ -77,9 +71,6 @@ def print_table(
 ) -> None:
     """Print a table to standard output."""
     cells = [[shown(cell) for cell in row] for row in rows]
-    if wants_rich(sys.stdout):
-        _print_rich(headings, cells, right)
-        return
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     lines = [_line(row, widths, right) for row in cells]
     if any(headings):
@@ -95,30 +86,6 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> 
         for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
     return "  ".join(aligned).rstrip()
-
-
-def _print_rich(
-    headings: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    right: Sequence[int],
-) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        box=box.SIMPLE_HEAD if any(headings) else None,
-        show_header=any(headings),
-        header_style="bold",
-        pad_edge=False,
-        show_edge=False,
-    )
-    for index, heading in enumerate(headings):
-        table.add_column(Text(heading), justify="right" if index in right else "left", overflow="fold")
-    for row in cells:
-        table.add_row(*map(Text, row))
-    Console(file=sys.stdout, highlight=False).print(table)
 
 
 @dataclasses.dataclass(slots=True)
@@ -156,48 +123,40 @@ _REDRAW_SECONDS = 0.1
 _BAR_WIDTH = 30
 
 
+def write_over(text: str) -> None:
+    """Write a line on the terminal in the place of the one that was written before."""
+    sys.stderr.write(f"\r{text}\x1b[K")
+    sys.stderr.flush()
+
+
 @contextlib.contextmanager
-def progress(what: str, rows: int | None) -> Iterator[Advance]:
+def progress(what: str, total: int | None) -> Iterator[Advance]:
     """Show on stderr how far the reading is, in one line that is written over, for the time of a ``with`` block."""
     if not sys.stderr.isatty():
         yield lambda _rows, _nbytes: None
         return
-    line = _ProgressLine(what, rows, sys.stderr)
-    try:
-        yield line.advance
-    finally:
-        line.close()
+    began, drawn, all_rows, all_bytes = time.monotonic(), 0.0, 0, 0
 
-
-class _ProgressLine:
-    def __init__(self, what: str, rows: int | None, stream: TextIO) -> None:
-        self._what = what
-        self._total = rows
-        self._stream = stream
-        self._rows = self._bytes = 0
-        self._began = time.monotonic()
-        self._drawn = 0.0
-
-    def advance(self, rows: int, nbytes: int) -> None:
-        """Count what came."""
-        self._rows += rows
-        self._bytes += nbytes
-        if time.monotonic() - self._drawn >= _REDRAW_SECONDS:
-            self._draw()
-
-    def _draw(self) -> None:
-        self._drawn = time.monotonic()
-        done = f"{number(self._rows)} rows, {size(self._bytes)}, {duration(self._drawn - self._began)}"
-        if self._total:
-            filled = min(self._rows * _BAR_WIDTH // self._total, _BAR_WIDTH)
+    def draw() -> None:
+        nonlocal drawn
+        drawn = time.monotonic()
+        done = f"{number(all_rows)} rows, {size(all_bytes)}, {duration(drawn - began)}"
+        if total:
+            filled = min(all_rows * _BAR_WIDTH // total, _BAR_WIDTH)
             done = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done}"
-        self._stream.write(f"\r{self._what} {done}\x1b[K")
-        self._stream.flush()
+        write_over(f"{what} {done}")
 
-    def close(self) -> None:
-        """Leave the last state on the terminal."""
-        self._draw()
-        self._stream.write("\n")
+    def advance(rows: int, nbytes: int) -> None:
+        nonlocal all_rows, all_bytes
+        all_rows, all_bytes = all_rows + rows, all_bytes + nbytes
+        if time.monotonic() - drawn >= _REDRAW_SECONDS:
+            draw()
+
+    try:
+        yield advance
+    finally:
+        draw()
+        sys.stderr.write("\n")
 
 
 FAILED = 1
@@ -213,7 +172,9 @@ def report(error: BowstringError | OSError, arguments: argparse.Namespace) -> in
     if getattr(arguments, "debug", False):
         lines = "".join(traceback.format_exception(error)).splitlines()
         print("\n".join(map(shown, lines)), file=sys.stderr)
-    print(f"bowstring {arguments.command}: {_paragraph(error, arguments.command)}", file=sys.stderr)
+    paragraph = in_options(shown(" ".join(str(error).split())), arguments.command)
+    stop = "" if paragraph.endswith((".", "!", "?")) else "."
+    print(f"bowstring {arguments.command}: {paragraph}{stop}", file=sys.stderr)
     if getattr(arguments, "json", False):
         print(json.dumps({"error": as_json(error, arguments.command)}), flush=True)
     wrong_call = isinstance(error, UsageError) and not isinstance(error, MissingDependency)
@@ -255,11 +216,6 @@ def in_options(text: str, command: str = "fetch") -> str:
     for pattern, option in _IN_OPTIONS:
         text = pattern.sub(option.replace("COMMAND", command), text)
     return text
-
-
-def _paragraph(error: BaseException, command: str) -> str:
-    text = in_options(shown(" ".join(str(error).split())), command)
-    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 @contextlib.contextmanager

@@ -22,20 +22,18 @@ _READ_SECONDS: Final = 300.0
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the parts that the arguments ask for; return 0 if everything was verified, else 1."""
-    from bowstring.demo.flights import data_folder
+    from bowstring.demo.flights import Reader, data_folder
     from bowstring.demo.spark import missing
 
     if arguments.publish:
         return _publish(arguments)
     if arguments.read is not None:
-        from bowstring.demo.flights import read
-
-        return _show(arguments, {"flights": read(arguments.read, arguments.rounds or _FLIGHTS_ROUNDS)})
+        return _show("flights", Reader().read(arguments.read, arguments.rounds or _FLIGHTS_ROUNDS), arguments)
     if arguments.spark:
-        return _show(arguments, {"pipeline": _pipeline(arguments)})
+        return _show("pipeline", _pipeline(arguments), arguments)
     data_folder()
     if arguments.flights:
-        return _show(arguments, {"flights": _two_processes(arguments)})
+        return _show("flights", _two_processes(arguments), arguments)
     absent = missing()
     if arguments.json:
         results: dict[str, Any] = {"flights": _two_processes(arguments), "missing": absent}
@@ -44,12 +42,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(results))
         return int(not all(part["verified"] for part in results.values() if isinstance(part, dict)))
     print("1. Two processes\n")
-    code = _show(arguments, {"flights": _two_processes(arguments)})
+    code = _show("flights", _two_processes(arguments), arguments)
     print("\n2. Spark, a process without it, and back\n", flush=True)
     if absent:
         print(f"This part needs {', '.join(absent)}: pip install 'bowstring[demo]'")
         return code
-    return _show(arguments, {"pipeline": _pipeline(arguments)}) or code
+    return _show("pipeline", _pipeline(arguments), arguments) or code
 
 
 def _publish(arguments: argparse.Namespace) -> int:
@@ -89,12 +87,13 @@ def _pipeline(arguments: argparse.Namespace) -> dict[str, Any]:
     return pipeline(arguments.rounds or _SPARK_ROUNDS, device=arguments.device, quiet=arguments.json)
 
 
-def _show(arguments: argparse.Namespace, part: dict[str, Any]) -> int:
+def _show(part: str, result: dict[str, Any], arguments: argparse.Namespace) -> int:
     from bowstring.demo import printing
 
-    [(name, result)] = part.items()
     if arguments.json:
         print(json.dumps(result))
+    elif part == "flights":
+        printing.print_flights(result)
     else:
-        {"flights": printing.print_flights, "pipeline": printing.print_pipeline}[name](result)
+        printing.print_pipeline(result)
     return int(not result["verified"] or result.get("same_as_flight") is False)

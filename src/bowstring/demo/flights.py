@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 import bowstring as bow
-from bowstring.benchmarks.data.payload import nbytes, payload, read_every_byte
+from bowstring.benchmarks.data.payload import payload, read_every_byte
 from bowstring.benchmarks.peers.flight_server import fetch, serve
 from bowstring.benchmarks.processes.mappings import forget_mappings
 from bowstring.errors import BrokenError, InvalidData, MissingDependency
@@ -82,24 +82,22 @@ class Publisher:
         table = flights(folder)
         loaded = time.perf_counter()
         endpoint = self._server.publish("flights", table)
-        facts = {
+        facts: dict[str, Any] = {
             "pid": os.getpid(),
             "seconds_to_load": loaded - began,
             "seconds_to_publish": time.perf_counter() - loaded,
-            **self._serve_flight(table),
+            "flight": None,
         }
+        try:
+            self._flight = serve(table)
+            facts["flight"] = f"grpc+tcp://127.0.0.1:{self._flight.port}"
+        except ImportError as error:
+            facts["no_flight"] = f"this pyarrow came without Arrow Flight: {error}"
         airlines = pyarrow.csv.read_csv(os.path.join(folder, "airlines.csv"))
         self._server.publish("airlines", airlines)
         expected = report(table).replace_schema_metadata({"demo": json.dumps(facts)})
         self._server.publish("expected", expected)
         return str(endpoint)
-
-    def _serve_flight(self, table: pa.Table) -> dict[str, str | None]:
-        try:
-            self._flight = serve(table)
-        except ImportError as error:
-            return {"flight": None, "no_flight": f"this pyarrow came without Arrow Flight: {error}"}
-        return {"flight": f"grpc+tcp://127.0.0.1:{self._flight.port}"}
 
     def wait(self) -> None:
         """Wait until the server is closed, or Ctrl-C."""
@@ -116,49 +114,42 @@ class Reader:
     """Process B."""
 
     def read(self, uri: str, rounds: int) -> dict[str, Any]:
-        """Call :func:`read` in this process."""
-        return read(uri, rounds)
+        """Read what a process A published: the report, whether it is A's, how the data came, and how fast.
 
-
-def read(uri: str, rounds: int) -> dict[str, Any]:
-    """Read what a process A published: the report, whether it is A's, how the data came, and how fast.
-
-    It measures so many rounds, after a first one that does not count.
-    """
-    (expected, metadata), (airlines, _) = _small_table(uri, "expected"), _small_table(uri, "airlines")
-    facts = json.loads(metadata.get(b"demo", b"{}"))
-    flight = facts.get("flight")
-    lines, same, stats = _read_once(uri, flight)
-    seconds, read_bytes = _measure(uri, flight, rounds)
-    names = {row["carrier"]: row["name"] for row in airlines}
-    medians = {name: statistics.median(series) for name, series in seconds.items()}
-    return {
-        "verified": lines == expected,
-        "same_as_flight": same,
-        **moved(stats),
-        "regions": stats.regions,
-        "carriers": [{**line, "airline": names.get(line["carrier"])} for line in lines],
-        "pid": os.getpid(),
-        "process_a": facts,
-        "rounds": rounds,
-        "read_bytes": read_bytes,
-        "seconds": seconds,
-        "ratio": flight and medians["flight_bytes_read"] / medians["bytes_read"],
-    }
+        It measures so many rounds, after a first one that does not count.
+        """
+        (expected, metadata), (airlines, _) = _small_table(uri, "expected"), _small_table(uri, "airlines")
+        facts = json.loads(metadata.get(b"demo", b"{}"))
+        flight = facts.get("flight")
+        with bow.connect(uri) as stream:
+            table = stream.read_all()
+            same = None if flight is None else table.equals(_by_flight(flight))
+            lines, stats = report(table).to_pylist(), stream.stats
+        del table, stream  # which hold views
+        seconds: dict[str, list[float]] = collections.defaultdict(list)
+        for turn in range(rounds + 1):
+            for name, duration in _measured(uri, flight).items() if turn else ():
+                seconds[name].append(duration)
+        medians = {name: statistics.median(series) for name, series in seconds.items()}
+        names = {row["carrier"]: row["name"] for row in airlines}
+        return {
+            "verified": lines == expected,
+            "same_as_flight": same,
+            **moved(stats),
+            "regions": stats.regions,
+            "carriers": [{**line, "airline": names.get(line["carrier"])} for line in lines],
+            "pid": os.getpid(),
+            "process_a": facts,
+            "rounds": rounds,
+            "seconds": seconds,
+            "ratio": flight and medians["flight_bytes_read"] / medians["bytes_read"],
+        }
 
 
 def moved(stats: Any) -> dict[str, Any]:
     """Return the statistics of a stream: how much it moved, and how."""
     names = {"rows": "rows", "batches": "batches", "bytes": "nbytes", "device": "device"}
     return {key: getattr(stats, name) for key, name in names.items()} | {"path": stats.path, "why": stats.why}
-
-
-def _read_once(uri: str, flight: str | None) -> tuple[list[dict[str, Any]], bool | None, Any]:
-    """Return the report, whether Flight brings the same, and the statistics; nothing that holds a view."""
-    with bow.connect(uri) as stream:
-        table = stream.read_all()
-        same = None if flight is None else table.equals(_by_flight(flight))
-        return report(table).to_pylist(), same, stream.stats
 
 
 def _small_table(uri: str, name: str) -> tuple[list[dict[str, Any]], dict[bytes, bytes]]:
@@ -168,36 +159,21 @@ def _small_table(uri: str, name: str) -> tuple[list[dict[str, Any]], dict[bytes,
         return table.to_pylist(), dict(table.schema.metadata or {})
 
 
-def _measure(uri: str, flight: str | None, rounds: int) -> tuple[dict[str, list[float]], int]:
-    """Read the flights through Bowstring and Arrow Flight in turn; return seconds, and the bytes read."""
-    series: dict[str, list[float]] = collections.defaultdict(list)
-    for turn in range(rounds + 1):
-        forget_mappings()  # the next stream starts as in a new process
-        seconds = {}
-        seconds["views"], seconds["bytes_read"], read_bytes = _read_views(uri)
-        if flight is not None:
-            seconds["flight_bytes_read"] = _read_flight(flight)
-        _, seconds["bytes_read_cached"], _ = _read_views(uri)
-        for name, duration in seconds.items() if turn else ():
-            series[name].append(duration)
-    return series, read_bytes
-
-
-def _read_views(uri: str) -> tuple[float, float, int]:
-    """Return the seconds to the views, the seconds to every byte read, and the bytes."""
+def _measured(uri: str, flight: str | None) -> dict[str, float]:
+    """Read the flights through Bowstring and Arrow Flight in turn; return seconds."""
+    forget_mappings()  # the next stream starts as in a new process
     began = time.perf_counter()
     with bow.connect(uri) as stream:
         batches = list(stream)
-        views = time.perf_counter() - began
-        buffers = payload(batch.to_arrow() for batch in batches)
-        read_every_byte(buffers)
-        return views, time.perf_counter() - began, nbytes(buffers)
-
-
-def _read_flight(location: str) -> float:
-    began = time.perf_counter()
-    read_every_byte(payload(_by_flight(location).to_batches()))
-    return time.perf_counter() - began
+        seconds = {"views": time.perf_counter() - began}
+        read_every_byte(payload(batch.to_arrow() for batch in batches))
+        seconds["bytes_read"] = time.perf_counter() - began
+        del batches
+    if flight is not None:
+        began = time.perf_counter()
+        read_every_byte(payload(_by_flight(flight).to_batches()))
+        seconds["flight_bytes_read"] = time.perf_counter() - began
+    return seconds
 
 
 def _by_flight(location: str) -> pa.Table:

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import bowstring as bow
@@ -51,7 +51,17 @@ def pipeline(rounds: int, *, device: str | None = None, quiet: bool = False) -> 
             facts = spark.call("start")
             facts["seconds_to_start"] = time.perf_counter() - began
             process_b.finish()
-            results = _run(spark, process_b, rounds, facts, step)
+            step("Spark: parsing places to VARIANT, joining them with countries")
+            facts["seconds_to_load"] = spark.call("load")
+            step("Spark → depot → process B, and toArrow(), in turn")
+            results = {"spark": facts, **_hand_over(spark, process_b, rounds)}
+            step("Process B: typed columns out of the Variants, by path")
+            results["extracted"] = process_b.call("take")
+            results["countries"] = process_b.call("report")
+            uri = process_b.call("offer")
+            step("Spark: reading process B's columns, and comparing them with its own")
+            compared = spark.call("compare", uri=uri)
+            results |= {"read_back": compared["seconds"], "checksums": compared["checksums"]}
     except ChildFailed as error:
         raise BrokenError("a process of the demo failed", found=reason(str(error))) from error
     return {"verified": is_verified(results["checksums"]), **results}
@@ -67,22 +77,6 @@ def reason(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     own = [line for line in lines if line.startswith("bowstring.errors.")]
     return (own[-1] if own else lines[0])[:_SHOWN]
-
-
-def _run(
-    spark: Child, process_b: Child, rounds: int, facts: dict[str, Any], step: Callable[[str], None]
-) -> dict[str, Any]:
-    step("Spark: parsing places to VARIANT, joining them with countries")
-    facts["seconds_to_load"] = spark.call("load")
-    step("Spark → depot → process B, and toArrow(), in turn")
-    results = {"spark": facts, **_hand_over(spark, process_b, rounds)}
-    step("Process B: typed columns out of the Variants, by path")
-    results["extracted"] = process_b.call("take")
-    results["countries"] = process_b.call("report")
-    uri = process_b.call("offer")
-    step("Spark: reading process B's columns, and comparing them with its own")
-    compared = spark.call("compare", uri=uri)
-    return {**results, "read_back": compared["seconds"], "checksums": compared["checksums"]}
 
 
 def _hand_over(spark: Child, process_b: Child, rounds: int) -> dict[str, Any]:

@@ -35,7 +35,6 @@ def print_flights(found: dict[str, Any]) -> None:
     series = {
         "Bowstring, connect → views": "views",
         "Bowstring, connect → every byte read once": "bytes_read",
-        "  … in memory mapped by an earlier stream": "bytes_read_cached" if found["regions"] else "",
         "Arrow Flight, connect → every byte read once": "flight_bytes_read",
     }
     times = [(what, *_middle(seconds[name])) for what, name in series.items() if name in seconds]

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from bowstring.client import connect
 from bowstring.client.grouping import by_process
+from bowstring.columnar.batch import Batch
 from bowstring.dissociated.partitions import generation_of
 from bowstring.dissociated.producer import Role
-from bowstring.errors import BowstringError, OutOfBudget, UnknownName, UnknownTicket, Unsupported, UsageError
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.errors import OutOfBudget, UnknownName, UnknownTicket, Unsupported, UsageError
+from bowstring.limits import DEFAULT_LIMITS
 from bowstring.server import catalogue_of, offered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
-    from bowstring.client.stream import Stream
-    from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.server import Server
@@ -52,109 +51,30 @@ class Offered:
     expires_at: float | None = None
 
 
-class Catalog(Protocol):
-    """What a Flight server asks."""
+def _views(publication: Publication) -> Generator[Any, None, None]:
+    """Yield the schema, and views of what a server of this process has, without a connection.
 
-    limits: Limits
-    token: str | None
-    """What readers must give who come by other ways."""
-    holds_tokens: bool
-    """Whether endpoints hold tokens."""
-
-    def all(self) -> list[Offered]:
-        """Return what is offered now, by name."""
-
-    def named(self, name: str) -> Offered:
-        """Return one data set."""
-
-    def read(self, ticket: bytes) -> tuple[pa.Schema, Reading]:
-        """Let one reader in, by the ticket of an endpoint; return the schema, and the batches."""
-
-    def publish(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Publish a data set, in the place of one of that name."""
-
-    def withdraw(self, name: str) -> None:
-        """Offer a data set no longer."""
-
-    def renew(self, name: str) -> float | None:
-        """Let a data set that has a time have all of it again; return until when, as in :class:`Offered`."""
-
-
-class Reading:
-    """The batches of a data set as one reader takes them; the reader counts as long as this is there."""
-
-    _over = True  # also where an interrupt comes first
-
-    def __init__(self) -> None:
-        self._over = False
-
-    def __iter__(self) -> Reading:
-        return self
-
-    def __next__(self) -> pa.RecordBatch:
-        if self._over:
-            raise StopIteration
-        try:
-            return self._next()
-        except StopIteration:
-            self._end(completed=True)
-            raise
-        except BaseException:
-            self.close()
-            raise
-
-    def _next(self) -> pa.RecordBatch:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Take no more."""
-        self._end(completed=False)
-
-    def _end(self, *, completed: bool) -> None:
-        if not self._over:
-            self._over = True
-            self._leave(completed=completed)
-
-    def _leave(self, *, completed: bool) -> None:
-        raise NotImplementedError
-
-    def __del__(self) -> None:
-        # Arrow lets go of it when the client is gone, whatever it has read.
-        self.close()
-
-
-class _OfPublication(Reading):
-    """Views of what a server of this process has, without a connection."""
-
-    def __init__(self, publication: Publication) -> None:
-        self._publication = publication
-        super().__init__()
-        self._batches: Iterator[Batch] = publication.source.batches()
-
-    def _next(self) -> pa.RecordBatch:
-        return next(self._batches).to_arrow()
-
-    def _leave(self, *, completed: bool) -> None:
-        batches, self._batches = getattr(self, "_batches", iter(())), iter(())
-        close = getattr(batches, "close", None)
-        if close is not None:
-            close()
+    The reader that was let in counts until the last batch was taken, or until this is closed or collected.
+    """
+    batches: Any = ()
+    completed = False
+    try:
+        batches = publication.source.batches()
+        yield publication.source.schema
+        yield from map(Batch.to_arrow, batches)
+        completed = True
+    finally:
+        if hasattr(batches, "close"):
+            batches.close()
         del batches  # before the data set may be released
-        self._publication.leave(completed=completed)
+        publication.leave(completed=completed)
 
 
-class _OfStream(Reading):
-    """What a stream of another server brings."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        super().__init__()
-
-    def _next(self) -> pa.RecordBatch:
-        return next(self._stream).to_arrow()
-
-    def _leave(self, *, completed: bool) -> None:  # noqa: ARG002  its server counts
-        self._stream.close()
+def _relayed(source: Endpoint | Dataset) -> Generator[Any, None, None]:
+    """Yield the schema, and what another server sends."""
+    with connect(source) as stream:
+        yield stream.schema
+        yield from map(Batch.to_arrow, stream)
 
 
 class ServerCatalog:
@@ -177,10 +97,9 @@ class ServerCatalog:
                 return _offered(publication, endpoint)
         raise _unknown(name)
 
-    def read(self, ticket: bytes) -> tuple[pa.Schema, Reading]:
-        """Let one reader in; it counts until the last batch is handed to Flight, or the client is gone."""
-        publication = catalogue_of(self._server).admit(ticket, Role.BOTH, authenticated=True)
-        return publication.source.schema, _OfPublication(publication)
+    def read(self, ticket: bytes) -> Generator[Any, None, None]:
+        """Let one reader in; return the schema and the batches, one after the other."""
+        return _views(catalogue_of(self._server).admit(ticket, Role.BOTH, authenticated=True))
 
     def publish(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Publish a data set, in the place of one of that name."""
@@ -227,7 +146,7 @@ class DatasetCatalog:
     """Data sets of other servers and depots, which are read there, and passed on."""
 
     limits = DEFAULT_LIMITS
-    token: str | None = None
+    token: str | None = None  # what readers must give who come by other ways
 
     def __init__(self, datasets: Mapping[str, Dataset]) -> None:
         # Of those of one process, what their ticket stands for.
@@ -238,6 +157,7 @@ class DatasetCatalog:
             if self._endpoints.setdefault(endpoint.ticket, endpoint) != endpoint:
                 raise UsageError("two endpoints have the same ticket", found=repr(endpoint.ticket)[:80])
         offers = (offer for endpoint in self._endpoints.values() for offer in endpoint.offers)
+        # Whether endpoints hold tokens.
         self.holds_tokens = any(each.token for offer in offers for each in offer.locations)
 
     def all(self) -> list[Offered]:
@@ -271,21 +191,18 @@ class DatasetCatalog:
             ordered=len(places) > 1 and numbers == sorted(numbers),
         )
 
-    def read(self, ticket: bytes) -> tuple[pa.Schema, Reading]:
+    def read(self, ticket: bytes) -> Generator[Any, None, None]:
         """Read one endpoint, or those of one process, where they are."""
         source = self._together.get(ticket) or self._endpoints.get(ticket)
         if source is None:
             raise UnknownTicket("no endpoint has that ticket", found=repr(ticket[:80]))
-        stream = connect(source)
-        return stream.schema, _OfStream(stream)
+        return _relayed(source)
 
-    def publish(self, name: str, schema: pa.Schema, batches: Any) -> None:  # noqa: ARG002
+    def publish(self, *_: Any) -> None:
         """Refuse: these data sets are others'."""
-        raise _of_others()
+        raise Unsupported("these data sets are others': they are published and withdrawn where they are")
 
-    def withdraw(self, name: str) -> None:  # noqa: ARG002
-        """Refuse: these data sets are others'."""
-        raise _of_others()
+    withdraw = publish
 
     def renew(self, name: str) -> float | None:
         """Return that no time is known."""
@@ -293,5 +210,5 @@ class DatasetCatalog:
         return None
 
 
-def _of_others() -> BowstringError:
-    return Unsupported("these data sets are others': they are published and withdrawn where they are")
+Catalog = ServerCatalog | DatasetCatalog
+"""What a Flight server asks."""

@@ -60,7 +60,9 @@ def flight_endpoint(place: Place, where: str | None, expires_at: float | None) -
         facts["partitions"] = [
             [number, base64.b64encode(ticket).decode()] for number, ticket in place.partitions
         ]
-    expires = None if expires_at is None else _timestamp(expires_at)
+    expires = None
+    if expires_at is not None:
+        expires = pa.scalar(int(expires_at * _NANOSECONDS), pa.timestamp("ns", tz="UTC"))
     locations = [where or REUSE, *(uri for uri, _ in offers)]
     return flight.FlightEndpoint(endpoint.ticket, locations, expires, json.dumps(facts))
 
@@ -77,7 +79,3 @@ def _offers(endpoint: Endpoint) -> Iterator[tuple[str, str | None]]:
 
 def _host_of(offer: Offer) -> str | None:
     return offer.host or (this_host() if is_loopback(offer.address) else None)
-
-
-def _timestamp(seconds: float) -> pa.TimestampScalar:
-    return pa.scalar(int(seconds * _NANOSECONDS), pa.timestamp("ns", tz="UTC"))

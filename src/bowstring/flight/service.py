@@ -35,7 +35,7 @@ from bowstring.flight.mapping import flight_endpoint, flight_info
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bowstring.flight.catalogs import Catalog, Reading
+    from bowstring.flight.catalogs import Catalog
     from bowstring.transport.certificates import TlsConfig
 
 _log = logging.getLogger("bowstring")
@@ -167,9 +167,16 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         """Give the batches of an endpoint: views, which gRPC reads where they lie."""
         with _said():
             self._check_running()
-            schema, reading = self._catalog.read(ticket.ticket)
-        batches = _Guarded(reading, self)
-        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(schema, batches))
+            reading = self._catalog.read(ticket.ticket)
+            schema = next(reading)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with _said(), contextlib.closing(reading):
+                for batch in reading:
+                    self._check_running()
+                    yield batch
+
+        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(schema, batches()))
 
     def _check_running(self) -> None:
         if self._stopped:
@@ -202,7 +209,9 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         with _said():
             if action.type == "renew":
                 until = self._catalog.renew(body.decode())
-                reply = b"" if until is None else _iso(until)
+                reply = (
+                    b"" if until is None else dt.datetime.fromtimestamp(until, dt.UTC).isoformat().encode()
+                )
             elif action.type == _RENEW:
                 reply = self._renewed(body)
             elif action.type == "withdraw":
@@ -247,22 +256,6 @@ def _end_connections(port: int) -> None:
                     connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Guarded:
-    """Batches for Flight, whose errors are Flight's."""
-
-    def __init__(self, reading: Reading, service: _Service) -> None:
-        self._reading = reading
-        self._service = service
-
-    def __iter__(self) -> _Guarded:
-        return self
-
-    def __next__(self) -> pa.RecordBatch:
-        with _said():
-            self._service._check_running()
-            return next(self._reading)
-
-
 def _name(descriptor: Any) -> str:
     """Return the data set that a descriptor means; refuse commands by `NotImplementedError`.
 
@@ -271,10 +264,6 @@ def _name(descriptor: Any) -> str:
     if descriptor.descriptor_type != flight.DescriptorType.PATH or not descriptor.path:
         raise NotImplementedError("data sets are found by path: FlightDescriptor.for_path(name)")
     return "/".join(part.decode(errors="replace") for part in descriptor.path)
-
-
-def _iso(seconds: float) -> bytes:
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat().encode()
 
 
 _FIRST_FIELD: Final = 0x0A

@@ -94,14 +94,6 @@ class Application:
         """Release a data set soon, from any thread and at any time: its last handle is gone."""
         self._forgotten.append((dataset, depots))
 
-    def _free_forgotten(self) -> None:
-        while self._forgotten:
-            dataset, depots = self._forgotten.popleft()
-            for held in depots:
-                # One that is gone has freed all it had.
-                with contextlib.suppress(BowstringError):
-                    held.release(dataset)
-
     @property
     def depots(self) -> list[Depot]:
         """The depots where the lease is held."""
@@ -131,23 +123,24 @@ class Application:
             if self._ended():
                 self.end()
                 return
-            self._free_forgotten()
+            while self._forgotten:
+                dataset, depots = self._forgotten.popleft()
+                for depot in depots:
+                    # One that is gone has freed all it had.
+                    with contextlib.suppress(BowstringError):
+                        depot.release(dataset)
             with self._lock:
                 leases = dict(self._leases)
             if leases and time.monotonic() > renewed + min(leases.values()) / _RENEWALS:
                 renewed = time.monotonic()
                 for addresses, seconds in leases.items():
-                    self._renew(addresses, seconds)
-
-    def _renew(self, addresses: tuple[str, ...], seconds: float) -> None:
-        """Say that the application lives; a depot that is gone has nothing to keep for it."""
-        try:
-            self._depot(addresses).hold(self.name, seconds)
-        except BowstringError:
-            with self._lock:
-                lost = self._depots.pop(addresses[0], None)
-            if lost is not None:
-                lost.close()
+                    try:
+                        self._depot(addresses).hold(self.name, seconds)
+                    except BowstringError:  # a depot that is gone has nothing to keep for it
+                        with self._lock:
+                            lost = self._depots.pop(addresses[0], None)
+                        if lost is not None:
+                            lost.close()
 
     def stop_depots(self) -> None:
         """Free all data of the application, and end those of its depots that then hold nothing."""

@@ -150,9 +150,7 @@ class _ToSpark(_Forms):
             return target, conversions.to_time(path, truncate=self._truncate)
         if target == type_:
             return target, None
-        if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
-            return target, conversions.to_micros(target, path, truncate=self._truncate)
-        return target, conversions.cast_to(target, path)
+        return target, conversions.cast_to(target, path, truncate=self._truncate)
 
     def _variant(self, type_: pa.DataType, path: str, depth: int) -> tuple[pa.DataType, Convert | None]:
         names = [field.name for field in type_]
@@ -206,22 +204,22 @@ class _FromSpark(_Forms):
         return self._nested(type_, path, depth) or (type_, None)
 
 
-def column_form(field: pa.Field, *, truncate: bool = False) -> Form:
-    """Return what a column becomes in Spark; `truncate`: nanoseconds may be cut to microseconds."""
-    return _ToSpark(truncate=truncate).form(field, field.name, field.name)
+def column_form(field: pa.Field) -> Form:
+    """Return what a column becomes in Spark."""
+    return _ToSpark(truncate=False).form(field, field.name, field.name)
 
 
 class _Converter:
     """Makes batches of one schema those of another, `schema`, of the same rows."""
 
-    def __init__(self, source: pa.Schema, forms: list[Form], metadata: Any) -> None:
+    def __init__(self, source: pa.Schema, forms: _Forms, metadata: Any = None) -> None:
         self._source = source
-        self._forms = forms
-        made = pa.schema([form.field for form in forms], metadata=metadata)
-        self._same = made.equals(source, check_metadata=True) and all(
-            form.convert is None and form.field.nullable for form in forms
+        self._forms = [forms.form(field, field.name, field.name) for field in source]
+        schema = pa.schema([form.field for form in self._forms], metadata=metadata)
+        self._same = schema.equals(source, check_metadata=True) and all(
+            form.convert is None and form.field.nullable for form in self._forms
         )
-        self.schema: pa.Schema = source if self._same else made
+        self.schema: pa.Schema = source if self._same else schema
 
     def __call__(self, batch: Any) -> pa.RecordBatch:
         """Return a batch of the same rows; raises `TooLong` where Spark's 32-bit offsets do not reach."""
@@ -243,7 +241,7 @@ class _Converter:
         """Return the rows of a batch in as many batches as Spark's 32-bit offsets need, mostly one."""
         batch = batch if isinstance(batch, pa.RecordBatch) else batch.to_arrow()
         try:
-            made = self(batch)
+            converted = self(batch)
         except TooLong:
             half = batch.num_rows // 2
             if not half:
@@ -251,7 +249,7 @@ class _Converter:
             yield from self.batches(batch.slice(0, half))
             yield from self.batches(batch.slice(half))
         else:
-            yield made
+            yield converted
 
 
 class Normaliser(_Converter):
@@ -261,7 +259,7 @@ class Normaliser(_Converter):
     """
 
     def __init__(self, schema: pa.Schema, *, truncate: bool = False) -> None:
-        super().__init__(schema, [column_form(field, truncate=truncate) for field in schema], None)
+        super().__init__(schema, _ToSpark(truncate=truncate))
 
 
 class FromSpark(_Converter):
@@ -272,9 +270,7 @@ class FromSpark(_Converter):
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        forms = _FromSpark()
-        made = [forms.form(field, field.name, field.name) for field in schema]
-        super().__init__(schema, made, schema.metadata)
+        super().__init__(schema, _FromSpark(), schema.metadata)
 
 
 def published_schema(source: Any) -> pa.Schema:

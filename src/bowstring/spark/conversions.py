@@ -21,38 +21,26 @@ class TooLong(LimitExceeded):
     """Spark's 32-bit offsets do not reach; half the rows may do."""
 
 
-def cast_to(target: pa.DataType, path: str) -> Convert:
-    """Return a function that casts, and loses nothing."""
+def cast_to(target: pa.DataType, path: str, *, truncate: bool = False) -> Convert:
+    """Return a function that casts, and loses nothing but, with `truncate`, nanoseconds."""
+    times = pa.types.is_timestamp(target) or pa.types.is_duration(target)
 
     def cast(array: Any) -> Any:
+        nanoseconds = times and array.type.unit == "ns"
+        if nanoseconds and truncate:
+            # Downwards, as Spark does: a cast would cut towards 1970.
+            return _thousandths(array).view(target)
         try:
             return pc.cast(array, target)
         except pa.ArrowInvalid as error:
             if pa.types.is_string(target) or pa.types.is_binary(target):
                 raise TooLong("Spark's strings of one batch are 2 GiB at most", where=path) from error
             raise Unsupported(
-                "Spark's type cannot hold a value", expected=str(target), found=str(error), where=path
-            ) from error
-
-    return cast
-
-
-def to_micros(target: pa.DataType, path: str, *, truncate: bool) -> Convert:
-    """Return a function that makes timestamps or durations of microseconds."""
-
-    def cast(array: Any) -> Any:
-        if truncate and array.type.unit == "ns":
-            # Downwards, as Spark does: a cast would cut towards 1970.
-            return _thousandths(array).view(target)
-        try:
-            return pc.cast(array, target)
-        except pa.ArrowInvalid as error:
-            lost = array.type.unit == "ns"
-            raise Unsupported(
-                "Spark has microseconds",
+                "Spark has microseconds" if times else "Spark's type cannot hold a value",
+                expected=None if times else str(target),
                 found=str(error),
                 where=path,
-                hint=_TRUNCATE if lost else None,
+                hint=_TRUNCATE if nanoseconds else None,
             ) from error
 
     return cast

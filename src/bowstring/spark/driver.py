@@ -14,7 +14,7 @@ from bowstring.spark.types import task_schema
 from bowstring.transport.tcp import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _DESCRIPTION: Final = "spark.job.description"
 _ANY_PORT: Final = 9
@@ -50,9 +50,22 @@ class Driver:
             return None
         return self.setting("spark.driver.host") or "127.0.0.1"
 
-    def task_count(self, tag: str) -> TaskCount:
-        """Count the tasks of the jobs that this thread runs from now on."""
-        return TaskCount(self._context, tag)
+    @contextlib.contextmanager
+    def counted_tasks(self, tag: str) -> Iterator[Callable[[], tuple[int, int]]]:
+        """Yield what counts the tasks that have ended, and all, of this thread's jobs in a ``with`` block."""
+        self._context.addJobTag(tag)
+        tracker = self._context.statusTracker()
+
+        def count() -> tuple[int, int]:
+            jobs = map(tracker.getJobInfo, self._context._jsc.sc().statusTracker().getJobIdsForTag(tag))
+            stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+            known = [stage for stage in stages if stage]
+            return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+
+        try:
+            yield count
+        finally:
+            self._context.removeJobTag(tag)
 
     def described(self, text: str) -> contextlib.AbstractContextManager[None]:
         """Let the jobs of this thread have a description, where they have none, in a ``with`` block."""
@@ -87,8 +100,21 @@ class _Connect(Driver):
             return None
         return self.setting("spark.driver.host") or server
 
-    def task_count(self, tag: str) -> TaskCount:  # noqa: ARG002  jobs of other threads are not told apart
-        return _ReportedTasks(self.session)
+    @contextlib.contextmanager
+    def counted_tasks(self, tag: str) -> Iterator[Callable[[], tuple[int, int]]]:  # noqa: ARG002
+        # What the server last reported of the operations of the session: jobs of other threads are not told apart.
+        last = 0, 0
+
+        def take(stages: Any = (), **_: Any) -> None:
+            nonlocal last
+            if known := list(stages or ()):
+                last = sum(each.num_completed_tasks for each in known), sum(each.num_tasks for each in known)
+
+        self.session.registerProgressHandler(take)
+        try:
+            yield lambda: last
+        finally:
+            self.session.removeProgressHandler(take)
 
     def described(self, text: str) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002  there are none
         return contextlib.nullcontext()
@@ -97,13 +123,6 @@ class _Connect(Driver):
 def driver_of(session: Any) -> Driver:
     """Return the driver of a session."""
     return Driver(session) if hasattr(session, "sparkContext") else _Connect(session)
-
-
-def inheritable(session: Any) -> Any:
-    """Return what makes a function run in another thread with this one's properties and tags of jobs."""
-    from pyspark import inheritable_thread_target
-
-    return inheritable_thread_target(session)
 
 
 @contextlib.contextmanager
@@ -171,48 +190,3 @@ def _row_bytes(fields: Iterable[pa.Field]) -> float:
         elif not pa.types.is_null(type_):
             return math.inf
     return total
-
-
-class TaskCount:
-    """Counts the tasks of the jobs of a publication, until it is closed."""
-
-    def __init__(self, context: Any, tag: str) -> None:
-        self._context = context
-        self._tag = tag
-        context.addJobTag(tag)
-
-    def count(self) -> tuple[int, int]:
-        """Return how many tasks have ended, and how many are known; from any thread."""
-        tracker = self._context.statusTracker()
-        done = known = 0
-        for job in self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag):
-            info = tracker.getJobInfo(job)
-            for stage in () if info is None else info.stageIds:
-                status = tracker.getStageInfo(stage)
-                if status is not None:
-                    done, known = done + status.numCompletedTasks, known + status.numTasks
-        return done, known
-
-    def close(self) -> None:
-        """Count no more jobs of this thread."""
-        self._context.removeJobTag(self._tag)
-
-
-class _ReportedTasks(TaskCount):
-    """Counts what a server of Spark Connect last reported of the operations of a session."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self._last = (0, 0)
-        session.registerProgressHandler(self._take)
-
-    def _take(self, stages: Any = (), **_: Any) -> None:
-        known = list(stages or ())
-        if known:
-            self._last = sum(s.num_completed_tasks for s in known), sum(s.num_tasks for s in known)
-
-    def count(self) -> tuple[int, int]:
-        return self._last
-
-    def close(self) -> None:
-        self._session.removeProgressHandler(self._take)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import itertools
 import json
 import os
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 
@@ -24,6 +23,9 @@ from bowstring.dissociated.endpoint import Dataset, Endpoint, is_flight
 from bowstring.errors import UnknownTicket, Unsupported, UsageError, did_you_mean
 from bowstring.spark.batches import Normaliser
 from bowstring.spark.offsets import Listing
+
+if TYPE_CHECKING:
+    from bowstring.depot.client import Depot
 
 _SOURCES: Final = ("path", "uri", "url", "dataset", "name")
 _OTHERS: Final = (
@@ -165,34 +167,35 @@ class ReadOptions:
         if self.dataset is not None:
             return Dataset.from_json(self.dataset)
         with self._depot() as depot:
-            dataset: Dataset = depot.lookup(self.name)
-            return dataset
+            return depot.lookup(self.name or "")
 
-    def _depot(self) -> Any:
-        return importlib.import_module("bowstring.depot").connect(address=self.depot, start=False)
+    def _depot(self) -> Depot:
+        from bowstring.depot import connect as find  # most tasks that read need no depot
+
+        return find(address=self.depot, start=False)
 
 
 def _of_versions(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
     """Return endpoints whose tickets are names with those of the versions that the names stand for now."""
-    known: dict[str, dict[bytes, bytes] | None] = {}
-    return tuple(
-        each if _OF_VERSION.search(each.ticket) or is_flight(each.uri) else _newest(each, known)
-        for each in endpoints
-    )
-
-
-def _newest(endpoint: Endpoint, known: dict[str, dict[bytes, bytes] | None]) -> Endpoint:
-    if endpoint.uri not in known:
-        known[endpoint.uri] = None
-        # What has no list, such as a server of the plain protocol, is known by the ticket alone.
-        with contextlib.suppress(Unsupported):
-            known[endpoint.uri] = {each.name.encode(): each.ticket for each in list_datasets(str(endpoint))}
-    tickets = known[endpoint.uri]
-    if tickets is None:
-        return endpoint
-    if endpoint.ticket not in tickets:
-        raise UnknownTicket("no data set of that name is offered any more", found=repr(endpoint.ticket[:80]))
-    return dataclasses.replace(endpoint, ticket=tickets[endpoint.ticket])
+    listed: dict[str, dict[bytes, bytes] | None] = {}
+    versions = []
+    for endpoint in endpoints:
+        tickets = None
+        if not (_OF_VERSION.search(endpoint.ticket) or is_flight(endpoint.uri)):
+            if endpoint.uri not in listed:
+                listed[endpoint.uri] = None
+                # What has no list, such as a server of the plain protocol, is known by the ticket alone.
+                with contextlib.suppress(Unsupported):
+                    infos = list_datasets(str(endpoint))
+                    listed[endpoint.uri] = {each.name.encode(): each.ticket for each in infos}
+            tickets = listed[endpoint.uri]
+        if tickets is not None:
+            if endpoint.ticket not in tickets:
+                found = repr(endpoint.ticket[:80])
+                raise UnknownTicket("no data set of that name is offered any more", found=found)
+            endpoint = dataclasses.replace(endpoint, ticket=tickets[endpoint.ticket])  # noqa: PLW2901
+        versions.append(endpoint)
+    return tuple(versions)
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
@@ -260,13 +263,9 @@ def _pruned(there: list[str], wanted: list[str]) -> list[str] | None:
     by_case: dict[str, list[str]] = {}
     for name in there:
         by_case.setdefault(name.lower(), []).append(name)
-    columns = []
-    for name in wanted:
-        candidates = [name] if name in there else by_case.get(name.lower(), [])
-        if len(candidates) != 1:
-            return None
-        columns += candidates
-    return columns if len(set(columns)) == len(columns) else None
+    columns = [[name] if name in there else by_case.get(name.lower(), []) for name in wanted]
+    names = {each[0] for each in columns if len(each) == 1}
+    return [each[0] for each in columns] if len(names) == len(columns) else None
 
 
 def distinct_names(schema: pa.Schema) -> pa.Schema:

@@ -190,7 +190,9 @@ class ScanTask:
                 return
             sources = [source_name for source_name, _ in self.columns]
             check_file(file, sources, self.schema, piece.uri)
-            instants = zones_of(file)
+            # Those of INT96 are, though their type has no zone.
+            int96 = (node for node in file.footer.nodes() if node.element.physical_type == "INT96")
+            instants = {".".join(node.path) for node in int96}
             selection = file.select(sources)
             rows = min([_BATCH_ROWS, *(file.size(group, selection.leaves).rows for group in groups)])
             for batch in file.iter_row_groups(groups, selection, rows, threads=False):
@@ -227,12 +229,6 @@ def check_file(file: OpenFile, names: list[str], wanted: pa.Schema, where: str) 
         )
 
 
-def zones_of(file: OpenFile) -> frozenset[str]:
-    """Return the columns whose times are instants though their type has no zone: those of INT96."""
-    nodes = file.footer.nodes()
-    return frozenset(".".join(node.path) for node in nodes if node.element.physical_type == "INT96")
-
-
 def as_spark(array: Any, field: pa.Field, where: str, *, instants: bool = False) -> Any:
     """Return a column in Spark's type."""
     if array.type == field.type and not instants:
@@ -240,7 +236,14 @@ def as_spark(array: Any, field: pa.Field, where: str, *, instants: bool = False)
     try:
         if is_same(array.type, field.type, instants=instants):
             if instants:
-                _check_years(array, f"{field.name} in {where}")
+                # pyarrow takes days before 4713 BC for days far ahead.
+                bounds = pc.min_max(array.cast(pa.int64()))
+                least, most = bounds["min"].as_py(), bounds["max"].as_py()
+                if least is not None and not _YEAR_1 <= least <= most < _YEAR_10000:
+                    place = f"{field.name} in {where}"
+                    raise InvalidData(
+                        "a time is beyond the years that Spark has", where=place, hint=_READ_BY_SPARK
+                    )
             # The same values under Spark's type: another zone for the same instants, not another number.
             return array.cast(field.type, safe=True)
         reason: Exception | None = None
@@ -277,14 +280,6 @@ def is_same(found: pa.DataType, wanted: pa.DataType, *, instants: bool = False) 
         return bool(found == wanted)  # Spark takes the number in a file for microseconds, whatever its unit
     # The same numbers in a wider type, or the same bytes behind other offsets.
     return bool(found == wanted or TAKEN_AS.get(found.id) == wanted)
-
-
-def _check_years(array: Any, where: str) -> None:
-    # pyarrow takes days before 4713 BC for days far ahead.
-    bounds = pc.min_max(array.cast(pa.int64()))
-    least, most = bounds["min"].as_py(), bounds["max"].as_py()
-    if least is not None and not _YEAR_1 <= least <= most < _YEAR_10000:
-        raise InvalidData("a time is beyond the years that Spark has", where=where, hint=_READ_BY_SPARK)
 
 
 def _has_days(type_: pa.DataType) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.cli.terminal import number, size
+from bowstring.cli.terminal import number, size, write_over
 from bowstring.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,18 +68,13 @@ class _Line:
     """A line on the terminal that is written over, and wiped out in the end."""
 
     def __init__(self) -> None:
-        self._begun = time.monotonic()
         self._shown = False
 
     def __call__(self, progress: Progress) -> None:
-        if time.monotonic() - self._begun >= _FIRST_SECONDS:
+        if progress.seconds >= _FIRST_SECONDS:
             self._shown = True
-            self._write(str(progress))
+            write_over(str(progress))
 
     def close(self) -> None:
         if self._shown:
-            self._write("")
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(f"\r{text}\x1b[K")
-        sys.stderr.flush()
+            write_over("")

@@ -9,7 +9,7 @@ import math
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from urllib.parse import urlsplit
 
 from bowstring.cli.terminal import number, size
@@ -36,7 +36,7 @@ from bowstring.server.arguments import check_seconds
 from bowstring.spark.publication import Publication
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     import pyarrow as pa
 
@@ -60,9 +60,10 @@ class PublishedDataset(Dataset):
     control: Publication | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @classmethod
-    def _of(cls, made: Dataset, control: Publication, **more: Any) -> Self:
-        """Return a data set as the process has it that publishes it."""
-        return cls(made.endpoints, made.schema, made.num_rows, made.nbytes, made.metadata, control, **more)
+    def _of(cls, plain: Dataset, control: Publication, **more: Any) -> Self:
+        return cls(
+            plain.endpoints, plain.schema, plain.num_rows, plain.nbytes, plain.metadata, control, **more
+        )
 
     def release(self) -> None:
         """Free the data: no new readers, those that read keep what they have. Idempotent."""
@@ -205,24 +206,17 @@ class RunningDataset(PublishedDataset):
 
     # Its endpoints are not known here: whoever takes it for a data set of none would read no rows.
 
-    def to_json(self) -> str:
+    def to_json(self) -> NoReturn:
         """Refuse: what is read from that would follow no job."""
-        raise self._not_whole()
-
-    def __len__(self) -> int:
-        raise self._not_whole()
-
-    def __iter__(self) -> Iterator[Endpoint]:
-        raise self._not_whole()
-
-    def __bool__(self) -> bool:
-        return True
-
-    def _not_whole(self) -> UsageError:
-        return UsageError(
+        raise UsageError(
             "the endpoints of a data set that was published with wait=False are known once its job is complete",
             hint="wait() returns the whole data set; bow.connect follows this one.",
         )
+
+    __len__ = __iter__ = to_json
+
+    def __bool__(self) -> bool:
+        return True
 
     def __repr__(self) -> str:
         name = self.metadata.get("name") or "without a name"

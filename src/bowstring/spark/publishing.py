@@ -15,7 +15,7 @@ from bowstring.errors import BowstringError, BrokenError, Unsupported, UsageErro
 from bowstring.server.arguments import check_offer, check_seconds
 from bowstring.spark.application_lease import application_of
 from bowstring.spark.batches import published_schema
-from bowstring.spark.driver import driver_of, inheritable
+from bowstring.spark.driver import driver_of
 from bowstring.spark.frames import coalesced, frame_of, with_lists_of_vectors, with_plain_names
 from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of
 from bowstring.spark.progress import reporter
@@ -202,7 +202,10 @@ def publish(
 
     if growing is None:
         return finish()
-    followed, running = work.start(growing, finish, inheritable(df.sparkSession))
+    from pyspark import inheritable_thread_target
+
+    # With this thread's properties and tags of jobs.
+    followed, running = work.start(growing, finish, inheritable_thread_target(df.sparkSession))
     return RunningDataset._of(followed, work, job=running)
 
 

@@ -42,7 +42,11 @@ def given_settings() -> dict[str, str]:
     with contextlib.suppress(ValueError):  # Spark says what is wrong with it
         words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    given, named, file = {}, {}, _defaults_file()
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
+    if not folder and (spark := importlib.util.find_spec("pyspark")) is not None:
+        folder = os.path.join(os.path.dirname(spark.origin or ""), "conf")
+    given, named, file = {}, {}, os.path.join(folder, "spark-defaults.conf")
     for option, value in itertools.pairwise(words):
         if option in ("-c", "--conf"):
             name, _, given[name] = value.partition("=")
@@ -58,14 +62,6 @@ def given_settings() -> dict[str, str]:
 def read_properties(text: str) -> dict[str, str]:
     """Return the settings in the text of a properties file of Spark's; what is escaped in values stays so."""
     return dict(_PROPERTY.findall(text))
-
-
-def _defaults_file() -> str:
-    home = os.environ.get("SPARK_HOME")
-    folder = os.environ.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
-    if not folder and (pyspark := importlib.util.find_spec("pyspark")) is not None:
-        folder = os.path.join(os.path.dirname(pyspark.origin or ""), "conf")
-    return os.path.join(folder, "spark-defaults.conf")
 
 
 def _java_runs() -> bool:
@@ -172,60 +168,55 @@ def session(
     with _STARTING:
         existing = classes.getActiveSession()
         if existing is None:  # though one may have been made in another thread
-            made = getattr(classes, "_instantiatedSession", None)
-            context = getattr(made, "_sc", None)
-            existing = made if context is not None and context._jsc is not None else None
+            other = getattr(classes, "_instantiatedSession", None)
+            context = getattr(other, "_sc", None)
+            existing = other if context is not None and context._jsc is not None else None
         if existing is not None:
-            return _completed(existing, asked)
+            for name, value in asked.items():
+                known = existing.conf.get(name, None)
+                if known != value and not existing.conf.isModifiable(name):
+                    raise UsageError(
+                        "the session is there already, and this setting is made when one starts",
+                        expected=value,
+                        found=known,
+                        where=name,
+                        hint="Stop that session first.",
+                    )
+                if known != value:
+                    existing.conf.set(name, value)
+            return existing
         if os.environ.get("SPARK_REMOTE") or "spark.remote" in asked:
             raise UsageError(
                 "this session would be elsewhere",
                 found="SPARK_REMOTE",
                 hint="Use SparkSession.builder.remote(…).",
             )
-        known = {**_USUAL, **given_settings(), **asked}
-        ours = _config(known, sys.executable)
-        with _environment(known | ours):
+        config = {**_USUAL, **given_settings(), **asked}
+        ours = _config(config, sys.executable)
+        with _environment(config | ours):
             builder = classes.builder
             # Those of files Spark reads itself.
-            for name, value in {**{name: known[name] for name in _USUAL}, **ours, **asked}.items():
+            for name, value in {**{name: config[name] for name in _USUAL}, **ours, **asked}.items():
                 builder = builder.config(name, value)
             return builder.getOrCreate()
-
-
-def _completed(existing: Any, asked: Mapping[str, str]) -> Any:
-    for name, value in asked.items():
-        known = existing.conf.get(name, None)
-        if known == value:
-            continue
-        if not existing.conf.isModifiable(name):
-            raise UsageError(
-                "the session is there already, and this setting is made when one starts",
-                expected=value,
-                found=known,
-                where=name,
-                hint="Stop that session first.",
-            )
-        existing.conf.set(name, value)
-    return existing
 
 
 @contextlib.contextmanager
 def _environment(config: Mapping[str, str]) -> Iterator[None]:
     """What Spark reads of this process's environment while it starts; put back afterwards."""
     java = None if _java_runs() else find_java(config.get("spark.driver.extraJavaOptions", "")).home
-    made = {} if java is None else {"JAVA_HOME": java}
+    chosen = {} if java is None else {"JAVA_HOME": java}
     if "spark.pyspark.python" in config:  # which PySpark reads when it is started by spark-submit only
-        made["PYSPARK_PYTHON"] = config["spark.pyspark.python"]
+        chosen["PYSPARK_PYTHON"] = config["spark.pyspark.python"]
     addressed = {"spark.driver.host", "spark.driver.bindAddress"} & config.keys()
     if _LOCAL.match(config["spark.master"]) and not addressed and not os.environ.get("SPARK_LOCAL_IP"):
-        made["SPARK_LOCAL_IP"] = "127.0.0.1"
-    before = {name: os.environ[name] for name in made if name in os.environ}
-    os.environ.update(made)
+        chosen["SPARK_LOCAL_IP"] = "127.0.0.1"
+    before = {name: os.environ[name] for name in chosen if name in os.environ}
+    os.environ.update(chosen)
     try:
         yield
     finally:
-        for name in made:
+        for name in chosen:
             del os.environ[name]
         os.environ.update(before)
 

@@ -109,16 +109,11 @@ def task_device(kind: str = "cuda", resource: str = "gpu") -> Device:
     ...     for batch in batches:
     ...         yield fit(bow.Batch.from_arrow(batch).to_device(device))
     """
-    return device_by_name(f"{kind}:{_ordinal(task_address(resource))}")
-
-
-def _ordinal(address: str) -> int:
-    """Return the number that a GPU has in this process, of the number that it has on the host."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    address, visible = task_address(resource), os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         if not address.isdecimal():
             raise NotOnDevice("Spark names a GPU not by its number", found=address)
-        return int(address)
+        return device_by_name(f"{kind}:{int(address)}")
     # Spark does not set it, but who started the executor may have; it then renumbers what this process sees.
     names = [each.strip() for each in visible.split(",")]
     if address not in names:
@@ -128,7 +123,7 @@ def _ordinal(address: str) -> int:
             found=f"CUDA_VISIBLE_DEVICES={visible}",
             hint="Leave CUDA_VISIBLE_DEVICES unset for executors: the task's resources say which GPU it has.",
         )
-    return names.index(address)
+    return device_by_name(f"{kind}:{names.index(address)}")
 
 
 LEASE_SECONDS: Final = 120.0
@@ -196,7 +191,7 @@ class DepotTask:
         schema, present = incoming(batches, self.names)
         if schema is None:
             return Ticket(partition)
-        order = self.order
+        order, folders = self.order, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
         with contextlib.ExitStack() as ends:
             held = ends.enter_context(self._depot())
             hold(held, order)
@@ -209,7 +204,7 @@ class DepotTask:
                     attempt=attempt,
                     schema=schema,
                     readers=order.readers,
-                    spill_folder=_local_folder(),
+                    spill_folder=next(filter(os.path.isdir, folders), None),
                     wait=order.wait if wait is None else wait,
                 )
             )
@@ -366,9 +361,3 @@ def _driver_host() -> str | None:
     except OSError:
         return None
     return None if match is None else match[1]
-
-
-def _local_folder() -> str | None:
-    """Return where Spark keeps what it spills on this host."""
-    folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    return next((folder for folder in folders if os.path.isdir(folder)), None)

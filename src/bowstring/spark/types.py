@@ -191,11 +191,12 @@ class _FromStruct:
 
 def struct_of(fields: Iterable[pa.Field], types: Any) -> Any:
     """Return the ``StructType`` of fields that are as Spark takes them, by the module ``pyspark.sql.types``."""
-    made = []
-    for field in fields:
-        notes = _notes(field)
-        made.append(types.StructField(field.name, _spark_type(field.type, types), field.nullable, notes))
-    return types.StructType(made)
+    return types.StructType(
+        [
+            types.StructField(field.name, _spark_type(field.type, types), field.nullable, _notes(field))
+            for field in fields
+        ]
+    )
 
 
 def _spark_type(type_: pa.DataType, types: Any) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
-import dataclasses
 import logging
 import re
 import sys
@@ -23,12 +23,10 @@ from bowstring.transport.threads import run_in_thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bowstring.depot.client import Depot
     from bowstring.depot.options import DepotStatus
     from bowstring.spark.application_lease import Application
-    from bowstring.spark.driver import Driver, TaskCount
+    from bowstring.spark.driver import Driver
     from bowstring.spark.task import Order
-    from bowstring.transport.threads import Work
 
 _LOG: Final = logging.getLogger("bowstring.spark")
 _LOOK: Final = 0.3
@@ -49,16 +47,16 @@ def label(dataset: str) -> str:
 
 def _holders(status: DepotStatus, but: str) -> list[tuple[str, int]]:
     """Return which data sets hold memory, the largest first: what the user calls each, and how many bytes."""
-    held: dict[str, int] = {}
+    sizes: collections.Counter[str] = collections.Counter()
     for each in status.datasets:
         if each.name != but and each.held:
-            held[label(each.name)] = held.get(label(each.name), 0) + each.held
-    return sorted(held.items(), key=lambda each: -each[1])
+            sizes[label(each.name)] += each.held
+    return sizes.most_common()
 
 
-def _listed(held: list[tuple[str, int]]) -> str:
-    more = ", …" if len(held) > _SHOWN else ""
-    return ", ".join(f"{name} {size(nbytes)}" for name, nbytes in held[:_SHOWN]) + more
+def _listed(holders: list[tuple[str, int]]) -> str:
+    more = ", …" if len(holders) > _SHOWN else ""
+    return ", ".join(f"{name} {size(nbytes)}" for name, nbytes in holders[:_SHOWN]) + more
 
 
 def _room(status: DepotStatus) -> str:
@@ -81,75 +79,17 @@ def _warn(text: str) -> None:
     sys.stderr.flush()
 
 
-@dataclasses.dataclass
-class _Watch:
-    """Looks at the depots that this process knows while a job runs."""
-
-    _order: Order
-    _application: Application
-    _name: str | None = None
-    _tasks: TaskCount | None = None
-    _report: Callable[[Progress], object] | None = None
-    _begun: float = dataclasses.field(default_factory=time.monotonic)
-    _here: Depot | None = None
-    _over: Event = dataclasses.field(default_factory=Event)
-
-    def statuses(self) -> list[DepotStatus]:
-        """Return what the depots say of themselves that can be asked."""
-        if self._here is None:
+def _statuses(application: Application) -> list[DepotStatus]:
+    """Return what the depots that this process knows, and that of this host, say of themselves."""
+    statuses: dict[str, DepotStatus] = {}
+    with contextlib.ExitStack() as ends:
+        depots = application.depots
+        with contextlib.suppress(BowstringError):
+            depots.append(ends.enter_context(connect(start=False)))
+        for depot in depots:
             with contextlib.suppress(BowstringError):
-                self._here = connect(start=False)
-        known = {each.addresses[0]: each for each in self._application.depots}
-        if self._here is not None:
-            known.setdefault(self._here.addresses[0], self._here)
-        statuses = []
-        for each in known.values():
-            with contextlib.suppress(BowstringError):
-                statuses.append(each.status())
-        return statuses
-
-    def run(self) -> None:
-        """Warn when tasks of the job begin to wait for room, and report how far it is."""
-        warned = False
-        while not self._over.wait(_LOOK):
-            statuses = self.statuses()
-            self._say(statuses)
-            for status in statuses:
-                mine = [each for each in status.datasets if each.name == self._order.dataset]
-                if warned or not mine or not mine[0].waiting:
-                    continue
-                warned = True
-                held = _listed(_holders(status, self._order.dataset)) or "attempts that go on"
-                _warn(
-                    f"publishing {label(self._order.dataset)} waits for room in the depot, for at most "
-                    f"{self._order.wait:g} s: {_room(status)} are in use, held by {held}. Release what is not "
-                    "needed (bow.spark.drop(name), or del of its handle), or give the depot a larger budget."
-                )
-
-    def _say(self, statuses: list[DepotStatus]) -> None:
-        if self._report is None or self._tasks is None:
-            return
-        mine = [each for status in statuses for each in status.datasets if each.name == self._order.dataset]
-        rows, nbytes = sum(each.num_rows for each in mine), sum(each.nbytes for each in mine)
-        try:
-            done, tasks = self._tasks.count()
-            self._report(Progress(self._name, done, tasks, rows, nbytes, time.monotonic() - self._begun))
-        except Exception:  # noqa: BLE001  a callback's, or of Spark that has stopped: the job's result counts
-            _LOG.exception("the progress of a publication is not reported any more")
-            self._report = None
-
-    def close(self, thread: Work | None = None) -> None:
-        """Look no more; report once more behind the thread that looked, and take a line off the terminal."""
-        self._over.set()
-        if thread is not None:
-            thread.join(_LOOK + _ASK_SECONDS)
-        if self._report is not None:
-            self._say(self.statuses())
-        end = getattr(self._report, "close", None)
-        if end is not None:
-            end()
-        if self._here is not None:
-            self._here.close()
+                statuses[depot.addresses[0]] = depot.status()
+    return list(statuses.values())
 
 
 @contextlib.contextmanager
@@ -160,50 +100,81 @@ def watched(
     name: str | None,
     report: Callable[[Progress], object] | None = None,
 ) -> Iterator[None]:
-    """Watch a job that publishes, in a ``with`` block: its description says what a full depot holds."""
-    tag = f"bowstring-{order.dataset.rpartition('#')[2]}"
-    tasks = None if report is None else driver.task_count(tag)
-    watch = _Watch(order, application, name, tasks, report)
-    thread = run_in_thread(watch.run, name="bowstring-spark-watch")
-    try:
-        with driver.described(_description(watch, order, name)):
-            yield
-    finally:
-        watch.close(thread)
-        if tasks is not None:
-            tasks.close()
+    """Watch a job that publishes, in a ``with`` block.
 
+    Its description says what a full depot holds. A thread warns when tasks begin to wait for room, and reports how
+    far the job is.
+    """
+    begun, over = time.monotonic(), Event()
+    count: Callable[[], tuple[int, int]]
 
-def _description(watch: _Watch, order: Order, name: str | None) -> str:
+    def tell() -> list[DepotStatus]:
+        """Report how far the job is; return what the depots say where its tasks wait for room."""
+        nonlocal report
+        statuses = _statuses(application)
+        mine = [each for status in statuses for each in status.datasets if each.name == order.dataset]
+        if report is not None:
+            rows, nbytes = sum(each.num_rows for each in mine), sum(each.nbytes for each in mine)
+            try:
+                report(Progress(name, *count(), rows, nbytes, time.monotonic() - begun))
+            except Exception:  # noqa: BLE001  a callback's, or of Spark that has stopped: the job's result counts
+                _LOG.exception("the progress of a publication is not reported any more")
+                report = None
+        return [
+            one
+            for one in statuses
+            if any(each.name == order.dataset and each.waiting for each in one.datasets)
+        ]
+
+    def watch() -> None:
+        warned = False
+        while not over.wait(_LOOK):
+            for status in tell()[: not warned]:
+                warned = True
+                holders = _listed(_holders(status, order.dataset)) or "attempts that go on"
+                _warn(
+                    f"publishing {label(order.dataset)} waits for room in the depot, for at most {order.wait:g} s: "
+                    f"{_room(status)} are in use, held by {holders}. Release what is not needed "
+                    "(bow.spark.drop(name), or del of its handle), or give the depot a larger budget."
+                )
+
     text = f"bowstring: publish {'a data set without a name' if name is None else repr(name)}"
-    for status in watch.statuses():
+    for status in _statuses(application):
         if status.memory_in_use > _NEARLY_FULL * status.memory_budget:
-            held = _listed(_holders(status, order.dataset))
-            text += f"; the depot holds {_room(status)}" + (f": {held}" if held else "")
-    return text
+            holders = _listed(_holders(status, order.dataset))
+            text += f"; the depot holds {_room(status)}" + (f": {holders}" if holders else "")
+    with contextlib.ExitStack() as ends:
+        if report is not None:
+            tag = f"bowstring-{order.dataset.rpartition('#')[2]}"
+            count = ends.enter_context(driver.counted_tasks(tag))
+        ends.enter_context(driver.described(text))
+        thread = run_in_thread(watch, name="bowstring-spark-watch")
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(_LOOK + _ASK_SECONDS)
+            if report is not None:
+                tell()
+            if (close := getattr(report, "close", None)) is not None:
+                close()
 
 
 def no_room(
     error: BaseException, order: Order, application: Application, name: str | None
 ) -> OutOfBudget | None:
     """Return the error for a job that failed for lack of room, in the user's words; ``None`` for others."""
-    said = reason(error)
-    if not (isinstance(error, OutOfBudget) or said.startswith("OutOfBudget")):
+    why = reason(error)
+    if not (isinstance(error, OutOfBudget) or why.startswith("OutOfBudget")):
         return None
-    watch = _Watch(order, application)
-    try:
-        statuses = watch.statuses()
-    finally:
-        watch.close()
-    held: list[tuple[str, int]] = []
-    for status in statuses:
-        held += _holders(status, order.dataset)
-    names = [each for each, _ in held if each.startswith(("'", '"'))]
+    statuses = _statuses(application)
+    holders = [each for status in statuses for each in _holders(status, order.dataset)]
+    names = [each for each, _ in holders if each.startswith(("'", '"'))]
     refused = _REFUSED.search(str(error))
     hint = (
         "Give the depot a larger budget (depot_options=bow.depot.Options(memory_budget=…)), or publish less."
     )
-    if held:
+    if holders:
         free = " or ".join(f"bow.spark.drop({each})" for each in names[:2]) or "release() of its handle"
         hint = f"Free what is not needed: {free}. {hint}"
     if name is not None and repr(name) in names:
@@ -216,7 +187,7 @@ def no_room(
     return OutOfBudget(
         f"no room in the depot to publish {label(order.dataset)}",
         expected=f"room within {order.wait:g} s",
-        found=f"{'; '.join(map(_room, statuses)) or said}, held by {_listed(held) or 'this data set itself'}"
+        found=f"{'; '.join(map(_room, statuses)) or why}, held by {_listed(holders) or 'this data set itself'}"
         f"{'' if refused is None else refused[0]}",
         hint=hint,
     )

@@ -62,20 +62,15 @@ class Written(WriterCommitMessage):  # type: ignore[misc]  # PySpark has no type
     query: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Target:
-    """Where a data frame goes: a name in the depot, and how long it stays there.
+class _Writer:
+    """Writes a data frame to the depot under a name: in Spark's driver, in its tasks, and in their driver again.
 
-    The lease is Spark's driver's, as the application that `order` names: it has an executor's life, and more.
+    The lease is Spark's driver's, as the application that the order names: it has an executor's life, and more.
     """
 
-    keep: Keep
-    # The schema of a data set without rows.
-    schema: pa.Schema
-    order: Order
-
-    @classmethod
-    def of(cls, options: Mapping[str, str], schema: pa.Schema, *, stream: bool = False) -> _Target:
+    def __init__(
+        self, options: Mapping[str, str], schema: pa.Schema, *, append: bool, stream: bool = False
+    ) -> None:
         given = known_options(options, _OPTIONS)
         name = given.get("name") or given.get("path")
         # Given to saveAsTable, the option would make a table that nothing can read.
@@ -97,86 +92,81 @@ class _Target:
         if readers is not None and (readers < 1 or readers != int(readers)):
             raise UsageError("a data set needs a reader", found=f"readers={given['readers']}")
         given_options = given.get("depot_options")
-        order = Order(
-            _driver(),
+        self._name, self._append = name, append
+        self._schema = schema  # of a data set without rows
+        self._keep = Keep(name, ttl=_number(given, "ttl", None))
+        self._order = Order(
+            driver_identity(executor_pid() or os.getpid()),  # of Spark's driver, this process's ancestor
             "",
             None if readers is None else int(readers),
             _number(given, "lease_seconds", LEASE_SECONDS) or 0.0,
             options=None if given_options is None else Options.from_json(given_options),
             wait=_number(given, "wait_for_room", WAIT_SECONDS) or 0.0,
         )
-        return cls(Keep(name, ttl=_number(given, "ttl", None)), schema, order)
-
-    def checked(self, *, append: bool) -> _Target:
-        """Refuse another application's name, and to append another schema; in the driver, before any task.
-
-        Return where the tasks write, who free what jobs that failed have left where they run.
-        """
-        target = self
         with (
             # Nothing is there yet, or no depot can be started in time: the tasks say so where it matters.
             contextlib.suppress(BrokenError, DeadlineExceeded, UnknownTicket, RefusedError),
             # Started by a task, it would have the limits of that (spark.executor.pyspark.memory).
-            self.connect() as catalog,
+            self._depot() as catalog,
         ):
-            given_up = catalog.check_name(self.name, application=self.order.application)
-            target = dataclasses.replace(self, order=dataclasses.replace(self.order, given_up=given_up))
-            known = catalog.lookup(self.name) if append else None
-            # One without rows was made of a guess, as this schema is one: its first rows say what it is.
-            ours = known and known.endpoints and known.metadata.get("application") == self.order.application
-            columns = differences(known.schema, self.schema) if known and ours else None
-            if columns is not None:
-                raise UsageError(
-                    "what is appended has another schema",
-                    expected=columns[0],
-                    found=columns[1],
-                    where=f"the data set {self.name!r}",
-                    hint="Give the data frame those columns, or write it under another name or with overwrite.",
-                )
-        return target
+            self._check(catalog, append=append and not stream)
 
-    @property
-    def name(self) -> str:
-        return self.keep.name or ""
+    def _check(self, catalog: Depot, *, append: bool) -> None:
+        """Refuse another application's name, and to append another schema, before any task.
 
-    def connect(self, addresses: tuple[str, ...] | None = None) -> Depot:
+        Tasks free what jobs that failed have left where they run.
+        """
+        given_up = catalog.check_name(self._name, application=self._order.application)
+        self._order = dataclasses.replace(self._order, given_up=given_up)
+        known = catalog.lookup(self._name) if append else None
+        # One without rows was made of a guess, as this schema is one: its first rows say what it is.
+        ours = known and known.endpoints and known.metadata.get("application") == self._order.application
+        columns = differences(known.schema, self._schema) if known and ours else None
+        if columns is not None:
+            raise UsageError(
+                "what is appended has another schema",
+                expected=columns[0],
+                found=columns[1],
+                where=f"the data set {self._name!r}",
+                hint="Give the data frame those columns, or write it under another name or with overwrite.",
+            )
+
+    def _depot(self, addresses: tuple[str, ...] | None = None) -> Depot:
         """Find the depot of these addresses; by default that of this host, which is started where there is none."""
-        options = self.order.options
+        options = self._order.options
         tls = None if options is None else options.tls
         if addresses is None:
             return connect(options=options, tls=tls)
         return connect(address=addresses, tls=tls)
 
-    def write(self, batches: Iterable[pa.RecordBatch], dataset: str, query: str = "") -> Written:
-        task = DepotTask(dataclasses.replace(self.order, dataset=dataset))
+    def _write(self, batches: Iterable[pa.RecordBatch], dataset: str, query: str = "") -> Written:
+        task = DepotTask(dataclasses.replace(self._order, dataset=dataset))
         return Written(task.ticket(batches), dataset, query)
 
-    def commit(
-        self, messages: Iterable[Any], dataset: str, *, append: bool, batch: int | None = None
-    ) -> None:
+    def _commit(self, messages: Iterable[Any], dataset: str, batch: int | None = None) -> None:
         """Make a data set of what the tasks wrote, and enter it under its name."""
-        tickets, order = _tickets(messages), dataclasses.replace(self.order, dataset=dataset)
+        tickets, order = _tickets(messages), dataclasses.replace(self._order, dataset=dataset)
         with contextlib.ExitStack() as ends:
-            depots = [ends.enter_context(self.connect(each)) for each in addresses_of(tickets)]
-            catalog = ends.enter_context(self.connect())
+            depots = [ends.enter_context(self._depot(each)) for each in addresses_of(tickets)]
+            catalog = ends.enter_context(self._depot())
             hold(catalog, order)
             _, new = commit(
-                tickets, self.schema, order, self.keep, depots, catalog, append=append, batch=batch
+                tickets, self._schema, order, self._keep, depots, catalog, append=self._append, batch=batch
             )
             if not new:
                 # The first commit of this batch stands, and what came now is freed.
-                settle(dataset, catalog.lookup(self.name), depots, ttl=self.keep.ttl)
+                settle(dataset, catalog.lookup(self._name), depots, ttl=self._keep.ttl)
 
-    def abort(self, messages: Iterable[Any], dataset: str) -> None:
+    def _abort(self, messages: Iterable[Any], dataset: str) -> None:
         """Free what tasks wrote for a job that failed, and what they write yet."""
         # Messages know no task that goes on: what it writes on another host is freed by tasks of later jobs, for
         # which the depot of this host remembers what was given up.
-        with contextlib.suppress(BowstringError), self.connect() as here:
-            hold(here, self.order)
+        with contextlib.suppress(BowstringError), self._depot() as here:
+            hold(here, self._order)
             give_up(dataset, (here,))
         for addresses in addresses_of(_tickets(messages)):
-            with contextlib.suppress(BowstringError), self.connect(addresses) as held:
-                give_up(dataset, (held,))
+            with contextlib.suppress(BowstringError), self._depot(addresses) as depot:
+                give_up(dataset, (depot,))
 
 
 def _number(given: Mapping[str, str], name: str, default: float | None) -> float | None:
@@ -189,66 +179,55 @@ def _number(given: Mapping[str, str], name: str, default: float | None) -> float
     return number
 
 
-def _key(query: str, batch: int) -> int:
-    """Return the number of a micro-batch among those of all queries: each begins at 0."""
-    return int.from_bytes(hashlib.sha256(f"{query}#{batch}".encode()).digest()[:7])
-
-
 def _tickets(messages: Iterable[Any]) -> list[Ticket]:
     return [each.ticket for each in messages if isinstance(each, Written)]
 
 
-def _driver() -> str:
-    """Return an identity of the process of Spark's driver, which is this process's ancestor."""
-    return driver_identity(executor_pid() or os.getpid())
-
-
-class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has no types
+class DatasetWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has no types
     """Writes a data frame to the depot under a name (``df.write.format("bowstring")``)."""
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool) -> None:
-        self._target = _Target.of(options, schema).checked(append=not overwrite)
-        self._overwrite = overwrite
-        self._dataset = data_set_id(self._target.name, secrets.token_hex(8))
+        super().__init__(options, schema, append=not overwrite)
+        self._dataset = data_set_id(self._name, secrets.token_hex(8))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition; in a task."""
-        return self._target.write(iterator, self._dataset)
+        return self._write(iterator, self._dataset)
 
     def commit(self, messages: list[Any]) -> None:
         """Enter the data set; in a process of Spark's driver."""
-        self._target.commit(messages, self._dataset, append=not self._overwrite)
+        self._commit(messages, self._dataset)
 
     def abort(self, messages: list[Any]) -> None:
         """Free what was written."""
-        self._target.abort(messages, self._dataset)
+        self._abort(messages, self._dataset)
 
 
-class DatasetStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # PySpark has no types
+class DatasetStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]  # PySpark has no types
     """Adds each micro-batch of a streaming query to a data set in the depot, once (``writeStream``)."""
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool = False) -> None:
-        self._target = _Target.of(options, schema, stream=True).checked(append=False)
-        self._overwrite = overwrite
+        super().__init__(options, schema, append=not overwrite, stream=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of a micro-batch; in a task."""
         context = TaskContext.get()
         # The run, too: a batch that was aborted is released for good, and tried again by another run of the query.
         query, run, batch = (str(context.getLocalProperty(each)) for each in (_QUERY, _RUN, _BATCH))
-        return self._target.write(iterator, data_set_id(self._target.name, query, run, batch), query)
+        return self._write(iterator, data_set_id(self._name, query, run, batch), query)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803  Spark's name
         """Add a micro-batch; one that was added before is not added again."""
         # Spark makes a new writer for the commit: what the tasks wrote to is known by their messages alone.
         for dataset, query in _written(messages):
-            key = _key(query, batchId)
-            self._target.commit(messages, dataset, append=not self._overwrite, batch=key)
+            # A number among those of all queries, of which each begins at 0.
+            key = int.from_bytes(hashlib.sha256(f"{query}#{batchId}".encode()).digest()[:7])
+            self._commit(messages, dataset, key)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803, ARG002  Spark's name
         """Free what was written of a micro-batch."""
         for dataset, _ in _written(messages):
-            self._target.abort(messages, dataset)
+            self._abort(messages, dataset)
 
 
 def _written(messages: Iterable[Any]) -> list[tuple[str, str]]:

@@ -18,8 +18,6 @@ from bowstring.memory.device import cpu
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import numpy.typing as npt
-
     from bowstring.memory.device import Device
 
 _local = threading.local()
@@ -129,6 +127,11 @@ class FakeArray(View):
     """
 
     __slots__ = ()
+    astype: Callable[..., FakeArray]
+    copy: Callable[..., FakeArray]
+    sum: Callable[..., FakeArray]
+    max: Callable[..., FakeArray]
+    min: Callable[..., FakeArray]
 
     def __init__(self, device: Device, array: np.ndarray[Any, Any]) -> None:
         check_dtype(array.dtype)
@@ -143,31 +146,6 @@ class FakeArray(View):
     def data(self) -> Any:
         """Where the array starts in device memory: ``array.data.ptr``, as CuPy's."""
         return SimpleNamespace(ptr=int(self._array.ctypes.data) + ADDRESS_SHIFT)
-
-    def astype(self, dtype: npt.DTypeLike) -> FakeArray:
-        """Return the elements converted."""
-        check_current(self.device)
-        return FakeArray(self.device, self._array.astype(dtype))
-
-    def copy(self) -> FakeArray:
-        """Return a copy on the device."""
-        check_current(self.device)
-        return FakeArray(self.device, self._array.copy())
-
-    def sum(self, **options: Any) -> FakeArray:
-        """Return the sum, on the device."""
-        check_current(self.device)
-        return FakeArray(self.device, np.asarray(self._array.sum(**options)))
-
-    def max(self, **options: Any) -> FakeArray:
-        """Return the largest element, on the device."""
-        check_current(self.device)
-        return FakeArray(self.device, np.asarray(self._array.max(**options)))
-
-    def min(self, **options: Any) -> FakeArray:
-        """Return the smallest element, on the device."""
-        check_current(self.device)
-        return FakeArray(self.device, np.asarray(self._array.min(**options)))
 
     def __getitem__(self, key: Any) -> FakeArray:
         if not isinstance(key, slice | int):  # a view queues no work
@@ -190,34 +168,27 @@ class FakeArray(View):
     __bytes__ = __format__ = tolist = item = tobytes = _refuse
 
 
-def _operator(name: str) -> Callable[[FakeArray, Any], FakeArray]:
-    def apply(self: FakeArray, *others: Any) -> FakeArray:
+def _method(name: str, *, in_place: bool = False) -> Callable[..., FakeArray]:
+    """Return NumPy's method of a name for arrays of a device: what it takes and gives is on the device."""
+
+    def apply(self: FakeArray, *others: Any, **options: Any) -> FakeArray:
         check_current(self.device)
-        result = getattr(self._array, name)(*unwrapped(self.device, others))
+        result = getattr(self._array, name)(*unwrapped(self.device, others), **options)
         if result is NotImplemented:
             raise TypeError(f"{name} is not defined for these operands")
-        return made(self.device, np.asarray(result))
+        return self if in_place else made(self.device, np.asarray(result))
 
     apply.__name__ = name
+    apply.__doc__ = f"Return what ``{name}`` of NumPy's arrays does, on the device."
     return apply
 
 
-for _name in [*BINARY, *(f"r{each}" for each in BINARY), *OTHER]:
-    setattr(FakeArray, f"__{_name}__", _operator(f"__{_name}__"))
-
-
-def _in_place(name: str) -> Callable[[FakeArray, Any], FakeArray]:
-    def apply(self: FakeArray, other: Any) -> FakeArray:
-        check_current(self.device)
-        getattr(self._array, name)(unwrapped(self.device, other))
-        return self
-
-    apply.__name__ = name
-    return apply
-
-
+for _name in ("astype", "copy", "sum", "max", "min", *(f"__{each}__" for each in OTHER)):
+    setattr(FakeArray, _name, _method(_name))
 for _name in BINARY:
-    setattr(FakeArray, f"__i{_name}__", _in_place(f"__i{_name}__"))
+    setattr(FakeArray, f"__{_name}__", _method(f"__{_name}__"))
+    setattr(FakeArray, f"__r{_name}__", _method(f"__r{_name}__"))
+    setattr(FakeArray, f"__i{_name}__", _method(f"__i{_name}__", in_place=True))
 
 
 def unwrapped(device: Device, value: Any) -> Any:

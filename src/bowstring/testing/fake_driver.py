@@ -5,12 +5,13 @@ from __future__ import annotations
 import collections
 import ctypes
 import fcntl
+import functools
 import hashlib
 import itertools
 import mmap
 import os
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from bowstring.errors import BowstringError, DeviceError, OutOfBudget
 from bowstring.memory.cuda.bindings import CudaDriver
@@ -148,49 +149,39 @@ class FakeDriver(FakeEvents, CudaDriver):
         with self._lock:
             return set(self._reserved)
 
-    def _call(self, name: str) -> None:
+    def _begin(self, name: str) -> None:
         self.calls[name] += 1
         if name in self._failures:
-            raise self._failures.pop(
-                name
-            )  # not by a name of this frame, which the error would hold, and it the error
+            # Not by a name of this frame, which the error would hold, and it the error.
+            raise self._failures.pop(name)
         if self._gone:
             raise DeviceError(f"{name} failed", found="CUDA_ERROR_DEVICE_UNAVAILABLE (46)")
 
     def device_count(self) -> int:
-        self._call("device_count")
         return 2
 
     def device_uuid(self, ordinal: int) -> bytes:
-        self._call("device_uuid")
         return hashlib.md5(f"fake:{ordinal}".encode(), usedforsecurity=False).digest()
 
     def device_name(self, ordinal: int) -> str:
-        self._call("device_name")
         return f"Fake {ordinal}"
 
     def can_export(self, ordinal: int) -> bool:  # noqa: ARG002  of all the same
-        self._call("can_export")
         return self.exports
 
     def has_shared_events(self, ordinal: int) -> bool:  # noqa: ARG002  of all the same
-        self._call("has_shared_events")
         return self.shares_events
 
     def allocate_private(self, ordinal: int, nbytes: int) -> int:
-        self._call("allocate_private")
         return self.allocate(ordinal, nbytes, "async")
 
     def free_private(self, ordinal: int, address: int) -> None:  # noqa: ARG002
-        self._call("free_private")
         self.free(address)
 
     def granularity(self, ordinal: int) -> int:  # noqa: ARG002  of all the same
-        self._call("granularity")
         return _GRANULARITY
 
     def create(self, ordinal: int, nbytes: int) -> int:  # noqa: ARG002  all memory is the host's
-        self._call("create")
         if nbytes <= 0 or nbytes % _GRANULARITY:
             raise refused("create", "CUDA_ERROR_INVALID_VALUE (1)")
         fd = fresh_memfd(nbytes).detach()
@@ -204,12 +195,10 @@ class FakeDriver(FakeEvents, CudaDriver):
         return handle
 
     def export(self, handle: int) -> int:
-        self._call("export")
         with self._lock:
             return fcntl.fcntl(self._known(handle), fcntl.F_DUPFD_CLOEXEC, 0)
 
     def import_(self, fd: int) -> int:
-        self._call("import_")
         try:
             ours = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS
         except OSError:
@@ -224,14 +213,12 @@ class FakeDriver(FakeEvents, CudaDriver):
         return self._handles[handle]
 
     def reserve(self, nbytes: int) -> int:
-        self._call("reserve")
         address = map_untouchable(0, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1) + ADDRESS_SHIFT
         with self._lock:
             self._reserved[address] = nbytes
         return address
 
     def map(self, address: int, nbytes: int, handle: int) -> None:
-        self._call("map")
         with self._lock:
             fd = self._known(handle)
             fits = self._reserved.get(address) == nbytes and os.fstat(fd).st_size >= nbytes
@@ -241,7 +228,6 @@ class FakeDriver(FakeEvents, CudaDriver):
             self._mapped[address] = nbytes
 
     def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
-        self._call("set_access")
         self._check_mapped(address, nbytes)
         if not writable and not self.gives_read_only:
             raise refused("set_access", "CUDA_ERROR_NOT_SUPPORTED (801)")
@@ -254,7 +240,6 @@ class FakeDriver(FakeEvents, CudaDriver):
             raise refused("set_access", os.strerror(ctypes.get_errno()))
 
     def unmap(self, address: int, nbytes: int) -> None:
-        self._call("unmap")
         with self._lock:
             self._check_mapped(address, nbytes)
             map_untouchable(
@@ -268,7 +253,6 @@ class FakeDriver(FakeEvents, CudaDriver):
             raise refused("unmap", "CUDA_ERROR_INVALID_VALUE (1)")
 
     def free_address(self, address: int, nbytes: int) -> None:
-        self._call("free_address")
         with self._lock:
             if self._reserved.get(address) != nbytes or address in self._mapped:
                 raise refused("free_address", "CUDA_ERROR_INVALID_VALUE (1)")
@@ -276,13 +260,11 @@ class FakeDriver(FakeEvents, CudaDriver):
             libc().munmap(address - ADDRESS_SHIFT, nbytes)
 
     def release(self, handle: int) -> None:
-        self._call("release")
         with self._lock:
             os.close(self._known(handle))
             del self._handles[handle]
 
     def pointer_attributes(self, ordinal: int, address: int) -> PointerAttributes:  # noqa: ARG002
-        self._call("pointer_attributes")
         with self._lock:
             allocation = self._allocations.at(address)
             if allocation is not None:
@@ -301,7 +283,6 @@ class FakeDriver(FakeEvents, CudaDriver):
         )
 
     def address_range(self, ordinal: int, address: int) -> tuple[int, int]:  # noqa: ARG002
-        self._call("address_range")
         with self._lock:
             allocation = self._allocations.at(address)
             if allocation is not None:
@@ -312,7 +293,6 @@ class FakeDriver(FakeEvents, CudaDriver):
         raise refused("address_range", "CUDA_ERROR_NOT_FOUND (500)")
 
     def get_ipc_handle(self, ordinal: int, address: int) -> bytes:  # noqa: ARG002
-        self._call("get_ipc_handle")
         with self._lock:
             allocation = self._allocations.at(address)
             if allocation is None or allocation[1].kind != "malloc":
@@ -323,7 +303,6 @@ class FakeDriver(FakeEvents, CudaDriver):
             return Token(os.getpid(), fd, status.st_ino, nbytes, allocation[1].offset).pack()
 
     def open_ipc_handle(self, ordinal: int, token: bytes) -> int:  # noqa: ARG002
-        self._call("open_ipc_handle")
         said = Token.unpack(token)
         if said is None:
             raise refused("open_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
@@ -337,11 +316,12 @@ class FakeDriver(FakeEvents, CudaDriver):
         return address + said.offset
 
     def close_ipc_handle(self, ordinal: int, address: int) -> None:  # noqa: ARG002
-        self._call("close_ipc_handle")
         with self._lock:
-            token = next((each for each in self._opened if self._opened_at(each) == address), None)
-            if token is None:
+            offsets = {token: unpacked.offset for token in self._opened if (unpacked := Token.unpack(token))}
+            tokens = {self._opened[token][0] + offset: token for token, offset in offsets.items()}
+            if address not in tokens:
                 raise refused("close_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+            token = tokens[address]
             start, nbytes, count = self._opened[token]
             if count > 1:
                 self._opened[token] = start, nbytes, count - 1
@@ -349,21 +329,13 @@ class FakeDriver(FakeEvents, CudaDriver):
                 del self._opened[token]
                 libc().munmap(start - ADDRESS_SHIFT, whole_pages(nbytes))
 
-    def _opened_at(self, token: bytes) -> int:
-        unpacked = Token.unpack(token)
-        assert unpacked is not None
-        return self._opened[token][0] + unpacked.offset
-
     def memory_info(self, ordinal: int) -> tuple[int, int]:  # noqa: ARG002  of all the same
-        self._call("memory_info")
         return max(0, self.memory - sum(self._mapped.values())), self.memory
 
     def can_reach(self, ordinal: int, peer: int) -> bool:
-        self._call("can_reach")
         return ordinal == peer or self.peers
 
     def pin(self, ordinal: int, nbytes: int) -> int:  # noqa: ARG002  of all the same
-        self._call("pin")
         address = map_untouchable(0, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
         libc().mprotect(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
         with self._lock:
@@ -371,24 +343,20 @@ class FakeDriver(FakeEvents, CudaDriver):
         return address
 
     def unpin(self, ordinal: int, address: int) -> None:  # noqa: ARG002
-        self._call("unpin")
         with self._lock:
             if address not in self._pinned:
                 raise refused("unpin", "CUDA_ERROR_INVALID_VALUE (1)")
             libc().munmap(address, self._pinned.pop(address))
 
     def copy_in(self, ordinal: int, target: int, host: int, nbytes: int, stream: int) -> None:  # noqa: ARG002  it is done at once
-        self._call("copy_in")
         ctypes.memmove(target - ADDRESS_SHIFT, host, nbytes)
 
     def copy_out(self, ordinal: int, host: int, source: int, nbytes: int, stream: int) -> None:  # noqa: ARG002  it is done at once
-        self._call("copy_out")
         ctypes.memmove(host, source - ADDRESS_SHIFT, nbytes)
 
     def copy_peer(
         self, target: int, target_ordinal: int, source: int, source_ordinal: int, nbytes: int, stream: int
     ) -> None:
-        self._call("copy_peer")
         del stream  # it is done at once
         if not self.can_reach(target_ordinal, source_ordinal) or not self._may_read(source, target_ordinal):
             raise refused("copy_peer", "CUDA_ERROR_ILLEGAL_ADDRESS (700)")
@@ -399,3 +367,20 @@ class FakeDriver(FakeEvents, CudaDriver):
         with self._lock:
             mapped = [at for at, size in self._mapped.items() if at <= address < at + size]
             return all(ordinal in self._readers.get(at, ()) for at in mapped)
+
+
+def _counted(name: str) -> Callable[..., Any]:
+    """Return a method that is counted, and fails where that was asked for."""
+    method = getattr(FakeDriver, name)
+
+    @functools.wraps(method)
+    def call(self: FakeDriver, *arguments: Any, **options: Any) -> Any:
+        self._begin(name)
+        return method(self, *arguments, **options)
+
+    return call
+
+
+for _name in vars(CudaDriver):
+    if not _name.startswith("_") and _name != "beside_captures":
+        setattr(FakeDriver, _name, _counted(_name))

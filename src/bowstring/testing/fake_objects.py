@@ -66,7 +66,8 @@ Kind = Literal["malloc", "async", "managed", "vmm"]
 
 # number of the exporting process, its descriptor, inode of the memory, bytes, offset; the rest is zeros
 _TOKEN: Final = struct.Struct("<4sIIQQQ28x")
-_MAGIC: Final = b"\0IPC"
+_MEMORY: Final = b"\0IPC"
+_EVENT: Final = b"\0EVT"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,20 +114,20 @@ class Token:
     nbytes: int
     offset: int = 0
 
-    def pack(self) -> bytes:
+    def pack(self, magic: bytes = _MEMORY) -> bytes:
         """Return the 64 bytes."""
-        return _TOKEN.pack(_MAGIC, self.pid, self.fd, self.inode, self.nbytes, self.offset)
+        return _TOKEN.pack(magic, self.pid, self.fd, self.inode, self.nbytes, self.offset)
 
     @classmethod
-    def unpack(cls, data: bytes) -> Token | None:
+    def unpack(cls, data: bytes, expected: bytes = _MEMORY) -> Token | None:
         """Read 64 bytes; ``None`` where no fake driver made them."""
         if len(data) != _TOKEN.size:
             return None
         magic, *fields = _TOKEN.unpack(data)
         token = cls(*fields)
-        return token if magic == _MAGIC and token.pack() == data else None
+        return token if magic == expected and token.pack(magic) == data else None
 
-    def opened(self) -> int:
+    def opened(self, call: str) -> int:
         """Return a descriptor of the exporter's memory.
 
         Raises
@@ -137,10 +138,10 @@ class Token:
         try:
             fd = os.open(f"/proc/{self.pid}/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            raise refused("open_ipc_handle", "CUDA_ERROR_INVALID_HANDLE (400)") from error
+            raise refused(call, "CUDA_ERROR_INVALID_HANDLE (400)") from error
         if os.fstat(fd).st_ino != self.inode:
             os.close(fd)
-            raise refused("open_ipc_handle", "CUDA_ERROR_MAP_FAILED (205)")
+            raise refused(call, "CUDA_ERROR_MAP_FAILED (205)")
         return fd
 
     def mapped(self) -> int:
@@ -151,7 +152,7 @@ class Token:
         DeviceError
             The exporter is gone, or has freed it, or it is smaller than the token says.
         """
-        fd = self.opened()
+        fd = self.opened("open_ipc_handle")
         try:
             if not 0 < self.nbytes <= os.fstat(fd).st_size:
                 raise refused("open_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
@@ -209,9 +210,6 @@ class FakeAllocations:
 
 
 _FIRST_EVENT: Final = 1 << 40  # no number of anything else
-# number of the exporting process, its descriptor, inode of the event's memory; the rest is zeros
-_EVENT_TOKEN: Final = struct.Struct("<4sIIQ44x")
-_EVENT_MAGIC: Final = b"\0EVT"
 # An event's memory: whether what was recorded is done, then the numbers of the processes that have it open.
 _DONE: Final = slice(0, 4)
 _SLOT: Final = 4
@@ -290,9 +288,6 @@ class FakeEvents:
         self._queued: dict[tuple[int, int], list[_Event | _Work]] = {}
         self._capturing: dict[tuple[int, int], bool] = {}
 
-    def _call(self, name: str) -> None:
-        raise NotImplementedError
-
     def begin_work(self, stream: int = 0, ordinal: int = 0) -> object:
         """Let a stream have work that is not done before `end_work`; return it, for `is_behind`."""
         work = _Work((ordinal, stream))
@@ -339,15 +334,12 @@ class FakeEvents:
         yield  # this driver has no modes of threads
 
     def stream_device(self, ordinal: int, stream: int) -> int:
-        self._call("stream_device")
         return self.stream_devices.get(stream, ordinal)
 
     def stream_create(self, ordinal: int) -> int:  # noqa: ARG002  of all the same
-        self._call("stream_create")
         return next(self._event_numbers)
 
     def stream_capturing(self, ordinal: int, stream: int) -> bool:
-        self._call("stream_capturing")
         with self._lock:
             return self._is_captured(ordinal, stream)
 
@@ -372,7 +364,6 @@ class FakeEvents:
                 event.set(done=True)
 
     def synchronize(self, ordinal: int) -> None:
-        self._call("synchronize")
         if self._capturing:  # whatever the mode of the thread is
             self._break_captures("synchronize", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)")
         end = time.monotonic() + _LONGEST
@@ -391,7 +382,6 @@ class FakeEvents:
             return set(self._events)
 
     def event_create(self, ordinal: int, *, shared: bool = False) -> int:  # noqa: ARG002  of all the same
-        self._call("event_create")
         if not shared:
             return self._enter(_Event(mmap.mmap(-1, mmap.PAGESIZE)))
         fd = fresh_memfd(mmap.PAGESIZE).detach()
@@ -404,7 +394,6 @@ class FakeEvents:
         return number
 
     def event_destroy(self, ordinal: int, event: int) -> None:  # noqa: ARG002
-        self._call("event_destroy")
         with self._lock:
             known = self._known_event("event_destroy", event)
             del self._events[event]
@@ -420,7 +409,6 @@ class FakeEvents:
             self.misused.append(f"{what} while open in {event.openers}")
 
     def event_record(self, ordinal: int, event: int, stream: int) -> None:
-        self._call("event_record")
         with self._lock:
             known = self._known_event("event_record", event)
             self._note_misuse("recorded", known)
@@ -431,33 +419,25 @@ class FakeEvents:
             self._look()
 
     def event_done(self, ordinal: int, event: int) -> bool:  # noqa: ARG002
-        self._call("event_done")
         with self._lock:
             self._look()
             return self._known_event("event_done", event).done
 
     def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:  # noqa: ARG002
-        self._call("get_ipc_event_handle")
         with self._lock:
             known = self._known_event("get_ipc_event_handle", event)
             if known.fd < 0:
                 raise refused("get_ipc_event_handle", "CUDA_ERROR_INVALID_VALUE (1)")
-            return _EVENT_TOKEN.pack(_EVENT_MAGIC, os.getpid(), known.fd, os.fstat(known.fd).st_ino)
+            return Token(os.getpid(), known.fd, os.fstat(known.fd).st_ino, mmap.PAGESIZE).pack(_EVENT)
 
     def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:  # noqa: ARG002
-        self._call("open_ipc_event_handle")
-        if len(token) != _EVENT_TOKEN.size or token[:4] != _EVENT_MAGIC:
+        exported = Token.unpack(token, _EVENT)
+        if exported is None:
             raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_VALUE (1)")
-        _, pid, number, inode = _EVENT_TOKEN.unpack(token)
-        if pid == os.getpid():
+        if exported.pid == os.getpid():
             raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_CONTEXT (201)")
+        fd = exported.opened("open_ipc_event_handle")
         try:
-            fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_HANDLE (400)") from error
-        try:
-            if os.fstat(fd).st_ino != inode:
-                raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_HANDLE (400)")
             event = _Event(mmap.mmap(fd, mmap.PAGESIZE), is_ours=False)
         finally:
             os.close(fd)
@@ -465,7 +445,6 @@ class FakeEvents:
         return self._enter(event)
 
     def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
-        self._call("stream_wait_event")
         with self._lock:
             known = self._known_event("stream_wait_event", event)
             behind = [_Event(known.memory)] if not known.is_ours else known.behind or []

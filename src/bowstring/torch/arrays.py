@@ -96,10 +96,6 @@ def _lists(name: str, column: Column, decimals: str | None) -> Any:
     return inner[first : first + width * len(column)].reshape(len(column), width, *inner.shape[1:])
 
 
-def _cast(column: Column) -> Any:
-    return np.array(column.to_arrow().cast(pa.float64()).to_numpy(zero_copy_only=False))
-
-
 def _decimals(name: str, column: Column, decimals: str | None) -> Any:
     raw = column.raw_values
     words = raw.reshape(len(column), -1) if raw.ndim == 1 else raw.view("<i8")
@@ -108,7 +104,9 @@ def _decimals(name: str, column: Column, decimals: str | None) -> Any:
     if decimals == "float64":
         # Rounded once where the integer has at most 53 bits; Arrow's cast rounds more often.
         exact = fits and 0 <= column.type.scale <= _EXACT_POWERS
-        return low / 10.0**column.type.scale if exact else _cast(column)
+        if exact:
+            return low / 10.0**column.type.scale
+        return np.array(column.to_arrow().cast(pa.float64()).to_numpy(zero_copy_only=False))
     if raw.ndim == 1:
         return raw
     if not fits:

@@ -85,12 +85,8 @@ def _slice(batch: Arrays, begin: int, end: int) -> Arrays:
 def _joined(parts: list[Arrays]) -> Arrays:
     if len(parts) == 1:
         return parts[0]
-    return {name: _concatenated([part[name] for part in parts]) for name in parts[0]}
-
-
-def _concatenated(arrays: list[Any]) -> Any:
-    if isinstance(arrays[0], np.ndarray):
-        return np.concatenate(arrays)
+    if all(isinstance(array, np.ndarray) for array in parts[0].values()):
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     import torch  # which computes where those of a GPU lie
 
-    return torch.cat([torch.from_dlpack(each) for each in arrays])
+    return {name: torch.cat([torch.from_dlpack(part[name]) for part in parts]) for name in parts[0]}

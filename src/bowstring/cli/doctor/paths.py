@@ -11,14 +11,13 @@ from bowstring.cli.doctor.gpus import CUDA, VISIBLE, Facts, Seen, gpu_of
 from bowstring.cli.doctor.packages import BINDINGS, CUPY, GPU_KERNELS, UCX
 from bowstring.cli.doctor.trials import IN_PLACE, Outcome, Programs, Trial, run_trials
 
-_MAPPED: Final = Trial("unix: mapped", "unix")
 _HOST: Final = (
-    (_MAPPED, "the producer's memory, mapped read-only"),
-    (Trial("unix: copied", "unix", "copy"), "the same, copied by the reader"),
-    (Trial("tcp: packed", "tcp"), "bytes through a socket, on this machine or another"),
-    (Trial("inproc:", "inproc"), "the buffers themselves, between threads"),
+    Trial("unix: mapped", "unix", meaning="the producer's memory, mapped read-only"),
+    Trial("unix: copied", "unix", "copy", meaning="the same, copied by the reader"),
+    Trial("tcp: packed", "tcp", meaning="bytes through a socket, on this machine or another"),
+    Trial("inproc:", "inproc", meaning="the buffers themselves, between threads"),
 )
-_UCX: Final = (Trial("ucx:", "ucx"), "TCP, shared memory, RDMA or NVLink, as UCX chooses")
+_UCX: Final = Trial("ucx:", "ucx", meaning="TCP, shared memory, RDMA or NVLink, as UCX chooses")
 _HOST_CHECKS: Final = {
     "unix": (
         "sealed memfd",
@@ -76,7 +75,7 @@ class Path:
 
 def default_path(found: Sequence[Path]) -> Path:
     """Return the path that a server and a reader take by default."""
-    return next(path for path in found if path.name == _MAPPED.name)
+    return next(path for path in found if path.name == _HOST[0].name)
 
 
 def try_paths(checks: Iterable[Check], seen: Seen, programs: Programs) -> list[Path]:
@@ -84,10 +83,10 @@ def try_paths(checks: Iterable[Check], seen: Seen, programs: Programs) -> list[P
     by_name = {check.name: check for check in checks}
     ucx = by_name.get(UCX)
     host = [*_HOST, _UCX] if ucx is not None and ucx.state is State.OK else [*_HOST]
-    outcomes = run_trials("cpu", [trial for trial, _ in host], _HOST_SECONDS, programs)
+    outcomes = run_trials("cpu", host, _HOST_SECONDS, programs)
     paths = [
-        _path(trial, meaning, outcome, _causes(by_name, _HOST_CHECKS[trial.way]))
-        for (trial, meaning), outcome in zip(host, outcomes, strict=True)
+        _path(trial, outcome, _causes(by_name, _HOST_CHECKS[trial.way]))
+        for trial, outcome in zip(host, outcomes, strict=True)
     ]
     missing = _causes(by_name, (CUDA, CUPY, BINDINGS))
     if seen.devices and not missing:
@@ -96,12 +95,11 @@ def try_paths(checks: Iterable[Check], seen: Seen, programs: Programs) -> list[P
     else:
         paths += _no_gpu(missing or _causes(by_name, _GPU_CHECKS) or (Obstacle("no GPU is visible"),))
     if _UCX not in host:
-        trial, meaning = _UCX
-        paths.append(Path(trial.name, meaning, tried=False, in_the_way=_causes(by_name, (UCX,))))
+        paths.append(Path(_UCX.name, _UCX.meaning, tried=False, in_the_way=_causes(by_name, (UCX,))))
     return paths
 
 
-def _path(trial: Trial, meaning: str, outcome: Outcome, causes: tuple[Obstacle, ...]) -> Path:
+def _path(trial: Trial, outcome: Outcome, causes: tuple[Obstacle, ...]) -> Path:
     obstacles: tuple[Obstacle, ...] = ()
     if outcome.failure is not None:
         hint = outcome.hint or (None if causes else _UNEXPLAINED)
@@ -109,7 +107,7 @@ def _path(trial: Trial, meaning: str, outcome: Outcome, causes: tuple[Obstacle, 
     elif trial.mode == "map" and trial.device is None and _WORDS[trial.way] not in str(outcome.path):
         obstacles = (Obstacle(f"the bytes came otherwise: {outcome.took}"), *causes)
     tried = outcome.failure is None or not outcome.failure.startswith("not tried")
-    return Path(trial.name, meaning, tried, outcome.first_view, outcome.took, obstacles)
+    return Path(trial.name, trial.meaning, tried, outcome.first_view, outcome.took, obstacles)
 
 
 def _causes(by_name: dict[str, Check], names: Iterable[str]) -> tuple[Obstacle, ...]:
@@ -131,29 +129,27 @@ def _no_gpu(causes: tuple[Obstacle, ...]) -> list[Path]:
 
 def _from_gpu(device: str, seen: Seen, by_name: dict[str, Check], programs: Programs) -> list[Path]:
     """Try every path that begins on a GPU."""
+    peers = "to another GPU, by a peer copy or through the host"
     trials = [
-        (Trial(f"{device}: mapped", "unix"), "the producer's memory on its GPU, as a file descriptor"),
-        (Trial(f"{device}: copied", "unix", "copy"), "the same, copied on the GPU by the reader"),
-        (Trial(f"{device} → host", "unix", device="cpu"), "copied to the host by the reader"),
-        (Trial(f"{device}: in place", IN_PLACE), "memory of CuPy or RMM, as a CUDA IPC handle"),
+        Trial(f"{device}: mapped", "unix", meaning="the producer's memory on its GPU, as a file descriptor"),
+        Trial(f"{device}: copied", "unix", "copy", meaning="the same, copied on the GPU by the reader"),
+        Trial(f"{device} → host", "unix", device="cpu", meaning="copied to the host by the reader"),
+        Trial(f"{device}: in place", IN_PLACE, meaning="memory of CuPy or RMM, as a CUDA IPC handle"),
+        *(
+            Trial(f"{device} → {other}", "unix", device=other, meaning=peers)
+            for other in seen.devices
+            if other != device
+        ),
     ]
-    trials += [
-        (
-            Trial(f"{device} → {other}", "unix", device=other),
-            "to another GPU, by a peer copy or through the host",
-        )
-        for other in seen.devices
-        if other != device
-    ]
-    outcomes = run_trials(device, [trial for trial, _ in trials], _GPU_SECONDS, programs)
     paths: list[Path] = []
-    for (trial, meaning), outcome in zip(trials, outcomes, strict=True):
+    outcomes = run_trials(device, trials, _GPU_SECONDS, programs)
+    for trial, outcome in zip(trials, outcomes, strict=True):
         causes = _causes(by_name, _IN_PLACE_CHECKS if trial.way == IN_PLACE else _GPU_CHECKS)
         if trial.device in seen.devices:
             causes = (*_between(device, str(trial.device), seen.topology), *causes)
         elif trial.way == IN_PLACE:
             causes = (*_divided(device, seen.topology), *causes)
-        paths.append(_path(trial, meaning, outcome, causes))
+        paths.append(_path(trial, outcome, causes))
     return paths
 
 

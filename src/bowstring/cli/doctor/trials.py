@@ -44,15 +44,11 @@ def sample() -> pa.Table:
 def produce() -> None:
     """Run the producer: report where the table is published, and wait until stdin closes."""
     order, say = be_a_child()
-    _load(order["preload"])
+    for name in order["preload"]:
+        importlib.import_module(name)
     with contextlib.ExitStack() as servers:
         say(_offers(order, servers))
         sys.stdin.read()
-
-
-def _load(modules: list[str]) -> None:
-    for name in modules:
-        importlib.import_module(name)
 
 
 def _offers(order: dict[str, Any], servers: contextlib.ExitStack) -> dict[str, Any]:
@@ -81,7 +77,8 @@ def _offer(way: str, address: str, device: Device, servers: contextlib.ExitStack
 def consume() -> None:
     """Run the consumer: read the table by one path after the other, and report each outcome."""
     order, say = be_a_child()
-    _load(order["preload"])
+    for name in order["preload"]:
+        importlib.import_module(name)
     for trial in order["trials"]:
         try:
             say(_take(**trial))
@@ -106,18 +103,18 @@ def _take(uri: str | None, mode: Any, device: str | None, own: str) -> dict[str,
             raise InvalidData("other bytes came than were sent")
         stats, devices = stream.stats, {own, batches[0].device.name}
         copied = f"; {stats.copied}: {stats.copied_why}" if stats.copied else ""
-        writable = _WRITABLE if any(map(_maps_writable, devices)) else ""
+        # A GPU was given write access to memory that it should only read, because its driver gives no less.
+        may_write = any(
+            getattr(device_by_name(name), right, None) is False
+            for name in devices
+            for right in ("maps_read_only", "lets_read_only")
+        )
+        writable = _WRITABLE if may_write else ""
         took = f"{stats.path}: {stats.why}{writable}{copied}"
         return {"first_view": first_view, "nbytes": stats.nbytes, "path": stats.path, "took": took}
 
 
 _WRITABLE: Final = "; the driver maps nothing read-only: a kernel can write memory of another process"
-
-
-def _maps_writable(name: str) -> bool:
-    """Whether a GPU was given write access to memory that it should only read, because its driver gives no less."""
-    device: Any = device_by_name(name)
-    return False in (getattr(device, "maps_read_only", None), getattr(device, "lets_read_only", None))
 
 
 _MOMENT: Final = 0.2
@@ -132,6 +129,7 @@ class Trial:
     way: str
     mode: str = "map"  # of :func:`bowstring.connect`
     device: str | None = None  # the consumer's; that of the table by default
+    meaning: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
