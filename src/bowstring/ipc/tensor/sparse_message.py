@@ -11,7 +11,7 @@ from bowstring.errors import InvalidMetadata
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar, Struct
 from bowstring.ipc.flatbuf.message import Message, MessageKind
 from bowstring.ipc.tensor.array import as_type, body_of, readable
-from bowstring.ipc.tensor.index import CooIndex, CsfIndex, CsxIndex, SparseIndex
+from bowstring.ipc.tensor.index import SparseIndex
 from bowstring.ipc.tensor.metadata import (
     DType,
     TensorTables,
@@ -27,7 +27,7 @@ from bowstring.ipc.tensor.tensor import read_message, write_message
 from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from bowstring.memory import Device
 
@@ -77,7 +77,7 @@ class _Reader:
     def _array(self, dtype: DType, offset: int, count: int) -> Any:
         return readable(self._raw[offset : offset + count * dtype.itemsize], dtype).view(dtype)
 
-    def _coordinates(self, at: int) -> CooIndex:
+    def _coordinates(self, at: int) -> SparseIndex:
         where, tables = "SparseTensorIndexCOO", self._tables
         type_, steps_at, buffer, canonical, *_ = tables.slots(at, where)
         dtype = tables.integer(at, type_, where)
@@ -89,7 +89,7 @@ class _Reader:
             a == b or size == 1 for a, b, size in zip(steps, row_major(matrix, width), matrix, strict=True)
         ):
             flat = self._buffer(at, buffer, dtype, count * depth, where)
-            return CooIndex.of_matrix(flat.reshape(matrix), is_canonical)
+            return SparseIndex.of_matrix(flat.reshape(matrix), is_canonical)
         # A dimension of one element leads nowhere, whatever its stride says.
         to_value, to_dimension = (
             step if size > 1 else width for step, size in zip(steps, matrix, strict=True)
@@ -106,11 +106,10 @@ class _Reader:
         # Slices, because that is what arrays of every device have.
         step, to_next = to_value // width, to_dimension // width
         starts = (axis * to_next for axis in range(depth))
-        return CooIndex(
-            tuple(flat[start : start + (count - 1) * step + 1 : step] for start in starts), is_canonical
-        )
+        coords = tuple(flat[start : start + (count - 1) * step + 1 : step] for start in starts)
+        return SparseIndex.of_coordinates(coords, is_canonical)
 
-    def _compressed(self, at: int) -> CsxIndex:
+    def _compressed(self, at: int) -> SparseIndex:
         where, tables = "SparseMatrixIndexCSX", self._tables
         axis_slot, indptr_type, indptr, indices_type, indices, *_ = tables.slots(at, where)
         axis = tables.scalar(at, axis_slot, "h", 0, where)
@@ -122,13 +121,14 @@ class _Reader:
                 where=where,
             )
         pointers, positions = tables.integer(at, indptr_type, where), tables.integer(at, indices_type, where)
-        return CsxIndex(
-            axis,
-            self._buffer(at, indptr, pointers, self.shape[axis] + 1, where),
-            self._buffer(at, indices, positions, self._count, where),
+        return SparseIndex(
+            ("csr", "csc")[axis],
+            (self._buffer(at, indptr, pointers, self.shape[axis] + 1, where),),
+            (self._buffer(at, indices, positions, self._count, where),),
+            (axis, 1 - axis),
         )
 
-    def _fibers(self, at: int) -> CsfIndex:
+    def _fibers(self, at: int) -> SparseIndex:
         where, tables = "SparseTensorIndexCSF", self._tables
         indptr_type, indptr, indices_type, indices, order, *_ = tables.slots(at, where)
         depth = len(self.shape)
@@ -148,7 +148,9 @@ class _Reader:
         lengths = [length for _, length in places]
         in_bytes = [length // each.itemsize for length, each in zip(lengths, types, strict=True)]
         for counts in (lengths, in_bytes):
-            if self._is_tree(counts[: depth - 1], counts[depth - 1 :]):
+            levels = counts[depth - 1 :]  # of positions; ranges come before them
+            fits = counts[: depth - 1] == [nodes + 1 for nodes in levels[:-1]] and levels[-1] == self._count
+            if fits and depth >= _LEAST_LEVELS and min(levels) >= 0:
                 break
         else:
             raise InvalidMetadata("the levels of the tree do not fit each other or the tensor", where=where)
@@ -156,15 +158,7 @@ class _Reader:
         for dtype, (offset, _), elements in zip(types, places, counts, strict=True):
             tables.within(offset, elements * dtype.itemsize, where)
             parts.append(self._array(dtype, offset, elements))
-        return CsfIndex(axes, tuple(parts[: depth - 1]), tuple(parts[depth - 1 :]))
-
-    def _is_tree(self, pointers: Sequence[int], positions: Sequence[int]) -> bool:
-        return (
-            len(positions) >= _LEAST_LEVELS
-            and min(positions) >= 0
-            and all(ends == nodes + 1 for ends, nodes in zip(pointers, positions, strict=False))
-            and positions[-1] == self._count
-        )
+        return SparseIndex("csf", tuple(parts[: depth - 1]), tuple(parts[depth - 1 :]), axes)
 
 
 def _encode_index(builder: Builder, index: SparseIndex, parts: list[Any], places: list[_Place]) -> _Place:
@@ -175,15 +169,15 @@ def _encode_index(builder: Builder, index: SparseIndex, parts: list[Any], places
         for part, (offset, _) in zip(parts, places, strict=True)
     ]
     pointers = encode_integer(builder, parts[0].dtype)
-    if isinstance(index, CooIndex):
+    if index.format == "coo":
         strides = Reference(builder.vector("q", row_major(parts[0].shape, parts[0].dtype.itemsize)))
         return _COO, builder.table([pointers, strides, *buffers, Scalar("B", index.is_canonical)])
     positions = encode_integer(builder, parts[-1].dtype)
-    if isinstance(index, CsxIndex):
-        return _CSX, builder.table([Scalar("h", index.axis), pointers, buffers[0], positions, buffers[1]])
+    if index.format != "csf":
+        return _CSX, builder.table([Scalar("h", index.axes[0]), pointers, buffers[0], positions, buffers[1]])
     indices = Reference(builder.structs("qq", places[len(index.indptr) :]))
     indptr = Reference(builder.structs("qq", places[: len(index.indptr)]))
-    axes = Reference(builder.vector("i", index.axis_order))
+    axes = Reference(builder.vector("i", index.axes))
     return _CSF, builder.table([pointers, indptr, positions, indices, axes])
 
 
