@@ -13,7 +13,8 @@ import numpy as np
 
 from bowstring.columnar.chunked import unify_dictionaries
 from bowstring.columnar.validation import check_once, checked_choice
-from bowstring.errors import BowstringError, ClosedError, InvalidMetadata, UsageError
+from bowstring.errors import BowstringError, InvalidMetadata, UsageError
+from bowstring.ipc.body.encode import Encoded
 from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget, ReadAhead
 from bowstring.ipc.dictionary.reader import Arrival
 from bowstring.ipc.flatbuf.footer import (
@@ -254,17 +255,12 @@ class RecordBatchFileReader(RecordBatchReader):
             raise _lies_over_another(block, where)
         return block, where
 
-    def _check_open(self) -> Source:
-        if self._source is None:
-            raise ClosedError("the file reader was closed")
-        return self._source
-
     def _read_dictionaries(self) -> None:
         """Read all dictionaries that are used, once, before the first batch."""
         if self._dictionary_blocks is None:
             return
         overlaps = overlapping(self._dictionary_blocks, self._end)
-        self._decoder.forget_dictionaries()
+        self._decoder.memo.expect(self.layout)
         for index, entry in enumerate(self._dictionary_blocks.tolist()):
             block, where = Block(*entry), f"dictionary {index}"
             if overlaps[index]:
@@ -403,10 +399,7 @@ class RecordBatchFileWriter(RecordBatchWriter):
         metadata: Mapping[Any, Any] | None = None,
     ) -> None:
         self._metadata = metadata
-        self._blocks: dict[MessageKind, list[Block]] = {
-            MessageKind.DICTIONARY_BATCH: [],
-            MessageKind.RECORD_BATCH: [],
-        }
+        self._blocks = {MessageKind.DICTIONARY_BATCH: [], MessageKind.RECORD_BATCH: []}
         super().__init__(sink, schema, options=options)
 
     def write_table(self, table: pa.Table, max_chunksize: int | None = None) -> None:
@@ -429,18 +422,10 @@ class RecordBatchFileWriter(RecordBatchWriter):
         super().write_table(table, max_chunksize)
 
     def _put_end(self) -> None:
-        footer = encode_footer(
-            self._schema_message,
-            self._blocks[MessageKind.DICTIONARY_BATCH],
-            self._blocks[MessageKind.RECORD_BATCH],
-            self._metadata,
-            self._options.metadata_version,
-        )
-        self._put(footer + _LENGTH.pack(len(footer)) + FILE_MAGIC)
-
-    def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:
-        offset = self._position - body_length - metadata_length
-        self._blocks[kind].append(Block(offset, metadata_length, body_length))
+        assert self._blocks is not None
+        blocks = self._blocks.values()
+        footer = encode_footer(self._schema_message, *blocks, self._metadata, self._options.metadata_version)
+        self._put(None, Encoded([footer + _LENGTH.pack(len(footer)) + FILE_MAGIC], 0, 0))
 
 
 new_file = RecordBatchFileWriter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError, EndOfStream, InvalidMetadata, UsageError
+from bowstring.ipc.body.encode import Encoded
 from bowstring.ipc.decoder import Decoder
 from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.flatbuf import message as wire
@@ -21,7 +23,7 @@ from bowstring.ipc.flatbuf.schema import (
     endianness_of,
     in_native_order,
 )
-from bowstring.ipc.framing import frame, read_metadata
+from bowstring.ipc.framing import frame, read_metadata, write_all
 from bowstring.ipc.options import IpcReadOptions
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.stream import RecordBatchStreamWriter
@@ -337,8 +339,8 @@ def serialize_record_batch(batch: Any, *, options: Any = None) -> pa.Buffer:
     True
     """
     sink = pa.BufferOutputStream()
-    start, nbytes = _write_message(batch, sink, options)
-    return sink.getvalue().slice(start, nbytes)
+    write_all(sink, *_encoded(batch, options).pieces)
+    return sink.getvalue()
 
 
 def get_record_batch_size(batch: Any, *, options: Any = None) -> int:
@@ -352,34 +354,13 @@ def get_record_batch_size(batch: Any, *, options: Any = None) -> int:
     >>> get_record_batch_size(batch) == serialize_record_batch(batch).size
     True
     """
-    return _write_message(batch, _Nowhere(), options)[1]
+    message = _encoded(batch, options)
+    return message.head + message.body
 
 
-class _Nowhere:
-    """A sink that keeps nothing."""
-
-    def write(self, piece: memoryview) -> int:
-        return piece.nbytes
-
-
-class _MessageWriter(RecordBatchStreamWriter):
-    """Writes a schema and one batch, and says where the batch is."""
-
-    place = 0, 0
-
-    def _write_dictionaries(self, batch: Batch) -> None:
-        """Only the batch is asked for."""
-
-    def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:  # noqa: ARG002  always a batch
-        nbytes = metadata_length + body_length
-        self.place = self._position - nbytes, nbytes
-
-
-def _write_message(batch: Any, sink: Any, options: Any) -> tuple[int, int]:
+def _encoded(batch: Any, options: Any) -> Encoded:
     batch = batch if isinstance(batch, Batch) else Batch.from_arrow(batch)
-    writer = _MessageWriter(sink, batch.schema, options=options)
-    writer.write_batch(batch)
-    return writer.place
+    return RecordBatchStreamWriter(io.BytesIO(), batch.schema, options=options)._encoded(batch)
 
 
 def _message(source: Any, limits: Limits) -> Message:

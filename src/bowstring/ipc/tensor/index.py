@@ -63,7 +63,7 @@ def _plain(array: Any, dtype: np.dtype[Any]) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SparseIndex:
-    """A tree of prefixes. Coordinates are levels without ranges; compressed lines have no positions on the first."""
+    """A tree of prefixes. Coordinates are levels without ranges; compressed lines lack the first positions."""
 
     format: str  # "coo", "csr", "csc" or "csf"
     indptr: tuple[Array, ...]  # for each level but the last: first child of each node, and the last end
