@@ -16,13 +16,7 @@ from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.flatbuf import message as wire
 from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion
 from bowstring.ipc.flatbuf.reader import KeyValueMetadata
-from bowstring.ipc.flatbuf.schema import (
-    DecodedSchema,
-    decode_schema,
-    encode_schema,
-    endianness_of,
-    in_native_order,
-)
+from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema, encode_schema, in_native_order
 from bowstring.ipc.framing import frame, read_metadata, write_all
 from bowstring.ipc.options import IpcReadOptions
 from bowstring.ipc.source import Source, open_source
@@ -373,8 +367,10 @@ def _message(source: Any, limits: Limits) -> Message:
 
 
 def _decoder(layout: Layout, memo: DictionaryMemo, limits: Limits) -> Decoder:
-    endianness = endianness_of(layout.schema)
-    schema, ids = layout.schema, layout.dictionary_ids
-    native = layout if endianness == "little" else Layout.of(in_native_order(schema), ids, limits=limits)
-    decoded = DecodedSchema(schema, ids, endianness, native)
-    return Decoder(decoded, IpcReadOptions(), limits, memo)
+    schema, ids, order = layout.schema, layout.dictionary_ids, "little"
+    native = in_native_order(schema)
+    if not schema.equals(
+        native
+    ):  # the byte order is all that they can differ in, and pyarrow does not show it
+        layout, order = Layout.of(native, ids, limits=limits), "big"
+    return Decoder(DecodedSchema(schema, ids, order, layout), IpcReadOptions(), limits, memo)

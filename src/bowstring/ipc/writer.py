@@ -69,9 +69,6 @@ class RecordBatchWriter(FileWriter):
         # Dictionaries are compared as ours; types that pyarrow takes for equal may lie differently.
         is_plain = not (self.layout.dictionaries or self.layout.has_vague_types)
         self._struct_encoder = self._encoder if is_plain else None
-        self._value_templates = {
-            id_: Template(values, version) for id_, values in self.layout.dictionaries.items()
-        }
         self._written = WrittenDictionaries(self.layout, deltas=self._options.emit_dictionary_deltas)
         self._arrivals: list[Arrival] = []
         self._num_batches = 0
@@ -196,7 +193,7 @@ class RecordBatchWriter(FileWriter):
                     " only grow with IpcWriteOptions(emit_dictionary_deltas=True), or write a stream.",
                 )
             dictionary = change.id, change.arrival is Arrival.DELTA
-            template = self._value_templates[change.id]
+            template = Template(self.layout.dictionaries[change.id], self._options.metadata_version)
             self._put(
                 MessageKind.DICTIONARY_BATCH, self._packed(change.values, template, dictionary=dictionary)
             )

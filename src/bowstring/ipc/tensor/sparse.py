@@ -16,13 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from bowstring.columnar.interchange.conversions import needed
 from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Unsupported, UsageError
 from bowstring.ipc.tensor.array import device_of, host_array, on_host
-from bowstring.ipc.tensor.index import (
-    SparseIndex,
-    index_array,
-    index_arrays,
-    is_in_order,
-    value_array,
-)
+from bowstring.ipc.tensor.index import SparseIndex, index_array, index_arrays, is_in_order, value_array
 from bowstring.ipc.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -10,18 +10,10 @@ import numpy as np
 from bowstring.errors import InvalidMetadata
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar, Struct
 from bowstring.ipc.flatbuf.message import Message, MessageKind
+from bowstring.ipc.tensor import metadata as wire
 from bowstring.ipc.tensor.array import as_type, body_of, readable
 from bowstring.ipc.tensor.index import SparseIndex
-from bowstring.ipc.tensor.metadata import (
-    DType,
-    TensorTables,
-    encode_head,
-    encode_integer,
-    encode_message,
-    reach,
-    row_major,
-    same_count,
-)
+from bowstring.ipc.tensor.metadata import DType, TensorTables, row_major
 from bowstring.ipc.tensor.sparse import SparseTensor
 from bowstring.ipc.tensor.tensor import read_message, write_message
 from bowstring.limits import Limits, limits_or_default
@@ -72,9 +64,6 @@ class _Reader:
                 found=f"{nbytes} bytes",
                 where=where,
             )
-        return self._array(dtype, offset, count)
-
-    def _array(self, dtype: DType, offset: int, count: int) -> Any:
         return readable(self._raw[offset : offset + count * dtype.itemsize], dtype).view(dtype)
 
     def _coordinates(self, at: int) -> SparseIndex:
@@ -101,7 +90,7 @@ class _Reader:
                 found=steps,
                 where=where,
             )
-        covered = reach(matrix, (to_value, to_dimension), width) // width
+        covered = wire.reach(matrix, (to_value, to_dimension), width) // width
         flat = self._buffer(at, buffer, dtype, covered, where)
         # Slices, because that is what arrays of every device have.
         step, to_next = to_value // width, to_dimension // width
@@ -137,10 +126,10 @@ class _Reader:
         places: list[_Place] = []
         for slot, levels in ((indptr, depth - 1), (indices, depth)):
             start, count = tables.vector(at, slot, 16, where)
-            same_count("levels of fibers", count, levels)
+            wire.same_count("levels of fibers", count, levels)
             places += struct.iter_unpack("<2q", tables.data[start : start + 16 * count])
         start, count = tables.vector(at, order, 4, where)
-        same_count("axes", count, depth)
+        wire.same_count("axes", count, depth)
         axes = struct.unpack_from(f"<{count}i", tables.data, start)
         if sorted(axes) != list(range(depth)):
             raise InvalidMetadata("the axes are not those of the tensor", found=axes, where=where)
@@ -157,7 +146,8 @@ class _Reader:
         parts = []
         for dtype, (offset, _), elements in zip(types, places, counts, strict=True):
             tables.within(offset, elements * dtype.itemsize, where)
-            parts.append(self._array(dtype, offset, elements))
+            raw = self._raw[offset : offset + elements * dtype.itemsize]
+            parts.append(readable(raw, dtype).view(dtype))
         return SparseIndex("csf", tuple(parts[: depth - 1]), tuple(parts[depth - 1 :]), axes)
 
 
@@ -168,11 +158,11 @@ def _encode_index(builder: Builder, index: SparseIndex, parts: list[Any], places
         Struct("qq", (offset, -(-part.nbytes // 8) * 8))
         for part, (offset, _) in zip(parts, places, strict=True)
     ]
-    pointers = encode_integer(builder, parts[0].dtype)
+    pointers = wire.encode_integer(builder, parts[0].dtype)
     if index.format == "coo":
         strides = Reference(builder.vector("q", row_major(parts[0].shape, parts[0].dtype.itemsize)))
         return _COO, builder.table([pointers, strides, *buffers, Scalar("B", index.is_canonical)])
-    positions = encode_integer(builder, parts[-1].dtype)
+    positions = wire.encode_integer(builder, parts[-1].dtype)
     if index.format != "csf":
         return _CSX, builder.table([Scalar("h", index.axes[0]), pointers, buffers[0], positions, buffers[1]])
     indices = Reference(builder.structs("qq", places[len(index.indptr) :]))
@@ -257,10 +247,10 @@ def write_sparse_tensor(tensor: Any, dest: Any) -> int:
     parts = [as_type(each, np.int64) if each.dtype == np.uint64 else each for each in tensor.index.parts]
     starts, length, pieces = body_of([*parts, tensor.data])
     builder, nbytes = Builder(), -(-tensor.data.nbytes // 8) * 8
-    head = encode_head(builder, tensor.dtype, tensor.shape, tensor.dim_names)
+    head = wire.encode_head(builder, tensor.dtype, tensor.shape, tensor.dim_names)
     places = [(start, part.size) for start, part in zip(starts, parts, strict=False)]
     number, index = _encode_index(builder, tensor.index, parts, places)
     values = Struct("qq", (starts[-1], nbytes))
     fields = (*head, Scalar("q", tensor.non_zero_length), Scalar("B", number), Reference(index), values)
-    metadata = encode_message(builder, MessageKind.SPARSE_TENSOR, builder.table(fields), length)
+    metadata = wire.encode_message(builder, MessageKind.SPARSE_TENSOR, builder.table(fields), length)
     return write_message(dest, metadata, pieces)
