@@ -127,7 +127,7 @@ def test_deltas_by_pointers_are_joined_on_their_device(request: pytest.FixtureRe
     items = [IpcMessage(encode_schema(layout.schema))]
     template = Template(layout.dictionaries[0])
     for part, is_delta in zip(parts, (False, True), strict=True):
-        items.append(item(template.encode_dictionary(0, is_delta, *numbers_of(part)), part))
+        items.append(item(template.encode_batch(*numbers_of(part), dictionary=(0, is_delta)), part))
     items.append(item(Template(layout).encode_batch(*numbers_of(batch)), batch))
     producer = ProducerProtocol(DEFAULT_LIMITS)
     producer.hello, producer.role, producer.pointers = Hello(pointers=True), Role.BOTH, True

@@ -78,7 +78,7 @@ def test_each_rule_for_flat_columns(lie: str) -> None:
     getattr(header, table)[row, field] = value
     with pytest.raises(InvalidMetadata, match=words) as caught:
         check(header, layout, body)
-    assert "column" in str(caught.value)
+    assert (caught.value.where or "").partition(",")[0] in FLAT.schema.names
 
 
 EVEN = pa.record_batch({name: pa.array([1, None, 3] * 7, pa.int64()) for name in "abc"})
@@ -314,7 +314,7 @@ def test_offsets_in_several_regions_and_at_odd_places() -> None:
     nodes = np.array([[1, 0], [1, 0]])
     check_offsets(make_batch(Batch, layout, 1, nodes, spans=np.array(spans), regions=(region,)))
     spans[5] = (0, 43, 2)
-    with pytest.raises(InvalidBody, match="'b'"):
+    with pytest.raises(InvalidBody, match="at b"):
         check_offsets(make_batch(Batch, layout, 1, nodes, spans=np.array(spans), regions=(region,)))
     spans[1] = (0, 1, 7)
     with pytest.raises(InvalidBody, match="too short"):
@@ -469,5 +469,5 @@ def test_offsets_of_many_columns_are_looked_at(type_: pa.DataType, wrong: tuple[
     if number == 1:  # fewer than there are, which is no error
         unpack(header, layout, wrap(body))
         return
-    with pytest.raises(InvalidBody, match=f"'c{column}'"):
+    with pytest.raises(InvalidBody, match=f"at c{column}$"):
         unpack(header, layout, wrap(body))

@@ -17,7 +17,7 @@ from bowstring.columnar.parts import batch_parts
 from bowstring.errors import InvalidBody, InvalidData, InvalidMetadata, LimitExceeded
 from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.compression import body as compressed_body
-from bowstring.ipc.compression.codec import compressed, decompressed
+from bowstring.ipc.compression.codec import all_compressed, decompressed
 from bowstring.ipc.flatbuf.message import RecordBatchHeader
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import wrap
@@ -254,7 +254,7 @@ def test_damage_in_the_middle_of_many_buffers_is_named() -> None:
     batch = Batch.from_arrow(table.combine_chunks())
     buffers, body, codec = [], b"", pa.Codec("zstd")
     for index, buffer in enumerate(batch.buffers):
-        pieces = b"" if buffer is None else b"".join(map(bytes, compressed(buffer.to_host(), codec)))
+        pieces = b"" if buffer is None else b"".join(map(bytes, all_compressed([buffer.to_host()], codec)[0]))
         if index == 2 * 17 + 1:
             pieces = pieces[:8] + bytes(8) + pieces[16:]
         buffers.append((len(body), len(pieces)))

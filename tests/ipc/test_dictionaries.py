@@ -225,13 +225,12 @@ def test_deltas_of_dictionaries_of_dictionaries_are_read_and_not_written() -> No
     added = ipc.read_message(whole)
     layout = ipc.open_stream(stream).layout.dictionaries[0]
     header = decode_dictionary(added.envelope).batch
-    metadata = Template(layout).encode_dictionary(
-        decode_dictionary(added.envelope).id,
-        True,
+    metadata = Template(layout).encode_batch(
         header.length,
         header.nodes,
         header.buffers,
         added.body.size,
+        dictionary=(decode_dictionary(added.envelope).id, True),
     )
     delta = frame(metadata) + added.body.to_pybytes()
     changed = b"".join((schema, inner, outer, first, more, delta, second))
@@ -341,8 +340,8 @@ def test_fields_that_share_a_dictionary() -> None:
     values = ipc.read_message(dictionary)
     header = decode_dictionary(values.envelope).batch
     template = Template(Batch.from_arrow(pa.record_batch({"values": ["x"]})).layout)
-    metadata = template.encode_dictionary(
-        5, False, header.length, header.nodes, header.buffers, values.body.size
+    metadata = template.encode_batch(
+        header.length, header.nodes, header.buffers, values.body.size, dictionary=(5, False)
     )
     stream = io.BytesIO()
     for data, body in ((shared, b""), (metadata, values.body)):

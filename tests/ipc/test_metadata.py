@@ -86,7 +86,8 @@ def test_dictionaries_are_encoded_as_pyarrow_reads_them() -> None:
     layout = Layout.of(pa.schema({"values": pa.string_view()}))
     nodes, buffers = np.array([[3, 1]]), np.array([[0, 1], [8, 48], [56, 20], [80, 20]])
     for id_, is_delta in ((0, False), (7, True), (-1, False)):
-        data = Template(layout).encode_dictionary(id_, is_delta, 3, nodes, buffers, 104, (2,), {"k": "v"})
+        parts = 3, nodes, buffers, 104, (2,), {"k": "v"}
+        data = Template(layout).encode_batch(*parts, dictionary=(id_, is_delta))
         message = decode_message(data)
         header = decode_dictionary(message)
         assert (header.id, header.is_delta, header.batch.length) == (id_, is_delta, 3)

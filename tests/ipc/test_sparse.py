@@ -103,7 +103,7 @@ def test_the_memory_of_scipy_is_taken(form: str) -> None:
     tensor = ipc.SparseTensor.from_scipy(matrix)
     theirs = [matrix.data, *(matrix.coords if form == "coo" else (matrix.indptr, matrix.indices))]
     index: Any = tensor.index
-    ours = index.coords if form == "coo" else index.parts
+    ours = index.indices if form == "coo" else index.parts
     for mine, other in zip([tensor.data, *ours], theirs, strict=True):
         assert np.shares_memory(mine, other)
 
@@ -289,14 +289,14 @@ def test_coordinates_on_a_device_are_not_looked_at() -> None:
 
 
 WRONG = {
-    "coordinate": ("coo", ([1, 2], [[0, 5], [1, 0]]), "coordinates of dimension 1"),
-    "negative coordinate": ("coo", ([1, 2], [[-1, 0], [1, 0]]), "coordinates of dimension 0"),
+    "coordinate": ("coo", ([1, 2], [[0, 5], [1, 0]]), "indices of dimension 1"),
+    "negative coordinate": ("coo", ([1, 2], [[-1, 0], [1, 0]]), "indices of dimension 0"),
     "index": ("csr", ([1, 2], [0, 1, 2], [0, 3]), "indices"),
     "negative index": ("csc", ([1, 2], [0, 1, 1, 2], [0, -1]), "indices"),
     "decreasing": ("csc", ([1, 2], [0, 2, 1, 2], [0, 1]), "indptr"),
     "first": ("csr", ([1, 2], [1, 1, 2], [0, 1]), "indptr"),
     "last": ("csr", ([1, 2], [0, 1, 3], [0, 1]), "indptr"),
-    "fiber": ("csf", ([1, 2], [[0, 1, 2]], [[0, 1], [0, 9]]), "indices of level 1"),
+    "fiber": ("csf", ([1, 2], [[0, 1, 2]], [[0, 1], [0, 9]]), "indices of dimension 1"),
     "fiber's range": ("csf", ([1, 2], [[0, 3, 2]], [[0, 1], [0, 1]]), "indptr of level 0"),
 }
 
@@ -380,7 +380,7 @@ def test_lists_of_other_types_become_what_is_written() -> None:
     tensor = ipc.SparseTensor.from_csr([True], np.array([0, 1], ">i4"), np.array([0], ">u2"), (1, 1))
     assert tensor.format == "csr"
     index: Any = tensor.index
-    assert [tensor.dtype, index.indptr.dtype, index.indices.dtype] == ["u1", "<i4", "<u2"]
+    assert [tensor.dtype, *(part.dtype for part in index.parts)] == ["u1", "<i4", "<u2"]
     coords = (np.array([0], "i1"), np.array([1], "u8"))
     assert ipc.SparseTensor.from_coo([1], coords, (1, 2)).to_scipy().toarray().tolist() == [[0, 1]]
 

@@ -86,9 +86,8 @@ def test_values_are_not_copied(cupyx: None, form: str, dtype: str, index: str) -
     assert (matrix.format, matrix.shape) == (form, (2, 3))
     assert matrix.data is tensor.data
     if form != "coo":
-        parts: Any = tensor.index
-        same = [matrix.indices.data.ptr == parts.indices.data.ptr]
-        same.append(matrix.indptr.data.ptr == parts.indptr.data.ptr)
+        given = matrix.indptr, matrix.indices
+        same = [one.data.ptr == other.data.ptr for one, other in zip(given, tensor.index.parts, strict=True)]
         assert same == [index == "i4"] * 2
     back = ipc.SparseTensor.from_scipy(matrix)
     assert back.device is DEVICE

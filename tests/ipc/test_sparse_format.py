@@ -262,7 +262,7 @@ def test_another_decoder_reads_what_is_written(case: tuple[np.ndarray, ipc.Spars
     assert said["names"] == list(tensor.dim_names or [""] * array.ndim)
     index: Any = tensor.index
     if tensor.format == "coo":
-        assert said["types"] == [portable(index.coords[0])]
+        assert said["types"] == [portable(index.indices[0])]
         assert said["canonical"] == index.is_canonical
     else:
         assert said["types"] == [portable(part) for part in (index.parts[0], index.parts[-1])]
@@ -299,8 +299,8 @@ def test_coordinates_by_columns_are_read() -> None:
     found = ipc.read_sparse_tensor(message)
     assert found.format == "coo"
     index: Any = found.index
-    assert [positions.tolist() for positions in index.coords] == coords.T.tolist()
-    assert all(np.shares_memory(each, np.frombuffer(message, np.uint8)) for each in index.coords)
+    assert [positions.tolist() for positions in index.indices] == coords.T.tolist()
+    assert all(np.shares_memory(each, np.frombuffer(message, np.uint8)) for each in index.indices)
     assert found.to_scipy().toarray()[2].tolist() == [2, 0, 0, 3]
 
 

@@ -59,10 +59,10 @@ def test_coordinates_of_any_strides_are_read(kind: str, device: FakeDevice | Non
     assert found.format == "coo"
     index: Any = found.index
     if device is None:
-        assert all(np.shares_memory(each, np.frombuffer(message, np.uint8)) for each in index.coords)
+        assert all(np.shares_memory(each, np.frombuffer(message, np.uint8)) for each in index.indices)
     host = found.to_device(cpu())
     there: Any = host.index
-    assert np.array_equal(np.stack(there.coords, axis=1), COORDS)
+    assert np.array_equal(np.stack(there.indices, axis=1), COORDS)
     expected = np.zeros((3, 4, 5))
     expected[tuple(COORDS.T)] = [1, 2, 3, 4]
     assert np.array_equal(host.to_tensor().to_numpy(), expected)
@@ -75,7 +75,7 @@ def test_strides_of_one_value_do_not_matter(strides: tuple[int, int]) -> None:
     one = patched(strided((1 << 8, 8), COORDS[:1], nbytes=24), ("2q", (1 << 8, 8), (strides[0], 8)))
     found = ipc.read_sparse_tensor(one)
     index: Any = found.index
-    assert [positions.tolist() for positions in index.coords] == [[0], [1], [2]]
+    assert [positions.tolist() for positions in index.indices] == [[0], [1], [2]]
     none = patched(strided((1 << 8, 8), COORDS[:0], nbytes=24), ("2q", (1 << 8, 8), strides))
     assert ipc.read_sparse_tensor(none).non_zero_length == 0
 

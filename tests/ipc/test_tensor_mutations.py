@@ -87,7 +87,7 @@ def _look_at_dense(tensor: ipc.Tensor) -> None:
 def _look_at_sparse(tensor: ipc.SparseTensor) -> None:
     assert tensor.non_zero_length == len(tensor.data)
     tensor.validate(full=True)
-    coords = tensor.to_coo().index.coords  # type: ignore[union-attr]  # that is what to_coo is for
+    coords = tensor.to_coo().index.indices
     for positions, extent in zip(coords, tensor.shape, strict=True):
         assert all(0 <= position < extent for position in positions.tolist())
     tensor.to_arrow()

@@ -18,6 +18,7 @@ from bowstring.columnar.interchange.to_array import ColumnArrays
 from bowstring.columnar.lookup import column_index
 from bowstring.columnar.marks import is_variant, with_mark
 from bowstring.columnar.materialize import on_device
+from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.parts import (
     BatchData,
     Parts,
@@ -28,7 +29,7 @@ from bowstring.columnar.parts import (
     nodes_of,
 )
 from bowstring.columnar.slice import sliced
-from bowstring.errors import NotPicklable, UsageError
+from bowstring.errors import NotPicklable, Unsupported, UsageError
 from bowstring.memory import Device
 
 if TYPE_CHECKING:
@@ -157,10 +158,7 @@ class Batch(BatchData, export.Exporting, Converting, cudf.RapidsExport):
         if is_released(self):
             return html.escape(repr(self))
         size = f"{self.nbytes:,} bytes on {self.device.name}"
-        return self._html(f"Batch of {self.num_rows:,} rows × {self.num_columns} columns, {size}")
-
-    def _html(self, title: str) -> str:
-        return table_of_batch(title, self)
+        return table_of_batch(f"Batch of {self.num_rows:,} rows × {self.num_columns} columns, {size}", self)
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(
@@ -253,8 +251,7 @@ class Batch(BatchData, export.Exporting, Converting, cudf.RapidsExport):
         result: dict[str, list[Any]] = self.to_arrow().to_pydict()
         return result
 
-    def _as_pyarrow(self) -> pa.RecordBatch:
-        return self.to_arrow()
+    _as_pyarrow = to_arrow
 
     def to_device(self, device: Device | str, pool: Pool | None = None) -> Batch:
         """Return the batch on a device: itself where it is there already, else a copy in regions of that device.
@@ -360,17 +357,14 @@ class Column(ColumnArrays["Batch"], export.Exporting, Converting):
             start, stop, step = key.indices(len(self))
             if step != 1:
                 raise UsageError("a slice of a column has the step 1", found=step, where=self.name)
-            return self._rows(start, max(stop - start, 0))
+            return self.as_batch().slice(start, max(stop - start, 0))[0]
         row = operator.index(key)
         if not -len(self) <= row < len(self):
             raise IndexError(f"row {row} of a column of {len(self)} rows")
-        return self._rows(row % len(self), 1)._as_pyarrow()[0]
+        return self.as_batch().slice(row % len(self), 1).to_arrow().column(0)[0]
 
     def __iter__(self) -> Iterator[pa.Scalar]:
         return iter(self._as_pyarrow())
-
-    def _rows(self, start: int, count: int) -> Column:
-        return self.as_batch().slice(start, count)[0]
 
     def to_pandas(self, **options: Any) -> Any:
         """Return a ``pandas.Series`` of the column's name; `options` are those of pyarrow's ``to_pandas``."""
@@ -397,7 +391,16 @@ class Column(ColumnArrays["Batch"], export.Exporting, Converting):
         Arrow and Parquet files that they are written to. The struct alone (``storage``) is not: in a
         ``pyarrow.Table`` the metadata of its field can mark it.
         """
-        array = export.to_pyarrow_array(self.as_batch().to_device("cpu"))
+        column = self.as_batch().to_device("cpu")
+        type_ = storage_type(self.type)
+        try:
+            array = pa.Array._import_from_c(export.Block(column, 0).root, type_)
+        except KeyError as error:
+            what, hint = (
+                f"arrays of {type_}: pyarrow has no class for them",
+                "Batch.to_arrow() takes them along.",
+            )
+            raise Unsupported(what, hint=hint) from error
         return with_mark(array, self.field)
 
     @property
@@ -405,11 +408,8 @@ class Column(ColumnArrays["Batch"], export.Exporting, Converting):
         """What ``pyarrow.array`` and ``pyarrow.table`` call, for Variants alone: else they would drop the mark."""
         if not (self.device.is_host and is_variant(self.field)):
             raise AttributeError("__arrow_array__")
-        return self._arrow_array
-
-    def _arrow_array(self, type: pa.DataType | None = None) -> pa.Array:  # noqa: A002  pyarrow's name for it
         array = self.to_arrow()
-        return array if type is None else array.storage.cast(type)
+        return lambda type=None: array if type is None else array.storage.cast(type)  # noqa: A006  pyarrow's name
 
     def __arrow_c_schema__(self) -> Any:
         return self.field.__arrow_c_schema__()
@@ -435,7 +435,8 @@ class Column(ColumnArrays["Batch"], export.Exporting, Converting):
         if is_released(self.batch):
             return html.escape(repr(self))
         name = shortened(repr(self.name))
-        return self.as_batch()._html(f"Column {name} of {len(self):,} rows on {self.device.name}")
+        title = f"Column {name} of {len(self):,} rows on {self.device.name}"
+        return table_of_batch(title, self.as_batch())
 
 
 def batches(source: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[Batch]]:

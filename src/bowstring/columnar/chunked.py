@@ -62,20 +62,14 @@ def unify_dictionaries(table: pa.Table) -> pa.Table:
     if not layout.dictionaries:
         return table
     encoded = {node.column for node in layout.nodes if node.dictionary_id is not None}
-    several = [index for index in sorted(encoded) if _differ(table.column(index))]
-    if not several:
-        return table
-    for index in several:
-        table = table.set_column(index, table.schema.field(index), _followed(table, index))
-    return table.unify_dictionaries()
-
-
-def _differ(column: pa.ChunkedArray) -> bool:
-    """Whether the dictionaries of a column's chunks may be several."""
-    if column.num_chunks < 2:
-        return False
-    first, *others = ([_identity(each.dictionary) for each in _encoded(chunk)] for chunk in column.chunks)
-    return any(other != first for other in others)
+    differ = False
+    for index in sorted(encoded):
+        chunks = table.column(index).chunks
+        known = [[_identity(each.dictionary) for each in _encoded(chunk)] for chunk in chunks]
+        if any(each != known[0] for each in known):
+            table = table.set_column(index, table.schema.field(index), _followed(table, index))
+            differ = True
+    return table.unify_dictionaries() if differ else table
 
 
 def _encoded(array: pa.Array) -> list[pa.Array]:
@@ -89,7 +83,15 @@ def _followed(table: pa.Table, index: int) -> pa.ChunkedArray:
     column, name = table.column(index), table.schema.field(index).name
     if isinstance(column.type, pa.DictionaryType):
         _check_columns(table, [index])
-        chunks = [_without_strays(chunk) for chunk in column.chunks]
+        chunks = []
+        for chunk in column.chunks:
+            kept = chunk
+            if chunk.null_count and _stray_indices(chunk, whole=False):  # zeros in place of what is null
+                is_null = chunk.indices.is_null().to_numpy(zero_copy_only=False)
+                indices = pa.array(chunk.indices.fill_null(0).to_numpy(), chunk.indices.type, mask=is_null)
+                ordered = chunk.type.ordered
+                kept = pa.DictionaryArray.from_arrays(indices, chunk.dictionary, ordered=ordered, safe=False)
+            chunks.append(kept)
         return pa.chunked_array(chunks, column.type)
     try:
         column.validate(full=True)  # slices are unified with all that they are slices of
@@ -98,16 +100,6 @@ def _followed(table: pa.Table, index: int) -> pa.ChunkedArray:
     if any(_stray_indices(each, whole=True) for chunk in column.chunks for each in _encoded(chunk)):
         raise _malformed(name, "indices outside of a dictionary, maybe where they are null")
     return column
-
-
-def _without_strays(chunk: pa.Array) -> pa.Array:
-    """Return a chunk of valid indices, with zeros in place of others where it is null."""
-    if not chunk.null_count or not _stray_indices(chunk, whole=False):
-        return chunk
-    stored = chunk.indices
-    is_null = stored.is_null().to_numpy(zero_copy_only=False)
-    indices = pa.array(stored.fill_null(0).to_numpy(), stored.type, mask=is_null)
-    return pa.DictionaryArray.from_arrays(indices, chunk.dictionary, ordered=chunk.type.ordered, safe=False)
 
 
 def _check_columns(table: pa.Table, columns: Iterable[int]) -> None:
@@ -132,9 +124,18 @@ def check_array(array: pa.Array, known: set[Any]) -> None:
     if isinstance(type_, pa.BaseExtensionType):
         check_array(array.storage, known)
     elif type_.id == DICTIONARY:
-        _check_encoded(array, known)
-    elif type_.id in _LISTS:
-        _check_lists(array, known)
+        words = array.dictionary
+        pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(words)), safe=False).validate(full=True)
+        place = _identity(words)
+        if place not in known:
+            known.add(place)
+            check_array(words, known)
+    elif type_.id in _LISTS and len(array):
+        buffers, children = array.buffers()[:2], [pa.nulls(len(array.values))]
+        bare = pa.Array.from_buffers(_LISTS[type_.id], len(array), buffers, -1, array.offset, children)
+        bare.validate(full=True)
+        first, last = bare.offsets[0].as_py(), bare.offsets[-1].as_py()
+        check_array(array.values.slice(first, last - first), known)
     elif type_.id == pa.lib.Type_FIXED_SIZE_LIST:
         size = type_.list_size
         check_array(array.values.slice(array.offset * size, len(array) * size), known)
@@ -143,30 +144,8 @@ def check_array(array: pa.Array, known: set[Any]) -> None:
             check_array(array.field(position), known)
     elif type_.id in _BYTES:
         array.view(_BYTES[type_.id]).validate(full=True)
-    elif not pa.types.is_primitive(type_) and not pa.types.is_decimal(type_):
+    elif not (type_.id in _LISTS or pa.types.is_primitive(type_) or pa.types.is_decimal(type_)):
         array.validate(full=True)
-
-
-def _check_encoded(array: pa.Array, known: set[Any]) -> None:
-    words = array.dictionary
-    pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(words)), safe=False).validate(full=True)
-    place = _identity(words)
-    if place not in known:
-        known.add(place)
-        check_array(words, known)
-
-
-def _check_lists(array: pa.Array, known: set[Any]) -> None:
-    if not len(array):
-        return
-    values = array.values
-    children = [pa.nulls(len(values))]
-    bare = pa.Array.from_buffers(
-        _LISTS[array.type.id], len(array), array.buffers()[:2], offset=array.offset, children=children
-    )
-    bare.validate(full=True)
-    first, last = bare.offsets[0].as_py(), bare.offsets[-1].as_py()
-    check_array(values.slice(first, last - first), known)
 
 
 def _inner_arrays(array: pa.Array) -> list[pa.Array]:

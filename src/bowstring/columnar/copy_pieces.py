@@ -69,7 +69,11 @@ def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], 
         # Not `writable()`, which knows of every view: what a compiler leaves to the collector may hold one.
         array = target.region.array(target.offset, target.nbytes, writable=True)
         with device.use():
-            _fill_on_device(device, array, pieces, regions)
+            large, small = _split(pieces, LARGE_HERE)
+            for address, size, start, _ in zip(*(column.tolist() for column in large), strict=True):
+                array[start : start + size] = device.array(address, size, regions)
+            if len(small.starts):
+                _gather(device, array.view(np.uint64), small, regions)
     return Road("none", f"the data are on {device.name}")
 
 
@@ -111,14 +115,6 @@ def _copy_in_pieces(target: int, source: int, nbytes: int) -> None:
     rows_to[:, :-_END] = rows_of[:, :-_END]
     rows_to[:, -_END:] = rows_of[:, -_END:]
     to[whole:] = of[whole:]
-
-
-def _fill_on_device(device: Device, array: Any, pieces: Pieces, owner: object) -> None:
-    large, small = _split(pieces, LARGE_HERE)
-    for address, size, start, _ in zip(*(each.tolist() for each in large), strict=True):
-        array[start : start + size] = device.array(address, size, owner)
-    if len(small.starts):
-        _gather(device, array.view(np.uint64), small, owner)
 
 
 def _split(pieces: Pieces, least: int) -> tuple[Pieces, Pieces]:

@@ -37,25 +37,26 @@ def table_of_batch(title: str, batch: BatchData, num_rows: int | None = None) ->
         some = checked_rows(batch, SHOWN_ROWS)
     except (InvalidData, MissingDependency) as error:  # wrong, or on a GPU that only CuPy takes slices of
         return f"<p>{html.escape(title)}</p><p>{html.escape(str(error))}</p>"
-    return table_of_rows(title, batch.schema, _shown_rows(to_pyarrow_batch(some)), num_rows or batch.num_rows)
-
-
-def _shown_rows(some: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows that are right for `table_of_rows`: Variants as JSON."""
-    columns = list(some.columns)
-    for place, field in enumerate(some.schema):
-        if is_variant(field):
+    rows = to_pyarrow_batch(some)
+    columns = list(rows.columns)
+    for place, field in enumerate(rows.schema):
+        if is_variant(field):  # as JSON
             with contextlib.suppress(BowstringError):  # else their bytes are shown
-                texts = importlib.import_module("bowstring.variant").to_json(some.select([place]))
+                texts = importlib.import_module("bowstring.variant").to_json(rows.select([place]))
                 columns[place] = texts.to_arrow().cast(pa.large_string())
-    return pa.RecordBatch.from_arrays(columns, names=some.schema.names)
+    rows = pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+    return table_of_rows(title, batch.schema, rows, num_rows or batch.num_rows)
 
 
 def table_of_rows(title: str, schema: pa.Schema, rows: pa.RecordBatch, num_rows: int | None = None) -> str:
     """Return HTML: a title, the columns with their types, and the first of `num_rows` rows."""
     fields = list(schema)[:_SHOWN_COLUMNS]
     columns = [rows.column(place) for place in range(len(fields))]
-    heads = [f"{_cut(each.name)}<br><small>{_cut(_type_of(each))}</small>" for each in fields]
+    types = ["variant" if is_variant(field) else str(field.type) for field in fields]
+    heads = [
+        f"{_cut(field.name)}<br><small>{_cut(type_)}</small>"
+        for field, type_ in zip(fields, types, strict=True)
+    ]
     shown = min(rows.num_rows, SHOWN_ROWS)
     lines = [[_cell(column[row]) for column in columns] for row in range(shown)]
     notes = []
@@ -77,10 +78,6 @@ def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
     return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _type_of(field: pa.Field) -> str:
-    return "variant" if is_variant(field) else str(field.type)
 
 
 def _cell(value: pa.Scalar) -> str:

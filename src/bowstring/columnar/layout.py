@@ -211,6 +211,10 @@ class Layout:
             layout = self._alone[index] = self._derive(pa.schema([field]), tuple(ids), limits)
         return layout
 
+    def name_of(self, node: int) -> str:
+        """Return how errors call a node."""
+        return ".".join(self.nodes[node].path)
+
     def is_like(self, other: Layout) -> bool:
         """Whether batches of both layouts have the same nodes and buffers."""
         tables = ("columns", "buffer_nodes", "buffer_kinds", "buffer_bits", "bounding_factors")
@@ -252,11 +256,8 @@ class Layout:
         self._widest = int(self.buffer_bits.max(initial=0))
         self.longest = (1 << 62) // (self._widest + 1)
 
-    def _tabulate_validity(self) -> None:
         self.validity_buffers = (self.buffer_kinds == _VALIDITY).nonzero()[0]
         self.validity_nodes = self.buffer_nodes[self.validity_buffers]
-
-    def _tabulate_offsets(self) -> None:
         buffers = self.buffer_end_bits.nonzero()[0]
         nodes = self.buffer_nodes[buffers].tolist()
         widths = (self.buffer_end_bits[buffers] >> 3).tolist()
@@ -319,11 +320,9 @@ _MADE_BY: Final[dict[str, Callable[[Layout], None]]] = {
             Layout._tabulate_buffers,
             (
                 "num_buffers longest _widest _first_buffers _positions"
-                " buffer_kinds buffer_nodes buffer_bits buffer_end_bits"
+                " buffer_kinds buffer_nodes buffer_bits buffer_end_bits validity_buffers validity_nodes offsets"
             ),
         ),
-        (Layout._tabulate_validity, "validity_buffers validity_nodes"),
-        (Layout._tabulate_offsets, "offsets"),
         (
             Layout._tabulate_children,
             "bitmapless null_nodes never_null bounded_children bounding_parents bounding_factors",

@@ -30,8 +30,6 @@ from bowstring.memory.devices import device_named
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
 
-    import numpy.typing as npt
-
     from bowstring.columnar.spans import Spans, Table
     from bowstring.memory import Device, Lease, Region, Road
     from bowstring.memory.buffer import PrivateMemory
@@ -43,8 +41,8 @@ def placed_bytes(batch: BatchData, device: Device) -> int:
     Dictionaries are included.
     """
     batches = [batch, *(dictionary.values for dictionary in batch.dictionaries.values())]
-    alignment = _alignment(batch.device, device)
-    return sum(int(_aligned(batch_parts(each).spans.table[:, 2], alignment).sum()) for each in batches)
+    sizes = [batch_parts(each).spans.table[:, 2] for each in batches]
+    return int(_aligned(np.concatenate(sizes), batch.device, device).sum())
 
 
 def placed(
@@ -74,9 +72,26 @@ def placed(
             values = placed(each.values, allocator, known, is_compact=True, **options)
             done = known[each] = Dictionary(each.id, values)
         inner[id_] = done
-    table, regions, moving = _already_placed(parts.spans, device, in_place=in_place)
+    # What lies in regions of ours already is frozen there; the rest is copied.
+    spans = parts.spans
+    table, regions, moving = np.zeros_like(spans.table), list[Region](), spans.table[:, 2] != 0
+    if in_place and spans.device is device and moving.any():
+        addresses, sizes = spans.addresses(), spans.table[:, 2]
+        regions, index, offsets = owned_regions(np.where(moving, addresses, 0), sizes)
+        stays = moving & (index >= 0)
+        for row in np.flatnonzero(stays).tolist():
+            regions[index[row]].freeze(int(offsets[row]), int(sizes[row]))
+            table[row] = index[row], offsets[row], sizes[row]
+        if not device.is_host and any(region.in_place for region in spans.regions):  # these stay, too
+            lent = spans.lent
+            used, numbers = np.unique(spans.table[lent, 0], return_inverse=True)
+            table[lent] = spans.table[lent]
+            table[lent, 0] = numbers.reshape(-1) + len(regions)
+            regions = [*regions, *(spans.regions[index] for index in used.tolist())]
+            stays |= lent
+        moving &= ~stays
     if moving.any():
-        table, regions, path = _copied(parts.spans, moving, table, regions, allocator, seconds)
+        table, regions, path = _copied(spans, moving, table, regions, allocator, seconds)
         if note is not None:
             note(path)
     return elsewhere(compact, inner, table, regions, device)
@@ -135,34 +150,9 @@ def dictionaries_placed(
     return elsewhere(batch, inner, spans.table, spans.regions, batch.device, batch.lease)
 
 
-def _already_placed(
-    spans: Spans, device: Device, *, in_place: bool
-) -> tuple[Table, list[Region], npt.NDArray[np.bool_]]:
-    """Find what lies in regions of ours already, and freeze it.
-
-    Returns the rows and regions of that, and which rows must be copied.
-    """
-    table = np.zeros_like(spans.table)
-    present = spans.table[:, 2] != 0
-    if not in_place or spans.device is not device or not present.any():
-        return table, [], present
-    addresses, sizes = spans.addresses(), spans.table[:, 2]
-    regions, index, offsets = owned_regions(np.where(present, addresses, 0), sizes)
-    stays = present & (index >= 0)
-    for row in np.flatnonzero(stays).tolist():
-        regions[index[row]].freeze(int(offsets[row]), int(sizes[row]))
-        table[row] = index[row], offsets[row], sizes[row]
-    if not device.is_host and any(region.in_place for region in spans.regions):  # these stay, too
-        lent = spans.lent
-        used, numbers = np.unique(spans.table[lent, 0], return_inverse=True)
-        table[lent] = spans.table[lent]
-        table[lent, 0] = numbers.reshape(-1) + len(regions)
-        regions = [*regions, *(spans.regions[index] for index in used.tolist())]
-        stays |= lent
-    return table, regions, present & ~stays
-
-
-def _aligned(sizes: Any, alignment: int) -> Any:
+def _aligned(sizes: Any, source: Device, target: Device) -> Any:
+    # What is gathered on a device and then copied elsewhere is laid out by the device's rule.
+    alignment = max(source.alignment, target.alignment)
     return -(-sizes // alignment) * alignment
 
 
@@ -181,7 +171,7 @@ def _copied(
     for region, offset, size in spans.table[rows].tolist():
         if not 0 <= offset <= bounds[region] - size or size < 0:
             raise InvalidBody("a buffer lies outside its region")
-    padded = _aligned(sizes, _alignment(spans.device, allocator.device))
+    padded = _aligned(sizes, spans.device, allocator.device)
     ends = np.cumsum(padded)
     target = allocator.allocate(int(ends[-1]))
     starts = ends - padded
@@ -192,11 +182,6 @@ def _copied(
     table[rows, 1] = starts + target.offset
     table[rows, 2] = sizes
     return table, [*regions, target.region], path
-
-
-def _alignment(source: Device, target: Device) -> int:
-    # What is gathered on a device and then copied elsewhere is laid out by the device's rule.
-    return max(source.alignment, target.alignment)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,32 +16,19 @@ from bowstring.limits import Limits
 class Kind(enum.IntEnum):
     """What one buffer of a node holds."""
 
-    VALIDITY = 0
-    """One bit per slot, set where the slot is valid; may be absent when nothing is null."""
-    DATA = 1
-    """Values of a fixed width, :attr:`Node.bits` each."""
-    BITS = 2
-    """Boolean values, one bit each."""
-    BYTES = 3
-    """The bytes that the offsets before it delimit."""
-    OFFSETS32 = 4
-    """``length + 1`` ends into bytes or into a child, 32 bits each."""
+    VALIDITY = 0  # one bit per slot, set where the slot is valid; may be absent when nothing is null
+    DATA = 1  # values of a fixed width, `Node.bits` each
+    BITS = 2  # Boolean values, one bit each
+    BYTES = 3  # the bytes that the offsets before it delimit
+    OFFSETS32 = 4  # ``length + 1`` ends into bytes or into a child, 32 bits each
     OFFSETS64 = 5
-    """``length + 1`` ends into bytes or into a child, 64 bits each."""
-    STARTS32 = 6
-    """One position per slot, 32 bits each: list views and dense unions."""
-    STARTS64 = 7
-    """One position per slot, 64 bits each: large list views."""
-    SIZES32 = 8
-    """One size per slot, 32 bits each: list views."""
+    STARTS32 = 6  # one position per slot, 32 bits each: list views and dense unions
+    STARTS64 = 7  # those of large list views
+    SIZES32 = 8  # one size per slot, 32 bits each: list views
     SIZES64 = 9
-    """One size per slot, 64 bits each: large list views."""
-    TYPE_IDS = 10
-    """One type id per slot of a union, 8 bits each."""
-    VIEWS = 11
-    """16-byte views of binary or text, which name variadic buffers."""
-    VARIADIC = 12
-    """One of the buffers that views point into."""
+    TYPE_IDS = 10  # one type id per slot of a union, 8 bits each
+    VIEWS = 11  # 16-byte views of binary or text, which name variadic buffers
+    VARIADIC = 12  # one of the buffers that views point into
 
     @property
     def bits(self) -> int:
@@ -54,104 +41,55 @@ class Kind(enum.IntEnum):
         return self in (Kind.OFFSETS32, Kind.OFFSETS64)
 
 
-_BITS = {
-    Kind.VALIDITY: 1,
-    Kind.DATA: 0,
-    Kind.BITS: 1,
-    Kind.BYTES: 0,
-    Kind.OFFSETS32: 32,
-    Kind.OFFSETS64: 64,
-    Kind.STARTS32: 32,
-    Kind.STARTS64: 64,
-    Kind.SIZES32: 32,
-    Kind.SIZES64: 64,
-    Kind.TYPE_IDS: 8,
-    Kind.VIEWS: 128,
-    Kind.VARIADIC: 0,
-}
+_BITS = (1, 0, 1, 0, 32, 64, 32, 64, 32, 64, 8, 128, 0)  # by kind
 
-# The same by kind, and what a buffer holds beyond its slots.
-BITS = np.array([_BITS[kind] for kind in Kind])
+# The same, and what a buffer holds beyond its slots.
+BITS = np.array(_BITS)
 END_BITS = np.array([kind.bits if kind.has_end else 0 for kind in Kind])
 
 _VIEWS = Kind.VIEWS  # looked up once: enumerations are slow at it
-_EMPTY: tuple[Kind, ...] = ()
 _FIXED_WIDTH = (Kind.VALIDITY, Kind.DATA)
 _FIXED_SIZE_LIST = (Kind.VALIDITY,)
-_VARIABLE32 = (Kind.VALIDITY, Kind.OFFSETS32, Kind.BYTES)
-_VARIABLE64 = (Kind.VALIDITY, Kind.OFFSETS64, Kind.BYTES)
-_VIEW = (Kind.VALIDITY, Kind.VIEWS)
-_LIST32 = (Kind.VALIDITY, Kind.OFFSETS32)
-_LIST64 = (Kind.VALIDITY, Kind.OFFSETS64)
-_LIST_VIEW32 = (Kind.VALIDITY, Kind.STARTS32, Kind.SIZES32)
-_LIST_VIEW64 = (Kind.VALIDITY, Kind.STARTS64, Kind.SIZES64)
+_KINDS: dict[str, tuple[Kind, ...]] = {
+    "NA RUN_END_ENCODED": (),
+    "BOOL": (Kind.VALIDITY, Kind.BITS),
+    "STRING BINARY": (Kind.VALIDITY, Kind.OFFSETS32, Kind.BYTES),
+    "LARGE_STRING LARGE_BINARY": (Kind.VALIDITY, Kind.OFFSETS64, Kind.BYTES),
+    "STRING_VIEW BINARY_VIEW": (Kind.VALIDITY, Kind.VIEWS),
+    "LIST MAP": (Kind.VALIDITY, Kind.OFFSETS32),
+    "LARGE_LIST": (Kind.VALIDITY, Kind.OFFSETS64),
+    "LIST_VIEW": (Kind.VALIDITY, Kind.STARTS32, Kind.SIZES32),
+    "LARGE_LIST_VIEW": (Kind.VALIDITY, Kind.STARTS64, Kind.SIZES64),
+    "STRUCT": (Kind.VALIDITY,),
+    "SPARSE_UNION": (Kind.TYPE_IDS,),
+    "DENSE_UNION": (Kind.TYPE_IDS, Kind.STARTS32),
+}
+_WIDTHS: dict[int, str] = {
+    8: "UINT8 INT8",
+    16: "UINT16 INT16 HALF_FLOAT",
+    32: "UINT32 INT32 FLOAT DATE32 TIME32 DECIMAL32",
+    64: "UINT64 INT64 DOUBLE DATE64 TIME64 TIMESTAMP DURATION DECIMAL64",
+    128: "DECIMAL128 INTERVAL_MONTH_DAY_NANO",
+    256: "DECIMAL256",
+}
 
-_KINDS: dict[int, tuple[Kind, ...]] = {
-    pa.lib.Type_NA: _EMPTY,
-    pa.lib.Type_BOOL: (Kind.VALIDITY, Kind.BITS),
-    pa.lib.Type_STRING: _VARIABLE32,
-    pa.lib.Type_BINARY: _VARIABLE32,
-    pa.lib.Type_LARGE_STRING: _VARIABLE64,
-    pa.lib.Type_LARGE_BINARY: _VARIABLE64,
-    pa.lib.Type_STRING_VIEW: _VIEW,
-    pa.lib.Type_BINARY_VIEW: _VIEW,
-    pa.lib.Type_LIST: _LIST32,
-    pa.lib.Type_MAP: _LIST32,
-    pa.lib.Type_LARGE_LIST: _LIST64,
-    pa.lib.Type_LIST_VIEW: _LIST_VIEW32,
-    pa.lib.Type_LARGE_LIST_VIEW: _LIST_VIEW64,
-    pa.lib.Type_STRUCT: (Kind.VALIDITY,),
-    pa.lib.Type_SPARSE_UNION: (Kind.TYPE_IDS,),
-    pa.lib.Type_DENSE_UNION: (Kind.TYPE_IDS, Kind.STARTS32),
-    pa.lib.Type_RUN_END_ENCODED: _EMPTY,
-}
-# pyarrow 19 has no names for these two.
-_INTERVAL_MONTHS, _INTERVAL_DAY_TIME = 21, 22
-_WIDTHS: dict[int, int] = {
-    pa.lib.Type_UINT8: 8,
-    pa.lib.Type_INT8: 8,
-    pa.lib.Type_UINT16: 16,
-    pa.lib.Type_INT16: 16,
-    pa.lib.Type_HALF_FLOAT: 16,
-    pa.lib.Type_UINT32: 32,
-    pa.lib.Type_INT32: 32,
-    pa.lib.Type_FLOAT: 32,
-    pa.lib.Type_DATE32: 32,
-    pa.lib.Type_TIME32: 32,
-    pa.lib.Type_DECIMAL32: 32,
-    _INTERVAL_MONTHS: 32,
-    pa.lib.Type_UINT64: 64,
-    pa.lib.Type_INT64: 64,
-    pa.lib.Type_DOUBLE: 64,
-    pa.lib.Type_DATE64: 64,
-    pa.lib.Type_TIME64: 64,
-    pa.lib.Type_TIMESTAMP: 64,
-    pa.lib.Type_DURATION: 64,
-    pa.lib.Type_DECIMAL64: 64,
-    _INTERVAL_DAY_TIME: 64,
-    pa.lib.Type_DECIMAL128: 128,
-    pa.lib.Type_INTERVAL_MONTH_DAY_NANO: 128,
-    pa.lib.Type_DECIMAL256: 256,
-}
+
+def _ids(names: str) -> list[int]:
+    return [getattr(pa.lib, f"Type_{name}") for name in names.split()]
+
+
 _PHYSICAL: dict[int, tuple[tuple[Kind, ...], int]] = {
-    **{id_: (kinds, 0) for id_, kinds in _KINDS.items()},
-    **{id_: (_FIXED_WIDTH, width) for id_, width in _WIDTHS.items()},
+    **{id_: (kinds, 0) for names, kinds in _KINDS.items() for id_ in _ids(names)},
+    **{id_: (_FIXED_WIDTH, width) for width, names in _WIDTHS.items() for id_ in _ids(names)},
+    # pyarrow 19 has no names for intervals of months, and of days.
+    21: (_FIXED_WIDTH, 32),
+    22: (_FIXED_WIDTH, 64),
 }
-_VIEWED = frozenset((pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW))
+_VIEWED = frozenset(_ids("STRING_VIEW BINARY_VIEW"))
 DICTIONARY = pa.lib.Type_DICTIONARY
 _NESTED = frozenset(
-    (
-        pa.lib.Type_LIST,
-        pa.lib.Type_LARGE_LIST,
-        pa.lib.Type_MAP,
-        pa.lib.Type_LIST_VIEW,
-        pa.lib.Type_LARGE_LIST_VIEW,
-        pa.lib.Type_FIXED_SIZE_LIST,
-        pa.lib.Type_STRUCT,
-        pa.lib.Type_SPARSE_UNION,
-        pa.lib.Type_DENSE_UNION,
-        pa.lib.Type_RUN_END_ENCODED,
-    )
+    _ids("LIST LARGE_LIST MAP LIST_VIEW LARGE_LIST_VIEW FIXED_SIZE_LIST STRUCT SPARSE_UNION DENSE_UNION")
+    + _ids("RUN_END_ENCODED")
 )
 
 
@@ -163,21 +101,16 @@ class Node(NamedTuple):
 
     path: tuple[str, ...]
     type: pa.DataType
-    parent: int
-    """Index of the parent node, -1 for a column."""
-    column: int
-    """Index of the column whose subtree this node is in."""
+    parent: int  # index of the parent node, -1 for a column
+    column: int  # index of the column whose subtree this node is in
     first_buffer: int
     buffer_kinds: tuple[Kind, ...]
-    bits: int
-    """Bits per value of the DATA buffer; 0 where there is none."""
+    bits: int  # per value of the DATA buffer; 0 where there is none
     nullable: bool
     children: tuple[int, ...]
-    end: int
-    """One past the last node of the subtree."""
+    end: int  # one past the last node of the subtree
     dictionary_id: int | None
-    dictionary_type: pa.DataType | None
-    """The type of the dictionary's values."""
+    dictionary_type: pa.DataType | None  # of the dictionary's values
 
     @property
     def variadic(self) -> bool:
@@ -194,12 +127,11 @@ class Offsets(NamedTuple):
     """An offsets buffer and what it points into."""
 
     node: int
-    buffer: int
-    """Index without variadic buffers."""
-    width: int
-    """Bytes per offset, 4 or 8."""
-    child: int
-    """The node that the offsets count slots of, or -1 where they delimit the bytes of the next buffer."""
+    buffer: int  # index without variadic buffers
+    width: int  # bytes per offset, 4 or 8
+    child: (
+        int  # the node that the offsets count slots of, or -1 where they delimit the bytes of the next buffer
+    )
 
 
 def storage_type(type_: pa.DataType) -> pa.DataType:
@@ -211,20 +143,17 @@ def storage_type(type_: pa.DataType) -> pa.DataType:
 
 def _physical(type_: pa.DataType, path: tuple[str, ...]) -> tuple[tuple[Kind, ...], int]:
     """Return the buffers of a type with a size of its own, and the bits per value of its DATA buffer (else 0)."""
+    where = ".".join(path)
     if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
-        _check_size("a list", type_.list_size, path)
-        return _FIXED_SIZE_LIST, 0
-    if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
-        _check_size("a binary value", type_.byte_width, path)
-        return _FIXED_WIDTH, 8 * type_.byte_width
-    raise Unsupported(f"columns of type {type_}", where=".".join(path))
-
-
-def _check_size(what: str, size: int, path: tuple[str, ...]) -> None:
+        what, size, physical = "a list", type_.list_size, (_FIXED_SIZE_LIST, 0)
+    elif type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
+        what, size, physical = "a binary value", type_.byte_width, (_FIXED_WIDTH, 8 * type_.byte_width)
+    else:
+        raise Unsupported(f"columns of type {type_}", where=where)
     if size < 0:
-        raise InvalidMetadata(
-            f"{what} of fixed size has a negative one", expected="0 or more", found=size, where=".".join(path)
-        )
+        what = f"{what} of fixed size has a negative one"
+        raise InvalidMetadata(what, expected="0 or more", found=size, where=where)
+    return physical
 
 
 class Walk:
@@ -284,17 +213,13 @@ class Walk:
         if id_ in _VIEWED:
             self.variadic_nodes.append(index)
         elif id_ in _NESTED:
-            self._descend(node, index, depth)
-
-    def _descend(self, node: Node, index: int, depth: int) -> None:
-        type_ = node.type
-        children = []
-        for position in range(type_.num_fields):
-            children.append(len(self.nodes))
-            self._visit(type_.field(position), node.path, index, node.column, depth + 1)
-        if type_.id == pa.lib.Type_RUN_END_ENCODED:
-            self.run_ends.append(index)
-        self.nodes[index] = node._replace(children=tuple(children), end=len(self.nodes))
+            children = []
+            for position in range(type_.num_fields):
+                children.append(len(self.nodes))
+                self._visit(type_.field(position), path, index, column, depth + 1)
+            if id_ == pa.lib.Type_RUN_END_ENCODED:
+                self.run_ends.append(index)
+            self.nodes[index] = node._replace(children=tuple(children), end=len(self.nodes))
 
     def _dictionary(
         self, type_: pa.DictionaryType, path: tuple[str, ...], depth: int

@@ -35,8 +35,11 @@ def plan_of(nodes: Sequence[Node], longest: int, bits: Table, end_bits: Table) -
     words = [len(nodes), len(bits), longest, sum(node.variadic for node in nodes)]
     ordinals = [0] * (len(nodes) + 1)  # of the next child of each node; the last is that of columns
     for index, node in enumerate(nodes):
-        parent = node.parent
-        factor = 1 if parent < 0 else _factor(nodes[parent].type)
+        parent, factor = node.parent, 1
+        if parent >= 0 and nodes[parent].type.id == pa.lib.Type_FIXED_SIZE_LIST:
+            factor = nodes[parent].type.list_size
+        elif parent >= 0 and nodes[parent].type.id not in (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION):
+            factor = -1
         rule = _rule(nodes, index)
         if rule is None:
             return None
@@ -59,12 +62,6 @@ def is_written(nodes: Sequence[Node]) -> bool:
         _WRITTEN.issuperset(each) and (each or pa.types.is_null(node.type))
         for each, node in zip(kinds, nodes, strict=True)
     )
-
-
-def _factor(parent: pa.DataType) -> int:
-    if parent.id == pa.lib.Type_FIXED_SIZE_LIST:
-        return int(parent.list_size)
-    return 1 if parent.id in (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION) else -1
 
 
 def _rule(nodes: Sequence[Node], index: int) -> int | None:

@@ -56,10 +56,8 @@ def slice_parts(
     if offsets is None:
         offsets = np.zeros(parts.layout.num_nodes, np.int64)
     with device.use():
-        ranges = _Ranges(parts, device, offsets, trim=trim)
-        ranges.descend(start, length)
-        slicing = _Slicing(parts, device, ranges)
-        slicing.null_counts()
+        slicing = _Slicing(parts, device, offsets, trim=trim)
+        slicing.descend(start, length)
         slicing.move()
         if trim:
             slicing.trim()
@@ -84,7 +82,14 @@ def compacted(batch: AnyBatch) -> AnyBatch:
     dictionaries: dict[int, Dictionary] = {}
     same = True
     for id_, each in batch.dictionaries.items():
-        dictionaries[id_] = _compacted_dictionary(each)
+        # Kept, so that batches that shared a dictionary still do.
+        if not each._is_compact and each._compact is None:
+            values = compacted(each.values)
+            # Never itself: a cycle would keep its memory until the collector comes by.
+            each._is_compact = values is each.values
+            if not each._is_compact:
+                each._compact = Dictionary(each.id, values, each.lease)
+        dictionaries[id_] = each._compact or each
         same &= dictionaries[id_] is each
     if is_compact(batch):
         return batch if same else derived(batch, batch_parts(batch), batch.num_rows, dictionaries)
@@ -92,20 +97,9 @@ def compacted(batch: AnyBatch) -> AnyBatch:
     return derived(batch, parts, batch.num_rows, dictionaries)
 
 
-def _compacted_dictionary(dictionary: Dictionary) -> Dictionary:
-    # Kept, so that batches that shared a dictionary still do.
-    if not dictionary._is_compact and dictionary._compact is None:
-        values = compacted(dictionary.values)
-        # Never itself: a cycle would keep its memory until the collector comes by.
-        dictionary._is_compact = values is dictionary.values
-        if not dictionary._is_compact:
-            dictionary._compact = Dictionary(dictionary.id, values, dictionary.lease)
-    return dictionary._compact or dictionary
-
-
 def is_compact(batch: BatchData) -> bool:
     """Whether nothing can be left out of a batch, its dictionaries aside: O(columns), one read by the host."""
-    layout, nodes = batch.layout, batch_parts(batch).nodes
+    layout, (_, nodes, spans, counts) = batch.layout, batch_parts(batch)
     if (nodes[:, 1] < 0).any():
         return False
     lengths = nodes[:, 0]
@@ -113,46 +107,40 @@ def is_compact(batch: BatchData) -> bool:
         exact = lengths[layout.bounded_children] == lengths[layout.bounding_parents] * layout.bounding_factors
         if not exact.all():
             return False
-    parts = batch_parts(batch)
-    sizes = parts.spans.table[layout.fixed_buffers(parts.variadic_counts), 2]
+    fixed = layout.fixed_buffers(counts)
+    sizes = spans.table[fixed, 2]
     needed = layout.minimum_lengths(lengths)
     needed[layout.validity_buffers] *= nodes[layout.validity_nodes, 1] > 0
     if not ((sizes == needed) | (layout.buffer_kinds == Kind.BYTES)).all():
         return False
-    return _offsets_span_all(batch)  # the one part that reads
-
-
-def _offsets_span_all(batch: BatchData) -> bool:
-    """Whether offsets start at 0 and end where their bytes or children end, and run ends where their rows do."""
-    parts = batch_parts(batch)
-    layout = batch.layout
-    if not (layout.offsets or layout.run_ends):
-        return True
-    lengths = parts.nodes[:, 0].tolist()
-    fixed = layout.fixed_buffers(parts.variadic_counts)
+    # Offsets start at 0 and end where their bytes or children end, and run ends where their rows do.
     for node, position, _, child in layout.offsets:
-        if not lengths[node] and (
-            lengths[child] if child >= 0 else parts.spans.table[fixed[position + 1], 2]
-        ):
+        if not lengths[node] and (lengths[child] if child >= 0 else sizes[position + 1]):
             return False
     for node in layout.run_ends:
         ends, values = layout.nodes[node].children
         if lengths[ends] != lengths[values] or bool(lengths[ends]) != bool(lengths[node]):
             return False
+    # The one part that reads.
     return all(end.last == end.bound and (end.is_runs or not end.first) for end in offset_bounds(batch))
 
 
-class _Ranges:
+class _Slicing:
     """The slots of each node that some rows need, found by `descend`, counted from the start of its buffers.
 
     Of a node, `ends` are first and last offset (with `trim`), `runs` what to subtract from run ends, and the last.
+    `nodes`, `table` and `regions` become those of the slice.
     """
 
     def __init__(self, parts: Parts, device: Device, offsets: Table, *, trim: bool) -> None:
         self.parts = parts
         self.device = device
         self.offsets = offsets
-        self.trim = trim
+        self.trims = trim
+        self.layout = parts.layout
+        self.nodes = parts.nodes.copy()
+        self.table = parts.spans.table.copy()
+        self.regions: list[Region] = list(parts.spans.regions)
         self.first = parts.layout.first_buffers(parts.variadic_counts)
         self.starts = np.zeros(parts.layout.num_nodes, np.int64)
         self.lengths = np.zeros(parts.layout.num_nodes, np.int64)
@@ -161,7 +149,7 @@ class _Ranges:
 
     def descend(self, start: int, length: int) -> None:
         """Find the slots for the rows ``[start, start + length)``."""
-        layout = self.parts.layout
+        layout = self.layout
         if layout.is_flat:
             self.starts[:] = self.offsets + start
             self.lengths[:] = length
@@ -169,23 +157,19 @@ class _Ranges:
                 _refuse(layout, int(np.argmin(self.parts.nodes[:, 0])), "a column is shorter than its batch")
             self._find_ends(range(layout.num_nodes))
             return
+        nodes = self.parts.nodes
         level = [(node, start, length) for node in layout.columns]
         while level:
-            level = self._below(level)
-
-    def _below(self, level: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-        layout, nodes = self.parts.layout, self.parts.nodes
-        for node, start, length in level:
-            if start < 0 or start + length > nodes[node, 0]:
-                what = "a column or child is too short"
-                _refuse(layout, node, what, f"{start + length} slots", f"{nodes[node, 0]}")
-            self.starts[node] = self.offsets[node] + start
-            self.lengths[node] = length
-        self._find_ends(node for node, _, _ in level)
-        self._find_runs([node for node, _, _ in level if layout.nodes[node].type.id == _RUNS])
-        return [
-            piece for node, _, _ in level if layout.nodes[node].children for piece in self._children(node)
-        ]
+            for node, first, count in level:
+                if first < 0 or first + count > nodes[node, 0]:
+                    what = "a column or child is too short"
+                    _refuse(layout, node, what, f"{first + count} slots", f"{nodes[node, 0]}")
+                self.starts[node] = self.offsets[node] + first
+                self.lengths[node] = count
+            self._find_ends(node for node, _, _ in level)
+            self._find_runs([node for node, _, _ in level if layout.nodes[node].type.id == _RUNS])
+            parents = [node for node, _, _ in level if layout.nodes[node].children]
+            level = [piece for node in parents for piece in self._children(node)]
 
     def _children(self, index: int) -> Iterable[tuple[int, int, int]]:
         node = self.parts.layout.nodes[index]
@@ -197,7 +181,8 @@ class _Ranges:
             size = node.type.list_size
             return [(node.children[0], start * size, length * size)]
         if type_id == _RUNS:
-            return self._run_children(index)
+            first, end = self.ends.get(index, (0, int(self.parts.nodes[node.children[0], 0])))
+            return [(child, first, end - first if length else 0) for child in node.children]
         if index in self.ends:
             first, last = self.ends[index]
             return [(node.children[0], first, last - first)]
@@ -206,7 +191,7 @@ class _Ranges:
     def _find_ends(self, nodes: Iterable[int]) -> None:
         """Fetch the first and the last offset of some nodes."""
         layout = self.parts.layout
-        if not self.trim or not layout.offsets:
+        if not self.trims or not layout.offsets:
             return
         offset_widths = {each.node: each.width for each in layout.offsets}
         rows: list[int] = []
@@ -245,7 +230,7 @@ class _Ranges:
         runs = []
         for index in nodes:
             start, length = int(self.starts[index]), int(self.lengths[index])
-            if length and (start or self.trim):
+            if length and (start or self.trims):
                 ends = self.run_ends(index)
                 wanted = self.device.xp.asarray(np.array([start, start + length - 1], ends.dtype))
                 within = self.device.xp.searchsorted(ends, wanted, side="right")
@@ -263,44 +248,17 @@ class _Ranges:
             if start or last != length:
                 self.runs[index] = start, length
 
-    def _run_children(self, index: int) -> list[tuple[int, int, int]]:
-        ends, values = self.parts.layout.nodes[index].children
-        if not self.lengths[index]:
-            return [(ends, 0, 0), (values, 0, 0)]
-        first, end = self.ends.get(index, (0, int(self.parts.nodes[ends, 0])))
-        return [(ends, first, end - first), (values, first, end - first)]
-
-
-def _refuse(layout: Layout, node: int, what: str, expected: object = None, found: object = None) -> NoReturn:
-    """Raise :class:`~bowstring.errors.InvalidBody` that names a node."""
-    raise InvalidBody(what, expected=expected, found=found, where=".".join(layout.nodes[node].path))
-
-
-class _Slicing:
-    def __init__(self, parts: Parts, device: Device, ranges: _Ranges) -> None:
-        self.layout = parts.layout
-        self.before = parts
-        self.nodes = parts.nodes.copy()
-        self.table = parts.spans.table.copy()
-        self.regions: list[Region] = list(parts.spans.regions)
-        self.device = device
-        self.ranges = ranges
-
-    def null_counts(self) -> None:
-        """A part of what is all null or all valid is so too; of anything else it is unknown."""
-        lengths, nulls = self.before.nodes[:, 0], self.before.nodes[:, 1]
-        now = self.ranges.lengths
-        self.nodes[:, 0] = now
-        self.nodes[:, 1] = np.where(
-            now == lengths, nulls, np.where(nulls == lengths, now, np.where(nulls == 0, 0, -1))
-        )
-
     def move(self) -> None:
         """Move the start of every buffer to its first slot, and its end to its last."""
-        layout = self.layout
-        rows = layout.fixed_buffers(self.before.variadic_counts)
+        layout, starts, lengths = self.layout, self.starts, self.lengths
+        # A part of what is all null or all valid is so too; of anything else it is unknown.
+        whole, nulls = self.parts.nodes.T
+        self.nodes[:, 0] = lengths
+        self.nodes[:, 1] = np.where(
+            lengths == whole, nulls, np.where(nulls == whole, lengths, np.where(nulls == 0, 0, -1))
+        )
+        rows = layout.fixed_buffers(self.parts.variadic_counts)
         owners, kinds = layout.buffer_nodes, layout.buffer_kinds
-        starts, lengths = self.ranges.starts, self.ranges.lengths
         first_bits, slots = starts[owners] * layout.buffer_bits, lengths[owners]
         sizes = self.table[rows, 2]
         sized = kinds != _BYTES
@@ -320,15 +278,15 @@ class _Slicing:
         self.table[rows, 2] = np.where(sized, needed, sizes * (slots > 0))
         for position in odd.tolist():
             row = int(rows[position])
-            old = self.before.spans.array(row)
+            old = self.parts.spans.array(row)
             self._replace(row, bitmap.shifted(old, int(first_bits[position]), int(slots[position])))
         self.table[self.table[:, 2] == 0] = 0
 
     def trim(self) -> None:
         """Make offsets start at 0, and bytes with what the first offset points to."""
         for node, _, width, child in self.layout.offsets:
-            first, last = self.ranges.ends[node]
-            row = int(self.ranges.first[node]) + 1
+            first, last = self.ends[node]
+            row = int(self.first[node]) + 1
             if first:
                 dtype = np.dtype(f"<i{width}")
                 self._replace(row, self._array(row, dtype) - dtype.type(first))
@@ -340,9 +298,9 @@ class _Slicing:
 
     def replace_run_ends(self) -> None:
         """Count run ends from the new first row."""
-        for index, (start, length) in self.ranges.runs.items():
+        for index, (start, length) in self.runs.items():
             ends = self.layout.nodes[index].children[0]
-            row = int(self.ranges.first[ends]) + 1
+            row = int(self.first[ends]) + 1
             dtype = np.dtype(f"<i{self.layout.nodes[ends].width}")
             moved = self._array(row, dtype) - dtype.type(start)
             self._replace(row, self.device.xp.minimum(moved, dtype.type(length)))
@@ -352,7 +310,7 @@ class _Slicing:
         counts: list[Any] = []
         counted: list[tuple[int, int]] = []
         for index in np.flatnonzero(self.nodes[:, 1] < 0).tolist():
-            row = int(self.ranges.first[index])
+            row = int(self.first[index])
             kinds = self.layout.nodes[index].buffer_kinds
             if not kinds or kinds[0] is not Kind.VALIDITY or not self.table[row, 2]:
                 self.nodes[index, 1] = 0
@@ -375,3 +333,7 @@ class _Slicing:
         buffer = buffer_of(array, self.device)
         self.table[row] = len(self.regions), 0, buffer.nbytes
         self.regions.append(buffer.region)
+
+
+def _refuse(layout: Layout, node: int, what: str, expected: object = None, found: object = None) -> NoReturn:
+    raise InvalidBody(what, expected=expected, found=found, where=layout.name_of(node))

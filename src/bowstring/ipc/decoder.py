@@ -12,7 +12,7 @@ from pyarrow.ipc import Alignment
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.columnar.parts import Dictionaries
-from bowstring.errors import Truncated, Unsupported, UsageError
+from bowstring.errors import Unsupported, UsageError
 from bowstring.ipc.body.check import check_counts, check_offsets
 from bowstring.ipc.body.decode import BatchDecoder, Decoded, Head
 from bowstring.ipc.body.pack import unpack
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.layout import Layout
     from bowstring.columnar.parts import Dictionary
-    from bowstring.ipc.flatbuf.message import RecordBatchHeader
     from bowstring.ipc.flatbuf.schema import DecodedSchema
     from bowstring.limits import Limits
     from bowstring.memory import Buffer
@@ -143,7 +141,7 @@ class Decoder:
         of_all = whole.schema if self._is_big_endian else decoded.schema
         self.schema = of_all if self._selection is None else self.layout.schema
         self._ids = whole.dictionaries.keys()
-        self._memo = DictionaryMemo(self.layout) if memo is None else memo
+        self.memo = DictionaryMemo(self.layout) if memo is None else memo
         self._options = options
         self._decompression = DecompressOptions(options.use_threads, memory_pool)
         self._limits = limits
@@ -158,35 +156,29 @@ class Decoder:
 
     def batch(self, message: Message, body: Buffer) -> Batch:
         """Make the batch of a message."""
-        target = self._target
-        batch = self._compiled(message, body)
-        if batch is None:
+        target, layout = self._target, self.layout
+        decoded = self._kernel.one(message.data, body) if self._kernel is not None else None
+        batch = None
+        if decoded is not None and (decoded.codec is None or target is None):
+            dictionaries = self.memo.complete(layout, decoded.nodes[0]) if layout.dictionaries else {}
+            if decoded.codec is not None:
+                batch = next(iter(self._decompressed(decoded, body, dictionaries)), None)
+            else:
+                batch = decoded.maker(layout, (body.region,), Dictionaries(dictionaries), body.lease)(0)
+                if not body.region.device.is_host:
+                    check_offsets(batch)
+        if batch is None:  # the kernel does not know it, or it is not right
             header, version = self._header(message)
             batch = self._unpacked(
                 header,
-                self.layout,
+                layout,
                 body,
                 version=version,
-                dictionaries=self._memo.complete(self.layout, header.nodes),
+                dictionaries=self.memo.complete(layout, header.nodes),
                 custom_metadata=message.custom_metadata,
                 target=None if target is None else target.bodies,
             )
         return batch if target is None else target.place(batch)
-
-    def _compiled(self, message: Message, body: Buffer) -> Batch | None:
-        """Return the batch of a message that a kernel reads; None where it does not, or that is not right."""
-        decoded = self._kernel.one(message.data, body) if self._kernel is not None else None
-        if decoded is None or (decoded.codec is not None and self._target is not None):
-            return None
-        layout = self.layout
-        dictionaries = self._memo.complete(layout, decoded.nodes[0]) if layout.dictionaries else {}
-        if decoded.codec is not None:
-            batches = self._decompressed(decoded, body, dictionaries)
-            return batches[0] if batches else None
-        batch = decoded.maker(layout, (body.region,), Dictionaries(dictionaries), body.lease)(0)
-        if not body.region.device.is_host:
-            check_offsets(batch)
-        return batch
 
     def _decompressed(
         self, decoded: Decoded, memory: Buffer, dictionaries: Mapping[int, Dictionary]
@@ -208,7 +200,7 @@ class Decoder:
         decompressed one by one.
         """
         layout, kernel = self.layout, self._kernel
-        dictionaries = self._memo.all(layout) if layout.dictionaries else {}
+        dictionaries = self.memo.all(layout) if layout.dictionaries else {}
         if kernel is None or dictionaries is None:
             return ReadAhead()
         if blocks is None:
@@ -247,23 +239,11 @@ class Decoder:
         """Remember the dictionary of a message for the batches behind it."""
         id_, is_delta, header = decode_dictionary(message)
         header = with_older_compression(header, message)
-        layout = self._memo.layout_of(id_)
+        layout = self.memo.layout_of(id_)
         # Values with dictionaries of their own are put together when these are known: on the host.
         target = None if self._target is None or layout.dictionaries else self._target.bodies
         values = self._unpacked(header, layout, body, version=message.version, target=target)
-        return self._memo.take(id_, values, is_delta=is_delta)
-
-    def forget_dictionaries(self) -> None:
-        """Begin anew, as if no dictionary had come."""
-        self._memo.expect(self.layout)
-
-    def expect_all_dictionaries_or_none(self) -> None:
-        """Judge a stream that ended before its first batch, as Arrow C++ does: was it cut off?"""
-        expected, found = len(self.layout.dictionaries), self._memo.num_known
-        if 0 < found < expected:
-            raise Truncated(
-                "the stream ends between its dictionaries", expected=f"{expected} of them", found=found
-            )
+        return self.memo.take(id_, values, is_delta=is_delta)
 
     def _unpacked(self, header: RecordBatchHeader, layout: Layout, body: Buffer, **details: Any) -> Batch:
         return unpack(

@@ -13,19 +13,14 @@ import numpy as np
 
 from bowstring.columnar.chunked import unify_dictionaries
 from bowstring.columnar.validation import check_once, checked_choice
-from bowstring.errors import BowstringError, ClosedError, InvalidMetadata, UsageError
+from bowstring.errors import BowstringError, InvalidMetadata, UsageError
+from bowstring.ipc.body.encode import Encoded
 from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget, ReadAhead
 from bowstring.ipc.dictionary.reader import Arrival
-from bowstring.ipc.flatbuf.footer import (
-    FILE_MAGIC,
-    FILE_START,
-    Block,
-    encode_footer,
-    overlapping,
-    read_footer,
-)
+from bowstring.ipc.flatbuf import footer as file_footer
+from bowstring.ipc.flatbuf.footer import FILE_MAGIC, FILE_START, Block
 from bowstring.ipc.flatbuf.message import Message, MessageKind, decode_message, decode_record_batch
-from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema
+from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.ipc.framing import read_metadata
 from bowstring.ipc.options import IpcReadOptions, check_reading
 from bowstring.ipc.reader import ReadCounts, RecordBatchReader, RecordBatchWithMetadata
@@ -125,8 +120,10 @@ class RecordBatchFileReader(RecordBatchReader):
         self._turn = threading.RLock()
         self._source: Source | None = open_source(source, memory_pool, whole=True)
         try:
-            footer = read_footer(self._source, _footer_end(footer_offset, self._source.size()), limits)
-            _compare(footer.schema, _first_schema(self._source, footer.start, limits))
+            footer = file_footer.read_footer(
+                self._source, _footer_end(footer_offset, self._source.size()), limits
+            )
+            _check_first_schema(self._source, footer, limits)
             self._decoder = Decoder(footer.schema, chosen, limits, target=target, memory_pool=memory_pool)
         except BaseException:
             self.close()
@@ -134,7 +131,7 @@ class RecordBatchFileReader(RecordBatchReader):
         self._counts.messages = 1
         self._end = footer.start
         self._batch_blocks = footer.batches
-        self._overlaps = overlapping(footer.batches, footer.start)
+        self._overlaps = file_footer.overlapping(footer.batches, footer.start)
         memory = self._source.memory()
         reads_ahead = memory is not None and self._decoder.reads_ahead(memory)
         self._memory = memory.slice(0, footer.start) if memory is not None and reads_ahead else None
@@ -165,7 +162,13 @@ class RecordBatchFileReader(RecordBatchReader):
         ClosedError
             The reader was closed.
         """
-        index = i if type(i) is int and 0 <= i < len(self._batch_blocks) else self._checked(i)
+        count = len(self._batch_blocks)
+        try:
+            index = operator.index(i)  # as Python's: those of NumPy overflow
+        except TypeError:
+            index = -1
+        if not 0 <= index < count:
+            raise UsageError("no such batch", expected=f"0 to {count - 1}", found=repr(i))
         with self._turn:
             first, ahead = self._ahead
             at = index - first
@@ -238,33 +241,18 @@ class RecordBatchFileReader(RecordBatchReader):
         self._check_open()
         return (self.get_batch(index) for index in range(self.num_record_batches))
 
-    def _checked(self, i: Any) -> int:
-        """Return the index of a batch as a Python integer: those of NumPy overflow."""
-        try:
-            index = int(operator.index(i))
-        except TypeError:
-            index = -1
-        if not 0 <= index < self.num_record_batches:
-            raise UsageError("no such batch", expected=f"0 to {self.num_record_batches - 1}", found=repr(i))
-        return index
-
     def _batch_block(self, i: int) -> tuple[Block, str]:
         block, where = Block(*self._batch_blocks[i].tolist()), f"record batch {i}"
         if self._overlaps[i]:
             raise _lies_over_another(block, where)
         return block, where
 
-    def _check_open(self) -> Source:
-        if self._source is None:
-            raise ClosedError("the file reader was closed")
-        return self._source
-
     def _read_dictionaries(self) -> None:
         """Read all dictionaries that are used, once, before the first batch."""
         if self._dictionary_blocks is None:
             return
-        overlaps = overlapping(self._dictionary_blocks, self._end)
-        self._decoder.forget_dictionaries()
+        overlaps = file_footer.overlapping(self._dictionary_blocks, self._end)
+        self._decoder.memo.expect(self.layout)
         for index, entry in enumerate(self._dictionary_blocks.tolist()):
             block, where = Block(*entry), f"dictionary {index}"
             if overlaps[index]:
@@ -335,25 +323,25 @@ def _footer_end(offset: Any, size: int) -> int:
     return end or size
 
 
-def _first_schema(source: Source, end: int, limits: Limits) -> DecodedSchema | None:
-    """Return the schema that the stream inside the file begins with, if there is one: Arrow C++ asks for none."""
+def _check_first_schema(source: Source, footer: file_footer.Footer, limits: Limits) -> None:
+    """Refuse a footer that says other columns than the stream inside the file; their metadata may differ.
+
+    Arrow C++ does not ask for a schema there.
+    """
     source.seek(len(FILE_START))
+    there = footer.schema
     try:
         metadata = read_metadata(source, limits)
-        if metadata is None or source.position > end:
-            return None
-        return decode_schema(decode_message(metadata, limits), limits)
+        if metadata is None or source.position > footer.start:
+            return
+        here = decode_schema(decode_message(metadata, limits), limits)
     except BowstringError:
-        return None
-
-
-def _compare(footer: DecodedSchema, stream: DecodedSchema | None) -> None:
-    """Refuse a footer that says other columns than the stream; their metadata may differ."""
-    if stream is None or (footer.schema.equals(stream.schema) and footer[1:3] == stream[1:3]):
         return
-    here, there = ([f"{each.endianness}-endian", *map(str, each.schema)] for each in (stream, footer))
-    differ = (pair for pair in itertools.zip_longest(here, there) if pair[0] != pair[1])
-    expected, found = next(differ, (stream.dictionary_ids, footer.dictionary_ids))
+    if there.schema.equals(here.schema) and there[1:3] == here[1:3]:
+        return
+    words = ([f"{each.endianness}-endian", *map(str, each.schema)] for each in (here, there))
+    differ = (pair for pair in itertools.zip_longest(*words) if pair[0] != pair[1])
+    expected, found = next(differ, (here.dictionary_ids, there.dictionary_ids))
     raise InvalidMetadata(
         "the footer has another schema than the file begins with",
         expected=str(expected)[:_MOST_SHOWN],
@@ -403,10 +391,7 @@ class RecordBatchFileWriter(RecordBatchWriter):
         metadata: Mapping[Any, Any] | None = None,
     ) -> None:
         self._metadata = metadata
-        self._blocks: dict[MessageKind, list[Block]] = {
-            MessageKind.DICTIONARY_BATCH: [],
-            MessageKind.RECORD_BATCH: [],
-        }
+        self._blocks = {MessageKind.DICTIONARY_BATCH: [], MessageKind.RECORD_BATCH: []}
         super().__init__(sink, schema, options=options)
 
     def write_table(self, table: pa.Table, max_chunksize: int | None = None) -> None:
@@ -429,18 +414,12 @@ class RecordBatchFileWriter(RecordBatchWriter):
         super().write_table(table, max_chunksize)
 
     def _put_end(self) -> None:
-        footer = encode_footer(
-            self._schema_message,
-            self._blocks[MessageKind.DICTIONARY_BATCH],
-            self._blocks[MessageKind.RECORD_BATCH],
-            self._metadata,
-            self._options.metadata_version,
+        assert self._blocks is not None
+        blocks = self._blocks.values()
+        footer = file_footer.encode_footer(
+            self._schema_message, *blocks, self._metadata, self._options.metadata_version
         )
-        self._put(footer + _LENGTH.pack(len(footer)) + FILE_MAGIC)
-
-    def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:
-        offset = self._position - body_length - metadata_length
-        self._blocks[kind].append(Block(offset, metadata_length, body_length))
+        self._put(None, Encoded([footer + _LENGTH.pack(len(footer)) + FILE_MAGIC], 0, 0))
 
 
 new_file = RecordBatchFileWriter

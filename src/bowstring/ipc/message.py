@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,19 +10,14 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError, EndOfStream, InvalidMetadata, UsageError
+from bowstring.ipc.body.encode import Encoded
 from bowstring.ipc.decoder import Decoder
 from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.flatbuf import message as wire
 from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion
 from bowstring.ipc.flatbuf.reader import KeyValueMetadata
-from bowstring.ipc.flatbuf.schema import (
-    DecodedSchema,
-    decode_schema,
-    encode_schema,
-    endianness_of,
-    in_native_order,
-)
-from bowstring.ipc.framing import frame, read_metadata
+from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema, encode_schema, in_native_order
+from bowstring.ipc.framing import frame, read_metadata, write_all
 from bowstring.ipc.options import IpcReadOptions
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.stream import RecordBatchStreamWriter
@@ -337,8 +333,8 @@ def serialize_record_batch(batch: Any, *, options: Any = None) -> pa.Buffer:
     True
     """
     sink = pa.BufferOutputStream()
-    start, nbytes = _write_message(batch, sink, options)
-    return sink.getvalue().slice(start, nbytes)
+    write_all(sink, *_encoded(batch, options).pieces)
+    return sink.getvalue()
 
 
 def get_record_batch_size(batch: Any, *, options: Any = None) -> int:
@@ -352,34 +348,13 @@ def get_record_batch_size(batch: Any, *, options: Any = None) -> int:
     >>> get_record_batch_size(batch) == serialize_record_batch(batch).size
     True
     """
-    return _write_message(batch, _Nowhere(), options)[1]
+    message = _encoded(batch, options)
+    return message.head + message.body
 
 
-class _Nowhere:
-    """A sink that keeps nothing."""
-
-    def write(self, piece: memoryview) -> int:
-        return piece.nbytes
-
-
-class _MessageWriter(RecordBatchStreamWriter):
-    """Writes a schema and one batch, and says where the batch is."""
-
-    place = 0, 0
-
-    def _write_dictionaries(self, batch: Batch) -> None:
-        """Only the batch is asked for."""
-
-    def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:  # noqa: ARG002  always a batch
-        nbytes = metadata_length + body_length
-        self.place = self._position - nbytes, nbytes
-
-
-def _write_message(batch: Any, sink: Any, options: Any) -> tuple[int, int]:
+def _encoded(batch: Any, options: Any) -> Encoded:
     batch = batch if isinstance(batch, Batch) else Batch.from_arrow(batch)
-    writer = _MessageWriter(sink, batch.schema, options=options)
-    writer.write_batch(batch)
-    return writer.place
+    return RecordBatchStreamWriter(io.BytesIO(), batch.schema, options=options)._encoded(batch)
 
 
 def _message(source: Any, limits: Limits) -> Message:
@@ -392,8 +367,10 @@ def _message(source: Any, limits: Limits) -> Message:
 
 
 def _decoder(layout: Layout, memo: DictionaryMemo, limits: Limits) -> Decoder:
-    endianness = endianness_of(layout.schema)
-    schema, ids = layout.schema, layout.dictionary_ids
-    native = layout if endianness == "little" else Layout.of(in_native_order(schema), ids, limits=limits)
-    decoded = DecodedSchema(schema, ids, endianness, native)
-    return Decoder(decoded, IpcReadOptions(), limits, memo)
+    schema, ids, order = layout.schema, layout.dictionary_ids, "little"
+    native = in_native_order(schema)
+    if not schema.equals(
+        native
+    ):  # the byte order is all that they can differ in, and pyarrow does not show it
+        layout, order = Layout.of(native, ids, limits=limits), "big"
+    return Decoder(DecodedSchema(schema, ids, order, layout), IpcReadOptions(), limits, memo)

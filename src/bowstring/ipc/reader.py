@@ -18,8 +18,6 @@ from bowstring.ipc.dictionary.reader import Arrival
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from bowstring.ipc.decoder import Decoder
-
 
 class RecordBatchWithMetadata(NamedTuple):
     """A batch, and the key-value pairs of its message."""
@@ -72,8 +70,9 @@ class RecordBatchReader(Closing):
     [2, 1]
     """
 
-    _decoder: Decoder
+    _decoder: Any = None  # of what reads messages
     _counts: ReadCounts
+    _source: Any  # None where the reader was closed
 
     @staticmethod
     def from_batches(schema: pa.Schema, batches: Iterable[Any]) -> IteratedReader:
@@ -143,10 +142,7 @@ class RecordBatchReader(Closing):
     @property
     def stats(self) -> ReadStatistics:
         """What was read so far, the schema and dictionaries included; ``decompressed`` is not pyarrow's."""
-        return self._counts.stats(self._decompressed())
-
-    def _decompressed(self) -> str:
-        return self._decoder.decompressed
+        return self._counts.stats("" if self._decoder is None else self._decoder.decompressed)
 
     def read_all(self) -> pa.Table:
         """Return all batches, of a stream those that are left, as one ``pyarrow.Table``.
@@ -167,9 +163,11 @@ class RecordBatchReader(Closing):
     def close(self) -> None:
         """Let go of the source; batches that were read live on."""
 
-    @abstractmethod
-    def _check_open(self) -> object:
-        """Raise `ClosedError` where the reader was closed: here, and not later in what is made of it."""
+    def _check_open(self) -> Any:
+        """Return the source, if there is one: here, and not later in what is made of it."""
+        if self._source is None:
+            raise ClosedError("the reader was closed")
+        return self._source
 
     @abstractmethod
     def __iter__(self) -> Iterator[Batch]:
@@ -234,7 +232,7 @@ class IteratedReader(SequentialReader):
         self, schema: pa.Schema, batches: Iterator[Batch], close: Callable[[], None] | None = None
     ) -> None:
         self._schema = schema
-        self._batches: Iterator[Batch] | None = batches
+        self._source = batches
         self._close = close
         self._counts = ReadCounts()
 
@@ -246,22 +244,14 @@ class IteratedReader(SequentialReader):
     def layout(self) -> Layout:
         return Layout.of(self._schema)
 
-    def _decompressed(self) -> str:
-        return ""  # whatever was decompressed was so before it came here
-
     def read_next_batch(self) -> Batch:
-        self._check_open()
-        for batch in self._batches or ():
+        for batch in self._check_open():
             self._counts.batches += 1
             return batch
         raise EndOfStream("there are no more batches")
 
-    def _check_open(self) -> None:
-        if self._batches is None:
-            raise ClosedError("the reader was closed")
-
     def close(self) -> None:
-        self._batches = None
+        self._source = None
         if self._close is not None:
             self._close()
 

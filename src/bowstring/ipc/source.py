@@ -166,24 +166,15 @@ class _FileSource:
         self._owned = owned
 
     def read(self, nbytes: int) -> bytes:
-        part = self._file.read(nbytes)
-        if type(part) is bytes and len(part) == nbytes:
-            self.position += nbytes
-            return part
-        return self._read_on(part, nbytes)
-
-    def _read_on(self, part: Any, missing: int) -> bytes:
-        """Return a part that was read and what is missing of it: of unbuffered files, pipes, or at the end."""
         parts: list[bytes] = []
-        while missing > 0:
+        while nbytes > 0:  # unbuffered files and pipes give a part only
+            part = self._file.read(nbytes)
             if part is None:
                 raise self._without_data()
             if not part:
                 break
-            parts.append(_bytes_of(part, self._file))
-            missing -= len(parts[-1])
-            if missing > 0:
-                part = self._file.read(missing)
+            parts.append(part if type(part) is bytes else _bytes_of(part, self._file))
+            nbytes -= len(parts[-1])
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self.position += len(data)
         return data
@@ -206,7 +197,9 @@ class _FileSource:
 
     def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:
         target, address, owner = _allocate(nbytes, self._pool)
-        if parts is None or not self._is_worth_seeking(nbytes, parts):
+        can_seek = getattr(self._file, "seekable", bool)
+        # Hostile parts may lie over each other, and be more than all.
+        if parts is None or not can_seek() or np.clip(parts[:, 1], 0, nbytes).sum() >= nbytes:
             self._read_into(target)
         else:
             end = self.position + nbytes
@@ -217,13 +210,6 @@ class _FileSource:
             self._skip_to(end)
         return Buffer(foreign_region(address, nbytes, owner), 0, nbytes)
 
-    def _is_worth_seeking(self, nbytes: int, parts: Parts) -> bool:
-        """Whether less is read part by part; hostile parts may lie over each other, and be more than all."""
-        seekable = getattr(self._file, "seekable", None)
-        if seekable is None or not seekable():
-            return False
-        return int(np.clip(parts[:, 1], 0, nbytes).sum()) < nbytes
-
     def _skip_to(self, position: int) -> None:
         # The file need not have been at its beginning when it was opened here.
         if position != self.position:
@@ -233,23 +219,19 @@ class _FileSource:
     def _read_into(self, into: memoryview) -> None:
         filled = 0
         while filled < len(into):
-            count = self._fill(into[filled:] if filled else into)
+            rest = into[filled:]
+            if hasattr(self._file, "readinto"):
+                count = self._file.readinto(rest)
+            else:
+                part = self._file.read(len(rest))
+                count = part if part is None else len(part)
+                rest[: count or 0] = part or b""
+            if count is None:
+                raise self._without_data()
             if not count:
                 raise cut_off("body", len(into), filled, f"byte {self.position}")
             filled += count
             self.position += count
-
-    def _fill(self, into: memoryview) -> int:
-        readinto = getattr(self._file, "readinto", None)
-        if readinto is not None:
-            count = readinto(into)
-        else:
-            part = self._file.read(len(into))
-            count = None if part is None else len(part)
-            into[:count] = part or b""
-        if count is None:
-            raise self._without_data()
-        return int(count)
 
     def _without_data(self) -> UsageError:
         self.give_up(self.position)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bowstring.columnar.validation import check_once, checked_choice
-from bowstring.errors import BowstringError, ClosedError, EndOfStream, InvalidMetadata, Truncated
+from bowstring.errors import BowstringError, EndOfStream, InvalidMetadata, Truncated
 from bowstring.ipc.body.decode import END
 from bowstring.ipc.decoder import GROWTH, MOST_AHEAD, Decoder, DeviceTarget, ReadAhead
 from bowstring.ipc.flatbuf.message import Message, MessageKind, decode_message
@@ -189,8 +189,11 @@ class RecordBatchStreamReader(SequentialReader):
                 self.close()
             raise
         self._ended = True
-        if not self._counts.batches:
-            decoder.expect_all_dictionaries_or_none()
+        expected, found = len(self.layout.dictionaries), decoder.memo.num_known
+        if not self._counts.batches and 0 < found < expected:  # it was cut off, as Arrow C++ judges
+            raise Truncated(
+                "the stream ends between its dictionaries", expected=f"{expected} of them", found=found
+            )
         raise EndOfStream("the stream has no more batches")
 
     def close(self) -> None:
@@ -199,11 +202,6 @@ class RecordBatchStreamReader(SequentialReader):
         if self._source is not None:
             self._source.close()
             self._source = None
-
-    def _check_open(self) -> Source:
-        if self._source is None:
-            raise ClosedError("the stream reader was closed")
-        return self._source
 
     def _next_message(self) -> Message | None:
         source = self._check_open()

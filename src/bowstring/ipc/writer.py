@@ -14,9 +14,10 @@ from bowstring.columnar.slice import compacted
 from bowstring.errors import ClosedError, UsageError
 from bowstring.files import FileWriter, Target
 from bowstring.ipc.body.encode import SMALL_BODY, BatchEncoder, Encoded
-from bowstring.ipc.body.pack import Packed, pack
+from bowstring.ipc.body.pack import pack
 from bowstring.ipc.dictionary.reader import Arrival
 from bowstring.ipc.dictionary.writer import WrittenDictionaries
+from bowstring.ipc.flatbuf.footer import Block
 from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion, with_bitmaps_of_4
 from bowstring.ipc.flatbuf.schema import check_dictionaries, encode_schema
 from bowstring.ipc.flatbuf.template import Template
@@ -46,6 +47,7 @@ class RecordBatchWriter(FileWriter):
     """
 
     _start: ClassVar[bytes] = b""  # what comes before the first message
+    _blocks: dict[MessageKind, list[Block]] | None = None  # of a file: where its messages are
     _may_replace: ClassVar[bool] = True  # whether a later dictionary may take the place of an earlier one
 
     def __init__(self, sink: Any, schema: pa.Schema, *, options: Any = None) -> None:
@@ -67,9 +69,6 @@ class RecordBatchWriter(FileWriter):
         # Dictionaries are compared as ours; types that pyarrow takes for equal may lie differently.
         is_plain = not (self.layout.dictionaries or self.layout.has_vague_types)
         self._struct_encoder = self._encoder if is_plain else None
-        self._value_templates = {
-            id_: Template(values, version) for id_, values in self.layout.dictionaries.items()
-        }
         self._written = WrittenDictionaries(self.layout, deltas=self._options.emit_dictionary_deltas)
         self._arrivals: list[Arrival] = []
         self._num_batches = 0
@@ -77,8 +76,9 @@ class RecordBatchWriter(FileWriter):
         self._target = Target(sink)
         self._sink = self._target.file
         self._closed = False
-        self._put(self._start)
-        self._put(self._framed(self._schema_message))
+        is_legacy = self._options.use_legacy_format
+        first = frame(self._schema_message, len(self._start), is_legacy=is_legacy)
+        self._put(None, Encoded([self._start + first], 0, 0))
 
     @property
     def stats(self) -> WriteStats:
@@ -132,37 +132,29 @@ class RecordBatchWriter(FileWriter):
         """
         if self._closed:
             raise ClosedError("the writer was closed")
+        if self.layout.dictionaries:
+            batch = self._checked(batch)
+            self._write_dictionaries(batch)
+        self._put(MessageKind.RECORD_BATCH, self._encoded(batch, custom_metadata))
+        self._num_batches += 1
+
+    def _encoded(self, batch: Any, custom_metadata: Mapping[Any, Any] | None = None) -> Encoded:
+        """Return the message of a batch of the schema."""
         encoded = None
         if self._struct_encoder is not None and isinstance(batch, pa.RecordBatch) and not custom_metadata:
             encoded = self._struct_encoder.encode(batch) if batch.schema.equals(self.schema) else None
         if encoded is None:
             batch = self._checked(batch)
-            if self.layout.dictionaries:
-                self._write_dictionaries(batch)
             custom_metadata = custom_metadata or batch.custom_metadata
             encoded = None if custom_metadata or self._encoder is None else self._encoder.encode(batch)
-        if encoded is None:
-            packed = self._pack(batch)
-            metadata = self._template.encode_batch(
-                batch.num_rows,
-                packed.nodes,
-                packed.buffers,
-                packed.body_length,
-                batch_parts(batch).variadic_counts,
-                custom_metadata,
-                self._options.codec_name,
-            )
-            encoded = self._message(metadata, packed)
-        self._put(*encoded.pieces)
-        self._note(MessageKind.RECORD_BATCH, encoded.head, encoded.body)
-        self._num_batches += 1
+        return encoded or self._packed(batch, self._template, custom_metadata)
 
     def close(self) -> None:
         """Write what comes behind the last batch; then a path names what was written. Idempotent."""
         if self._closed:
             return
         try:
-            self._put(end_of_stream(is_legacy=self._options.use_legacy_format))
+            self._put(None, Encoded([end_of_stream(is_legacy=self._options.use_legacy_format)], 0, 0))
             self._put_end()
             self._closed = True
             self._target.finish()
@@ -174,9 +166,6 @@ class RecordBatchWriter(FileWriter):
         """Write nothing more, above all no end. What a path named before stays. Idempotent."""
         self._closed = True
         self._target.discard()
-
-    def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:
-        """Take note of the message that was written last: bytes before its body, and of its body."""
 
     def _put_end(self) -> None:
         """Write what comes behind the end marker."""
@@ -203,24 +192,21 @@ class RecordBatchWriter(FileWriter):
                     hint="Write the table at once with IpcWriteOptions(unify_dictionaries=True), let dictionaries"
                     " only grow with IpcWriteOptions(emit_dictionary_deltas=True), or write a stream.",
                 )
-            values = change.values
-            packed = self._pack(values)
-            metadata = self._value_templates[change.id].encode_dictionary(
-                change.id,
-                change.arrival is Arrival.DELTA,
-                values.num_rows,
-                packed.nodes,
-                packed.buffers,
-                packed.body_length,
-                batch_parts(values).variadic_counts,
-                compression=self._options.codec_name,
+            dictionary = change.id, change.arrival is Arrival.DELTA
+            template = Template(self.layout.dictionaries[change.id], self._options.metadata_version)
+            self._put(
+                MessageKind.DICTIONARY_BATCH, self._packed(change.values, template, dictionary=dictionary)
             )
-            message = self._message(metadata, packed)
-            self._put(*message.pieces)
-            self._note(MessageKind.DICTIONARY_BATCH, message.head, message.body)
             self._arrivals.append(change.arrival)
 
-    def _pack(self, batch: Batch) -> Packed:
+    def _packed(
+        self,
+        batch: Batch,
+        template: Template,
+        custom_metadata: Mapping[Any, Any] | None = None,
+        dictionary: tuple[int, bool] | None = None,
+    ) -> Encoded:
+        """Return the message of a batch, or of a dictionary's values, the general way."""
         parts = batch_parts(batch)
         longest = int(parts.nodes[:, 0].max()) if len(parts.nodes) else 0
         if longest > _LONGEST and not self._options.allow_64bit:
@@ -235,21 +221,29 @@ class RecordBatchWriter(FileWriter):
         if self._options.metadata_version is MetadataVersion.V4:
             buffers = with_bitmaps_of_4(packed.buffers, batch.layout, parts.variadic_counts)
             packed = packed._replace(buffers=buffers)
-        return packed
-
-    def _framed(self, metadata: bytes) -> bytes:
-        return frame(metadata, self._position, is_legacy=self._options.use_legacy_format)
-
-    def _message(self, metadata: bytes, packed: Packed) -> Encoded:
-        first = self._framed(metadata)
+        metadata = template.encode_batch(
+            batch.num_rows,
+            packed.nodes,
+            packed.buffers,
+            packed.body_length,
+            parts.variadic_counts,
+            custom_metadata,
+            self._options.codec_name,
+            dictionary,
+        )
+        first = frame(metadata, self._position, is_legacy=self._options.use_legacy_format)
         pieces = [first, *packed.pieces]
         if packed.body_length <= SMALL_BODY:
             pieces = [b"".join(pieces)]
         return Encoded(pieces, len(first), packed.body_length)
 
-    def _put(self, *pieces: Any) -> None:
+    def _put(self, kind: MessageKind | None, message: Encoded) -> None:
+        """Write a message, or something that is none."""
+        start = self._position
         try:
-            self._position += write_all(self._sink, *pieces)
+            self._position += write_all(self._sink, *message.pieces)
         except BaseException:
             self.abort()  # nothing can follow a part of a message
             raise
+        if kind is not None and self._blocks is not None:
+            self._blocks[kind].append(Block(start, message.head, message.body))

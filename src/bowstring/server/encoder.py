@@ -177,17 +177,15 @@ class Encoder:
         lay_out = laid_out if self._pointers else pack if batch.device.is_host else pack_on_device
         packed = lay_out(batch)
         _, _, spans, counts = batch_parts(batch)
-        parts = (
+        metadata = template.encode_batch(
             batch.num_rows,
             packed.nodes,
             packed.buffers,
             packed.body_length,
             counts,
+            batch.custom_metadata if dictionary is None else None,
+            dictionary=None if dictionary is None else (dictionary, is_delta),
         )
-        if dictionary is None:
-            metadata = template.encode_batch(*parts, batch.custom_metadata)
-        else:
-            metadata = template.encode_dictionary(dictionary, is_delta, *parts)
         return IpcMessage(
             metadata,
             spans.table,

@@ -112,8 +112,7 @@ def polars_frame(data: pa.Table | pa.RecordBatch, polars: Any) -> Any:
     types = [_fitting(field.type, field.name, polars) for field in data.schema]
     if types != data.schema.types:
         names = data.schema.names
-        chosen = zip(names, data.columns, types, strict=True)
-        columns = [_converted(name, column, type_) for name, column, type_ in chosen]
+        columns = list(map(_converted, names, data.columns, types))
         data = pa.Table.from_arrays(columns, names=names)
     frame, refused = _taken(data, polars)
     if refused is None:
@@ -155,11 +154,22 @@ def _fitting(type_: pa.DataType, name: str, polars: Any) -> pa.DataType:
     if type_.num_fields and not types.is_union(type_):
         return _fitting_nested(type_, name, polars)
     if types.is_decimal(type_):
-        return _fitting_decimal(type_, name)
+        scale = max(type_.scale, 0)
+        precision = type_.precision + scale - type_.scale
+        if precision > _MOST_DIGITS or scale > precision:
+            raise _no_type(type_, name)
+        return pa.decimal128(precision, scale)  # of narrower ones polars makes lists whose export panics
     if types.is_timestamp(type_):
+        zone = type_.tz
+        if zone not in (None, "UTC"):
+            one = pa.table({"zone": pa.array([0], pa.timestamp("us", zone))})
+            if _taken(one, polars)[1] is not None:
+                if not _OFFSET.fullmatch(zone):
+                    what, where = "polars has no such time zone", f"column {name!r}"
+                    raise Unsupported(what, found=repr(zone), where=where, hint=_HINT)
+                zone = "UTC"  # the same instants; polars has names of zones, and none for most offsets
         # polars counts at least milliseconds, and wraps around where seconds are too many for that.
-        unit = "ms" if type_.unit == "s" else type_.unit
-        return pa.timestamp(unit, type_.tz and _fitting_zone(type_.tz, name, polars))
+        return pa.timestamp("ms" if type_.unit == "s" else type_.unit, zone)
     if types.is_duration(type_) and type_.unit == "s":
         return pa.duration("ms")
     if types.is_fixed_size_binary(type_) and not type_.byte_width:
@@ -182,26 +192,6 @@ def _fitting_nested(type_: pa.DataType, name: str, polars: Any) -> pa.DataType:
     if pa.types.is_fixed_size_list(type_):
         return pa.list_(fitting[0], type_.list_size)
     return _LISTS[type_.id](fitting[0])
-
-
-def _fitting_decimal(type_: Any, name: str) -> pa.DataType:
-    precision, scale = type_.precision, type_.scale
-    if scale < 0:
-        precision, scale = precision - scale, 0
-    if precision > _MOST_DIGITS or scale > precision:
-        raise _no_type(type_, name)
-    return pa.decimal128(precision, scale)  # of narrower ones polars makes lists whose export panics
-
-
-def _fitting_zone(zone: str, name: str, polars: Any) -> str:
-    if (
-        zone == "UTC"
-        or _taken(pa.table({"zone": pa.array([0], pa.timestamp("us", zone))}), polars)[1] is None
-    ):
-        return zone
-    if _OFFSET.fullmatch(zone):
-        return "UTC"  # the same instants; polars has names of zones, and none for most offsets
-    raise Unsupported("polars has no such time zone", found=repr(zone), where=f"column {name!r}", hint=_HINT)
 
 
 def _no_type(type_: pa.DataType, name: str) -> Unsupported:
@@ -245,7 +235,16 @@ def _cast(array: Any, type_: pa.DataType) -> Any:
             array.indices, _cast(array.dictionary, type_.value_type), ordered=own.ordered
         )
     if own.id in _LIST_VIEWS:
-        return _list_of_views(array, type_)
+        # pyarrow's cast gives arrays that are not valid where an array is a slice.
+        missing = array.is_null().to_numpy(zero_copy_only=False)
+        ends = np.cumsum(np.where(missing, 0, array.sizes.to_numpy()), dtype=np.int64)
+        narrow = types.is_list(type_)
+        if narrow and ends.size and ends[-1] > np.iinfo(np.int32).max:
+            raise pa.ArrowCapacityError("more elements than offsets of 32 bits count")
+        offsets = pa.array(np.append(np.int64(0), ends), pa.int32() if narrow else pa.int64())
+        values = _cast(array.flatten(), type_.value_type)
+        make = pa.ListArray if narrow else pa.LargeListArray
+        return make.from_arrays(offsets, values, type=type_, mask=pa.array(missing))
     if types.is_struct(own):
         fields = list(type_)
         children = [_cast(array.field(at), each.type) for at, each in enumerate(fields)]
@@ -255,20 +254,3 @@ def _cast(array: Any, type_: pa.DataType) -> Any:
         children = [_cast(array.values, type_.field(0).type)]
         return pa.Array.from_buffers(type_, len(array), buffers, -1, array.offset, children)
     return array.cast(type_)
-
-
-def _list_of_views(array: Any, type_: Any) -> Any:
-    # pyarrow's cast gives arrays that are not valid where an array is a slice.
-    missing = array.is_null().to_numpy(zero_copy_only=False)
-    sizes = np.where(missing, 0, array.sizes.to_numpy()).astype(np.int64)
-    ends = np.cumsum(sizes)
-    places = np.repeat(array.offsets.to_numpy() - (ends - sizes), sizes) + np.arange(sizes.sum())
-    values = _cast(array.values, type_.value_type).take(pa.array(places))
-    offsets = np.concatenate([np.zeros(1, np.int64), ends])
-    narrow = pa.types.is_list(type_)
-    if narrow and ends.size and ends[-1] > np.iinfo(np.int32).max:
-        raise pa.ArrowCapacityError("more elements than offsets of 32 bits count")
-    kind = pa.ListArray if narrow else pa.LargeListArray
-    starts = pa.array(offsets, pa.int32() if narrow else pa.int64())
-    mask = pa.array(missing) if missing.any() else None
-    return kind.from_arrays(starts, values, type=type_, mask=mask)

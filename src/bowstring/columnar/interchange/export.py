@@ -23,7 +23,7 @@ from bowstring.columnar.interchange.capsule import (
     write_device,
 )
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.nodes import Kind, storage_type
+from bowstring.columnar.nodes import Kind
 from bowstring.columnar.parts import BatchData, batch_parts, owner_of
 from bowstring.columnar.spans import Table
 from bowstring.errors import NotExportable, NotOnDevice, Unsupported
@@ -96,24 +96,21 @@ class _Plan:
         self.offset_rows = [int(first[node]) + 1 for node in self.offset_nodes]
         self.is_plain = not layout.variadic_nodes
         if not self.is_plain:
-            self._plan_variadic(layout, counts, first, ends - pointers)
+            # Some nodes have one pointer more than buffers: the variadic sizes.
+            before = ends - pointers
+            owners = np.repeat(np.arange(nodes), own)
+            self.slots = self.buffers_at + np.arange(len(owners)) + (before - first[:-1])[owners]
+            self.size_slots = [
+                self.buffers_at + int(before[node] + own[node]) for node in layout.variadic_nodes
+            ]
+            self.size_starts = np.cumsum([0, *counts])[:-1].tolist()
+            fixed = np.zeros(len(owners), np.bool_)
+            fixed[layout.fixed_buffers(counts)] = True
+            self.variadic = np.flatnonzero(~fixed)
 
     def fields(self, words: Table) -> Table:
         """Return the describing words of all structs of a block."""
         return words[: self.children_at].reshape(self.structs, STRUCT_WORDS)[:, :_FIELDS]
-
-    def _plan_variadic(self, layout: Layout, counts: tuple[int, ...], first: Table, before: Table) -> None:
-        """Plan where buffers go when some nodes have one pointer more than buffers: the variadic sizes."""
-        owners = np.repeat(np.arange(layout.num_nodes), np.diff(first))
-        self.slots = self.buffers_at + np.arange(len(owners)) + (before - first[:-1])[owners]
-        views = list(layout.variadic_nodes)
-        self.size_slots = [
-            self.buffers_at + int(before[node] + first[node + 1] - first[node]) for node in views
-        ]
-        self.size_starts = np.cumsum([0, *counts])[:-1].tolist()
-        fixed = np.zeros(len(owners), np.bool_)
-        fixed[layout.fixed_buffers(counts)] = True
-        self.variadic = np.flatnonzero(~fixed)
 
 
 def _plan(layout: Layout, counts: tuple[int, ...]) -> _Plan:
@@ -127,7 +124,7 @@ def _plan(layout: Layout, counts: tuple[int, ...]) -> _Plan:
     return plan
 
 
-class _Block:
+class Block:
     """The structs of a batch; that of the node `root` lacks a release callback where it is to be copied."""
 
     def __init__(
@@ -143,10 +140,10 @@ class _Block:
         self.root: int = self.base + root * STRUCT_BYTES
         self.kept: list[object] = []
         self._filled: list[int] = []
-        self._inner: list[_Block] = []
+        self._inner: list[Block] = []
         try:
             for _, id_ in plan.dictionaries:
-                self._inner.append(_Block(batch.dictionaries[id_].values, 0))
+                self._inner.append(Block(batch.dictionaries[id_].values, 0))
             self.anchor = Anchor((words, owner_of(batch), self._inner, event, self.kept))
             fields = plan.fields(whole)
             fields[:-1, :2] = parts.nodes
@@ -213,7 +210,13 @@ def _replace_strays(
         is_null = np.unpackbits(spans.array(validity), count=len(slots), bitorder="little") == 0
         null = slots[is_null]
         if dictionary is None:
-            strays = _stray_views(null.view("<i4"), spans.table[validity + 2 : end, 2])
+            size, _, buffer, offset = null.view("<i4").T
+            sizes = spans.table[validity + 2 : end, 2]
+            known = (buffer >= 0) & (buffer < len(sizes))
+            reach = np.zeros(len(null), np.int64)
+            reach[known] = sizes[buffer[known]]
+            inside = (offset >= 0) & (offset.astype(np.int64) + size <= reach)
+            strays = (size < 0) | ((size > _LONGEST_INSIDE) & ~inside)
         else:
             indices = null.view(f"<u{width}")  # negative ones are the largest
             size = len(batch.dictionaries[dictionary])
@@ -231,24 +234,14 @@ def _replace_strays(
     return kept
 
 
-def _stray_views(views: npt.NDArray[np.int32], sizes: Table) -> npt.NDArray[np.bool_]:
-    """Return which views lead outside the buffers of these sizes."""
-    size, _, buffer, offset = views.T
-    known = (buffer >= 0) & (buffer < len(sizes))
-    reach = np.zeros(len(views), np.int64)
-    reach[known] = sizes[buffer[known]]
-    inside = (offset >= 0) & (offset.astype(np.int64) + size <= reach)
-    is_stray: npt.NDArray[np.bool_] = (size < 0) | ((size > _LONGEST_INSIDE) & ~inside)
-    return is_stray
-
-
 def _capsule(
     batch: BatchData, root: int, event: RecordedEvent | None = None, *, device: Device | None = None
 ) -> Any:
     """Return a capsule that holds a node of a batch: ``arrow_device_array`` of a device, or ``arrow_array``."""
+    check_depth(batch.layout)
     block = None
     try:
-        block = _Block(batch, root, event, copied=True)
+        block = Block(batch, root, event, copied=True)
         capsule = block.anchor.capsule() if device is None else block.anchor.device_capsule()
         address = address_in(capsule, b"arrow_array" if device is None else b"arrow_device_array")
         ctypes.memmove(address, block.root, 8 * _FIELDS)
@@ -276,18 +269,7 @@ def to_pyarrow_batch(batch: BatchData) -> pa.RecordBatch:
     """Return a batch on the host as pyarrow's, over the same memory."""
     check_depth(batch.layout)
     schema = batch.schema  # before the structs are made, which an interrupt must not leave without a taker
-    return pa.RecordBatch._import_from_c(_Block(batch, batch.layout.num_nodes).root, schema)
-
-
-def to_pyarrow_array(column: BatchData) -> pa.Array:
-    """Return the only column of a batch on the host as a pyarrow array of its storage type."""
-    type_ = storage_type(column.schema.field(0).type)
-    try:
-        return pa.Array._import_from_c(_Block(column, 0).root, type_)
-    except KeyError as error:
-        raise Unsupported(
-            f"arrays of {type_}: pyarrow has no class for them", hint="Batch.to_arrow() takes them along."
-        ) from error
+    return pa.RecordBatch._import_from_c(Block(batch, batch.layout.num_nodes).root, schema)
 
 
 class Exporting(abc.ABC):
@@ -308,11 +290,6 @@ class Exporting(abc.ABC):
     def _root(self) -> tuple[BatchData, int]:
         """Return a batch, and the node whose struct is exported; the number of nodes stands for the batch."""
 
-    def _whole(self) -> tuple[BatchData, int]:
-        batch, root = self._root()
-        check_depth(batch.layout)
-        return batch, root
-
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
         if not self.device.is_host:
             raise NotOnDevice(
@@ -324,7 +301,7 @@ class Exporting(abc.ABC):
             converted: tuple[Any, Any] = self.to_arrow().__arrow_c_array__(requested_schema)
             return converted
         schema = self.__arrow_c_schema__()
-        return schema, _capsule(*self._whole())
+        return schema, _capsule(*self._root())
 
     def __arrow_c_device_array__(self, requested_schema: Any = None, **options: Any) -> tuple[Any, Any]:
         unknown = [name for name, value in options.items() if value is not None]
@@ -334,6 +311,5 @@ class Exporting(abc.ABC):
             converted: tuple[Any, Any] = self.to_arrow().__arrow_c_device_array__(requested_schema)
             return converted
         # The event lives as long as the structs: its handle is noted as idle when the last of them is released.
-        whole = self._whole()
         schema = self.__arrow_c_schema__()
-        return schema, _capsule(*whole, self.device.record(), device=self.device)
+        return schema, _capsule(*self._root(), self.device.record(), device=self.device)

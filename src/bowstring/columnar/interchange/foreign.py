@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import struct
 from typing import TYPE_CHECKING, Any, Final, Generic
@@ -33,7 +32,7 @@ from bowstring.memory import CPU_DEVICE_TYPE, cpu, device_by_id, foreign_region
 from bowstring.memory.dlpack import address_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from bowstring.columnar.nodes import Node
     from bowstring.memory import Device
@@ -44,33 +43,15 @@ _ROOM, _STATE, _DONE, _GROW = map(int, (kernel.ROOM, kernel.STATE, kernel.DONE, 
 _STRUCT_AT: Final = int(kernel.STRUCT_AT)
 
 
-class _Memory:
-    """Where buffers lie, kept alive by `owner`; structs are on the host always."""
-
-    def __init__(self, device: Device, owner: object) -> None:
-        self.device = device
-        self._owner = owner
-
-    def read(self, places: Sequence[tuple[int, int]]) -> list[int]:
-        """Return signed integers, given (address, bytes) of each: of a device one copy for all."""
-        if not places:
-            return []
-        begin = min(address for address, _ in places)
-        end = max(address + width for address, width in places)
-        region = foreign_region(begin, end - begin, self._owner, self.device)
-        table = np.array([(0, address - begin, width) for address, width in places], np.int64)
-        widths = [width for _, width in places]
-        return Spans(table, [region]).fetch(self.device, range(len(table)), [0] * len(table), widths)
-
-
 class _Walk:
     """One pass over the structs of a batch that notes nodes and buffers as a Layout orders them."""
 
-    def __init__(self, layout: Layout, memory: _Memory) -> None:
+    def __init__(self, layout: Layout, device: Device, owner: object) -> None:
         self.layout = layout
-        self.memory = memory
+        self.device = device
+        self.owner = owner  # keeps the buffers alive, which lie on the device; structs are on the host always
         # Structs of the host are pyarrow's own.
-        self.checks = not memory.device.is_host
+        self.checks = not device.is_host
         self.words: list[tuple[int, ...]] = []
         self.pointers: list[int] = []
         self.variadic_counts: list[int] = []
@@ -134,25 +115,9 @@ class _Walk:
                 where=where,
             )
 
-    def _check_table(self, table: Table, slots: Table) -> None:
-        """Refuse columns that are shorter than the batch, and children that are shorter than their parents."""
-        layout = self.layout
-        columns = layout.column_nodes
-        short = table[columns, 0] < self.start + self.num_rows
-        self._refuse(columns[short], "a column of a device is shorter than its batch")
-        children = layout.bounded_children
-        # A product of counts below Layout.longest may still overflow.
-        needed = slots[layout.bounding_parents].astype(np.float64) * layout.bounding_factors
-        short = table[children, 0] < needed
-        self._refuse(children[short], "a child of a device is shorter than its parent")
-
     def _refuse(self, nodes: Table, what: str) -> None:
         if len(nodes):
-            raise UsageError(what, where=".".join(self.layout.nodes[int(nodes[0])].path))
-
-    def table(self) -> Table:
-        """Lengths, null counts and offsets, shape (nodes, 3)."""
-        return np.array(self.words, np.int64).reshape(-1, STRUCT_WORDS)[:, :3]
+            raise UsageError(what, where=self.layout.name_of(int(nodes[0])))
 
     def sizes(self, table: Table) -> Table:
         """Bytes of each buffer, from its start, which may be before slot 0, to its last slot."""
@@ -164,16 +129,25 @@ class _Walk:
         wanted = [each for each in layout.offsets if each[3] < 0 and table[each[0], 0]]
         pointers = np.array(self.pointers, np.int64)
         if self.checks:
-            self._check_table(table, slots)
+            columns, children = layout.column_nodes, layout.bounded_children
+            short = table[columns, 0] < self.start + self.num_rows
+            self._refuse(columns[short], "a column of a device is shorter than its batch")
+            # A product of counts below Layout.longest may still overflow.
+            needed = slots[layout.bounding_parents].astype(np.float64) * layout.bounding_factors
+            short = table[children, 0] < needed
+            self._refuse(children[short], "a child of a device is shorter than its parent")
             # What must be there, before the device is asked to read it: it would not live through that.
             absent = (pointers[rows] == 0) & (fixed > 0) & (layout.buffer_kinds != Kind.VALIDITY)
             self._refuse(layout.buffer_nodes[absent], "a struct of a device lacks a buffer")
-        last = [
-            (self.pointers[int(rows[position])] + counted[node] * width, width)
-            for node, position, width, _ in wanted
-        ]
-        for (_, position, _, _), end in zip(wanted, self.memory.read(last), strict=True):
-            fixed[position + 1] = end
+        last = [self.pointers[int(rows[at])] + counted[node] * width for node, at, width, _ in wanted]
+        if last:  # of a device one read
+            begin, widths = min(last), [each.width for each in wanted]
+            nbytes = max(last) - begin + max(widths)
+            region = foreign_region(begin, nbytes, self.owner, self.device)
+            whole = Spans(np.array([(0, 0, nbytes)], np.int64), [region])
+            at = [address - begin for address in last]
+            ends = whole.fetch(self.device, [0] * len(last), at, widths)
+            fixed[[each.buffer + 1 for each in wanted]] = ends
         if (fixed < 0).any():
             raise UsageError("offsets are negative", found=int(fixed.min()))
         sizes = np.empty(len(self.pointers), np.int64)
@@ -187,12 +161,7 @@ class _Walk:
 
 
 def _words(address: int, count: int) -> tuple[int, ...]:
-    return _reader(count).unpack(ctypes.string_at(address, 8 * count))
-
-
-@functools.cache
-def _reader(count: int) -> struct.Struct:
-    return struct.Struct(f"={count}q")
+    return struct.unpack(f"={count}q", ctypes.string_at(address, 8 * count))
 
 
 class Importer(Generic[AnyBatch]):
@@ -216,9 +185,9 @@ class Importer(Generic[AnyBatch]):
         address = address_in(capsule, b"arrow_array")
         batch = self._by_plan(layout, address, source)
         if batch is None:
-            walk = _Walk(layout, _Memory(cpu(), source))
+            walk = _Walk(layout, cpu(), source)
             walk.batch(address)
-            batch = self._batch_of(walk, source.num_rows, source)
+            batch = self._batch_of(walk, source.num_rows)
         return batch
 
     def _by_plan(self, layout: Layout, address: int, source: pa.RecordBatch) -> AnyBatch | None:
@@ -250,9 +219,7 @@ class Importer(Generic[AnyBatch]):
         for node, (*_, id_, _) in enumerate(layout.nodes) if layout.dictionaries else ():
             if id_ is not None:
                 (there,) = _words(int(table[room_at + _ROOM * node + _STRUCT_AT]) + 8 * _DICTIONARY, 1)
-                dictionary = self._dictionary(
-                    layout.dictionaries[id_], id_, there, source, _Memory(cpu(), source)
-                )
+                dictionary = self._dictionary(layout.dictionaries[id_], id_, there, cpu(), source)
                 dictionaries |= dictionary.values.dictionaries | {id_: dictionary}
         return make_batch(
             self.batch_type,
@@ -284,22 +251,29 @@ class Importer(Generic[AnyBatch]):
         event = event_in(address)
         if event is not None:
             device.wait_event(event)
-        walk = _Walk(Layout.of(with_names_of_cudf(schema, dtypes)), _Memory(device, capsule))
+        walk = _Walk(Layout.of(with_names_of_cudf(schema, dtypes)), device, capsule)
         walk.batch(address)
-        return self._batch_of(walk, walk.num_rows, capsule)
+        return self._batch_of(walk, walk.num_rows)
 
-    def _batch_of(self, walk: _Walk, num_rows: int, owner: object) -> AnyBatch:
-        layout = walk.layout
-        table = walk.table()
+    def _batch_of(self, walk: _Walk, num_rows: int) -> AnyBatch:
+        layout, device = walk.layout, walk.device
+        # Lengths, null counts and offsets.
+        table = np.array(walk.words, np.int64).reshape(-1, STRUCT_WORDS)[:, :3]
         counts = tuple(walk.variadic_counts)
-        parts = Parts(layout, np.ascontiguousarray(table[:, :2]), _spans(walk, table, owner), counts)
+        sizes, starts = walk.sizes(table), np.array(walk.pointers, np.int64)
+        present = sizes != 0
+        spans, regions = np.zeros((len(sizes), 3), np.int64), []
+        if present.any():  # in one region from the first to the last of what the owner keeps alive
+            begin, end = int(starts[present].min()), int((starts + sizes)[present].max())
+            spans[:, 1] = (starts - begin) * present
+            spans[:, 2] = sizes
+            regions = [foreign_region(begin, end - begin, walk.owner, device)]
+        parts = Parts(layout, np.ascontiguousarray(table[:, :2]), Spans(spans, regions), counts)
         if walk.start or table[:, 2].any() or (table[:, 1] < 0).any():
-            parts = slice_parts(
-                parts, walk.memory.device, walk.start, num_rows, offsets=table[:, 2], count=True
-            )
+            parts = slice_parts(parts, device, walk.start, num_rows, offsets=table[:, 2], count=True)
         dictionaries: dict[int, Dictionary] = {}
         for id_, address in walk.dictionaries:
-            dictionary = self._dictionary(layout.dictionaries[id_], id_, address, owner, walk.memory)
+            dictionary = self._dictionary(layout.dictionaries[id_], id_, address, device, walk.owner)
             dictionaries |= dictionary.values.dictionaries | {id_: dictionary}
         return make_batch(
             self.batch_type,
@@ -310,37 +284,22 @@ class Importer(Generic[AnyBatch]):
             dictionaries=dictionaries,
             spans=parts.spans.table,
             regions=parts.spans.regions,
-            device=walk.memory.device,
+            device=device,
         )
 
     def _dictionary(
-        self, layout: Layout, id_: int, address: int, owner: object, memory: _Memory
+        self, layout: Layout, id_: int, address: int, device: Device, owner: object
     ) -> Dictionary:
-        walk = _Walk(layout, memory)
+        walk = _Walk(layout, device, owner)
         walk.visit(0, address)
         # While a dictionary is alive no other can be at its addresses, so equal words mean the same one.
         mark = ([words[:5] for words in walk.words], walk.pointers, walk.variadic_sizes)
         known = self._known.get(id_)
         if known is not None and known[0] == mark and not walk.dictionaries:
             return known[1]
-        dictionary = Dictionary(id_, self._batch_of(walk, walk.words[0][0], owner))
+        dictionary = Dictionary(id_, self._batch_of(walk, walk.words[0][0]))
         self._known[id_] = (mark, dictionary)
         return dictionary
-
-
-def _spans(walk: _Walk, nodes: Table, owner: object) -> Spans:
-    """Return where the buffers are: in one region from the first to the last of what `owner` keeps alive."""
-    sizes = walk.sizes(nodes)
-    starts = np.array(walk.pointers, np.int64)
-    present = sizes != 0
-    table = np.zeros((len(sizes), 3), np.int64)
-    if not present.any():
-        return Spans(table, ())
-    begin = int(starts[present].min())
-    end = int((starts + sizes)[present].max())
-    table[:, 1] = (starts - begin) * present
-    table[:, 2] = sizes
-    return Spans(table, [foreign_region(begin, end - begin, owner, walk.memory.device)])
 
 
 _GetStruct: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -404,17 +363,15 @@ def _batches(source: _Source, schema: pa.Schema, importer: Importer[AnyBatch]) -
     while (capsule := source.next()) is not None:
         named = schema.__arrow_c_schema__()
         if device_in(address_in(capsule, b"arrow_device_array"))[0] == CPU_DEVICE_TYPE:
-            yield importer.batch(_on_host(named, capsule))
+            try:
+                host = pa.RecordBatch._import_from_c_device_capsule(named, capsule)
+            except pa.ArrowException as error:
+                what = "a batch of a stream is not what its schema says"
+                raise UsageError(what, found=str(error)) from error
+            yield importer.batch(host)
             continue
         batch = importer.device_batch(named, capsule)
         assert batch is not None
         del capsule
         yield batch
         del batch
-
-
-def _on_host(schema: Any, capsule: Any) -> pa.RecordBatch:
-    try:
-        return pa.RecordBatch._import_from_c_device_capsule(schema, capsule)
-    except pa.ArrowException as error:
-        raise UsageError("a batch of a stream is not what its schema says", found=str(error)) from error

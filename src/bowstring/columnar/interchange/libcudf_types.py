@@ -92,41 +92,43 @@ def _made(column: ColumnData[Any], where: str) -> _Made:
     type_, device = storage_type(column.type), column.device
     types, id_, rows = pa.types, type_.id, len(column)
     if column.dictionary is not None:
-        flags = _flags(column)
-        return _taken(column.dictionary, column.raw_values.astype(np.int64), flags, where)
+        return _taken(column.dictionary, column.raw_values.astype(np.int64), _flags(column), where)
     if types.is_run_end_encoded(type_):
         ends, values = column.children
         codes = device.xp.searchsorted(ends.raw_values.astype(np.int64), device.xp.arange(rows), side="right")
         return _taken(values, codes, None, where)
-    if types.is_float16(type_):
-        return _fixed(column, pa.float32(), column.raw_values.astype(np.float32))
-    if types.is_date64(type_):
-        return _fixed(column, pa.timestamp("ms"), column.raw_values)
-    if types.is_map(type_):
-        entries = _made(column.children[0], where)
-        return _list(column, column.offsets, entries)
-    if types.is_large_list(type_):
+    own = _own_buffers(column)
+    node = rows, rows if types.is_null(type_) else column.null_count
+    if types.is_float16(type_) or types.is_date64(type_):
+        type_, values = _plain(column)
+        return _Made(type_, [node], [own[0], buffer_or_none(values, device)], [])
+    if types.is_map(type_) or types.is_list(type_):
         offsets = column.offsets
-        if len(offsets) and (last := last_of(offsets)) > _MOST:
+    elif types.is_large_list(type_) or types.is_fixed_size_list(type_):
+        if types.is_large_list(type_):
+            offsets = column.offsets
+            last = last_of(offsets) if len(offsets) else 0
+        else:
+            last = rows * type_.list_size
+            offsets = device.xp.arange(rows + 1) * type_.list_size
+        if last > _MOST:
             _refuse(column, where, found=f"{type_} of {last} elements")
-        return _list(column, offsets.astype(np.int32), _made(column.children[0], where))
-    if types.is_fixed_size_list(type_):
-        if rows * type_.list_size > _MOST:
-            _refuse(column, where, found=f"{type_} of {rows * type_.list_size} elements")
-        offsets = device.xp.arange(rows + 1, dtype=np.int32) * type_.list_size
-        return _list(column, offsets.astype(np.int32), _made(column.children[0], where))
-    if id_ not in _KEPT:
+        offsets = offsets.astype(np.int32)
+    elif id_ not in _KEPT:
         _refuse(column, where)
     children = [_made(child, where) for child in column.children]
-    if types.is_list(type_):
-        return _list(column, column.offsets, children[0])
     if types.is_struct(type_):
         fields = [field.with_type(each.type) for field, each in zip(type_, children, strict=True)]
         type_ = pa.struct(fields)
-    own = _own_buffers(column)
-    return _joined(
-        _Made(type_, [_node(column)], own, [len(own) - 2] if types.is_string_view(type_) else []), children
-    )
+    elif children:
+        type_ = pa.list_(type_.field(0).with_type(children[0].type))
+        own = [own[0], buffer_or_none(offsets, device)]
+    parent = _Made(type_, [node], own, [len(own) - 2] if types.is_string_view(type_) else [])
+    for child in children:
+        parent.nodes.extend(child.nodes)
+        parent.buffers.extend(child.buffers)
+        parent.counts.extend(child.counts)
+    return parent
 
 
 def _refuse(column: ColumnData[Any], where: str, found: str | None = None) -> NoReturn:
@@ -138,33 +140,18 @@ def _refuse(column: ColumnData[Any], where: str, found: str | None = None) -> No
     )
 
 
-def _node(column: ColumnData[Any]) -> tuple[int, int]:
-    return len(column), len(column) if pa.types.is_null(column.type) else column.null_count
-
-
-def _joined(parent: _Made, children: list[_Made]) -> _Made:
-    for each in children:
-        parent.nodes.extend(each.nodes)
-        parent.buffers.extend(each.buffers)
-        parent.counts.extend(each.counts)
-    return parent
-
-
 def _own_buffers(column: ColumnData[Any]) -> list[Buffer | None]:
     batch, index = column.batch, column._index
     first = batch.layout.first_buffers(batch_parts(batch).variadic_counts)
     return batch_parts(batch).spans[int(first[index]) : int(first[index + 1])]
 
 
-def _list(column: ColumnData[Any], offsets: Any, values: _Made) -> _Made:
-    type_ = pa.list_(storage_type(column.type).field(0).with_type(values.type))
-    offsets = buffer_or_none(offsets, column.device)
-    return _joined(_Made(type_, [_node(column)], [_own_buffers(column)[0], offsets], []), [values])
-
-
-def _fixed(column: ColumnData[Any], type_: pa.DataType, values: Any) -> _Made:
-    values = buffer_or_none(values, column.device)
-    return _Made(type_, [_node(column)], [_own_buffers(column)[0], values], [])
+def _plain(column: ColumnData[Any]) -> tuple[pa.DataType, Any]:
+    """Return the type that libcudf has for numbers and times, and the values as that."""
+    type_ = storage_type(column.type)
+    if pa.types.is_float16(type_):
+        return pa.float32(), column.raw_values.astype(np.float32)
+    return pa.timestamp("ms") if pa.types.is_date64(type_) else type_, column.raw_values
 
 
 def _flags(column: ColumnData[Any]) -> Any | None:
@@ -204,14 +191,10 @@ def _taken(values: ColumnData[Any], codes: Any, flags: Any | None, where: str) -
         taken = _picked(views, codes, xp)
         buffers = [validity, buffer_or_none(taken, device), *rest]
         return _Made(pa.string_view(), [node], buffers, [len(rest)])
-    if pa.types.is_float16(type_):
-        type_, array = pa.float32(), values.raw_values.astype(np.float32)
-    elif pa.types.is_date64(type_):
-        type_, array = pa.timestamp("ms"), values.raw_values
-    elif type_.id not in _KEPT or type_.num_fields or pa.types.is_null(type_):
+    is_plain = type_.id in _KEPT and not (type_.num_fields or pa.types.is_null(type_))
+    if not (is_plain or pa.types.is_float16(type_) or pa.types.is_date64(type_)):
         _refuse(values, where, found=f"a dictionary, or runs, of {type_}")
-    else:
-        array = values.raw_values
+    type_, array = _plain(values)
     taken = _picked(array, codes, xp)
     if pa.types.is_boolean(type_):
         taken = bitmap.packed(taken)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -86,7 +86,19 @@ def one_batch(source: Any, importer: Importer[AnyBatch]) -> AnyBatch:
     if whole is None:
         raise UsageError("not Arrow data", found=type(source).__name__, hint=_HINT)
     table = whole.read_all() if isinstance(whole, pa.RecordBatchReader) else whole
-    chunks = _joined(table)
+    chunks = table.to_batches()
+    if len(chunks) > 1:
+        try:
+            chunks = combine_chunks(table).to_batches()
+        except pa.ArrowException as error:
+            raise UsageError(
+                "the chunks of the data cannot be joined",
+                found=str(error),
+                where=_column_that_fails(
+                    zip(table.column_names, table.columns, strict=True), pa.ChunkedArray.combine_chunks
+                ),
+                hint="Take them batch by batch.",
+            ) from error
     if not chunks:
         return without_rows(Layout.of(table.schema), importer.batch_type)
     if len(chunks) > 1:
@@ -109,49 +121,31 @@ def _only(schema: pa.Schema, taken: Iterator[AnyBatch], batch_type: type[AnyBatc
     return without_rows(Layout.of(schema), batch_type) if first is None else first
 
 
-def _joined(table: pa.Table) -> list[pa.RecordBatch]:
-    chunks: list[pa.RecordBatch] = table.to_batches()
-    if len(chunks) <= 1:
-        return chunks
-    try:
-        batches: list[pa.RecordBatch] = combine_chunks(table).to_batches()
-    except pa.ArrowException as error:
-        raise UsageError(
-            "the chunks of the data cannot be joined",
-            found=str(error),
-            where=_not_joined(table),
-            hint="Take them batch by batch.",
-        ) from error
-    return batches
-
-
-def _not_joined(table: pa.Table) -> str | None:
-    """Return the column whose chunks cannot be joined."""
-    for name, column in zip(table.column_names, table.columns, strict=True):
+def _column_that_fails(columns: Iterable[tuple[Any, Any]], take: Callable[[Any], object]) -> str | None:
+    """Return the name of a column that pyarrow does not take."""
+    for name, column in columns:
         try:
-            column.combine_chunks()
-        except pa.ArrowException:
+            take(column)
+        except (pa.ArrowException, TypeError, ValueError):
             return f"column {name!r}"
     return None
 
 
-def without_rows(layout: Layout, batch_type: type[AnyBatch]) -> AnyBatch:
+def without_rows(
+    layout: Layout, batch_type: type[AnyBatch], known: dict[int, Dictionary] | None = None
+) -> AnyBatch:
     """Return a batch without rows: pyarrow cannot make an empty array of every type."""
-    dictionaries: dict[int, Dictionary] = {}
+    dictionaries = dict[int, Dictionary]() if known is None else known
     for id_, values in layout.dictionaries.items():  # inner ones first
-        inner = {each: dictionaries[each] for each in values.dictionaries}
-        dictionaries[id_] = Dictionary(id_, _no_rows(values, inner, batch_type))
-    return _no_rows(layout, dictionaries, batch_type)
-
-
-def _no_rows(layout: Layout, dictionaries: dict[int, Dictionary], batch_type: type[AnyBatch]) -> AnyBatch:
+        if id_ not in dictionaries:
+            dictionaries[id_] = Dictionary(id_, without_rows(values, batch_type, dictionaries))
     return make_batch(
         batch_type,
         layout,
         0,
         np.zeros((layout.num_nodes, 2), np.int64),
         variadic_counts=(0,) * len(layout.variadic_nodes),
-        dictionaries=dictionaries,
+        dictionaries={id_: dictionaries[id_] for id_ in layout.dictionaries},
         spans=np.zeros((layout.num_buffers, 3), np.int64),
     )
 
@@ -216,10 +210,17 @@ def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[AnyBatch
             "the columns are in several places", expected="all on one device", found=", ".join(sorted(places))
         )
     device = present[0][0]
-    rows = _equal_rows({name: array for name, (_, array) in zip(arrays, present, strict=True)})
-    fields = [
-        pa.field(name, _arrow_type(name, array)) for name, (_, array) in zip(arrays, present, strict=True)
-    ]
+    fields = []
+    for name, (_, array) in zip(arrays, present, strict=True):
+        with column_errors(checked_name(name)):
+            if array.ndim != 1:
+                raise UsageError("a column has one dimension", expected="shape (rows,)", found=array.shape)
+            try:
+                fields.append(pa.field(name, pa.from_numpy_dtype(np.dtype(array.dtype))))
+            except pa.ArrowException as error:
+                raise Unsupported("Arrow has no such type", found=str(array.dtype)) from error
+    check_equal_lengths({name: len(array) for name, (_, array) in zip(arrays, present, strict=True)})
+    rows = len(present[0][1])
     with device.use():
         buffers: list[Buffer | None] = []
         for _, array in present:
@@ -229,24 +230,6 @@ def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[AnyBatch
         layout = Layout.of(pa.schema(fields))
         nodes = np.array([(rows, 0)] * len(fields), np.int64)
         return make_batch(batch_type, layout, rows, nodes, buffers, device=device)
-
-
-def _equal_rows(arrays: Mapping[str, Any]) -> int:
-    for name, array in arrays.items():
-        with column_errors(checked_name(name)):
-            if array.ndim != 1:
-                raise UsageError("a column has one dimension", expected="shape (rows,)", found=array.shape)
-    check_equal_lengths({name: len(array) for name, array in arrays.items()})
-    return len(next(iter(arrays.values())))
-
-
-def _arrow_type(name: str, array: Any) -> pa.DataType:
-    try:
-        return pa.from_numpy_dtype(np.dtype(array.dtype))
-    except pa.ArrowException as error:
-        raise Unsupported(
-            "Arrow has no such type", found=str(array.dtype), where=f"column {name!r}"
-        ) from error
 
 
 def _unified(table: pa.Table) -> pa.Table:
@@ -273,24 +256,15 @@ def _whole(source: Any) -> pa.RecordBatch | pa.Table | pa.RecordBatchReader | No
     except BowstringError:
         raise
     except (pa.ArrowException, TypeError, ValueError) as error:
+        # Columns of a data frame, of which one may have a type that pyarrow lacks, such as an Int128 of polars'.
+        names = [name for name in getattr(source, "columns", ()) if isinstance(name, str)]
+        named = [(name, source[name]) for name in names if hasattr(source[name], "__arrow_c_stream__")]
         raise UsageError(
             "the data cannot be taken as a record batch",
             found=f"{type(source).__name__}: {error}",
-            where=_not_taken(source),
+            where=_column_that_fails(named, lambda column: pa.chunked_array(column[:0])),
             hint="A column alone is taken as {name: column}.",
         ) from error
-    return None
-
-
-def _not_taken(source: Any) -> str | None:
-    """Return the column of a data frame whose type pyarrow does not have, such as an Int128 of polars'."""
-    for name in getattr(source, "columns", ()):
-        column: Any = source[name] if isinstance(name, str) else None
-        if hasattr(column, "__arrow_c_stream__"):
-            try:
-                pa.chunked_array(column[:0])
-            except (pa.ArrowException, TypeError, ValueError):
-                return f"column {name!r}"
     return None
 
 

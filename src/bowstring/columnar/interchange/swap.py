@@ -17,7 +17,6 @@ from bowstring.kernels.launch import launch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bowstring.columnar.nodes import Node
     from bowstring.memory import Device
 
 _PLACEMENT = 64
@@ -25,6 +24,11 @@ _BYTES = 1
 _INTERVALS = -1
 _VIEWS = -2
 _DAY_TIME = 22  # pyarrow 22 has no name for it
+_ELEMENTS = {
+    pa.lib.Type_FIXED_SIZE_BINARY: _BYTES,
+    pa.lib.Type_INTERVAL_MONTH_DAY_NANO: _INTERVALS,
+    _DAY_TIME: 4,
+}
 _KINDS = (Kind.VALIDITY, Kind.BITS, Kind.BYTES, Kind.TYPE_IDS, Kind.VARIADIC)
 
 
@@ -76,18 +80,10 @@ def _widths(batch: BatchData) -> npt.NDArray[np.int64]:
         if kind is Kind.VIEWS:
             widths[fixed[position]] = _VIEWS
         elif kind is Kind.DATA:
-            widths[fixed[position]] = _element(layout.nodes[node])
+            widths[fixed[position]] = _ELEMENTS.get(layout.nodes[node].type.id, layout.nodes[node].width)
         elif kind not in _KINDS:
             widths[fixed[position]] = kind.bits >> 3
     return widths
-
-
-def _element(node: Node) -> int:
-    if node.type.id == pa.lib.Type_FIXED_SIZE_BINARY:
-        return _BYTES
-    if node.type.id == pa.lib.Type_INTERVAL_MONTH_DAY_NANO:
-        return _INTERVALS
-    return 4 if node.type.id == _DAY_TIME else node.width
 
 
 def _swap(data: Any, out: Any, width: int, device: Device) -> None:
@@ -95,18 +91,13 @@ def _swap(data: Any, out: Any, width: int, device: Device) -> None:
     element = width if width > 0 else int(rearrange.SLOT)
     whole = len(data) // element * element
     data, out = data[:whole], out[:whole]
-    if device.is_host:
-        _swap_on_host(data, out, width)
-    elif width == _VIEWS:
+    if not device.is_host and width == _VIEWS:
         launch(rearrange.swap_views, whole // element, data, out)
-    elif width == _INTERVALS:
+    elif not device.is_host and width == _INTERVALS:
         launch(rearrange.swap_intervals, whole // element, data, out)
-    else:
+    elif not device.is_host:
         launch(rearrange.swap_elements, -(-whole // int(rearrange.BLOCK)), data, width - 1, out)
-
-
-def _swap_on_host(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], width: int) -> None:
-    if width == _VIEWS:
+    elif width == _VIEWS:
         # The sizes, and the buffers and offsets of texts that do not lie in the view itself.
         slots, swapped = data.reshape(-1, 4, 4), out.reshape(-1, 4, 4)
         swapped[:] = slots

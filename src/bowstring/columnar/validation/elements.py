@@ -16,27 +16,17 @@ import pyarrow as pa
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, Node
 from bowstring.columnar.parts import BatchData, batch_parts, dictionaries_of
-from bowstring.columnar.validation.probes import (
-    Probe,
-    Subject,
-    check_dense_union,
-    check_list_views,
-    check_offsets,
-    check_run_ends,
-    check_text,
-    check_type_ids,
-    check_views,
-)
+from bowstring.columnar.validation import probes
+from bowstring.columnar.validation.probes import Probe, Subject
 from bowstring.kernels import bitmap
 from bowstring.kernels.validation import values as validation_values
 
 Check = Callable[[Subject, int], Iterator[Probe]]
 
-_RUNS = pa.lib.Type_RUN_END_ENCODED
-
 _UNSIGNED = (pa.lib.Type_UINT8, pa.lib.Type_UINT16, pa.lib.Type_UINT32, pa.lib.Type_UINT64)
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _WORD = 8
+_TIMES = (pa.lib.Type_TIME32, pa.lib.Type_TIME64)
 
 
 def check_elements(
@@ -46,17 +36,20 @@ def check_elements(
 
     `parts`: the batch and the dictionary values to check, all by default. `values`: check their meaning too.
     """
-    subjects = list(_subjects(batch, parts))
+    subjects = [Subject(batch)]
+    for path, dictionary in dictionaries_of(batch):
+        if parts is None or any(dictionary.values is each for each in parts):
+            subjects.append(Subject(dictionary.values, path))
     # A batch that landed on a device may use dictionaries that are on the host still.
     for device in dict.fromkeys(each.device for each in subjects):
         with device.use():
-            probes = [
+            asked = [
                 probe for each in subjects if each.device is device for probe in _probes(each, values=values)
             ]
-            if not probes:
+            if not asked:
                 continue
-            answers = device.to_host(device.xp.concatenate([probe.answer for probe in probes])).tolist()
-            for probe, answer in zip(probes, answers, strict=True):
+            answers = device.to_host(device.xp.concatenate([probe.answer for probe in asked])).tolist()
+            for probe, answer in zip(asked, answers, strict=True):
                 probe.judge(answer)
 
 
@@ -73,13 +66,6 @@ def may_be_wrong(layout: Layout) -> bool:
     return answer
 
 
-def _subjects(batch: BatchData, parts: Sequence[BatchData] | None) -> Iterator[Subject]:
-    yield Subject(batch)
-    for path, dictionary in dictionaries_of(batch):
-        if parts is None or any(dictionary.values is each for each in parts):
-            yield Subject(dictionary.values, path)
-
-
 def _probes(subject: Subject, *, values: bool) -> Iterator[Probe]:
     layout = subject.batch.layout
     never_null = set(layout.never_null.tolist()) | {
@@ -90,11 +76,21 @@ def _probes(subject: Subject, *, values: bool) -> Iterator[Probe]:
         if not subject.rows(index):
             continue
         if node.dictionary_id is not None:
-            yield from _check_indices(subject, index)
+            dictionary = subject.batch.dictionaries.get(node.dictionary_id)
+            if dictionary is None:
+                what = "the dictionary is missing"
+                subject.refuse(index, what, expected=f"id {node.dictionary_id}", found=None)
+            length, what = len(dictionary), "an index points outside the dictionary"
+            most = 1 << (node.bits - (node.type.id not in _UNSIGNED))
+            yield _range(subject, index, 0, min(length, most), what, f"0 <= index < {length}")
             continue
         for check in _CHECKS.get(node.type.id, ()):
             yield from check(subject, index)
-        if values and node.type.id in _VALUES:
+        if values and node.type.id in _TIMES:
+            unit = node.type.unit
+            expected = f"0 <= time < {_DAY[unit]} {unit}"
+            yield _range(subject, index, 0, _DAY[unit], "a time is not within a day", expected)
+        elif values and node.type.id in _VALUES:
             yield from _VALUES[node.type.id](subject, index)
 
 
@@ -117,25 +113,6 @@ def _null_count(subject: Subject, index: int, node: Node, *, never: bool) -> Ite
             subject.refuse(index, "nulls where none can be", expected=0, found=rows - valid)
 
     yield Probe(bitmap.count_set(bits, 0, rows), judge)
-
-
-def _check_indices(subject: Subject, index: int) -> Iterator[Probe]:
-    """Whether the indices of a dictionary-encoded node lie within its dictionary."""
-    node = subject.node(index)
-    dictionary = subject.batch.dictionaries.get(node.dictionary_id or 0)
-    if dictionary is None:
-        subject.refuse(index, "the dictionary is missing", expected=f"id {node.dictionary_id}", found=None)
-    length = len(dictionary)
-    most = 1 << (node.bits - (node.type.id not in _UNSIGNED))
-    what = "an index points outside the dictionary"
-    yield _range(subject, index, 0, min(length, most), what, f"0 <= index < {length}")
-
-
-def _check_times(subject: Subject, index: int) -> Iterator[Probe]:
-    """Whether times lie within a day."""
-    unit = subject.node(index).type.unit
-    expected = f"0 <= time < {_DAY[unit]} {unit}"
-    yield _range(subject, index, 0, _DAY[unit], "a time is not within a day", expected)
 
 
 def _check_decimals(subject: Subject, index: int) -> Iterator[Probe]:
@@ -203,36 +180,19 @@ def _range(subject: Subject, index: int, lowest: int, count: int, what: str, exp
 
 
 _CHECKS: dict[int, tuple[Check, ...]] = {
-    pa.lib.Type_STRING: (check_offsets, check_text),
-    pa.lib.Type_LARGE_STRING: (check_offsets, check_text),
-    pa.lib.Type_STRING_VIEW: (check_views,),
-    pa.lib.Type_BINARY_VIEW: (check_views,),
-    pa.lib.Type_LIST_VIEW: (check_list_views,),
-    pa.lib.Type_LARGE_LIST_VIEW: (check_list_views,),
-    pa.lib.Type_SPARSE_UNION: (check_type_ids,),
-    pa.lib.Type_DENSE_UNION: (check_dense_union,),
     **dict.fromkeys(
-        (
-            pa.lib.Type_BINARY,
-            pa.lib.Type_LARGE_BINARY,
-            pa.lib.Type_LIST,
-            pa.lib.Type_LARGE_LIST,
-            pa.lib.Type_MAP,
-        ),
-        (check_offsets,),
+        (pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING), (probes.check_offsets, probes.check_text)
     ),
-    _RUNS: (check_run_ends,),
+    **dict.fromkeys((pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW), (probes.check_views,)),
+    **dict.fromkeys((pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW), (probes.check_list_views,)),
+    **dict.fromkeys((pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY), (probes.check_offsets,)),
+    **dict.fromkeys((pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, pa.lib.Type_MAP), (probes.check_offsets,)),
+    pa.lib.Type_SPARSE_UNION: (probes.check_type_ids,),
+    pa.lib.Type_DENSE_UNION: (probes.check_dense_union,),
+    pa.lib.Type_RUN_END_ENCODED: (probes.check_run_ends,),
 }
 _VALUES: dict[int, Check] = {
     pa.lib.Type_DATE64: _check_days,
-    **dict.fromkeys((pa.lib.Type_TIME32, pa.lib.Type_TIME64), _check_times),
-    **dict.fromkeys(
-        (
-            pa.lib.Type_DECIMAL32,
-            pa.lib.Type_DECIMAL64,
-            pa.lib.Type_DECIMAL128,
-            pa.lib.Type_DECIMAL256,
-        ),
-        _check_decimals,
-    ),
+    **dict.fromkeys((pa.lib.Type_DECIMAL32, pa.lib.Type_DECIMAL64), _check_decimals),
+    **dict.fromkeys((pa.lib.Type_DECIMAL128, pa.lib.Type_DECIMAL256), _check_decimals),
 }

@@ -138,19 +138,15 @@ class Subject:
                 ends = node.children[0]
                 slot = self.fetch(ends, Kind.DATA, self.node(ends).width, slot - 1)[0] if slot else 0
             elif len(node.buffer_kinds) > 1 and node.buffer_kinds[1].has_end:
-                slot = self._list_of(index, slot)
+                kind = node.buffer_kinds[1]
+                offsets = self.array(index, kind, f"i{kind.bits >> 3}")[: self.rows(index) + 1]
+                wanted = self.xp.asarray(np.array([slot], offsets.dtype))
+                slot = int(self.device.to_host(self.xp.searchsorted(offsets, wanted, side="right"))[0]) - 1
             else:
                 return None
             if not 0 <= slot < self.rows(index):
                 return None
         return slot
-
-    def _list_of(self, index: int, slot: int) -> int:
-        kind = self.node(index).buffer_kinds[1]
-        offsets = self.array(index, kind, f"i{kind.bits >> 3}")[: self.rows(index) + 1]
-        wanted = self.xp.asarray(np.array([slot], offsets.dtype))
-        after = self.xp.searchsorted(offsets, wanted, side="right")
-        return int(self.device.to_host(after)[0]) - 1
 
 
 _TYPE_IDS = 256
@@ -290,19 +286,16 @@ def check_text(subject: Subject, index: int) -> Iterator[Probe]:
         row = int(subject.device.to_host(first_row)[0])
         if row != NO_ROW:
             first, last = subject.fetch(index, kind, width, row, row + 1)
-            value = subject.device.to_host(data[first : min(last, first + _SHOWN)])
-            _refuse_text(subject, index, row, bytes(value))
+            value = bytes(subject.device.to_host(data[first : min(last, first + _SHOWN)]))
+            shown = "other bytes"
+            try:
+                value.decode()
+            except UnicodeDecodeError as error:
+                shown = f"byte {value[error.start]:#04x} at {error.start} of the value: {error.reason}"
+            subject.refuse(index, "text is not UTF-8", row, expected="UTF-8", found=shown)
 
-    def judge_bytes(mark: int) -> None:
-        if mark == BROKEN:
-            judge_rows()
-
-    def judge_starts(row: int) -> None:
-        if row != NO_ROW:
-            judge_rows()
-
-    yield Probe(worst, judge_bytes)
-    yield Probe(inside, judge_starts)
+    yield Probe(worst, lambda mark: judge_rows() if mark == BROKEN else None)
+    yield Probe(inside, lambda row: judge_rows() if row != NO_ROW else None)
 
 
 def _marks(data: Any, start: int, stop: int) -> tuple[Any, int]:
@@ -312,15 +305,6 @@ def _marks(data: Any, start: int, stop: int) -> tuple[Any, int]:
     marks = run_arrays(lambda xp, _: xp.empty(-(-span // int(WORDS)), np.int64), data)
     launch(validation_text.check_text, len(marks), data, words, lead, start, stop, marks)
     return marks, lead
-
-
-def _refuse_text(subject: Subject, index: int, row: int, value: bytes) -> None:
-    shown = "other bytes"
-    try:
-        value.decode()
-    except UnicodeDecodeError as error:
-        shown = f"byte {value[error.start]:#04x} at {error.start} of the value: {error.reason}"
-    subject.refuse(index, "text is not UTF-8", row, expected="UTF-8", found=shown)
 
 
 def check_views(subject: Subject, index: int) -> Iterator[Probe]:
@@ -344,7 +328,12 @@ def check_views(subject: Subject, index: int) -> Iterator[Probe]:
         return expected, f"{size} bytes at {offset} of buffer {buffer}, prefix {prefix & 0xFFFFFFFF:#010x}"
 
     for data, firsts in _variadic_memory(subject, table):
-        broken, lead = _broken_before(subject, data) if is_text else (subject.xp.zeros(1, np.int64), 0)
+        # How many blocks of the bytes before each are not UTF-8, and the lead of the blocks.
+        broken, lead = subject.xp.zeros(1, np.int64), 0
+        if is_text:
+            marks, lead = _marks(data, 0, len(data))
+            counts = subject.xp.cumsum((marks == BROKEN).astype(np.int64))
+            broken = subject.xp.concatenate([broken, counts])
         answer = subject.first_row(
             validation_values.check_views,
             rows,
@@ -359,13 +348,6 @@ def check_views(subject: Subject, index: int) -> Iterator[Probe]:
             lead,
         )
         yield subject.probe(index, answer, "a view does not hold what it says", explain)
-
-
-def _broken_before(subject: Subject, data: Any) -> tuple[Any, int]:
-    """Return how many blocks of some bytes before each are not UTF-8, and the lead of the blocks."""
-    marks, lead = _marks(data, 0, len(data))
-    counts = subject.xp.cumsum((marks == BROKEN).astype(np.int64))
-    return subject.xp.concatenate([subject.xp.zeros(1, np.int64), counts]), lead
 
 
 def _variadic_memory(subject: Subject, table: Any) -> Iterator[tuple[Any, Any]]:

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
     Table = npt.NDArray[np.int64]
 
-_STREAM, _PACKED, _POINTED, _LISTED = (
-    int(each) for each in (kernel.STREAM, kernel.PACKED, kernel.POINTED, kernel.LISTED)
-)
+_STREAM, _PACKED, _POINTED, _LISTED = map(int, (kernel.STREAM, kernel.PACKED, kernel.POINTED, kernel.LISTED))
 _HEADS, _STATE, _PLACE = int(kernel.HEADS), int(kernel.READ_STATE), int(kernel.PLACE)
 _SPAN, _SPANS, _GROW = 3, (-1, 3), int(batch.GROW)
 _WORD: Final = 8
@@ -153,7 +151,9 @@ class BatchDecoder:
     def run(self, messages: npt.NDArray[np.uint8], bodies: Buffer, body: int) -> Decoded | None:
         """Read messages whose bodies are equally long and lie one behind the other."""
         count = min(len(messages), self.most(self._spans))
-        places = self._places(messages, count)
+        places = np.zeros((count, _PLACE), np.int64)
+        places[:, 0] = address_of(messages) + messages.strides[0] * np.arange(count)
+        places[:, 1] = messages.shape[1]
         places[:, 3] = bodies.offset + body * np.arange(count)
         places[:, 4] = body
         regions = region_table((bodies.region,))
@@ -178,13 +178,6 @@ class BatchDecoder:
         words = address_of(table), table.size, address_of(places), places.size
         return self._read(words, _POINTED, 0, len(rows), spans)
 
-    @staticmethod
-    def _places(messages: npt.NDArray[np.uint8], count: int) -> Table:
-        places = np.zeros((count, _PLACE), np.int64)
-        places[:, 0] = address_of(messages) + messages.strides[0] * np.arange(count)
-        places[:, 1] = messages.shape[1]
-        return places
-
     def _read(
         self,
         words: tuple[int, int, int, int],
@@ -205,12 +198,8 @@ class BatchDecoder:
         # Of this call's own, since other threads may read, too.
         room = np.empty(size, _INT64)
         at = address_of(room)
-        if given is None:
-            self._call(
-                *self._first, *words, how, start, most, at + _WORD * to_spans, size - to_spans, at, to_spans
-            )
-        else:
-            self._call(*self._first, *words, how, start, most, address_of(given), given.size, at, to_spans)
+        to = (at + _WORD * to_spans, size - to_spans) if given is None else (address_of(given), given.size)
+        self._call(*self._first, *words, how, start, most, *to, at, to_spans)
         results = room[:to_nodes].tolist()
         done, why, codec, needed = results[:_STATE]
         if not done:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,6 @@ from bowstring.memory.copying import DeviceBody
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bowstring.columnar.batch import Batch
     from bowstring.columnar.layout import Layout
     from bowstring.columnar.parts import Dictionary
     from bowstring.ipc.compression.device.decompress import DeviceBodies
@@ -122,13 +120,12 @@ def pack_on_device(batch: Batch) -> Packed:
     pieces = Pieces(
         parts.spans.addresses()[present], sizes, starts, np.append(starts[1:], packed.body_length)
     )
-    body = DeviceBody(device, packed.body_length, functools.partial(_fill, batch, pieces))
-    return packed._replace(pieces=[body])
+    regions, seconds = list(parts.spans.regions), DEFAULT_LIMITS.device_timeout
 
+    def put(target: Buffer) -> None:
+        fill(target, pieces, batch.device, regions, seconds)
 
-def _fill(batch: Batch, pieces: Pieces, target: Buffer) -> None:
-    regions = list(batch_parts(batch).spans.regions)
-    fill(target, pieces, batch.device, regions, DEFAULT_LIMITS.device_timeout)
+    return packed._replace(pieces=[DeviceBody(device, packed.body_length, put)])
 
 
 def host_pieces(buffers: Iterable[tuple[int, int]], owner: object) -> list[Any]:
@@ -172,8 +169,13 @@ def unpack(
     """
     if version is MetadataVersion.V4:
         header = without_bitmaps_of_4(header, layout)
-    if layout.bitmapless.size or layout.null_nodes.size:
-        header = _with_nulls_of_types(header, layout)
+    if (layout.bitmapless.size or layout.null_nodes.size) and len(header.nodes) == layout.num_nodes:
+        # Some writers count the nulls of children as those of a union or of runs, and none in a column of type
+        # null; Arrow C++ goes by the type, too.
+        nodes = header.nodes.copy()
+        nodes[layout.bitmapless, 1] = 0
+        nodes[layout.null_nodes, 1] = nodes[layout.null_nodes, 0]
+        header = header._replace(nodes=nodes)
     if lease is None:
         lease = body.lease
     if header.compression is None:
@@ -224,17 +226,6 @@ def _refuse_overlaps(batch: Batch, body: Buffer) -> None:
         raise InvalidMetadata(
             "the buffers of a body overlap", expected=f"at most {there} bytes", found=f"{batch.nbytes} bytes"
         )
-
-
-def _with_nulls_of_types(header: RecordBatchHeader, layout: Layout) -> RecordBatchHeader:
-    # Some writers count the nulls of children as those of a union or of runs, and none in a column of type null;
-    # Arrow C++ goes by the type, too.
-    if len(header.nodes) != layout.num_nodes:
-        return header
-    nodes = header.nodes.copy()
-    nodes[layout.bitmapless, 1] = 0
-    nodes[layout.null_nodes, 1] = nodes[layout.null_nodes, 0]
-    return header._replace(nodes=nodes)
 
 
 def aligned(batch: Batch, how: Alignment = Alignment.Any) -> Batch:

@@ -21,9 +21,8 @@ from bowstring.ipc.body.check import (
     DONE,
     Table,
     buffer_name,
+    check_counted,
     check_counts,
-    check_nodes,
-    check_sizes,
     check_spans,
     leave_out_unused_bitmaps,
     right_offsets,
@@ -101,7 +100,7 @@ def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits
             found=f"{total} bytes",
             hint=f"Limits.{name} sets the bound.",
         )
-    check_sizes(header, layout, check_nodes(header, layout), lengths, _SLACK)
+    check_counted(header, layout, np.array(lengths, np.int64), _SLACK)
     return Claims(lengths, framed, stored, total)
 
 
@@ -216,7 +215,19 @@ def decompressed_body(
     decompression = decompression.for_bytes(claims.total)
 
     def opened(rows: list[int]) -> list[pa.Buffer]:
-        buffers = _decompressed(header, layout, whole, rows, decompression)
+        if not rows:
+            return []
+        codec, places = str(header.compression), header.buffers[rows].astype("<i8")
+        try:
+            buffers = decompressed(whole, places.tobytes(), codec, decompression)
+        except InvalidBody:
+            for row, place in zip(rows, places, strict=True):
+                try:
+                    decompressed(whole, place.tobytes(), codec, decompression._replace(use_threads=False))
+                except InvalidBody as error:
+                    error.where = buffer_name(header, layout, row)
+                    raise
+            raise
         if [buffer.size for buffer in buffers] != [claims.lengths[row] for row in rows]:
             raise InvalidBody("the body changed while it was read")
         return buffers
@@ -239,29 +250,3 @@ def decompressed_body(
         spans, regions = bodies.decompressed(Frames(header, claims, np.frombuffer(whole, np.uint8), opened))
     leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
     return spans, regions
-
-
-def _decompressed(
-    header: RecordBatchHeader,
-    layout: Layout,
-    whole: pa.Buffer,
-    rows: list[int],
-    decompression: DecompressOptions,
-) -> list[pa.Buffer]:
-    codec = header.compression
-    assert codec is not None
-    if not rows:
-        return []
-    places = header.buffers[rows]
-    try:
-        return decompressed(whole, places.astype("<i8").tobytes(), codec, decompression)
-    except InvalidBody:
-        for row, place in zip(rows, places, strict=True):
-            try:
-                decompressed(
-                    whole, place.astype("<i8").tobytes(), codec, decompression._replace(use_threads=False)
-                )
-            except InvalidBody as error:
-                error.where = buffer_name(header, layout, row)
-                raise
-        raise

@@ -113,11 +113,9 @@ def decompressed(
     message = b"".join((before, _INT64.pack(body.size), between, places, after))
     try:
         file = pa.PythonFile(_Pieces(_VIEWS_MESSAGE + message, body), mode="r")
-        options, pool = (
-            pa.ipc.IpcReadOptions(use_threads=decompression.use_threads),
-            decompression.memory_pool,
-        )
-        batch = pa.ipc.open_stream(file, options=options, memory_pool=pool).read_next_batch()
+        options = pa.ipc.IpcReadOptions(use_threads=decompression.use_threads)
+        stream = pa.ipc.open_stream(file, options=options, memory_pool=decompression.memory_pool)
+        batch = stream.read_next_batch()
     except MemoryError as error:
         raise LimitExceeded("there is no memory for a decompressed body", found=str(error)) from error
     except (OSError, pa.ArrowException) as error:
@@ -139,18 +137,16 @@ def with_older_compression(header: RecordBatchHeader, message: Message) -> Recor
     return header._replace(compression=codec)
 
 
-def compressed(buffer: Any, codec: pa.Codec) -> tuple[bytes, Any]:
-    """Return a buffer as it stands in a compressed body: its prefix, and a frame or, if that is shorter, itself."""
-    nbytes = memoryview(buffer).nbytes
-    smaller = codec.compress(buffer)
-    if smaller.size < nbytes:
-        return nbytes.to_bytes(PREFIX_BYTES, "little"), smaller
-    return STORED.to_bytes(PREFIX_BYTES, "little", signed=True), buffer
-
-
 def all_compressed(
     buffers: Sequence[Any], codec: pa.Codec, *, use_threads: bool = True
 ) -> list[tuple[bytes, Any]]:
-    """Return :func:`compressed` of each buffer, several at once."""
-    function = functools.partial(compressed, codec=codec)
-    return in_threads(function, buffers) if use_threads else [function(buffer) for buffer in buffers]
+    """Return buffers as a compressed body has them: a prefix, and a frame or, if that is shorter, themselves."""
+
+    def compressed(buffer: Any) -> tuple[bytes, Any]:
+        nbytes = memoryview(buffer).nbytes
+        smaller = codec.compress(buffer)
+        if smaller.size < nbytes:
+            return nbytes.to_bytes(PREFIX_BYTES, "little"), smaller
+        return STORED.to_bytes(PREFIX_BYTES, "little", signed=True), buffer
+
+    return in_threads(compressed, buffers) if use_threads else [compressed(buffer) for buffer in buffers]

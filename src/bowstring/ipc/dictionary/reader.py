@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,13 +44,6 @@ class Arrival(enum.Enum):
     REPLACEMENT = "replaced"
 
 
-class _Used(NamedTuple):
-    """A dictionary as batches use it, and what it was made of: nothing where none has come."""
-
-    dictionary: Dictionary
-    values: Batch | None
-
-
 class DictionaryMemo:
     """Remembers dictionaries by their id.
 
@@ -73,7 +66,8 @@ class DictionaryMemo:
     def __init__(self, layout: Layout | None = None) -> None:
         self.layout = layout
         self._values: dict[int, GrowingValues] = {}
-        self._used: dict[int, _Used] = {}
+        # As batches use them, and what they were made of: nothing where none has come.
+        self._used: dict[int, tuple[Dictionary, Batch | None]] = {}
 
     def expect(self, layout: Layout) -> None:
         """Take note of the schema, and forget the dictionaries of another one."""
@@ -105,12 +99,27 @@ class DictionaryMemo:
         self._values[id_] = GrowingValues(values)
         return Arrival.NEW if known is None else Arrival.REPLACEMENT
 
-    def complete(self, layout: Layout, nodes: Nodes) -> dict[int, Dictionary]:
-        """Return the dictionaries that a batch of these nodes uses.
+    def complete(
+        self, layout: Layout, nodes: Nodes, known: dict[Layout, Dictionary] | None = None
+    ) -> dict[int, Dictionary]:
+        """Return the dictionaries that a batch of these nodes uses; each of those `known` lies in many others.
 
         Those of columns that are all null may come later (Columnar.rst, Dictionary Messages): they are empty.
         """
-        return self._complete(layout, nodes, {})
+        ids = layout.dictionaries
+        if not ids:
+            return {}
+        if not self._values.keys() >= ids.keys():
+            for node, (length, nulls) in zip(layout.nodes, nodes.tolist(), strict=False):
+                id_ = node.dictionary_id
+                if id_ is not None and id_ not in self._values and length != nulls:
+                    raise InvalidMetadata(
+                        "a batch uses a dictionary that has not been sent",
+                        found=f"id {id_}",
+                        where=".".join(node.path),
+                    )
+        known = {} if known is None else known
+        return {id_: self._dictionary(id_, values, known) for id_, values in ids.items()}
 
     def all(self, layout: Layout) -> dict[int, Dictionary] | None:
         """Return the dictionaries that any batch may use; None where one of them has not come."""
@@ -119,41 +128,21 @@ class DictionaryMemo:
         by_layout: dict[Layout, Dictionary] = {}
         return {id_: self._dictionary(id_, values, by_layout) for id_, values in layout.dictionaries.items()}
 
-    def _complete(
-        self, layout: Layout, nodes: Nodes, made: dict[Layout, Dictionary]
-    ) -> dict[int, Dictionary]:
-        ids = layout.dictionaries
-        if not ids:
-            return {}
-        if not self._values.keys() >= ids.keys():
-            self._refuse_missing(layout, nodes)
-        return {id_: self._dictionary(id_, values, made) for id_, values in ids.items()}
-
-    def _refuse_missing(self, layout: Layout, nodes: Nodes) -> None:
-        for node, (length, nulls) in zip(layout.nodes, nodes.tolist(), strict=False):
-            id_ = node.dictionary_id
-            if id_ is not None and id_ not in self._values and length != nulls:
-                raise InvalidMetadata(
-                    "a batch uses a dictionary that has not been sent",
-                    found=f"id {id_}",
-                    where=".".join(node.path),
-                )
-
-    def _dictionary(self, id_: int, layout: Layout, made: dict[Layout, Dictionary]) -> Dictionary:
-        """Return a dictionary as it is now; `made` are those of the same call, as each may lie in many others."""
-        if layout in made:
-            return made[layout]
+    def _dictionary(self, id_: int, layout: Layout, known: dict[Layout, Dictionary]) -> Dictionary:
+        """Return a dictionary as it is now."""
+        if layout in known:
+            return known[layout]
         growing = self._values.get(id_)
         values = None
         if growing is not None:
-            values = growing.batch(self._complete(layout, growing.nodes, made))
+            values = growing.batch(self.complete(layout, growing.nodes, known))
         used = self._used.get(id_)
         # The same object for as long as nothing changes: a writer of the batches writes it once.
-        if used is None or used.values is not values:
-            dictionary = Dictionary(id_, without_rows(layout, Batch) if values is None else values)
-            used = self._used[id_] = _Used(dictionary, values)
-        made[layout] = used.dictionary
-        return used.dictionary
+        if used is None or used[1] is not values:
+            used = Dictionary(id_, without_rows(layout, Batch) if values is None else values), values
+            self._used[id_] = used
+        known[layout] = used[0]
+        return used[0]
 
 
 class GrowingValues:
@@ -186,48 +175,42 @@ class GrowingValues:
     def batch(self, dictionaries: Mapping[int, Dictionary] | None = None) -> Batch:
         """Return all values: the same object for as long as nothing changes."""
         if dictionaries:
-            return self._bound(dictionaries)
-        if self._deltas or self._batch is None:
+            made_of = len(self._deltas), dict(dictionaries)
+            if self._batch is None or self._made_of != made_of:
+                parts = [
+                    derived(part, batch_parts(part), part.num_rows, dictionaries)
+                    for part in (self._first, *self._deltas)
+                ]
+                self._batch = _join(parts) if self._deltas else parts[0]
+                self._made_of = made_of
+        elif self._deltas or self._batch is None:
             try:
-                whole = self._joined(self._deltas)
+                whole = self._joined() if self._deltas else self._first
                 self._batch, self._first, self._deltas = whole, whole, []
             except BaseException:
                 self._flat = None  # which has a part of them, maybe
                 raise
         return self._batch
 
-    def _bound(self, dictionaries: Mapping[int, Dictionary]) -> Batch:
-        made_of = len(self._deltas), dict(dictionaries)
-        if self._batch is None or self._made_of != made_of:
-            parts = [
-                derived(part, batch_parts(part), part.num_rows, dictionaries)
-                for part in (self._first, *self._deltas)
-            ]
-            self._batch = _join(parts) if self._deltas else parts[0]
-            self._made_of = made_of
-        return self._batch
-
-    def _joined(self, deltas: list[Batch]) -> Batch:
-        first = self._first
-        if not deltas:
-            return first
-        nodes = first.layout.nodes
-        if (
-            len(nodes) > 1
-            or nodes[0].dictionary_id is not None
-            or nodes[0].buffer_kinds not in _GROW_IN_PLACE
-        ):
-            return _join([first, *deltas])
+    def _joined(self) -> Batch:
+        nodes = self._first.layout.nodes
+        if len(nodes) > 1 or nodes[0].buffer_kinds not in _GROW_IN_PLACE:
+            return _join([self._first, *self._deltas])
         if self._flat is None:
-            self._flat = _FlatColumn(first)
-        for delta in deltas:
+            self._flat = _FlatColumn(self._first)
+        for delta in self._deltas:
             self._flat.append(delta)
         return self._flat.batch()
 
 
 def _join(parts: list[Batch]) -> Batch:
     """Return the values of some batches of one column one after the other, in new memory: pyarrow joins them."""
-    columns = [_valid(part.to_arrow().column(0)) for part in parts]
+    columns = [part.to_arrow().column(0) for part in parts]
+    try:
+        for column in columns:  # pyarrow follows offsets and children wherever they lead
+            column.validate(full=True)
+    except pa.ArrowException as error:
+        raise InvalidBody(f"a dictionary that is added to is malformed: {error}") from error
     try:
         values = pa.concat_arrays(columns)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
@@ -236,39 +219,26 @@ def _join(parts: list[Batch]) -> Batch:
     return whole.to_device(parts[0].device)
 
 
-def _valid(values: pa.Array) -> pa.Array:
-    # pyarrow follows offsets and children wherever they lead.
-    try:
-        values.validate(full=True)
-    except pa.ArrowException as error:
-        raise InvalidBody(f"a dictionary that is added to is malformed: {error}") from error
-    return values
-
-
 class _GrowingBuffer:
     """Bytes that are appended to; what was written once never changes, but for bits beyond the last."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._bytes = device.xp.empty(_FIRST_CAPACITY, np.uint8)
+        self.bytes = device.xp.empty(_FIRST_CAPACITY, np.uint8)
         self._used = 0
 
     def put(self, data: Any, at: int) -> None:
         """Write bytes behind all others, or over the last one."""
         end = at + len(data)
-        if end > len(self._bytes):
-            larger = self._device.xp.empty(max(end, 2 * len(self._bytes)), np.uint8)
-            larger[: self._used] = self._bytes[: self._used]
-            self._bytes = larger
-        self._bytes[at:end] = data
+        if end > len(self.bytes):
+            larger = self._device.xp.empty(max(end, 2 * len(self.bytes)), np.uint8)
+            larger[: self._used] = self.bytes[: self._used]
+            self.bytes = larger
+        self.bytes[at:end] = data
         self._used = end
 
-    def bits(self, at: int, count: int) -> Any:
-        """Return the first bits of the byte at a place."""
-        return self._device.xp.unpackbits(self._bytes[at : at + 1], bitorder="little")[:count]
-
     def buffer(self, nbytes: int) -> Buffer | None:
-        return buffer_of(self._bytes[:nbytes], self._device) if nbytes else None
+        return buffer_of(self.bytes[:nbytes], self._device) if nbytes else None
 
 
 class _FlatColumn:
@@ -317,7 +287,8 @@ class _FlatColumn:
             self._nulls += rows - int(self._device.to_host(bits.sum(keepdims=True))[0])
         start, odd = divmod(self._length, 8)
         if odd:
-            bits = xp.concatenate((self._buffers[0].bits(start, odd), bits))
+            last = xp.unpackbits(self._buffers[0].bytes[start : start + 1], bitorder="little")[:odd]
+            bits = xp.concatenate((last, bits))
         self._buffers[0].put(xp.packbits(bits, bitorder="little"), start)
 
     def _append_text(self, part: Batch, rows: int) -> None:

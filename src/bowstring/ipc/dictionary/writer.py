@@ -46,23 +46,18 @@ class WrittenDictionaries:
         replaced: set[int] = set()
         for id_, layout in self._layout.dictionaries.items():
             values = batch.dictionaries[names[id_]].values
-            change = self._change(id_, values, must_repeat=not replaced.isdisjoint(layout.dictionaries))
-            if change is not None:
-                yield change
-                self._written[id_] = values
-                if change.arrival is Arrival.REPLACEMENT:
-                    replaced.add(id_)
-
-    def _change(self, id_: int, values: Batch, *, must_repeat: bool) -> Change | None:
-        known = self._written.get(id_)
-        if known is None:
-            return Change(id_, values, Arrival.NEW)
-        # Positions in an inner dictionary mean something else once that is replaced.
-        if not must_repeat and same_values(known, values):
-            return None
-        if self._deltas and has_grown(known, values):
-            return Change(id_, values.slice(known.num_rows), Arrival.DELTA)
-        return Change(id_, values, Arrival.REPLACEMENT)
+            known = self._written.get(id_)
+            if known is None:
+                yield Change(id_, values, Arrival.NEW)
+            # Positions in an inner dictionary mean something else once that is replaced.
+            elif replaced.isdisjoint(layout.dictionaries) and same_values(known, values):
+                continue
+            elif self._deltas and has_grown(known, values):
+                yield Change(id_, values.slice(known.num_rows), Arrival.DELTA)
+            else:
+                yield Change(id_, values, Arrival.REPLACEMENT)
+                replaced.add(id_)
+            self._written[id_] = values
 
 
 def has_grown(before: Batch, after: Batch) -> bool:
@@ -86,7 +81,10 @@ def same_values(before: Batch, after: Batch) -> bool:
         _places(before) == _places(after) or _same_bytes(before, after)
     ):
         return True
-    if _holds_zeros(before):
+    # Floating-point numbers lie deeper, where `_bits` does not see them: then only the bytes count.
+    within = (dictionary.values.layout.nodes for _, dictionary in dictionaries_of(before))
+    nodes = itertools.chain(before.layout.nodes[1:], *within)
+    if any(pa.types.is_floating(node.type) for node in nodes):
         return False
     one, other = before.to_arrow(), after.to_arrow()
     # pyarrow follows what it compares, wherever that leads.
@@ -97,13 +95,6 @@ def _bits(values: pa.RecordBatch) -> pa.Array:
     """Return the one column, floating-point numbers as integers: pyarrow takes 0.0 and -0.0 for the same."""
     column = values.column(0)
     return column.view(f"int{column.type.bit_width}") if pa.types.is_floating(column.type) else column
-
-
-def _holds_zeros(values: Batch) -> bool:
-    """Whether floating-point numbers lie deeper, where `_bits` does not see them: then only the bytes count."""
-    within = (dictionary.values.layout.nodes for _, dictionary in dictionaries_of(values))
-    nodes = itertools.chain(values.layout.nodes[1:], *within)
-    return any(pa.types.is_floating(node.type) for node in nodes)
 
 
 def _is_valid(values: pa.RecordBatch) -> bool:

@@ -18,7 +18,7 @@ from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated, Unsuppor
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.message import MetadataVersion, decode_message
 from bowstring.ipc.flatbuf.reader import KeyValueMetadata, Tables, follow
-from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema_of_footer
+from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,17 +92,6 @@ def read_footer(source: Source, end: int, limits: Limits) -> Footer:
     data = source.read(length)
     if len(data) < length:
         raise Truncated("the file ends within its footer", where=f"byte {start}")
-    return _decode(data, start, limits)
-
-
-def _expect_magic(found: bytes, where: str) -> None:
-    if found != FILE_MAGIC:
-        raise InvalidMetadata(
-            "this is not an Arrow file, or not a whole one", expected=FILE_MAGIC, found=found, where=where
-        )
-
-
-def _decode(data: bytes, start: int, limits: Limits) -> Footer:
     tables = Tables(data)
     root = follow(data, len(data), 0, "Footer")
     version, schema, dictionaries, batches, metadata, *_ = tables.slots(root, "Footer")
@@ -114,12 +103,19 @@ def _decode(data: bytes, start: int, limits: Limits) -> Footer:
     if at < 0:
         raise InvalidMetadata("the footer has no schema", where="Footer.schema")
     return Footer(
-        decode_schema_of_footer(data, at, limits),
+        decode_schema_at(data, at, limits, is_footer=True)[0],
         _blocks(tables, root, dictionaries, "Footer.dictionaries"),
         _blocks(tables, root, batches, "Footer.recordBatches"),
         tables.key_values(root, metadata, "Footer.custom_metadata") if metadata else None,
         start,
     )
+
+
+def _expect_magic(found: bytes, where: str) -> None:
+    if found != FILE_MAGIC:
+        raise InvalidMetadata(
+            "this is not an Arrow file, or not a whole one", expected=FILE_MAGIC, found=found, where=where
+        )
 
 
 def _blocks(tables: Tables, root: int, slot: int, where: str) -> npt.NDArray[np.void]:

@@ -105,15 +105,18 @@ def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Mes
         raise InvalidMetadata("too short for a message", expected="8 bytes or more", found=f"{size} bytes")
     table = follow(data, size, 0, "Message")
     version, kind, header, body, custom, *_ = slots_of(data, size, table, "Message")
-    found = number(data, size, table + version, _INT16, "Message.version") if version else 0
-    known = _VERSIONS.get(found)
+    id_ = number(data, size, table + version, _INT16, "Message.version") if version else 0
+    known = _VERSIONS.get(id_)
+    if known is None and id_ < 0:
+        raise InvalidMetadata("no such metadata version", expected="V4 or V5", found=id_)
     if known is None:
-        raise _wrong_version(found)
-    found = number(data, size, table + kind, _UINT8, "Message.header_type") if kind else 0
-    member = _KINDS.get(found)
-    if member is None and found:
+        older = ", from before Arrow 0.8" if id_ < MetadataVersion.V4 else ""
+        raise Unsupported(f"metadata version V{id_ + 1}{older}", expected="V4 or V5")
+    id_ = number(data, size, table + kind, _UINT8, "Message.header_type") if kind else 0
+    member = _KINDS.get(id_)
+    if member is None and id_:
         kinds = ", ".join(kind.name for kind in MessageKind)
-        raise Unsupported(f"messages of kind {found}", expected=kinds)
+        raise Unsupported(f"messages of kind {id_}", expected=kinds)
     if member is None:
         raise InvalidMetadata("the message says of no kind that it is", where="Message.header_type")
     if not header:
@@ -169,36 +172,35 @@ def decode_dictionary(message: Message) -> DictionaryHeader:
 def _record_batch(data: bytes, table: int) -> RecordBatchHeader:
     size = len(data)
     length, nodes, buffers, compression, variadic, *_ = slots_of(data, size, table, "RecordBatch")
+    counts: tuple[int, ...] = ()
+    if variadic:
+        where = "RecordBatch.variadicBufferCounts"
+        start, count = vector(data, size, table + variadic, _INT64.size, where)
+        counts = struct.unpack_from(f"<{count}q", data, start)
+    codec = None
+    if compression:
+        at = follow(data, size, table + compression, "RecordBatch.compression")
+        number_slot, method, *_ = slots_of(data, size, at, "BodyCompression")
+        if method and number(data, size, at + method, _UINT8, "BodyCompression.method"):
+            raise Unsupported(
+                "a body compressed in another way than buffer by buffer", where="BodyCompression.method"
+            )
+        id_ = number(data, size, at + number_slot, _UINT8, "BodyCompression.codec") if number_slot else 0
+        codec = CODECS.get(id_)
+        if codec is None:
+            raise Unsupported(f"compression codec {id_}", expected="0 (LZ4 frame) or 1 (ZSTD)")
     return RecordBatchHeader(
         number(data, size, table + length, _INT64, "RecordBatch.length") if length else 0,
         _pairs(data, size, table + nodes, "RecordBatch.nodes") if nodes else _NONE,
         _pairs(data, size, table + buffers, "RecordBatch.buffers") if buffers else _NONE,
-        _counts(data, size, table + variadic) if variadic else (),
-        _codec(data, size, table + compression) if compression else None,
+        counts,
+        codec,
     )
 
 
 def _pairs(data: bytes, size: int, position: int, where: str) -> Table64:
     start, count = vector(data, size, position, _PAIR_BYTES, where)
     return np.ndarray((count, 2), _LITTLE_INT64, data, start)
-
-
-def _counts(data: bytes, size: int, position: int) -> tuple[int, ...]:
-    start, count = vector(data, size, position, _INT64.size, "RecordBatch.variadicBufferCounts")
-    return tuple(np.frombuffer(data, _LITTLE_INT64, count, start).tolist()) if count else ()
-
-
-def _codec(data: bytes, size: int, position: int) -> str:
-    table = follow(data, size, position, "RecordBatch.compression")
-    codec, method, *_ = slots_of(data, size, table, "BodyCompression")
-    if method and number(data, size, table + method, _UINT8, "BodyCompression.method"):
-        raise Unsupported(
-            "a body compressed in another way than buffer by buffer", where="BodyCompression.method"
-        )
-    codec_id = number(data, size, table + codec, _UINT8, "BodyCompression.codec") if codec else 0
-    if codec_id not in CODECS:
-        raise Unsupported(f"compression codec {codec_id}", expected="0 (LZ4 frame) or 1 (ZSTD)")
-    return CODECS[codec_id]
 
 
 def bound_metadata(nbytes: int, limits: Limits, where: str | None = None) -> None:
@@ -211,14 +213,6 @@ def bound_metadata(nbytes: int, limits: Limits, where: str | None = None) -> Non
             where=where,
             hint="Limits.metadata_bytes sets the bound.",
         )
-
-
-def _wrong_version(number: int) -> Exception:
-    if number > max(_VERSIONS):
-        return Unsupported(f"metadata version V{number + 1}", expected="V4 or V5")
-    if 0 <= number < min(_VERSIONS):
-        return Unsupported(f"metadata version V{number + 1}, from before Arrow 0.8", expected="V4 or V5")
-    return InvalidMetadata("no such metadata version", expected="V4 or V5", found=number)
 
 
 def bitmaps_of_4(layout: Layout) -> list[int]:

@@ -15,7 +15,6 @@ from bowstring.errors import InvalidMetadata
 Slots = tuple[int, ...]
 
 MAX_SLOTS = 8
-_MOST_VTABLES = 64
 _PADDING = (0,) * MAX_SLOTS
 
 
@@ -124,20 +123,10 @@ class Tables:
         self.size = len(data)
         self._budget = 16 * len(data) + 1024
         self.nbytes = 0  # of the strings and vectors that were read
-        self._vtables: dict[int, Slots] = {}
 
     def slots(self, table: int, where: str) -> Slots:
         """Return the field offsets of a table; see :func:`slots_of`."""
-        if table & 3 or not 0 <= table <= self.size - 4:
-            return slots_of(self.data, self.size, table, where)
-        # Tables alike share one vtable, and its contents do not depend on the table.
-        vtable = table - _INT32.unpack_from(self.data, table)[0]
-        slots = self._vtables.get(vtable)
-        if slots is None:
-            slots = slots_of(self.data, self.size, table, where)
-            if len(self._vtables) < _MOST_VTABLES:
-                self._vtables[vtable] = slots
-        return slots
+        return slots_of(self.data, self.size, table, where)
 
     def scalar(self, table: int, slot: int, code: str, default: int, where: str) -> int:
         """Return a number (``struct`` code ``code``), or its default where the field is absent."""

@@ -24,7 +24,7 @@ from bowstring.kernels.library import address_of
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _MOST_KEPT: Final = 1 << 18  # bytes of a message that is kept
 _MOST_LEVELS: Final = 64
@@ -57,10 +57,10 @@ def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedS
     # Many streams have one schema. What an extension is called is another matter: its type may get registered.
     key = message.data, limits
     if len(message.data) > _MOST_KEPT or _EXTENSION in message.data:
-        return _decode(message.data, message.header, limits, _read_message)[0]
+        return decode_schema_at(message.data, message.header, limits)[0]
     for decoded in _recent.of(key):
         return decoded
-    decoded, weight = _decode(message.data, message.header, limits, _read_message)
+    decoded, weight = decode_schema_at(message.data, message.header, limits)
     _recent.keep(key, decoded, weight)
     return decoded
 
@@ -74,31 +74,30 @@ def decode_schema_message(data: bytes, limits: Limits) -> DecodedSchema:
     return decode_schema(decode_message(data, limits), limits)
 
 
-def endianness_of(schema: pa.Schema) -> Literal["little", "big"]:
-    """Return the byte order of the bodies that belong to a schema, which pyarrow's schemas know but do not show."""
-    return "little" if schema.equals(in_native_order(schema)) else "big"
-
-
 def in_native_order(schema: pa.Schema) -> pa.Schema:
     """Return a schema as one of this machine's byte order; schemas of two orders are never equal."""
     return pa.schema(list(schema), metadata=schema.metadata)
 
 
-def decode_schema_of_footer(data: bytes, table: int, limits: Limits = DEFAULT_LIMITS) -> DecodedSchema:
-    """Decode the table ``Schema`` at `table` in the footer of a file; the whole footer is checked."""
-    return _decode(data, table, limits, _read_footer)[0]
-
-
-def _decode(
-    data: bytes, table: int, limits: Limits, read: Callable[[bytes], pa.Schema]
+def decode_schema_at(
+    data: bytes, table: int, limits: Limits, *, is_footer: bool = False
 ) -> tuple[DecodedSchema, int]:
-    """Return what a schema says, and how much it weighs where it is kept."""
+    """Decode the table ``Schema`` of a message, or of the footer of a file; return its weight, too."""
     walked = _walked(data, table, limits)
     if walked is None:  # what is wrong, if anything is, is found here
         walked = _Walk(data, table, limits).walked()
-    weight = _weight_of(walked, len(data))
+    # Beside its message, as fields of one level: pyarrow repeats a field's content for each level around it, and
+    # shared references unfold. Such a schema is too heavy to keep.
+    size, weight = len(data), TOO_HEAVY
+    if walked.nbytes <= size and walked.num_fields <= size >> 4:
+        weight = max(walked.num_fields, size >> 7) * max(walked.depth - 1, 1)
     try:
-        schema = read(data)
+        if is_footer:  # to open a file, Arrow C++ looks at nothing but its footer
+            file = b"".join((_FILE_MAGIC, b"\0\0", data, struct.pack("<i", size), _FILE_MAGIC))
+            # Schemas of two byte orders are never equal, and that of the stream in the file says its own one.
+            schema = pa.ipc.open_file(pa.py_buffer(file), options=_ORDER_AS_IT_IS).schema
+        else:
+            schema = pa.ipc.read_schema(pa.py_buffer(_PREFIX.pack(_CONTINUATION, size) + data))
     except BowstringError:
         raise
     except NotImplementedError as error:
@@ -126,17 +125,6 @@ class _Walked(NamedTuple):
     is_plain: bool
     depth: int
     nbytes: int
-
-
-def _weight_of(walked: _Walked, size: int) -> int:
-    """Return the cost of a schema beside its message of `size` bytes, as fields of one level.
-
-    pyarrow repeats a field's content for each level around it, and shared references unfold: such a schema is too
-    heavy to cache.
-    """
-    if walked.nbytes > size or walked.num_fields > size >> 4:
-        return TOO_HEAVY
-    return max(walked.num_fields, size >> 7) * max(walked.depth - 1, 1)
 
 
 def _walked(data: bytes, table: int, limits: Limits) -> _Walked | None:
@@ -247,8 +235,12 @@ class _Walk:
         if name:
             self._text(table, name, "Field.name")
         type_id = tables.scalar(table, kind, "B", 0, "Field.type_type")
-        if type_:
-            self._type(type_id, table, type_)
+        if type_ and type_id in (_TIMESTAMP, _UNION):  # whose tables hold something of variable length
+            at = tables.reference(table, type_, "Field.type")
+            if type_id == _TIMESTAMP:
+                self._text(at, tables.slots(at, "Timestamp")[1], "Timestamp.timezone")
+            else:
+                tables.vector(at, tables.slots(at, "Union")[1], 4, "Union.typeIds")
         if encoding and is_real:
             reference = table + encoding
             at = tables.reference(table, encoding, "Field.dictionary")
@@ -261,32 +253,12 @@ class _Walk:
         for child in tables.tables(table, children, "Field.children"):
             self._field(child, depth + 1, is_real and type_id in _NESTED)
 
-    def _type(self, kind: int, field: int, slot: int) -> None:
-        # Only the types whose tables hold something of variable length.
-        if kind == _TIMESTAMP:
-            table = self._tables.reference(field, slot, "Field.type")
-            self._text(table, self._tables.slots(table, "Timestamp")[1], "Timestamp.timezone")
-        elif kind == _UNION:
-            table = self._tables.reference(field, slot, "Field.type")
-            self._tables.vector(table, self._tables.slots(table, "Union")[1], 4, "Union.typeIds")
-
     def _text(self, table: int, slot: int, where: str) -> None:
         text = self._tables.string(table, slot, where)
         try:
             (text or b"").decode()
         except UnicodeDecodeError as error:
             raise InvalidMetadata("text is not UTF-8", where=where) from error
-
-
-def _read_message(data: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(_PREFIX.pack(_CONTINUATION, len(data)) + data))
-
-
-def _read_footer(data: bytes) -> pa.Schema:
-    # To open a file, Arrow C++ looks at nothing but its footer.
-    file = b"".join((_FILE_MAGIC, b"\0\0", data, struct.pack("<i", len(data)), _FILE_MAGIC))
-    # Schemas of two byte orders are never equal, and that of the stream in the file says its own one.
-    return pa.ipc.open_file(pa.py_buffer(file), options=_ORDER_AS_IT_IS).schema
 
 
 def _renumber(data: bytes, ids: Sequence[int]) -> bytes:
@@ -300,28 +272,19 @@ def _renumber(data: bytes, ids: Sequence[int]) -> bytes:
             struct.pack_into("<q", changed, dictionary.table + dictionary.id_slot, id_)
         elif id_:
             # Flatbuffers leave out a 0, so there is no place for another id: refer to a new table behind the rest.
-            table, at = _encoding(data, dictionary, id_)
-            changed += bytes(-len(changed) % 8)
-            struct.pack_into("<I", changed, dictionary.reference, len(changed) + at - dictionary.reference)
-            changed += table
+            tables, where, builder, type_ = Tables(data), "DictionaryEncoding", Builder(), None
+            _, index_type, ordered, *_ = tables.slots(dictionary.table, where)
+            is_ordered = tables.scalar(dictionary.table, ordered, "B", 0, where)
+            if index_type:
+                table = tables.reference(dictionary.table, index_type, where)
+                width_slot, signed_slot, *_ = tables.slots(table, "Int")
+                width = tables.scalar(table, width_slot, "i", 0, "Int.bitWidth")
+                signed = tables.scalar(table, signed_slot, "B", 0, "Int.is_signed")
+                type_ = Reference(builder.table([Scalar("i", width), Scalar("B", signed)]))
+            position = builder.table([Scalar("q", id_), type_, Scalar("B", is_ordered)])
+            encoding = builder.data()
+            changed += bytes(-(len(changed) + len(encoding)) % 8)
+            at = len(changed) + len(encoding) - position
+            struct.pack_into("<I", changed, dictionary.reference, at - dictionary.reference)
+            changed += encoding
     return bytes(changed)
-
-
-def _encoding(data: bytes, dictionary: _Dictionary, id_: int) -> tuple[bytes, int]:
-    """Return a ``DictionaryEncoding`` like the one given but for its id, and where in these bytes its table is."""
-    tables = Tables(data)
-    where = "DictionaryEncoding"
-    _, index_type, ordered, *_ = tables.slots(dictionary.table, where)
-    is_ordered = tables.scalar(dictionary.table, ordered, "B", 0, where)
-    builder = Builder()
-    type_ = None
-    if index_type:
-        table = tables.reference(dictionary.table, index_type, where)
-        width_slot, signed_slot, *_ = tables.slots(table, "Int")
-        width = tables.scalar(table, width_slot, "i", 0, "Int.bitWidth")
-        signed = tables.scalar(table, signed_slot, "B", 0, "Int.is_signed")
-        type_ = Reference(builder.table([Scalar("i", width), Scalar("B", signed)]))
-    position = builder.table([Scalar("q", id_), type_, Scalar("B", is_ordered)])
-    whole = builder.data()
-    whole = bytes(-len(whole) % 8) + whole
-    return whole, len(whole) - position

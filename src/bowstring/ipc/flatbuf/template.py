@@ -50,7 +50,7 @@ class Template:
             np.full((count, 2), mark)
             for count, mark in zip((self._num_buffers, self.layout.num_nodes), tables, strict=True)
         )
-        data = self._encode((), rows, nodes, buffers, body, (), None, compression)
+        data = self.encode_batch(rows, nodes, buffers, body, compression=compression)
         return data, [data.find(_INT64.pack(mark)) for mark in _MARKS]
 
     def encode_batch(
@@ -62,41 +62,9 @@ class Template:
         variadic_counts: Sequence[int] = (),
         custom_metadata: Pairs | None = None,
         compression: str | None = None,  # "lz4" or "zstd"
+        dictionary: tuple[int, bool] | None = None,  # id, and whether these are new values only
     ) -> bytes:
-        """Encode a record batch message, without length prefix."""
-        return self._encode(
-            (), length, nodes, buffers, body_length, variadic_counts, custom_metadata, compression
-        )
-
-    def encode_dictionary(
-        self,
-        id_: int,
-        is_delta: bool,
-        length: int,
-        nodes: npt.NDArray[np.int64],
-        buffers: npt.NDArray[np.int64],
-        body_length: int,
-        variadic_counts: Sequence[int] = (),
-        custom_metadata: Pairs | None = None,
-        compression: str | None = None,
-    ) -> bytes:
-        """Encode a dictionary message, without length prefix; the layout is that of the values."""
-        dictionary = id_, is_delta
-        return self._encode(
-            dictionary, length, nodes, buffers, body_length, variadic_counts, custom_metadata, compression
-        )
-
-    def _encode(
-        self,
-        dictionary: tuple[()] | tuple[int, bool],
-        length: int,
-        nodes: npt.NDArray[np.int64],
-        buffers: npt.NDArray[np.int64],
-        body_length: int,
-        variadic_counts: Sequence[int],
-        custom_metadata: Pairs | None,
-        compression: str | None,
-    ) -> bytes:
+        """Encode a record batch message, or that of a dictionary of these values, without length prefix."""
         for what, expected, found in (
             ("nodes", self.layout.num_nodes, nodes.nbytes / _PAIR_BYTES),
             ("variadic counts", self._num_views, len(variadic_counts)),
@@ -104,7 +72,12 @@ class Template:
         ):
             if expected != found:
                 raise UsageError(f"wrong number of {what} for this layout", expected=expected, found=found)
-        pairs = _key_values(custom_metadata) if custom_metadata else b""
+        pairs = b""
+        if custom_metadata:
+            behind = Builder()
+            behind.key_values(custom_metadata)  # a vector that begins with the first byte
+            pairs = behind.data()
+            pairs += bytes(-len(pairs) % 8)
         builder = Builder(pairs)
         of_nodes, of_buffers = (
             Reference(builder.elements(each.tobytes(), _PAIR_BYTES)) for each in (nodes, buffers)
@@ -116,7 +89,7 @@ class Template:
             counts = Reference(builder.vector("q", variadic_counts))
         kind, rows = MessageKind.RECORD_BATCH, Scalar("q", length, _NO_DEFAULT)
         header = builder.table([rows, of_nodes, of_buffers, codec, counts])
-        if dictionary:
+        if dictionary is not None:
             id_, is_delta = dictionary
             kind, number = MessageKind.DICTIONARY_BATCH, Scalar("q", id_, _NO_DEFAULT)
             header = builder.table([number, Reference(header), Scalar("B", is_delta)])
@@ -125,11 +98,3 @@ class Template:
             *(Scalar("q", body_length, _NO_DEFAULT), Reference(len(pairs)) if pairs else None),
         )
         return builder.finish(builder.table(message))
-
-
-def _key_values(pairs: Pairs) -> bytes:
-    """Encode a vector of KeyValue tables that begins with the first byte, padded to 8 bytes behind the last."""
-    builder = Builder()
-    builder.key_values(pairs)
-    data = builder.data()
-    return data + bytes(-len(data) % 8)

@@ -6,7 +6,7 @@ The checks run where the arrays are. Those of the structure cost nothing; the fu
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -62,142 +62,89 @@ def _plain(array: Any, dtype: np.dtype[Any]) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CooIndex:
-    """Coordinates (``SparseTensorIndexCOO``)."""
+class SparseIndex:
+    """A tree of prefixes. Coordinates are levels without ranges; compressed lines lack the first positions."""
 
-    format: ClassVar[str] = "coo"
-    coords: tuple[Array, ...]  # positions, one array per dimension
-    is_canonical: bool  # sorted, the last dimension fastest, and unique
-    # the contiguous (values, dimensions) matrix that `coords` are columns of, if any
+    format: str  # "coo", "csr", "csc" or "csf"
+    indptr: tuple[Array, ...]  # for each level but the last: first child of each node, and the last end
+    indices: tuple[Array, ...]  # the positions of each level's nodes
+    axes: tuple[int, ...]  # the dimension of each level
+    is_canonical: bool = False  # of coordinates: sorted, the last dimension fastest, and unique
+    # the contiguous (values, dimensions) matrix that coordinates are columns of, if any
     matrix: Array | None = None
 
     @classmethod
-    def of_matrix(cls, matrix: Array, is_canonical: bool) -> CooIndex:
+    def of_coordinates(cls, coords: tuple[Array, ...], is_canonical: bool) -> SparseIndex:
+        """Return the index of positions, one array per dimension."""
+        return cls("coo", (), coords, tuple(range(len(coords))), is_canonical)
+
+    @classmethod
+    def of_matrix(cls, matrix: Array, is_canonical: bool) -> SparseIndex:
         """Return the index whose coordinates are the columns of a matrix, without a copy."""
         with device_of(matrix).use():
             coords = tuple(matrix[:, axis] for axis in range(matrix.shape[1]))
-        return cls(coords, is_canonical, matrix)
+        return dataclasses.replace(cls.of_coordinates(coords, is_canonical), matrix=matrix)
 
     @property
     def parts(self) -> list[Array]:
-        """What is written: a matrix of one row per value.
+        """What is written; of coordinates a matrix of one row per value.
 
         The format has strides, but Arrow C++ ignores them when it makes a dense tensor (tried with 26.0.1).
         """
+        if self.format != "coo":
+            return [*self.indptr, *self.indices]
         if self.matrix is not None:
             return [self.matrix]
-        device = device_of(self.coords[0])
+        device = device_of(self.indices[0])
         with device.use():
-            return [device.xp.stack(self.coords, axis=1)]
+            return [device.xp.stack(self.indices, axis=1)]
 
-    def on(self, device: Device) -> CooIndex:
+    def on(self, device: Device) -> SparseIndex:
         """Return a copy of the index on a device."""
-        return CooIndex(_all_on(device, self.coords), self.is_canonical)
+        indptr, indices = (
+            tuple(device.from_host(on_host(array)) for array in arrays)
+            for arrays in (self.indptr, self.indices)
+        )
+        return dataclasses.replace(self, indptr=indptr, indices=indices, matrix=None)
 
     def check(self, shape: Shape, count: int, *, full: bool) -> None:
-        """Raise InvalidBody where sizes do not fit; with `full` where an index or the order is wrong."""
-        _count("dimensions of coordinates", len(self.coords), len(shape))
-        for axis, positions in enumerate(self.coords):
-            _count(f"coordinates of dimension {axis}", positions.size, count)
-            if full:
-                _range(positions, shape[axis], f"coordinates of dimension {axis}")
-        if full and self.is_canonical and not is_in_order(self.coords):
+        """Raise InvalidBody where sizes do not fit; with `full` where an index, a range or the order is wrong."""
+        depth, lines = len(shape), len(self.axes) - len(self.indices)
+        if self.format == "csf" and depth < _LEAST_LEVELS:
+            # Arrow C++ knows no such trees, and pyarrow ends the process over them.
+            raise InvalidBody("fibers of one dimension", expected="2 or more", found=depth)
+        if sorted(self.axes) != list(range(depth)):
+            raise InvalidBody(
+                "the axes of an index do not name each dimension once",
+                expected=f"0 to {depth - 1}",
+                found=self.axes,
+            )
+        nodes = [*shape[self.axes[0] :][:lines], *(positions.size for positions in self.indices)]
+        ranges = len(self.indptr)
+        _count("levels of ranges", ranges, 0 if self.format == "coo" else depth - 1)
+        for level, size in enumerate(nodes):
+            if level < ranges:
+                _count(f"indptr of level {level}", self.indptr[level].size, size + 1)
+            elif size != count:
+                _count(f"indices of level {level}", size, count)
+        if not full:
+            return
+        for level, indptr in enumerate(self.indptr):
+            _ranges(indptr, nodes[level + 1], f"indptr of level {level}")
+        for axis, positions in zip(self.axes[lines:], self.indices, strict=True):
+            _range(positions, shape[axis], f"indices of dimension {axis}")
+        if self.is_canonical and not is_in_order(self.indices):
             raise InvalidBody("coordinates that claim to be sorted and unique are not", where="coordinates")
 
-    def coordinates(self, _shape: Shape) -> tuple[HostArray, ...]:
-        """Return one array of positions per dimension, of an index that has been checked."""
-        return tuple(map(host_array, self.coords))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CsxIndex:
-    """A matrix by rows or by columns (``SparseMatrixIndexCSX``)."""
-
-    axis: int  # 0: rows are compressed (CSR); 1: columns (CSC)
-    indptr: Array  # where each row (column) begins, and the last end
-    indices: Array  # the column (row) of each value
-
-    @property
-    def format(self) -> str:
-        """``"csr"`` or ``"csc"``."""
-        return ("csr", "csc")[self.axis]
-
-    @property
-    def parts(self) -> list[Array]:
-        """What is written."""
-        return [self.indptr, self.indices]
-
-    def on(self, device: Device) -> CsxIndex:
-        """Return a copy of the index on a device."""
-        return CsxIndex(self.axis, *_all_on(device, self.parts))
-
-    def check(self, shape: Shape, count: int, *, full: bool) -> None:
-        """Raise InvalidBody where sizes do not fit; with `full` where an index is wrong or `indptr` goes back."""
-        _count("dimensions of a matrix", len(shape), 2)
-        _count("indptr", self.indptr.size, shape[self.axis] + 1)
-        _count("indices", self.indices.size, count)
-        if full:
-            _ranges(self.indptr, count, "indptr")
-            _range(self.indices, shape[1 - self.axis], "indices")
-
     def coordinates(self, shape: Shape) -> tuple[HostArray, ...]:
         """Return one array of positions per dimension, of an index that has been checked."""
-        lines = np.repeat(np.arange(shape[self.axis]), _lengths(self.indptr))
-        others = host_array(self.indices)
-        return (lines, others) if self.axis == 0 else (others, lines)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CsfIndex:
-    """A tree of prefixes, one level per dimension (``SparseTensorIndexCSF``)."""
-
-    format: ClassVar[str] = "csf"
-    axis_order: tuple[int, ...]  # the dimension of each level
-    indptr: tuple[Array, ...]  # for each level but the last: first child of each node, and the last end
-    indices: tuple[Array, ...]  # the positions of each level's nodes
-
-    @property
-    def parts(self) -> list[Array]:
-        """What is written."""
-        return [*self.indptr, *self.indices]
-
-    def on(self, device: Device) -> CsfIndex:
-        """Return a copy of the index on a device."""
-        return CsfIndex(self.axis_order, _all_on(device, self.indptr), _all_on(device, self.indices))
-
-    def check(self, shape: Shape, count: int, *, full: bool) -> None:
-        """Raise InvalidBody where sizes do not fit; with `full` where indices are wrong or `indptr` goes back."""
-        if (
-            len(shape) < _LEAST_LEVELS
-        ):  # Arrow C++ knows no such trees, and pyarrow ends the process over them
-            raise InvalidBody("fibers of one dimension", expected="2 or more", found=len(shape))
-        if sorted(self.axis_order) != list(range(len(shape))):
-            raise InvalidBody(
-                "the order of axes does not name each dimension once",
-                expected=f"0 to {len(shape) - 1}",
-                found=self.axis_order,
-            )
-        _count("levels of indices", len(self.indices), len(shape))
-        _count("levels of indptr", len(self.indptr), len(shape) - 1)
-        for level, indptr in enumerate(self.indptr):
-            _count(f"indptr of level {level}", indptr.size, self.indices[level].size + 1)
-        _count("indices of the last level", self.indices[-1].size, count)
-        if full:
-            for level, indptr in enumerate(self.indptr):
-                _ranges(indptr, self.indices[level + 1].size, f"indptr of level {level}")
-            for level, indices in enumerate(self.indices):
-                _range(indices, shape[self.axis_order[level]], f"indices of level {level}")
-
-    def coordinates(self, shape: Shape) -> tuple[HostArray, ...]:
-        """Return one array of positions per dimension, of an index that has been checked."""
-        levels = [host_array(self.indices[0])]
-        for indptr, nodes in zip(self.indptr, self.indices[1:], strict=True):
-            levels = [np.repeat(level, _lengths(indptr)) for level in levels]
-            levels.append(host_array(nodes))
-        return tuple(levels[self.axis_order.index(axis)] for axis in range(len(shape)))
-
-
-SparseIndex = CooIndex | CsxIndex | CsfIndex
+        lines = len(self.axes) - len(self.indices)
+        levels = [np.arange(shape[axis]) for axis in self.axes[:lines]]
+        levels += map(host_array, self.indices)
+        for level, indptr in enumerate(self.indptr, 1):
+            lengths = np.diff(host_array(indptr).astype(np.int64, copy=False))
+            levels[:level] = [np.repeat(positions, lengths) for positions in levels[:level]]
+        return tuple(levels[self.axes.index(axis)] for axis in range(len(shape)))
 
 
 def is_in_order(coords: tuple[Array, ...]) -> bool:
@@ -237,11 +184,3 @@ def _ranges(indptr: Array, count: int, where: str) -> None:
 def _count(what: str, found: int, expected: int) -> None:
     if found != expected:
         raise InvalidBody(f"wrong number of {what}", expected=expected, found=found)
-
-
-def _all_on(device: Device, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    return tuple(device.from_host(on_host(array)) for array in arrays)
-
-
-def _lengths(indptr: Any) -> HostArray:
-    return np.diff(host_array(indptr).astype(np.int64, copy=False))

@@ -101,7 +101,23 @@ class TensorTables(Tables):
     def head(self, table: int, slots: Sequence[int], where: str) -> tuple[DType, Any, Any]:
         """Read what a tensor begins with: element type, extents, and names where any dimension has one."""
         kind_slot, type_slot, shape_slot, *_ = slots
-        dtype = self._element_type(table, kind_slot, type_slot, f"{where}.type")
+        kind, of_type = self.scalar(table, kind_slot, "B", 0, where), f"{where}.type"
+        at = self.reference(table, type_slot, of_type)
+        if at < 0 or not kind:
+            raise InvalidMetadata("a tensor has no type", where=of_type)
+        if kind == _INT:
+            dtype = self.integer(table, type_slot, of_type)
+        elif kind == _FLOATING_POINT:
+            precision = self.scalar(at, self.slots(at, of_type)[0], "h", 0, of_type)
+            if not 0 <= precision < len(_FLOATS):
+                raise InvalidMetadata(
+                    "not a precision of floats", expected="0, 1 or 2", found=precision, where=of_type
+                )
+            dtype = _FLOATS[precision]
+        else:
+            raise Unsupported(
+                f"tensors of the type number {kind} of Schema.fbs; only integers and floats are read"
+            )
         where = f"{where}.shape"
         if not shape_slot:
             raise InvalidMetadata(
@@ -121,24 +137,6 @@ class TensorTables(Tables):
         if any(size < 0 for size in shape):
             raise InvalidMetadata("an extent is negative", found=tuple(shape), where=where)
         return dtype, tuple(shape), tuple(names) if any(names) else ()
-
-    def _element_type(self, table: int, kind_slot: int, slot: int, where: str) -> DType:
-        kind = self.scalar(table, kind_slot, "B", 0, where)
-        at = self.reference(table, slot, where)
-        if at < 0 or not kind:
-            raise InvalidMetadata("a tensor has no type", where=where)
-        if kind == _INT:
-            return self.integer(table, slot, where)
-        if kind == _FLOATING_POINT:
-            precision = self.scalar(at, self.slots(at, where)[0], "h", 0, where)
-            if not 0 <= precision < len(_FLOATS):
-                raise InvalidMetadata(
-                    "not a precision of floats", expected="0, 1 or 2", found=precision, where=where
-                )
-            return _FLOATS[precision]
-        raise Unsupported(
-            f"tensors of the type number {kind} of Schema.fbs; only integers and floats are read"
-        )
 
     def integer(self, table: int, slot: int, where: str) -> DType:
         """Read the integer type that a field refers to."""

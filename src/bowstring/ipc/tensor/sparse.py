@@ -16,16 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from bowstring.columnar.interchange.conversions import needed
 from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Unsupported, UsageError
 from bowstring.ipc.tensor.array import device_of, host_array, on_host
-from bowstring.ipc.tensor.index import (
-    CooIndex,
-    CsfIndex,
-    CsxIndex,
-    SparseIndex,
-    index_array,
-    index_arrays,
-    is_in_order,
-    value_array,
-)
+from bowstring.ipc.tensor.index import SparseIndex, index_array, index_arrays, is_in_order, value_array
 from bowstring.ipc.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -34,6 +25,13 @@ if TYPE_CHECKING:
     from bowstring.memory import Device
 
 _MATRIX: Final = 2
+_BY_LINES: Final = ("csr", "csc")
+_CLASSES: Final = {
+    "coo": pa.SparseCOOTensor,
+    "csr": pa.SparseCSRMatrix,
+    "csc": pa.SparseCSCMatrix,
+    "csf": pa.SparseCSFTensor,
+}
 _MOST_TRIED: Final = 6
 _MOST_OF_CUPYX: Final = int(np.iinfo(np.int32).max)
 
@@ -49,8 +47,8 @@ class SparseTensor:
     ----------
     data
         The values, one-dimensional, on their device.
-    index : CooIndex, CsxIndex or CsfIndex
-        Where they are.
+    index : SparseIndex
+        Where they are: `indptr`, `indices`.
     shape : tuple of int
     dim_names : tuple of str
         One per dimension, or none at all.
@@ -109,12 +107,12 @@ class SparseTensor:
         """
         elements = value_array(data)
         if isinstance(coords, tuple):
-            index = CooIndex(index_arrays(coords), bool(is_canonical))
+            index = SparseIndex.of_coordinates(index_arrays(coords), bool(is_canonical))
         else:
-            index = CooIndex.of_matrix(index_array(coords, ndim=2), bool(is_canonical))
+            index = SparseIndex.of_matrix(index_array(coords, ndim=2), bool(is_canonical))
         if is_canonical is None and device_of(elements).is_host:
-            same_size = len({positions.size for positions in index.coords}) == 1
-            index = dataclasses.replace(index, is_canonical=same_size and is_in_order(index.coords))
+            same_size = len({positions.size for positions in index.indices}) == 1
+            index = dataclasses.replace(index, is_canonical=same_size and is_in_order(index.indices))
         return cls(elements, index, shape, dim_names)
 
     @classmethod
@@ -134,7 +132,7 @@ class SparseTensor:
         array([[0, 0, 0],
                [0, 0, 5]])
         """
-        index = CsxIndex(0, index_array(indptr), index_array(indices))
+        index = SparseIndex("csr", (index_array(indptr),), (index_array(indices),), (0, 1))
         return cls(value_array(data), index, shape, dim_names)
 
     @classmethod
@@ -154,7 +152,7 @@ class SparseTensor:
         array([[0, 0, 0],
                [0, 0, 5]])
         """
-        index = CsxIndex(1, index_array(indptr), index_array(indices))
+        index = SparseIndex("csc", (index_array(indptr),), (index_array(indices),), (1, 0))
         return cls(value_array(data), index, shape, dim_names)
 
     @classmethod
@@ -176,7 +174,7 @@ class SparseTensor:
                [7, 0]])
         """
         order = tuple(range(len(shape)) if axis_order is None else map(int, axis_order))
-        index = CsfIndex(order, index_arrays(indptr), index_arrays(indices))
+        index = SparseIndex("csf", index_arrays(indptr), index_arrays(indices), order)
         return cls(value_array(data), index, shape, dim_names)
 
     @classmethod
@@ -192,12 +190,12 @@ class SparseTensor:
         <SparseTensor csc float64 (3, 3) with 3 values on cpu>
         """
         form = getattr(matrix, "format", None)
-        if form in ("csr", "csc") and len(matrix.shape) != _MATRIX:
+        if form in _BY_LINES and len(matrix.shape) != _MATRIX:
             matrix, form = matrix.tocoo(), "coo"  # of scipy alone, cupyx's are all matrices
         if form == "coo":
             coords = getattr(matrix, "coords", None) or (matrix.row, matrix.col)
             return cls.from_coo(matrix.data, tuple(coords), matrix.shape, dim_names)
-        if form not in ("csr", "csc"):
+        if form not in _BY_LINES:
             raise UsageError(
                 "not a sparse tensor",
                 expected="a SparseTensor, or scipy's or pyarrow's in COO, CSR, CSC or (pyarrow's) CSF form",
@@ -234,14 +232,8 @@ class SparseTensor:
         >>> SparseTensor.from_arrow(pa.SparseCSRMatrix.from_dense_numpy(np.eye(2)))
         <SparseTensor csr float64 (2, 2) with 2 values on cpu>
         """
-        forms = {
-            pa.SparseCOOTensor: "coo",
-            pa.SparseCSRMatrix: "csr",
-            pa.SparseCSCMatrix: "csc",
-            pa.SparseCSFTensor: "csf",
-        }
         options: dict[str, Any] = {}
-        form = forms.get(type(tensor))
+        form = next((form for form, kind in _CLASSES.items() if type(tensor) is kind), None)
         if form is None:
             raise UsageError("not a sparse tensor of pyarrow's", found=type(tensor).__name__)
         if form == "coo":
@@ -304,7 +296,7 @@ class SparseTensor:
         >>> SparseTensor.from_csr([5], [0, 1], [7], (1, 3)).validate(full=True)
         Traceback (most recent call last):
           ...
-        bowstring.errors.InvalidBody: an index lies outside the tensor; expected 0 to 2; at indices
+        bowstring.errors.InvalidBody: an index lies outside the tensor; expected 0 to 2; at indices of dimension 1
         """
         if any(size < 0 for size in self.shape) or not self.shape:
             raise InvalidBody("not a shape of a sparse tensor", found=self.shape)
@@ -367,12 +359,12 @@ class SparseTensor:
         if self.dtype.kind == "f" and self.dtype.itemsize == 2:  # scipy's compiled loops do not know them
             raise Unsupported("scipy has no sparse arrays of half floats")
         try:
-            if not isinstance(index, CsxIndex):
+            if index.format not in _BY_LINES:
                 return sparse.coo_array((data, index.coordinates(self.shape)), shape=self.shape)
-            make = sparse.csr_array if index.axis == 0 else sparse.csc_array
+            make = getattr(sparse, f"{index.format}_array")
             result = make(self.shape, dtype=self.dtype)
             # Its loops know two types of indices.
-            indptr, indices = host_array(index.indptr), host_array(index.indices)
+            indptr, indices = map(host_array, index.parts)
             fits = max(self.shape) <= np.iinfo(np.int32).max and indptr.dtype == np.int32
             if indptr.dtype != indices.dtype or not (fits or indptr.dtype == np.int64):
                 indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
@@ -406,7 +398,7 @@ class SparseTensor:
             )
         sparse = needed("cupyx.scipy.sparse", "to_cupyx", "'bowstring[cuda13]', or [cuda12]")
         index = self.index
-        if self.ndim != _MATRIX or not isinstance(index, CooIndex | CsxIndex):
+        if self.ndim != _MATRIX or index.format == "csf":
             raise Unsupported(
                 "cupyx has matrices only, by coordinates, rows or columns",
                 found=f"{self.format} of {self.ndim} dimensions",
@@ -422,12 +414,9 @@ class SparseTensor:
         contiguous = self.device.xp.ascontiguousarray
         with self.device.use():
             try:
-                if isinstance(index, CooIndex):
-                    coords = tuple(map(contiguous, index.coords))
-                    return sparse.coo_matrix((self.data, coords), shape=self.shape)
-                make = sparse.csr_matrix if index.axis == 0 else sparse.csc_matrix
-                compressed = self.data, contiguous(index.indices), contiguous(index.indptr)
-                return make(compressed, shape=self.shape)
+                arrays = tuple(map(contiguous, (*index.indices, *index.indptr)))
+                parts = (self.data, arrays) if index.format == "coo" else (self.data, *arrays)
+                return getattr(sparse, f"{index.format}_matrix")(parts, shape=self.shape)
             except (TypeError, ValueError) as error:
                 raise Unsupported(f"cupyx does not take this tensor: {error}") from error
 
@@ -449,26 +438,21 @@ class SparseTensor:
         self.validate(full=True)
         data, *parts = self.to_numpy()
         options: dict[str, Any] = {"shape": self.shape, "dim_names": list(self.dim_names) or None}
-        if isinstance(self.index, CsfIndex):
-            order = list(self.index.axis_order)
-            return pa.SparseCSFTensor.from_numpy(data, *parts, axis_order=order, **options)
-        if isinstance(self.index, CsxIndex):
-            make = pa.SparseCSRMatrix if self.index.axis == 0 else pa.SparseCSCMatrix
-            return make.from_numpy(data, *parts, **options)
-        (matrix,) = parts
-        if not matrix.size:  # of no elements pyarrow takes these strides only
-            matrix = as_strided(np.empty(0, np.int64), matrix.shape, (8, 8))
-        return pa.SparseCOOTensor.from_numpy(data, matrix, **options)
+        if self.format == "csf":
+            options["axis_order"] = list(self.index.axes)
+        elif self.format == "coo" and not parts[0].size:  # of no elements pyarrow takes these strides only
+            parts = [as_strided(np.empty(0, np.int64), parts[0].shape, (8, 8))]
+        return _CLASSES[self.format].from_numpy(data, *parts, **options)
 
     def to_coo(self) -> SparseTensor:
         """Return the same tensor by coordinates, over the same values; the arrays must be on the host.
 
         Examples
         --------
-        >>> SparseTensor.from_csr([5, 6], [0, 0, 2], [0, 2], (2, 3)).to_coo().index.coords
+        >>> SparseTensor.from_csr([5, 6], [0, 0, 2], [0, 2], (2, 3)).to_coo().index.indices
         (array([1, 1]), array([0, 2]))
         """
-        if isinstance(self.index, CooIndex):
+        if self.format == "coo":
             return self
         self.validate(full=True)
         return SparseTensor.from_coo(

@@ -10,24 +10,16 @@ import numpy as np
 from bowstring.errors import InvalidMetadata
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar, Struct
 from bowstring.ipc.flatbuf.message import Message, MessageKind
+from bowstring.ipc.tensor import metadata as wire
 from bowstring.ipc.tensor.array import as_type, body_of, readable
-from bowstring.ipc.tensor.index import CooIndex, CsfIndex, CsxIndex, SparseIndex
-from bowstring.ipc.tensor.metadata import (
-    DType,
-    TensorTables,
-    encode_head,
-    encode_integer,
-    encode_message,
-    reach,
-    row_major,
-    same_count,
-)
+from bowstring.ipc.tensor.index import SparseIndex
+from bowstring.ipc.tensor.metadata import DType, TensorTables, row_major
 from bowstring.ipc.tensor.sparse import SparseTensor
 from bowstring.ipc.tensor.tensor import read_message, write_message
 from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from bowstring.memory import Device
 
@@ -72,12 +64,9 @@ class _Reader:
                 found=f"{nbytes} bytes",
                 where=where,
             )
-        return self._array(dtype, offset, count)
-
-    def _array(self, dtype: DType, offset: int, count: int) -> Any:
         return readable(self._raw[offset : offset + count * dtype.itemsize], dtype).view(dtype)
 
-    def _coordinates(self, at: int) -> CooIndex:
+    def _coordinates(self, at: int) -> SparseIndex:
         where, tables = "SparseTensorIndexCOO", self._tables
         type_, steps_at, buffer, canonical, *_ = tables.slots(at, where)
         dtype = tables.integer(at, type_, where)
@@ -89,7 +78,7 @@ class _Reader:
             a == b or size == 1 for a, b, size in zip(steps, row_major(matrix, width), matrix, strict=True)
         ):
             flat = self._buffer(at, buffer, dtype, count * depth, where)
-            return CooIndex.of_matrix(flat.reshape(matrix), is_canonical)
+            return SparseIndex.of_matrix(flat.reshape(matrix), is_canonical)
         # A dimension of one element leads nowhere, whatever its stride says.
         to_value, to_dimension = (
             step if size > 1 else width for step, size in zip(steps, matrix, strict=True)
@@ -101,16 +90,15 @@ class _Reader:
                 found=steps,
                 where=where,
             )
-        covered = reach(matrix, (to_value, to_dimension), width) // width
+        covered = wire.reach(matrix, (to_value, to_dimension), width) // width
         flat = self._buffer(at, buffer, dtype, covered, where)
         # Slices, because that is what arrays of every device have.
         step, to_next = to_value // width, to_dimension // width
         starts = (axis * to_next for axis in range(depth))
-        return CooIndex(
-            tuple(flat[start : start + (count - 1) * step + 1 : step] for start in starts), is_canonical
-        )
+        coords = tuple(flat[start : start + (count - 1) * step + 1 : step] for start in starts)
+        return SparseIndex.of_coordinates(coords, is_canonical)
 
-    def _compressed(self, at: int) -> CsxIndex:
+    def _compressed(self, at: int) -> SparseIndex:
         where, tables = "SparseMatrixIndexCSX", self._tables
         axis_slot, indptr_type, indptr, indices_type, indices, *_ = tables.slots(at, where)
         axis = tables.scalar(at, axis_slot, "h", 0, where)
@@ -122,13 +110,14 @@ class _Reader:
                 where=where,
             )
         pointers, positions = tables.integer(at, indptr_type, where), tables.integer(at, indices_type, where)
-        return CsxIndex(
-            axis,
-            self._buffer(at, indptr, pointers, self.shape[axis] + 1, where),
-            self._buffer(at, indices, positions, self._count, where),
+        return SparseIndex(
+            ("csr", "csc")[axis],
+            (self._buffer(at, indptr, pointers, self.shape[axis] + 1, where),),
+            (self._buffer(at, indices, positions, self._count, where),),
+            (axis, 1 - axis),
         )
 
-    def _fibers(self, at: int) -> CsfIndex:
+    def _fibers(self, at: int) -> SparseIndex:
         where, tables = "SparseTensorIndexCSF", self._tables
         indptr_type, indptr, indices_type, indices, order, *_ = tables.slots(at, where)
         depth = len(self.shape)
@@ -137,10 +126,10 @@ class _Reader:
         places: list[_Place] = []
         for slot, levels in ((indptr, depth - 1), (indices, depth)):
             start, count = tables.vector(at, slot, 16, where)
-            same_count("levels of fibers", count, levels)
+            wire.same_count("levels of fibers", count, levels)
             places += struct.iter_unpack("<2q", tables.data[start : start + 16 * count])
         start, count = tables.vector(at, order, 4, where)
-        same_count("axes", count, depth)
+        wire.same_count("axes", count, depth)
         axes = struct.unpack_from(f"<{count}i", tables.data, start)
         if sorted(axes) != list(range(depth)):
             raise InvalidMetadata("the axes are not those of the tensor", found=axes, where=where)
@@ -148,23 +137,18 @@ class _Reader:
         lengths = [length for _, length in places]
         in_bytes = [length // each.itemsize for length, each in zip(lengths, types, strict=True)]
         for counts in (lengths, in_bytes):
-            if self._is_tree(counts[: depth - 1], counts[depth - 1 :]):
+            levels = counts[depth - 1 :]  # of positions; ranges come before them
+            fits = counts[: depth - 1] == [nodes + 1 for nodes in levels[:-1]] and levels[-1] == self._count
+            if fits and depth >= _LEAST_LEVELS and min(levels) >= 0:
                 break
         else:
             raise InvalidMetadata("the levels of the tree do not fit each other or the tensor", where=where)
         parts = []
         for dtype, (offset, _), elements in zip(types, places, counts, strict=True):
             tables.within(offset, elements * dtype.itemsize, where)
-            parts.append(self._array(dtype, offset, elements))
-        return CsfIndex(axes, tuple(parts[: depth - 1]), tuple(parts[depth - 1 :]))
-
-    def _is_tree(self, pointers: Sequence[int], positions: Sequence[int]) -> bool:
-        return (
-            len(positions) >= _LEAST_LEVELS
-            and min(positions) >= 0
-            and all(ends == nodes + 1 for ends, nodes in zip(pointers, positions, strict=False))
-            and positions[-1] == self._count
-        )
+            raw = self._raw[offset : offset + elements * dtype.itemsize]
+            parts.append(readable(raw, dtype).view(dtype))
+        return SparseIndex("csf", tuple(parts[: depth - 1]), tuple(parts[depth - 1 :]), axes)
 
 
 def _encode_index(builder: Builder, index: SparseIndex, parts: list[Any], places: list[_Place]) -> _Place:
@@ -174,16 +158,16 @@ def _encode_index(builder: Builder, index: SparseIndex, parts: list[Any], places
         Struct("qq", (offset, -(-part.nbytes // 8) * 8))
         for part, (offset, _) in zip(parts, places, strict=True)
     ]
-    pointers = encode_integer(builder, parts[0].dtype)
-    if isinstance(index, CooIndex):
+    pointers = wire.encode_integer(builder, parts[0].dtype)
+    if index.format == "coo":
         strides = Reference(builder.vector("q", row_major(parts[0].shape, parts[0].dtype.itemsize)))
         return _COO, builder.table([pointers, strides, *buffers, Scalar("B", index.is_canonical)])
-    positions = encode_integer(builder, parts[-1].dtype)
-    if isinstance(index, CsxIndex):
-        return _CSX, builder.table([Scalar("h", index.axis), pointers, buffers[0], positions, buffers[1]])
+    positions = wire.encode_integer(builder, parts[-1].dtype)
+    if index.format != "csf":
+        return _CSX, builder.table([Scalar("h", index.axes[0]), pointers, buffers[0], positions, buffers[1]])
     indices = Reference(builder.structs("qq", places[len(index.indptr) :]))
     indptr = Reference(builder.structs("qq", places[: len(index.indptr)]))
-    axes = Reference(builder.vector("i", index.axis_order))
+    axes = Reference(builder.vector("i", index.axes))
     return _CSF, builder.table([pointers, indptr, positions, indices, axes])
 
 
@@ -263,10 +247,10 @@ def write_sparse_tensor(tensor: Any, dest: Any) -> int:
     parts = [as_type(each, np.int64) if each.dtype == np.uint64 else each for each in tensor.index.parts]
     starts, length, pieces = body_of([*parts, tensor.data])
     builder, nbytes = Builder(), -(-tensor.data.nbytes // 8) * 8
-    head = encode_head(builder, tensor.dtype, tensor.shape, tensor.dim_names)
+    head = wire.encode_head(builder, tensor.dtype, tensor.shape, tensor.dim_names)
     places = [(start, part.size) for start, part in zip(starts, parts, strict=False)]
     number, index = _encode_index(builder, tensor.index, parts, places)
     values = Struct("qq", (starts[-1], nbytes))
     fields = (*head, Scalar("q", tensor.non_zero_length), Scalar("B", number), Reference(index), values)
-    metadata = encode_message(builder, MessageKind.SPARSE_TENSOR, builder.table(fields), length)
+    metadata = wire.encode_message(builder, MessageKind.SPARSE_TENSOR, builder.table(fields), length)
     return write_message(dest, metadata, pieces)

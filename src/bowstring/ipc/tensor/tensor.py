@@ -15,16 +15,9 @@ from bowstring.ipc.flatbuf.builder import Builder, Reference, Struct
 from bowstring.ipc.flatbuf.message import Message, MessageKind, decode_message
 from bowstring.ipc.framing import frame, read_metadata, write_all
 from bowstring.ipc.source import open_source
+from bowstring.ipc.tensor import metadata as wire
 from bowstring.ipc.tensor.array import any_is_true, as_array, device_of, host_array, on_host, readable
-from bowstring.ipc.tensor.metadata import (
-    DType,
-    TensorTables,
-    element_type,
-    encode_head,
-    encode_message,
-    reach,
-    row_major,
-)
+from bowstring.ipc.tensor.metadata import DType, TensorTables, element_type, row_major
 from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
@@ -213,7 +206,8 @@ class Tensor:
         if device is self.device:
             return self
         host = on_host(self.values)
-        if host.size and host.nbytes > _span(host):
+        steps = zip(host.shape, host.strides, strict=True)
+        if host.size and host.nbytes > host.itemsize + sum((size - 1) * abs(step) for size, step in steps):
             raise LimitExceeded(
                 "a copy of a tensor whose elements overlap would be larger than it is",
                 found=f"shape {host.shape}, strides {host.strides}",
@@ -284,7 +278,7 @@ def read_tensor(source: Any, *, device: Device | None = None, limits: Limits | N
     # NumPy multiplies what is not 0, whatever else is.
     if math.prod(size for size in shape if size) * dtype.itemsize > _MOST_BYTES:
         raise InvalidMetadata("a tensor is larger than any memory", found=shape, where=where)
-    needed = reach(shape, strides, dtype.itemsize)
+    needed = wire.reach(shape, strides, dtype.itemsize)
     if needed > nbytes:
         raise InvalidMetadata(
             "a tensor reaches beyond its data", expected=f"at most {nbytes} bytes", found=needed, where=where
@@ -355,16 +349,10 @@ def _encoded(tensor: Tensor) -> tuple[bytes, DType, Literal["C", "F"]]:
     columns = row_major(shape[::-1], dtype.itemsize)[::-1]
     by_columns = tensor.strides == columns != rows
     builder, nbytes = Builder(), tensor.size * dtype.itemsize
-    head = encode_head(builder, dtype, shape, tensor.dim_names)
+    head = wire.encode_head(builder, dtype, shape, tensor.dim_names)
     strides = Reference(builder.vector("q", columns if by_columns else rows))
     table = builder.table([*head, strides, Struct("qq", (0, nbytes))])
-    return encode_message(builder, MessageKind.TENSOR, table, nbytes), dtype, "F" if by_columns else "C"
-
-
-def _span(array: np.ndarray[Any, Any]) -> int:
-    """How many bytes lie between an array's first and its last."""
-    steps = zip(array.shape, array.strides, strict=True)
-    return int(array.itemsize + sum((size - 1) * abs(stride) for size, stride in steps))
+    return wire.encode_message(builder, MessageKind.TENSOR, table, nbytes), dtype, "F" if by_columns else "C"
 
 
 def read_message(source: Any, limits: Limits, kind: MessageKind) -> tuple[Message, Buffer]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bowstring.errors import DeviceError
 from bowstring.ipc.compression.codec import PREFIX_BYTES, Claims
 from bowstring.ipc.compression.device.frames import Chunk, chunks_of
-from bowstring.ipc.compression.device.nvcomp import NvComp, Work, decompressor_of
+from bowstring.ipc.compression.device.nvcomp import CAREFUL, NvComp, Work, decompressor_of
 from bowstring.memory import Pool
 from bowstring.memory.arrays import distinct
 
@@ -76,8 +76,15 @@ class DeviceBodies:
     def decompressed(self, frames: Frames) -> tuple[Table, list[Region]]:
         """Decompress a body; return what :func:`bowstring.ipc.compression.body.decompressed_body` does."""
         claims = frames.claims
-        decompressor = self._decompressor(frames.header.compression or "")
-        plans = {} if isinstance(decompressor, str) else self._plans(frames, decompressor)
+        codec = frames.header.compression or ""
+        decompressor = decompressor_of(self.device)
+        if not isinstance(decompressor, str) and not self._trusted and codec not in CAREFUL:
+            decompressor = f"{decompressor.name} could, but {_UNTRUSTED}"
+        plans: dict[int, list[Chunk]] = {}
+        if isinstance(decompressor, str):
+            self.counts.why = decompressor
+        else:
+            plans = self._plans(frames, codec, decompressor)
         rows = [row for row in claims.framed if row not in plans]
         pieces = dict(zip(rows, self._from_host(frames, rows), strict=True))
         for row in claims.stored:
@@ -92,7 +99,7 @@ class DeviceBodies:
         middle, end = places[len(pieces)], places[-1]
         if not end:
             return spans, []
-        codec, target = frames.header.compression or "", self.allocator.allocate(end)
+        target = self.allocator.allocate(end)
         bytes_, work, raw = _staged(middle, pieces, plans, spans, frames.body)
         # What is read here is ready: it must not wait for what the user has queued.
         with self.device.use(), self.device.aside(), target.writable() as array:
@@ -117,18 +124,9 @@ class DeviceBodies:
         spans[:, 1] += target.offset
         return spans, [target.region]
 
-    def _decompressor(self, codec: str) -> NvComp | str:
-        decompressor = decompressor_of(self.device)
-        if not isinstance(decompressor, str) and not self._trusted and not decompressor.is_careful(codec):
-            decompressor = f"{decompressor.name} could, but {_UNTRUSTED}"
-        if isinstance(decompressor, str):
-            self.counts.why = decompressor
-        return decompressor
-
-    def _plans(self, frames: Frames, decompressor: NvComp) -> dict[int, list[Chunk]]:
+    def _plans(self, frames: Frames, codec: str, decompressor: NvComp) -> dict[int, list[Chunk]]:
         """Take apart the frames that the device shall decompress."""
-        codec, view = frames.header.compression or "", frames.body.data
-        plans = {}
+        view, plans = frames.body.data, {}
         for row in frames.claims.framed:
             start, nbytes = frames.header.buffers[row].tolist()
             first = start + PREFIX_BYTES

@@ -70,12 +70,8 @@ def _lz4(frame: memoryview, claimed: int) -> list[Chunk] | str:
     largest = 1 << (8 + 2 * (sizes >> 4))
     if claimed > largest and not independent:
         return "blocks that need those before them"
-    return _lz4_blocks(frame, end + 1, claimed, largest)
-
-
-def _lz4_blocks(frame: memoryview, place: int, claimed: int, largest: int) -> list[Chunk] | str:
-    # All but the last are full: no block says how much is in it. And writers leave a block that does not shrink.
-    chunks = []
+    # All blocks but the last are full: none says how much is in it. And writers leave a block that does not shrink.
+    chunks, place = [], end + 1
     for target in range(0, claimed, largest):
         (word,) = _UINT32.unpack_from(frame, place)
         nbytes, raw = word & ~_LZ4_RAW, bool(word & _LZ4_RAW)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _NAMES: Final = {"lz4": "LZ4", "zstd": "Zstd"}
 # Of one chunk, in and out.
 _LARGEST: Final = {"lz4": (1 << 32) - 1, "zstd": (1 << 31) - 1}
-_CAREFUL: Final = frozenset({"lz4"})
+CAREFUL: Final = ("lz4",)
+"""Damaged and hostile chunks of these are found out, whatever they hold."""
 _ON_CUDA_CORES: Final = 2
 _SUCCESS: Final = 0
 _LIBRARIES: Final = ("libnvcomp.so.6", "libnvcomp.so.5")
@@ -74,10 +75,6 @@ class NvComp:
         self._is_5 = major == 5
         self.name = f"nvCOMP {major}.{rest // 100}.{rest % 100}"
 
-    def is_careful(self, codec: str) -> bool:
-        """Whether damaged and hostile chunks are found out, whatever they hold."""
-        return codec in _CAREFUL
-
     def takes(self, codec: str, largest: int, place: int) -> bool:
         """Whether chunks may be as large as this, and lie at multiples of so many bytes."""
         alignments = _Alignments()
@@ -100,7 +97,18 @@ class NvComp:
         tables = device.from_host(numbers)
         # Said to have failed until they are said to have not.
         results = xp.full(2 * count, -1, xp.int64)
-        temp_bytes = self._temp_bytes(work, stream)
+        sizes, nbytes = work.places[:, 3], ctypes.c_size_t()
+        name = f"nvcompBatched{_NAMES[work.codec]}DecompressGetTempSize" + "Async" * self._is_5
+        status = getattr(self._library, name)(
+            ctypes.c_size_t(count),
+            ctypes.c_size_t(int(sizes.max())),
+            self._options,
+            ctypes.byref(nbytes),
+            ctypes.c_size_t(int(sizes.sum())),
+            *(() if self._is_5 else (ctypes.c_void_p(stream),)),
+        )
+        _check(name, status)
+        temp_bytes = nbytes.value
         temp = xp.empty(max(temp_bytes, 1), xp.uint8)
         start, each = tables.data.ptr, 8 * count
         name = f"nvcompBatched{_NAMES[work.codec]}DecompressAsync"
@@ -122,21 +130,6 @@ class NvComp:
         sizes, statuses = on_host[:count], on_host[count:].view(np.int32)[:count]
         fine: npt.NDArray[np.bool_] = (statuses == _SUCCESS) & (sizes == work.places[:, 3])
         return fine
-
-    def _temp_bytes(self, work: Work, stream: int) -> int:
-        sizes = work.places[:, 3]
-        nbytes = ctypes.c_size_t()
-        name = f"nvcompBatched{_NAMES[work.codec]}DecompressGetTempSize" + "Async" * self._is_5
-        status = getattr(self._library, name)(
-            ctypes.c_size_t(len(sizes)),
-            ctypes.c_size_t(int(sizes.max())),
-            self._options,
-            ctypes.byref(nbytes),
-            ctypes.c_size_t(int(sizes.sum())),
-            *(() if self._is_5 else (ctypes.c_void_p(stream),)),
-        )
-        _check(name, status)
-        return nbytes.value
 
 
 def _check(name: str, status: int) -> None:
