@@ -15,7 +15,7 @@ from hypothesis import given
 import bowstring as bow
 from bowstring.columnar import placed
 from bowstring.columnar.batch import Batch
-from bowstring.depot.manifest import Rebuilder, Told, unpack_parts
+from bowstring.depot.manifest import Rebuilder, unpack_parts
 from bowstring.depot.protocol import Connection
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, cpu
@@ -84,7 +84,7 @@ def test_metadata_stay_as_the_task_encoded_them() -> None:
     rebuilt = Rebuilder(DEFAULT_LIMITS)
     for item in sent:
         table = np.zeros((0, 3), np.int64) if item.spans is None else item.spans
-        rebuilt.take(Told(item.metadata, table), item.regions)
+        rebuilt.take(item.metadata, table, item.regions)
     kept = list(rebuilt.source().items(None, pointers=True, make_room=lambda _: True))
     assert [item.metadata for item in kept] == [item.metadata for item in sent]
     assert [item.nbytes for item in kept] == [item.nbytes for item in sent]

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 import bowstring as bow
-from bowstring.depot.daemon import DepotProcess
+from bowstring.depot.daemon import new_depot
 from bowstring.depot.launch import Paths
 from bowstring.depot.protocol import DEPOT_LIMITS, Connection, Verb
+from bowstring.depot.service import DepotProcess
 from bowstring.transport import dial
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.listener import SocketListener
@@ -31,7 +32,7 @@ process = importlib.import_module("bowstring.depot.daemon")
 @pytest.fixture
 def here(folder: str) -> Iterator[DepotProcess]:
     """Return a depot that lives in this process."""
-    depot = DepotProcess(Paths(folder), bow.depot.Options(memory_budget=1, disk_budget=0))
+    depot = new_depot(Paths(folder), bow.depot.Options(memory_budget=1, disk_budget=0))
     yield depot
     depot.stop()
     depot.run()
@@ -233,7 +234,7 @@ def test_it_ends_if_empty_or_takes_more(here: DepotProcess, holds: bool) -> None
             with here.registry._lock:
                 asked = [threads.submit(here.ends_if_empty) for _ in range(4)]
                 time.sleep(0.05)
-                assert not here.draining, "nothing is decided yet"
+                assert not here.stopping, "nothing is decided yet"
             assert {each.result() for each in asked} == {not holds}
         with contextlib.closing(Connection(here.paths.control, WAIT)) as other:
             if holds:

@@ -56,7 +56,7 @@ class Depot(Closing):
         self._main = find()
         self._free: Connection | None = None
         # What a depot that takes the place of this one is told, too.
-        self._held: dict[str, list[dict[str, Any]]] = {}
+        self._held: dict[str, dict[str, Any]] = {}
         self._listens: tuple[str, bool | None] | None = None
         self._closed = False
 
@@ -82,8 +82,8 @@ class Depot(Closing):
         In another container the socket's path may lead to another depot, which is not taken for this one.
         """
         main = self._main
-        found = (with_token(main.address, main.token), main.remote_address)
-        return tuple(dict.fromkeys(each for each in found if each is not None))
+        addresses = (with_token(main.address, main.token), main.remote_address)
+        return tuple(dict.fromkeys(each for each in addresses if each is not None))
 
     # Tasks.
 
@@ -186,13 +186,10 @@ class Depot(Closing):
             PID namespace (of another container) cannot watch it, and goes by the connection and the lease alone.
         """
         fields: dict[str, Any] = {"application": application, "lease_seconds": lease_seconds}
-        requests = [fields]
         if watch_pid is not None:
-            watched = {"watch_pid": watch_pid, "pid_namespace": this_process().namespace}
-            requests.insert(0, fields | watched)
-        for each in requests:
-            self._ask(Verb.HOLD, each)
-        self._held[application] = requests
+            fields |= {"watch_pid": watch_pid, "pid_namespace": this_process().namespace}
+        self._ask(Verb.HOLD, fields)
+        self._held[application] = fields
 
     def settle(
         self,
@@ -552,7 +549,7 @@ class Depot(Closing):
             try:
                 if self._listens is not None:
                     fresh.listen(self._listens[0], encrypted=self._listens[1])
-                for fields in [each for requests in list(self._held.values()) for each in requests]:
+                for fields in list(self._held.values()):
                     fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
                 with self._lock:
                     self._check()

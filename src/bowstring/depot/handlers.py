@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bowstring.depot.applications import Holder, Stream
+from bowstring.depot.entries import Holder, Stream
 from bowstring.depot.manifest import BegunAttempt, moved, pieces_of
-from bowstring.depot.names import Announcement
 from bowstring.depot.protocol import COMMITTED, MESSAGES, REPLACED, STAY, VERSION, Verb, texts
 from bowstring.depot.slab_pool import Turn
 from bowstring.dissociated.endpoint import Dataset, this_host
@@ -39,7 +38,7 @@ from bowstring.transport import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bowstring.depot.service import Service
+    from bowstring.depot.service import DepotProcess
     from bowstring.transport import Channel
 
 _UUID_BYTES: Final = 16
@@ -56,7 +55,7 @@ class Client:
     """Answers the requests of one connection of the depot's server, in its session's turns, which never wait."""
 
     def __init__(
-        self, depot: Service, channel: Channel, say: Callable[[Message], None], ring: Callable[[], None]
+        self, depot: DepotProcess, channel: Channel, say: Callable[[Message], None], ring: Callable[[], None]
     ) -> None:
         self.depot = depot
         self._say = say
@@ -80,7 +79,6 @@ class Client:
         return self.attempt is not None and bool(self.attempt.regions)
 
     def hear(self, tag: int | None, body: Any) -> None:
-        """Answer a request, unless it has to wait."""
         if self._waiting is not None:
             raise ProtocolError("a client asks again before it has its answer")
         if tag == Verb.PARTS and self._greeted:
@@ -89,11 +87,10 @@ class Client:
             self.attempt.hear(body)
             return
         handler = HANDLERS.get(tag)
-        if tag is None or handler is None or self._greeted is (tag in FIRST):
+        if tag is None or handler is None or self._greeted is (tag == Verb.HELLO):
             raise ProtocolError("the depot knows no such request, or not now", found=f"tag {tag or 0:#x}")
-        # What another version says in it means nothing.
-        fields = {} if tag == Verb.DRAIN else MESSAGES[tag][0].unpack(body)
-        if tag in FIRST:
+        fields = MESSAGES[tag][0].unpack(body)
+        if not self._greeted:
             self._greeted = True
             self.depot.clients.add(self)
         self.asked = self.depot.asked = time.monotonic()
@@ -103,7 +100,6 @@ class Client:
         self._answer(tag, fields)
 
     def go_on(self) -> None:
-        """Try again to answer a request that waits."""
         if self._waiting is not None:
             self._answer(*self._waiting)
 
@@ -118,7 +114,7 @@ class Client:
             return
         except Exception as error:
             self._waiting = self.pause = self.turn = None
-            if tag in FIRST or isinstance(error, (ProtocolError, BrokenError)):
+            if tag == Verb.HELLO or isinstance(error, (ProtocolError, BrokenError)):
                 raise
             self._say_no(error)
             return
@@ -154,7 +150,6 @@ class Client:
         self.depot.clients.discard(self)
 
     def current(self) -> BegunAttempt:
-        """Return the attempt that goes on."""
         if self.attempt is None:
             raise UsageError("no attempt goes on over this connection")
         return self.attempt
@@ -185,12 +180,6 @@ def _hello(client: Client, version: int, token: str | None) -> Answer:
     }
 
 
-def _drain(client: Client) -> None:
-    if not client.local:
-        raise AccessDenied("that is for processes on the depot's own host")
-    client.depot.drain()
-
-
 def _begin(
     client: Client,
     application: str,
@@ -204,11 +193,6 @@ def _begin(
     depot = client.depot
     if client.attempt is not None:
         raise UsageError("an attempt goes on over this connection already")
-    if depot.draining:
-        raise RefusedError(
-            "the depot drains: one of a newer version takes its place",
-            hint="Use the version of Bowstring that started it.",
-        )
     if readers == 0:
         raise UsageError("a data set needs a reader", found="readers=0")
     if spill_folder is not None and not (os.path.isabs(spill_folder) and os.path.isdir(spill_folder)):
@@ -227,12 +211,12 @@ def _borrow(client: Client, nbytes: int, wanted: int, wait: float) -> Answer:
     attempt.check()
     pool = client.depot.slab_pool
     turn = client.turn = client.turn or Turn(attempt.dataset, client.ring)
-    found = pool.borrow(turn, nbytes, attempt.folder, client.mapped, wanted=wanted)
-    if found is None:
+    borrowed = pool.borrow(turn, nbytes, attempt.folder, client.mapped, wanted=wanted)
+    if borrowed is None:
         if time.monotonic() >= client.asked + wait:
             raise pool.too_late(nbytes, wait)
         raise _Waits
-    lent, region = found
+    lent, region = borrowed
     return {"slab": attempt.lend(region), "nbytes": lent.slab.nbytes, "uuid": lent.slab.uuid, "fd": lent.fd}
 
 
@@ -277,14 +261,13 @@ def _commit(client: Client, kept: bytes, parts: bytes) -> Answer:
 
 
 def _numbers(kept: bytes) -> list[int]:
-    """Return the numbers of slabs that a writer holds still."""
     if len(kept) % 8:
         raise ProtocolError("numbers of slabs are 8 bytes each", found=f"{len(kept)} bytes")
-    found: list[int] = np.frombuffer(kept, "<i8").tolist()
-    return found
+    numbers: list[int] = np.frombuffer(kept, "<i8").tolist()
+    return numbers
 
 
-def _gather(depot: Service, part: str, name: str) -> None:
+def _gather(depot: DepotProcess, part: str, name: str) -> None:
     """Copy the small streams of a data set that is appended to a name into slabs that only such share."""
     dataset = depot.registry.datasets.get(part)
     for stream in sorted(depot.registry.offered(part), key=lambda each: each.described["partition"]):
@@ -320,17 +303,19 @@ def _hold(
     pid_namespace: int | None,
     unattended: bool | None,
 ) -> Answer:
-    holder: Holder | None = None
+    holders = []
     if watch_pid is not None:
         if not client.local:
             raise UsageError("a process on another host cannot be watched", found=f"watch_pid={watch_pid}")
-        if pid_namespace not in (None, this_process().namespace):
-            return {"watched": False}  # here that number is somebody else's, or nobody's
-        holder = Holder(watch_pid)
-    elif not unattended:
-        holder = client.holder = client.holder or Holder()
-    client.depot.registry.hold(application, lease_seconds or None, holder)
-    return {"watched": watch_pid is not None}
+        # In another namespace that number is of another process, or of none.
+        if pid_namespace in (None, this_process().namespace):
+            holders.append(Holder(watch_pid))
+    watched = bool(holders)
+    if not unattended:
+        client.holder = client.holder or Holder()
+        holders.append(client.holder)
+    client.depot.registry.hold(application, lease_seconds or None, holders)
+    return {"watched": watched}
 
 
 def _settle(
@@ -362,6 +347,7 @@ def _wait_released(client: Client, dataset: str, timeout: float) -> None:
 
 def _announce(
     client: Client,
+    name: str,
     dataset: str,
     version: str,
     batch: int | None,
@@ -369,16 +355,14 @@ def _announce(
     depots: list[bytes] | None,
     **given: Any,
 ) -> Answer:
-    wanted = Announcement(
-        dataset=Dataset.from_json(dataset),
-        version=version_made_of(version),
-        batch=once or batch,
-        depots=tuple(texts("depots", depots or [])),
-        **given,
+    meant = Dataset.from_json(dataset)
+    addresses = tuple(texts("depots", depots or []))
+    part = given["part"]
+    if given["state"] is None and given["append"] and part is not None and given["ttl"] is None:
+        _gather(client.depot, part, name)
+    changed, replaced, note = client.depot.registry.announce(
+        name, meant, version_made_of(version), batch=once or batch, depots=addresses, **given
     )
-    if wanted.state is None and wanted.append and wanted.part is not None and wanted.ttl is None:
-        _gather(client.depot, wanted.part, wanted.name)
-    changed, replaced, note = client.depot.registry.announce(wanted)
     return {"changed": changed, "note": note} | _replaced(replaced)
 
 
@@ -403,7 +387,6 @@ def _stop(client: Client, application: str | None, if_empty: bool | None) -> Ans
 
 HANDLERS: Final[dict[int | None, Callable[..., Answer | None]]] = {
     Verb.HELLO: _hello,
-    Verb.DRAIN: _drain,
     Verb.BEGIN: _begin,
     Verb.BORROW: _borrow,
     Verb.COMMIT: _commit,
@@ -429,7 +412,5 @@ HANDLERS: Final[dict[int | None, Callable[..., Answer | None]]] = {
     Verb.LISTEN: lambda client, address: {"remote": client.depot.listen_too(address)},
     Verb.STOP: _stop,
 }
-# What a connection begins with.
-FIRST: Final = frozenset({Verb.HELLO, Verb.DRAIN})
 # What needs memory of this host, or lets others in.
 LOCAL: Final = frozenset({Verb.BEGIN, Verb.BORROW, Verb.COMMIT, Verb.ABORT, Verb.LISTEN})

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from bowstring.transport.certificates import TlsConfig
 
-_CONTROL: Final = re.compile(r"depot-(\d+)\.sock")
 _DATA: Final = re.compile(rf"depot-{VERSION}-[0-9a-f]{{12}}\.sock")
 
 
@@ -67,11 +66,6 @@ class Paths:
             if _DATA.fullmatch(name):
                 os.unlink(os.path.join(self.folder, name))
         return address_of(os.path.join(self.folder, f"depot-{VERSION}-{secrets.token_hex(6)}.sock"))
-
-    def older(self) -> list[str]:
-        """Return the addresses of depots of older versions, whether they live or not."""
-        found = filter(None, map(_CONTROL.fullmatch, sorted(os.listdir(self.folder))))
-        return [address_of(os.path.join(self.folder, each[0])) for each in found if int(each[1]) < VERSION]
 
 
 def try_lock(path: str, seconds: float = 0.0) -> Descriptor | None:
@@ -132,27 +126,25 @@ def found_or_started(
     """
     end = time.monotonic() + seconds
 
-    def look() -> Connection | None:
-        with contextlib.suppress(BrokenError):
-            return find(max(0.0, end - time.monotonic()))
-        return None
+    def left() -> float:
+        return max(0.0, end - time.monotonic())
 
-    if (found := look()) is not None:
-        return found
+    with contextlib.suppress(BrokenError):
+        return find(left())
     # Other clients wait here meanwhile, and then find what was started.
-    with locked(paths.start_lock, max(0.0, end - time.monotonic())):
-        if (found := look()) is not None:
-            return found
+    with locked(paths.start_lock, left()):
+        with contextlib.suppress(BrokenError):
+            return find(left())
         if tcp is not None:
             check_remote(options, tcp)
         try:
             _start(paths, options, end)
         except RefusedError:
             # There may be one by now: another process began to start it, and was killed with its lock.
-            if (found := look()) is not None:
-                return found
+            with contextlib.suppress(BrokenError):
+                return find(left())
             raise
-        return find(max(0.0, end - time.monotonic()))
+        return find(left())
 
 
 def _start(paths: Paths, options: Options, end: float) -> None:

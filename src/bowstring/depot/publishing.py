@@ -105,7 +105,6 @@ def publish(
 
 
 def _application(owner: int | None) -> str:
-    """Return what the depot calls an owner, or nobody."""
     if owner is None:
         return "nobody"
     started = start_time(owner)
@@ -116,12 +115,11 @@ def _application(owner: int | None) -> str:
 
 def _hold(held: Depot, application: str, owner: int | None) -> None:
     """Let the depot keep what belongs to an owner as long as it lives, and what belongs to nobody."""
-    fields: dict[str, Any] = {"application": application}
-    if owner is None:
-        held._ask(Verb.HOLD, fields | {"lease_seconds": _FOREVER, "unattended": True})
-        return
-    fields |= {"lease_seconds": _LEASE, "watch_pid": owner, "pid_namespace": this_process().namespace}
-    if not held._ask(Verb.HOLD, fields)["watched"]:
+    fields: dict[str, Any] = {"application": application, "lease_seconds": _FOREVER, "unattended": True}
+    if owner is not None:
+        fields |= {"lease_seconds": _LEASE, "watch_pid": owner, "pid_namespace": this_process().namespace}
+    watched = held._ask(Verb.HOLD, fields)["watched"]
+    if owner is not None and not watched:
         raise Unsupported(
             "the depot cannot watch the owner",
             expected="a depot of the same container, and of this version",
