@@ -16,7 +16,7 @@ import bowstring as bow
 from bowstring.columnar import placed
 from bowstring.columnar.batch import Batch
 from bowstring.depot.manifest import Rebuilder, unpack_parts
-from bowstring.depot.protocol import Connection
+from bowstring.depot.protocol import DepotConnection
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, cpu
 from bowstring.server.encoder import Encoder
@@ -59,13 +59,13 @@ def test_the_depot_hears_while_the_task_writes(
 ) -> None:
     """Of twenty batches and their schema, the last five are left for the commit."""
     told: list[int] = []
-    tell = Connection.tell
+    tell = DepotConnection.tell
 
-    def count(connection: Connection, pieces: Sequence[bytes]) -> None:
+    def count(connection: DepotConnection, pieces: Sequence[bytes]) -> None:
         told.append(len(list(unpack_parts(b"".join(pieces)))))
         tell(connection, pieces)
 
-    monkeypatch.setattr(Connection, "tell", count)
+    monkeypatch.setattr(DepotConnection, "tell", count)
     attempt = depot.begin(application=APP, dataset="data")
     attempt.write([TABLE] * 20)
     assert told == [8, 8]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.depot import daemon, launch
 from bowstring.depot.manifest import BegunAttempt, pack_part, unpack_parts
-from bowstring.depot.protocol import DEPOT_LIMITS, MESSAGES, VERSION, Connection, Record, Verb
+from bowstring.depot.protocol import DEPOT_LIMITS, MESSAGES, VERSION, DepotConnection, Record, Verb
 from bowstring.dissociated.tags import Control
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.memory import Pool
@@ -125,9 +125,9 @@ def test_an_answer_that_waits_in_the_first_turn() -> None:
 
 
 @pytest.fixture
-def client(well: bow.depot.Depot) -> Iterator[Connection]:
+def client(well: bow.depot.Depot) -> Iterator[DepotConnection]:
     """Return a connection after its hello."""
-    connection = Connection(well.address, WAIT)
+    connection = DepotConnection(well.address, WAIT)
     yield connection
     connection.close()
 
@@ -163,7 +163,7 @@ REQUESTS: list[tuple[int, Any]] = [
 
 @pytest.mark.parametrize(("verb", "fields"), REQUESTS)
 def test_senseless_requests_are_refused(
-    well: bow.depot.Depot, client: Connection, verb: int, fields: dict[str, Any]
+    well: bow.depot.Depot, client: DepotConnection, verb: int, fields: dict[str, Any]
 ) -> None:
     """A request that means nothing is answered with an error, or by the end of the connection."""
     with pytest.raises(bow.BowstringError):
@@ -171,7 +171,7 @@ def test_senseless_requests_are_refused(
     assert well.status().datasets == ()
 
 
-def begun(client: Connection, nbytes: int = 1) -> None:
+def begun(client: DepotConnection, nbytes: int = 1) -> None:
     """Begin an attempt that has borrowed a slab and said its schema."""
     client.ask(Verb.BEGIN, BEGIN, WAIT)
     close_all(client.ask(Verb.BORROW, {"nbytes": nbytes, "wanted": 0, "wait": 0}, WAIT).descriptors)
@@ -209,7 +209,7 @@ LIES: dict[str, Callable[[], list[bytes]]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_lies_about_what_was_written(well: bow.depot.Depot, client: Connection, lie: str) -> None:
+def test_lies_about_what_was_written(well: bow.depot.Depot, client: DepotConnection, lie: str) -> None:
     """An attempt that says what cannot be is refused when it commits, and nothing of it is seen."""
     begun(client)
     client.tell(LIES[lie]())
@@ -218,7 +218,7 @@ def test_lies_about_what_was_written(well: bow.depot.Depot, client: Connection, 
     assert well.offered("data") == ()
 
 
-def test_the_truth_is_taken(well: bow.depot.Depot, client: Connection) -> None:
+def test_the_truth_is_taken(well: bow.depot.Depot, client: DepotConnection) -> None:
     """What the lies differ from is committed: they are refused for what is wrong with them."""
     begun(client)
     client.tell(pack_part(metadata(), GOOD))
@@ -228,7 +228,7 @@ def test_the_truth_is_taken(well: bow.depot.Depot, client: Connection) -> None:
 
 
 @pytest.mark.parametrize("last", [3, 4, -1, 1 << 30])
-def test_offsets_in_a_slab_are_looked_at(well: bow.depot.Depot, client: Connection, last: int) -> None:
+def test_offsets_in_a_slab_are_looked_at(well: bow.depot.Depot, client: DepotConnection, last: int) -> None:
     """What lies in a slab is trusted as far as it cannot lead outside of a buffer."""
     batch = pa.record_batch({"s": ["a", "b", "c"]})
     client.ask(Verb.BEGIN, BEGIN, WAIT)
@@ -257,7 +257,7 @@ def test_parts_of_noise(data: bytes) -> None:
     assert sum(8 + len(metadata) + 24 * len(table) for metadata, table in parts) <= len(data)
 
 
-def test_too_many_slabs(well: bow.depot.Depot, client: Connection) -> None:
+def test_too_many_slabs(well: bow.depot.Depot, client: DepotConnection) -> None:
     """An attempt cannot borrow without end, and an amount without end is refused at once."""
     client.ask(Verb.BEGIN, BEGIN, WAIT)
     with pytest.raises(bow.OutOfBudget):
@@ -387,7 +387,7 @@ def test_a_foreign_error_is_told_in_words(well: bow.depot.Depot, monkeypatch: py
         served = daemon.new_depot(launch.Paths(made), OPTIONS)
         try:
             monkeypatch.setattr(served, "status", lambda: 1 // 0)
-            with contextlib.closing(Connection(served.paths.control, WAIT)) as client:
+            with contextlib.closing(DepotConnection(served.paths.control, WAIT)) as client:
                 with pytest.raises(bow.RefusedError, match="ZeroDivisionError"):
                     client.ask(Verb.STATUS, {}, WAIT)
                 assert client.ask(Verb.LIST, {}, WAIT).fields == {"names": []}

@@ -19,7 +19,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.depot.launch import Paths, found_or_started
-from bowstring.depot.protocol import MESSAGES, VERSION, Connection, Verb
+from bowstring.depot.protocol import MESSAGES, VERSION, DepotConnection, Verb
 from bowstring.dissociated.failures import unpack_error
 from bowstring.dissociated.tags import Control
 from bowstring.spark.application_lease import Application
@@ -131,13 +131,13 @@ def test_one_that_was_started_by_hand_is_not_replaced(
             assert process.stdout is not None
             process.stdout.readline()
             asked: list[Verb] = []
-            ask = Connection.ask
+            ask = DepotConnection.ask
 
-            def noted(own: Connection, verb: Verb, *rest: Any) -> Any:
+            def noted(own: DepotConnection, verb: Verb, *rest: Any) -> Any:
                 asked.append(verb)
                 return ask(own, verb, *rest)
 
-            monkeypatch.setattr(Connection, "ask", noted)
+            monkeypatch.setattr(DepotConnection, "ask", noted)
             for start in (True, False):
                 with pytest.warns(RuntimeWarning, match="started by hand"):
                     depot = connect(options={"memory_budget": 1 << 26}, start=start)
@@ -192,11 +192,11 @@ def test_one_that_comes_up_just_then_is_taken(depot: bow.depot.Depot, folder: st
     """Whoever starts a second one, because the first was not there a moment ago, gets the first."""
     looked = []
 
-    def find(seconds: float) -> Connection:
+    def find(seconds: float) -> DepotConnection:
         looked.append(seconds)
         if len(looked) <= 2:
             raise bow.BrokenError("not yet")
-        return Connection(depot.address, seconds)
+        return DepotConnection(depot.address, seconds)
 
     found = found_or_started(Paths(folder), bow.depot.Options(), find, WAIT)
     assert found.pid == depot.status().pid

@@ -24,7 +24,7 @@ import bowstring as bow
 from bowstring.depot.daemon import new_depot
 from bowstring.depot.launch import Paths
 from bowstring.depot.manifest import pack_part
-from bowstring.depot.protocol import COMPLETE, MESSAGES, RUNNING, STAY, VERSION, Connection, Verb, texts
+from bowstring.depot.protocol import COMPLETE, MESSAGES, RUNNING, STAY, VERSION, DepotConnection, Verb, texts
 from bowstring.depot.service import DepotProcess
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.ipc.flatbuf.schema import encode_schema
@@ -91,7 +91,7 @@ def _answers(sock: socket.socket) -> Iterator[bytes]:
 
 def _tidied(depot: DepotProcess) -> None:
     """End what clients began."""
-    with contextlib.closing(Connection(depot.paths.control, _SECONDS)) as client:
+    with contextlib.closing(DepotConnection(depot.paths.control, _SECONDS)) as client:
         for name in texts("names", client.ask(Verb.LIST, {}, _SECONDS).fields["names"]):
             client.ask(Verb.DROP, {"name": DatasetInfo.unpack(name.encode()).name}, _SECONDS)
         for name in depot.status().applications:

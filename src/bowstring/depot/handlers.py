@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bowstring import errors
 from bowstring.depot.entries import Holder, Stream
 from bowstring.depot.manifest import BegunAttempt, moved, pieces_of
 from bowstring.depot.protocol import COMMITTED, MESSAGES, REPLACED, STAY, VERSION, Verb, texts
@@ -19,17 +20,6 @@ from bowstring.dissociated.endpoint import Dataset, this_host
 from bowstring.dissociated.failures import pack_error
 from bowstring.dissociated.position import version_made_of
 from bowstring.dissociated.tags import Control
-from bowstring.errors import (
-    AccessDenied,
-    BowstringError,
-    BrokenError,
-    ClosedError,
-    DeadlineExceeded,
-    ProtocolError,
-    RefusedError,
-    UnknownTicket,
-    UsageError,
-)
 from bowstring.memory.handle import this_process
 from bowstring.server import offer
 from bowstring.server.materialized import MaterializedSource
@@ -80,22 +70,26 @@ class Client:
 
     def hear(self, tag: int | None, body: Any) -> None:
         if self._waiting is not None:
-            raise ProtocolError("a client asks again before it has its answer")
+            raise errors.ProtocolError("a client asks again before it has its answer")
         if tag == Verb.PARTS and self._greeted:
             if self.attempt is None:
-                raise ProtocolError("parts of an attempt that has not begun")
+                raise errors.ProtocolError("parts of an attempt that has not begun")
             self.attempt.hear(body)
             return
         handler = HANDLERS.get(tag)
         if tag is None or handler is None or self._greeted is (tag == Verb.HELLO):
-            raise ProtocolError("the depot knows no such request, or not now", found=f"tag {tag or 0:#x}")
+            raise errors.ProtocolError(
+                "the depot knows no such request, or not now", found=f"tag {tag or 0:#x}"
+            )
         fields = MESSAGES[tag][0].unpack(body)
         if not self._greeted:
             self._greeted = True
             self.depot.clients.add(self)
         self.asked = self.depot.asked = time.monotonic()
         if not self.local and tag in LOCAL:
-            self._say_no(AccessDenied("that is for processes on the depot's own host", found=Verb(tag).name))
+            self._say_no(
+                errors.AccessDenied("that is for processes on the depot's own host", found=Verb(tag).name)
+            )
             return
         self._answer(tag, fields)
 
@@ -114,7 +108,7 @@ class Client:
             return
         except Exception as error:
             self._waiting = self.pause = self.turn = None
-            if tag == Verb.HELLO or isinstance(error, (ProtocolError, BrokenError)):
+            if tag == Verb.HELLO or isinstance(error, (errors.ProtocolError, errors.BrokenError)):
                 raise
             self._say_no(error)
             return
@@ -126,10 +120,10 @@ class Client:
                 self.depot.stop()
 
     def _say_no(self, error: BaseException) -> None:
-        if isinstance(error, ClosedError):
-            error = BrokenError("the depot ends", found=str(error))
-        if not isinstance(error, BowstringError):
-            error = RefusedError("the depot failed", found=f"{type(error).__name__}: {error}"[:2000])
+        if isinstance(error, errors.ClosedError):
+            error = errors.BrokenError("the depot ends", found=str(error))
+        if not isinstance(error, errors.BowstringError):
+            error = errors.RefusedError("the depot failed", found=f"{type(error).__name__}: {error}"[:2000])
         self._say(Message(Control.ERROR, [pack_error(error)]))
 
     def gone(self) -> None:
@@ -151,7 +145,7 @@ class Client:
 
     def current(self) -> BegunAttempt:
         if self.attempt is None:
-            raise UsageError("no attempt goes on over this connection")
+            raise errors.UsageError("no attempt goes on over this connection")
         return self.attempt
 
 
@@ -161,7 +155,7 @@ Answer = dict[str, Any]
 def _hello(client: Client, version: int, token: str | None) -> Answer:
     depot = client.depot
     if version != VERSION:
-        raise RefusedError(
+        raise errors.RefusedError(
             "the depot speaks another version of its protocol",
             expected=f"version {VERSION}",
             found=f"version {version}",
@@ -169,7 +163,7 @@ def _hello(client: Client, version: int, token: str | None) -> Answer:
         )
     fits = secrets.compare_digest((token or "").encode(), depot.token.encode())
     if not (client.local or fits):
-        raise AccessDenied("the token is wrong", hint="Use the whole address that the depot gave.")
+        raise errors.AccessDenied("the token is wrong", hint="Use the whole address that the depot gave.")
     return {
         "pid": os.getpid(),
         "remote": depot.remote_address,
@@ -192,11 +186,11 @@ def _begin(
 ) -> Answer:
     depot = client.depot
     if client.attempt is not None:
-        raise UsageError("an attempt goes on over this connection already")
+        raise errors.UsageError("an attempt goes on over this connection already")
     if readers == 0:
-        raise UsageError("a data set needs a reader", found="readers=0")
+        raise errors.UsageError("a data set needs a reader", found="readers=0")
     if spill_folder is not None and not (os.path.isabs(spill_folder) and os.path.isdir(spill_folder)):
-        raise UsageError("the folder for files must be there, and absolute", found=spill_folder)
+        raise errors.UsageError("the folder for files must be there, and absolute", found=spill_folder)
     folder = spill_folder or depot.options.folder
     begun = BegunAttempt(application, dataset, partition, attempt, readers, folder, depot.limits)
     named = {mapped[at : at + _UUID_BYTES] for at in range(0, len(mapped), _UUID_BYTES)}
@@ -230,7 +224,7 @@ def _commit(client: Client, kept: bytes, parts: bytes) -> Answer:
         attempt.hear(parts)
         attempt.check()
         if attempt.rebuilt.schema is None:
-            raise ProtocolError("an attempt commits without a schema")
+            raise errors.ProtocolError("an attempt commits without a schema")
         source = attempt.rebuilt.source()
         if not numbers:  # nobody writes there any more
             pieces = pieces_of(source)
@@ -262,7 +256,7 @@ def _commit(client: Client, kept: bytes, parts: bytes) -> Answer:
 
 def _numbers(kept: bytes) -> list[int]:
     if len(kept) % 8:
-        raise ProtocolError("numbers of slabs are 8 bytes each", found=f"{len(kept)} bytes")
+        raise errors.ProtocolError("numbers of slabs are 8 bytes each", found=f"{len(kept)} bytes")
     numbers: list[int] = np.frombuffer(kept, "<i8").tolist()
     return numbers
 
@@ -275,7 +269,7 @@ def _gather(depot: DepotProcess, part: str, name: str) -> None:
         if dataset is None or stream.slab is not None or stream.publication.readers is not None:
             continue  # what ends with its readers does not end with the name
         assert isinstance(source, MaterializedSource)
-        with contextlib.suppress(UnknownTicket):  # it was released just now
+        with contextlib.suppress(errors.UnknownTicket):  # it was released just now
             pieces = pieces_of(source)
             owner = f"{name!r} of {dataset.application}"
             shared = depot.slab_pool.share(owner, pieces, stream.folder)
@@ -306,7 +300,9 @@ def _hold(
     holders = []
     if watch_pid is not None:
         if not client.local:
-            raise UsageError("a process on another host cannot be watched", found=f"watch_pid={watch_pid}")
+            raise errors.UsageError(
+                "a process on another host cannot be watched", found=f"watch_pid={watch_pid}"
+            )
         # In another namespace that number is of another process, or of none.
         if pid_namespace in (None, this_process().namespace):
             holders.append(Holder(watch_pid))
@@ -337,7 +333,7 @@ def _wait_released(client: Client, dataset: str, timeout: float) -> None:
     if registry.is_released(dataset):
         return
     if time.monotonic() >= client.asked + timeout:
-        raise DeadlineExceeded(
+        raise errors.DeadlineExceeded(
             "the data set is still read, or waits for a reader",
             found=f"{len(registry.offered(dataset))} streams after {timeout:g} s",
             hint="Data sets written without readers= are released when somebody releases them.",

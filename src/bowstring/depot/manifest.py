@@ -16,19 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bowstring import errors
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.depot.slabs import Piece
 from bowstring.dissociated.items import IpcMessage
-from bowstring.errors import (
-    BowstringError,
-    InvalidBody,
-    LimitExceeded,
-    ProtocolError,
-    Unsupported,
-    without_frames,
-)
 from bowstring.ipc.body.check import check_offsets, check_pairs
 from bowstring.ipc.body.decode import BatchDecoder
 from bowstring.ipc.dictionary.reader import DictionaryMemo
@@ -73,7 +66,9 @@ def unpack_parts(body: Any) -> Iterator[tuple[bytes, npt.NDArray[np.int64]]]:
         rows = start + -(-length // 8) * 8
         end = rows + count * _ROW_BYTES
         if end > len(view):
-            raise ProtocolError("a part of an attempt is cut short", found=f"a message of {len(view)} bytes")
+            raise errors.ProtocolError(
+                "a part of an attempt is cut short", found=f"a message of {len(view)} bytes"
+            )
         table = np.frombuffer(view, "<i8", count * _ROW, rows).reshape(-1, _ROW).astype(np.int64)
         yield bytes(view[start : start + length]), table
         at = end
@@ -104,7 +99,7 @@ class Rebuilder:
     def take(self, metadata: bytes, table: npt.NDArray[np.int64], regions: Sequence[Region]) -> None:
         self._metadata_bytes += len(metadata)
         if self._metadata_bytes > _MOST_METADATA:
-            raise LimitExceeded(
+            raise errors.LimitExceeded(
                 "the metadata of one attempt are too large", expected=f"at most {_MOST_METADATA} bytes"
             )
         spans = table * (table[:, 2:] != 0)
@@ -125,11 +120,11 @@ class Rebuilder:
             self._encoded.append(IpcMessage(metadata))
             return
         if self._layout is None:
-            raise ProtocolError("an attempt says its schema first", found=message.kind.name)
+            raise errors.ProtocolError("an attempt says its schema first", found=message.kind.name)
         if message.kind is MessageKind.DICTIONARY_BATCH:
             dictionary = decode_dictionary(message)
             if dictionary.is_delta:
-                raise Unsupported("deltas of dictionaries in an attempt")
+                raise errors.Unsupported("deltas of dictionaries in an attempt")
             layout = self._memo.layout_of(dictionary.id)
             batch = self._batch(message, dictionary.batch, layout, table, regions, inner=True)
             self._memo.take(dictionary.id, batch, is_delta=False)
@@ -141,10 +136,10 @@ class Rebuilder:
 
     def _take_schema(self, message: Message) -> None:
         if self.schema is not None:
-            raise ProtocolError("an attempt has one schema", found="a second one")
+            raise errors.ProtocolError("an attempt has one schema", found="a second one")
         decoded = decode_schema(message, self._limits)
         if decoded.endianness != "little":
-            raise Unsupported("big-endian bodies")
+            raise errors.Unsupported("big-endian bodies")
         self._layout = decoded.layout
         self._memo.expect(self._layout)
         if not self._layout.dictionaries:
@@ -162,7 +157,7 @@ class Rebuilder:
         inner: bool = False,
     ) -> Batch:
         if header.compression is not None or message.version is not MetadataVersion.V5:
-            raise Unsupported("what lies in a slab must be plain and of metadata version V5")
+            raise errors.Unsupported("what lies in a slab must be plain and of metadata version V5")
         check_pairs(header, layout, table[:, 2])
         spans, used = _within(table, regions)
         # Dictionaries inside a dictionary are looked for when a batch uses it.
@@ -228,7 +223,7 @@ def _within(
     room = sizes[np.where(known, slabs, 0)]
     fits = known & (offsets >= 0) & (lengths > 0) & (lengths <= room) & (offsets <= room - lengths)
     if not fits.all() or (offsets % _ALIGNMENT).any():
-        raise InvalidBody(
+        raise errors.InvalidBody(
             "a buffer does not lie in what was lent",
             expected=f"8-byte aligned, in one of {len(regions)} slabs",
             found=rows[~fits][:4].tolist() or rows[:4].tolist(),
@@ -251,14 +246,14 @@ class BegunAttempt:
     limits: Limits
     regions: list[Region] = dataclasses.field(default_factory=list)
     rebuilt: Rebuilder = dataclasses.field(init=False)
-    _error: BowstringError | None = None
+    _error: errors.BowstringError | None = None
 
     def __post_init__(self) -> None:
         self.rebuilt = Rebuilder(self.limits)
 
     def lend(self, region: Region) -> int:
         if len(self.regions) >= self.limits.regions:
-            raise LimitExceeded(
+            raise errors.LimitExceeded(
                 "an attempt borrows too many slabs",
                 expected=f"at most {self.limits.regions} (Limits.regions)",
             )
@@ -272,12 +267,12 @@ class BegunAttempt:
         try:
             for metadata, table in unpack_parts(body):
                 self.rebuilt.take(metadata, table, tuple(self.regions))
-        except BowstringError as error:
+        except errors.BowstringError as error:
             self.fail(error)
 
-    def fail(self, error: BowstringError) -> None:
+    def fail(self, error: errors.BowstringError) -> None:
         """Let the attempt fail with its next request."""
-        self._error = self._error or without_frames(error)
+        self._error = self._error or errors.without_frames(error)
 
     def check(self) -> None:
         if self._error is not None:

@@ -251,7 +251,7 @@ class Answer(NamedTuple):
     descriptors: tuple[int, ...]
 
 
-class Connection:
+class DepotConnection:
     """A connection to a depot, after the hello; the address has ``?token=…`` where one is needed."""
 
     def __init__(self, address: str, seconds: float, tls: TlsConfig | ssl.SSLContext | None = None) -> None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.parts import Dictionary
-    from bowstring.depot.protocol import Connection
+    from bowstring.depot.protocol import DepotConnection
     from bowstring.ipc.body.encode import BatchEncoder
     from bowstring.memory import Device, Slab
 
@@ -248,13 +248,13 @@ class Attempt:
 
     def __init__(
         self,
-        connection: Connection,
-        take_back: Callable[[Connection], None],
+        connection: DepotConnection,
+        take_back: Callable[[DepotConnection], None],
         schema: pa.Schema | None,
         wait: float,
     ) -> None:
         self._take_back = take_back
-        self._connection: Connection | None = connection
+        self._connection: DepotConnection | None = connection
         self._wait = wait
         self._pid = os.getpid()
         self._allocator = LentAllocator(self._borrow)
@@ -390,7 +390,7 @@ class Attempt:
         with contextlib.suppress(BowstringError):
             self._end(connection, Verb.ABORT)
 
-    def _end(self, connection: Connection, verb: Verb, parts: bytes = b"") -> Any:
+    def _end(self, connection: DepotConnection, verb: Verb, parts: bytes = b"") -> Any:
         self._connection = None
         self._encoder = self._kernel = None
         self._known.clear()
@@ -404,7 +404,7 @@ class Attempt:
         self._take_back(connection)
         return answer.fields
 
-    def _open(self) -> Connection:
+    def _open(self) -> DepotConnection:
         if self._pid != os.getpid():
             raise ForkedError("the attempt belongs to the parent process", hint="Begin one in the child.")
         if self._connection is None:

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.partitions import PartitionMark
 from bowstring.errors import BowstringError, InvalidData, Unsupported
-from bowstring.server.encoder import Encoder
+from bowstring.server.encoder import Encoder, MakeRoom, Produced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
-    from bowstring.columnar.materialize import Lending
     from bowstring.dissociated.items import IpcMessage
     from bowstring.dissociated.partitions import PartitionRequest
-    from bowstring.memory import Device, Pending, Region
-    from bowstring.server.backpressure import MakeRoom
     from bowstring.server.catalogue import Publication
     from bowstring.server.sources import Source
 
@@ -63,7 +60,6 @@ class Partitions:
         return [self._exit(number) for number in here if self._stopped or number in self._taken]
 
     def given_up(self, holds: Callable[[int], bool]) -> list[Callable[[], None]]:
-        """Note that the reader wants nothing more."""
         self._stopped = True
         return self.emptied([number for number in self._publications if not holds(number)])
 
@@ -94,14 +90,10 @@ def _name_of(names: Sequence[str]) -> str:
     return first if len(names) < 2 else f"{first} and {len(names) - 1} more"
 
 
-class PartitionedSource:
-    """Materialized data sets of one schema, one behind the other."""
+class PartitionedSource(Produced):
+    """Materialized data sets of one schema, one behind the other; regions are announced behind their marks."""
 
     charged = False
-    begins = 0
-    lending: Lending | None = None
-    pending: Pending | None = None
-    devices: tuple[Device, ...] = ()
 
     def __init__(self, sources: dict[int, Source], shard: tuple[int, int] | None) -> None:
         self._sources = sources
@@ -110,9 +102,9 @@ class PartitionedSource:
         for number, source in sources.items():
             with _named(number):
                 _check(source, self.schema)
-        self.num_rows = _sum([source.num_rows for source in sources.values()])
-        self.num_batches = _sum([source.num_batches for source in sources.values()])
-        self.nbytes = _sum([source.nbytes for source in sources.values()])
+        self.num_rows = sum(source.num_rows or 0 for source in sources.values())
+        self.num_batches = sum(source.num_batches or 0 for source in sources.values())
+        self.nbytes = sum(source.nbytes or 0 for source in sources.values())
 
     def items(
         self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
@@ -130,14 +122,6 @@ class PartitionedSource:
                 del source
                 yield from messages
                 del messages
-
-    def regions(
-        self,
-        columns: tuple[str, ...] | None,  # noqa: ARG002  each partition announces its own
-        first: int | None = None,  # noqa: ARG002
-    ) -> list[Region]:
-        """Return none: regions are announced behind the mark of their partition."""
-        return []
 
 
 def _check(source: Source, schema: pa.Schema) -> None:
@@ -163,8 +147,3 @@ def _messages(
     encoder = Encoder(source.schema, columns, pointers=pointers, charged=False)
     encoder.schema()
     return (item for batch in source.batches() for item in encoder.encode(batch))
-
-
-def _sum(counts: list[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
