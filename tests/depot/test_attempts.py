@@ -216,9 +216,12 @@ attempt.commit()
     until_free(depot)
 
 
-def test_two_attempts_may_commit(depot: bow.depot.Depot) -> None:
-    """Each has a ticket of its own; the driver keeps one, and the other is freed at once."""
-    first, second = (commit(depot, TABLE, attempt=number) for number in range(2))
+@pytest.mark.parametrize("numbers", [(0, 1), (0, 0)], ids=["another", "the same number"])
+def test_two_attempts_may_commit(depot: bow.depot.Depot, numbers: tuple[int, int]) -> None:
+    """Each has a ticket of its own, also where Spark counts the attempts of a stage anew; the driver keeps one, and
+    the other is freed at once.
+    """
+    first, second = (commit(depot, TABLE, attempt=number) for number in numbers)
     other = commit(depot, TABLE.slice(500), partition=1)
     assert first.endpoint.ticket != second.endpoint.ticket
     assert depot.settle("data", [second.endpoint, other.endpoint]) == 2

@@ -103,7 +103,7 @@ class Run:
     streams: list[Stream] = dataclasses.field(default_factory=list)
     key: str = dataclasses.field(default_factory=lambda: secrets.token_hex(16))
 
-    def found(self, first: int, last: int, *, joined: bool) -> list[Endpoint]:
+    def between(self, first: int, last: int, *, joined: bool) -> list[Endpoint]:
         """Return what stands for its endpoints between two positions of the name."""
         first, last = max(first - self.first, 0), min(last - self.first, len(self.endpoints))
         if not joined or self.slab is None or last - first <= _FEW:
@@ -176,7 +176,7 @@ class Entry:
                 run.streams.append(stream)
             self.count += 1
 
-    def found(self, first: int = 0, last: int | None = None, *, joined: bool = True) -> Dataset:
+    def between(self, first: int = 0, last: int | None = None, *, joined: bool = True) -> Dataset:
         """Return its data set, or that of the endpoints from one position to another."""
         last = self.count if last is None else min(last, self.count)
         begin = max(bisect.bisect_right(self.runs, first, key=lambda run: run.first) - 1, 0)
@@ -184,5 +184,5 @@ class Entry:
         for run in itertools.islice(self.runs, begin, None):
             if run.first >= last:
                 break
-            endpoints += run.found(first, last, joined=joined)
+            endpoints += run.between(first, last, joined=joined)
         return dataclasses.replace(self.dataset, endpoints=tuple(endpoints))

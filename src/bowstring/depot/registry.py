@@ -345,7 +345,7 @@ class Registry:
             entry = self._meant(name)
             if entry.state == RUNNING and self._is_over(entry.application):
                 entry.state = LOST
-            dataset = entry.found(first, last, joined=joined)
+            dataset = entry.between(first, last, joined=joined)
             return position_at(entry.version, entry.count), entry.state, dataset
 
     def joined(self, ticket: bytes) -> list[Publication]:

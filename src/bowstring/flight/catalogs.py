@@ -16,7 +16,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.server import catalogue_of, offered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from bowstring.client.stream import Stream
     from bowstring.columnar.batch import Batch
@@ -126,8 +126,8 @@ class Reading:
 class _OfPublication(Reading):
     """Views of what a server of this process has, without a connection."""
 
-    def __init__(self, publication: Publication) -> None:
-        self._publication = publication
+    def __init__(self, publication: Publication, left: Callable[[bool], None]) -> None:
+        self._left = left
         super().__init__()
         self._batches: Iterator[Batch] = publication.source.batches()
 
@@ -140,7 +140,7 @@ class _OfPublication(Reading):
         if close is not None:
             close()
         del batches  # before the data set may be released
-        self._publication.leave(completed=completed)
+        self._left(completed)
 
 
 class _OfStream(Reading):
@@ -179,8 +179,8 @@ class ServerCatalog:
 
     def read(self, ticket: bytes) -> tuple[pa.Schema, Reading]:
         """Let one reader in; it counts until the last batch is handed to Flight, or the client is gone."""
-        publication = catalogue_of(self._server).admit(ticket, Role.BOTH, authenticated=True)
-        return publication.source.schema, _OfPublication(publication)
+        publication, left = catalogue_of(self._server).admit(ticket, Role.BOTH, authenticated=True)
+        return publication.source.schema, _OfPublication(publication, left)
 
     def publish(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Publish a data set, in the place of one of that name."""

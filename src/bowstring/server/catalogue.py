@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fractions
+import functools
 import logging
 import math
 import secrets
@@ -54,6 +54,8 @@ class Client(Protocol):
         """Free what it had; `exited` where its process is known to write nothing any more."""
 
 
+# Counts a reader out: whether it read to the end and gave everything back.
+Leave = Callable[[bool], None]
 ClientOf = Callable[["Channel", Callable[["Message"], None], Callable[[], None]], Client]
 
 
@@ -90,7 +92,7 @@ class Catalogue:
             _log.info("%s %r: %s rows", verb, publication.name, publication._source.num_rows)
 
     def enter(self, publication: Publication) -> None:
-        """Offer a data set under a name that is new, or whose data set was freed; the caller has checked that."""
+        """Offer a data set whatever is offered under its name: attempts of a task may have the same number."""
         with self._changed:
             self._publications[publication.ticket] = self._newest[publication.name] = publication
 
@@ -123,9 +125,10 @@ class Catalogue:
         authenticated: bool,
         shards: int = 1,  # how many such readers count as one
         looks: bool = False,  # it is not counted
-        reading: Reading | None = None,
-    ) -> Publication:
-        """Return the data set that a reader asks for, by ticket or by name, and count the reader.
+        follows: bool = False,
+        since: Position | None = None,
+    ) -> tuple[Publication, Leave]:
+        """Return the data set that a reader asks for, by ticket or by name, and what counts the reader out.
 
         Of two connections that carry one stream, the one with the bodies counts.
         """
@@ -138,9 +141,8 @@ class Catalogue:
             if publication is None and names:
                 # Or what the name stood for last, so that an error can say what became of it.
                 publication = self._newest.get(ticket.decode(errors="replace"))
-            knows = reading is not None and (reading.follows or reading.since is not None)
-            if reading is not None and knows and (names or publication is not None):
-                self._check_version(ticket, publication, reading)
+            if (follows or since is not None) and (names or publication is not None):
+                self._check_version(ticket, publication, since)
             if publication is None and names and version_of(ticket) is None:
                 raise self._unknown(
                     ticket.decode(errors="replace"), "It may have been withdrawn; ask its producer."
@@ -162,13 +164,12 @@ class Catalogue:
                 raise errors.Unsupported("batches that are made as they are read are for readers only")
             if role is Role.METADATA:
                 publication.check_offered()
-            elif looks:
-                publication.look()
-            else:
-                publication.enter(shards, reading)
-            return publication
+                return publication, lambda _: None
+            if looks:
+                return publication, publication.look()
+            return publication, publication.enter(shards, follows=follows, since=since)
 
-    def _check_version(self, ticket: bytes, publication: Publication | None, reading: Reading) -> None:
+    def _check_version(self, ticket: bytes, publication: Publication | None, since: Position | None) -> None:
         """Refuse a reader whose version was replaced with an error that says so."""
         gone = publication is None or publication.replaced
         newest = self._newest.get(ticket.decode(errors="replace").rpartition("#")[0])
@@ -178,7 +179,6 @@ class Catalogue:
                 found=newest.name,
                 hint="Connect by its name, which stands for the newer version.",
             )
-        since = reading.since
         if since is not None and publication is not None and place_of(since)[0] != publication.version:
             raise another_version(since, publication.version)
 
@@ -293,16 +293,6 @@ def taken(name: str) -> errors.UsageError:
     )
 
 
-@dataclasses.dataclass(slots=True)
-class Reading:
-    """How one reader counts: what it asked for, and what there was when it was let in."""
-
-    follows: bool = False
-    since: Position | None = None
-    counts: bool = True
-    appends: int = 0
-
-
 class Publication:
     """One version of a data set of a server: its source, its ticket, its readers.
 
@@ -405,63 +395,57 @@ class Publication:
         self._source = MaterializedSource.of_placed(growth.schema, ())
         self.tell()
 
-    def enter(self, shards: int = 1, reading: Reading | None = None) -> None:
-        """Count one more reader; `shards` such readers count as one."""
+    def enter(self, shards: int = 1, *, follows: bool = False, since: Position | None = None) -> Leave:
+        """Count one more reader, of which `shards` count as one."""
+        part = 1 if shards == 1 else fractions.Fraction(1, shards)
         with self._changed:
             if not self.offered:
                 self.check_offered()
-            part = 1 if shards == 1 else fractions.Fraction(1, shards)
-            if reading is not None:
-                reading.appends = self._appends
-                growth = self.growth
-                is_partial = reading.since is not None and place_of(reading.since)[1] > 0
-                goes_on = growth is not None and growth.appended and not growth.finished
-                if is_partial or (goes_on and not reading.follows):
-                    reading.counts = False
-                    self.active += 1
-                    return
-            if self.readers is not None and self._taken + part > self.readers:
-                raise errors.UnknownTicket(
-                    "the data set has all its readers",
-                    expected=f"at most {self.readers} (publish(…, readers=…))",
-                    found=f"{self.completed} done, {self.active} reading",
-                )
+            growth, appends = self.growth, self._appends
+            is_partial = since is not None and place_of(since)[1] > 0
+            goes_on = growth is not None and growth.appended and not growth.finished
+            counts = not is_partial and (follows or not goes_on)
+            if counts:
+                if self.readers is not None and self._taken + part > self.readers:
+                    raise errors.UnknownTicket(
+                        "the data set has all its readers",
+                        expected=f"at most {self.readers} (publish(…, readers=…))",
+                        found=f"{self.completed} done, {self.active} reading",
+                    )
+                self._taken += part
+                self._following += follows
             self.active += 1
-            self._taken += part
-            self._following += reading is not None and reading.follows
+
+        def leave(completed: bool) -> None:
+            with self._changed:
+                self.active -= 1
+                self._following -= counts and follows
+                if counts and (follows or appends == self._appends):
+                    if completed:
+                        self.completed += part
+                    else:
+                        self._taken -= part
+                self.settle()
+
+        return leave
 
     def check_offered(self) -> None:
         if self.withdrawn or self.released:
             hint = "Connect by its name, which stands for the newer version." if self.replaced else ""
             raise errors.UnknownTicket("the data set is no longer offered", found=self.name, hint=hint)
 
-    def leave(self, *, completed: bool, shards: int = 1, reading: Reading | None = None) -> None:
-        """Count a reader out; `completed` if it read to the end and gave everything back."""
-        part = 1 if shards == 1 else fractions.Fraction(1, shards)
-        with self._changed:
-            self.active -= 1
-            counts = reading is None or reading.counts
-            if reading is not None and counts:
-                self._following -= reading.follows
-                counts = reading.follows or reading.appends == self._appends
-            if not counts:
-                pass
-            elif completed:
-                self.completed += part
-            else:
-                self._taken -= part
-            self.settle()
-
-    def look(self) -> None:
-        """Keep the data for a connection that is not counted as a reader, until `look_away`."""
+    def look(self) -> Leave:
+        """Keep the data for a connection that is not counted as a reader."""
         with self._changed:
             self.check_offered()
             self._looking += 1
 
-    def look_away(self) -> None:
-        with self._changed:
-            self._looking -= 1
-            self.settle()
+        def leave(_: bool) -> None:
+            with self._changed:
+                self._looking -= 1
+                self.settle()
+
+        return leave
 
     def move(self, source: Source) -> None:
         """Let readers that come from now on have the same data from another place, unless it was released."""
@@ -523,31 +507,26 @@ class JoinedPublication(Publication):
         self.ticket = ticket
         self._parts = parts
 
-    def enter(self, shards: int = 1, reading: Reading | None = None) -> None:
-        with self._changed:
+    def enter(self, shards: int = 1, *, follows: bool = False, since: Position | None = None) -> Leave:  # noqa: ARG002
+        with self._changed, contextlib.ExitStack() as undo:
             self.check_offered()
-            with contextlib.ExitStack() as undo:
-                for part in self._parts:
-                    part.enter(shards)
-                    undo.callback(part.leave, completed=False, shards=shards)
-                super().enter(shards, reading)
-                undo.pop_all()
-
-    def leave(self, *, completed: bool, shards: int = 1, reading: Reading | None = None) -> None:
-        super().leave(completed=completed, shards=shards, reading=reading)
-        for part in self._parts:
-            part.leave(completed=completed, shards=shards)
-
-    def look(self) -> None:
-        with self._changed:
-            self.check_offered()
+            leaves: list[Leave] = []
             for part in self._parts:
-                part.look()
+                leaves.append(part.enter(shards))
+                undo.callback(leaves[-1], False)
+            undo.pop_all()
+        return functools.partial(_leave_all, leaves)
 
-    def look_away(self) -> None:
-        for part in self._parts:
-            part.look_away()
+    def look(self) -> Leave:
+        with self._changed:
+            self.check_offered()
+            return functools.partial(_leave_all, [part.look() for part in self._parts])
 
     def check_offered(self) -> None:
         for part in self._parts:
             part.check_offered()
+
+
+def _leave_all(leaves: Sequence[Leave], completed: bool) -> None:
+    for leave in leaves:
+        leave(completed)

@@ -124,11 +124,11 @@ def place_and_encode(
     for batch, each in zip(batches, laid, strict=True):
         own = spans[at : at + len(each.sizes)]
         at += len(own)
-        made = make_batch(
+        copied = make_batch(
             Batch, layout, batch.num_rows, each.nodes, spans=own, regions=regions, device=pool.device
         )
-        made.validated = batch.validated
-        placed.append(made)
+        copied.validated = batch.validated
+        placed.append(copied)
         items.append(IpcMessage(each.metadata, own, regions, nbytes=int(each.sizes.sum())))
     return placed, items
 

@@ -389,11 +389,11 @@ def _grown_values(
             new = buffer.region.array(buffer.offset + used, len(array) - used, writable=True)
             new[:] = array[used:]
     parts = [buffer.slice(0, len(array)) for buffer, array in zip(known.buffers, arrays, strict=True)]
-    made = make_batch(
+    longer = make_batch(
         Batch, values.layout, values.num_rows, batch_parts(values).nodes, [None, *parts], device=values.device
     )
-    made.validated = values.validated
-    return made, known._replace(used=[max(pair) for pair in zip(known.used, map(len, arrays), strict=True)])
+    longer.validated = values.validated
+    return longer, known._replace(used=[max(pair) for pair in zip(known.used, map(len, arrays), strict=True)])
 
 
 def _arrays(values: Batch) -> list[Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.partitions import PartitionMark
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from bowstring.dissociated.items import IpcMessage
     from bowstring.dissociated.partitions import PartitionRequest
-    from bowstring.server.catalogue import Publication
+    from bowstring.server.catalogue import Leave, Publication
     from bowstring.server.sources import Source
 
 
@@ -29,20 +30,20 @@ class Partitions:
     def __init__(
         self,
         request: PartitionRequest,
-        admit: Callable[[bytes], Publication],
+        admit: Callable[[bytes], tuple[Publication, Leave]],
         shard: tuple[int, int] | None,
     ) -> None:
         self.ticket = request.generation
-        self._shards = 1 if shard is None else shard[1]
-        self._publications: dict[int, Publication] = {}  # that count the reader still
+        self._leaves: dict[int, Leave] = {}  # of those that count the reader still
         self._taken: set[int] = set()  # of which the reader has the last batch
         self._stopped = False  # it wants no more of the others
+        publications: dict[int, Publication] = {}
         try:
             for number, ticket in request.tickets:
                 with _named(number):
-                    self._publications[number] = admit(ticket)
-            sources = {number: each.source for number, each in self._publications.items()}
-            self.name = _name_of([each.name for each in self._publications.values()])
+                    publications[number], self._leaves[number] = admit(ticket)
+            sources = {number: each.source for number, each in publications.items()}
+            self.name = _name_of([each.name for each in publications.values()])
             self.source = PartitionedSource(sources, shard)
         except BaseException:
             for leave in self.ended():
@@ -51,25 +52,24 @@ class Partitions:
 
     def taken(self, numbers: Sequence[int], holds: Callable[[int], bool]) -> list[Callable[[], None]]:
         """Note that the reader's user has the last batches of some; `holds` says of which it holds memory still."""
-        self._taken |= self._publications.keys() & set(numbers)
+        self._taken |= self._leaves.keys() & set(numbers)
         return self.emptied(number for number in numbers if not holds(number))
 
     def emptied(self, numbers: Iterable[int]) -> list[Callable[[], None]]:
         """Note that the reader holds no memory of some, and count it out of those that it is through with."""
-        here = (number for number in numbers if number in self._publications)
+        here = (number for number in numbers if number in self._leaves)
         return [self._exit(number) for number in here if self._stopped or number in self._taken]
 
     def given_up(self, holds: Callable[[int], bool]) -> list[Callable[[], None]]:
         self._stopped = True
-        return self.emptied([number for number in self._publications if not holds(number)])
+        return self.emptied([number for number in self._leaves if not holds(number)])
 
     def _exit(self, number: int) -> Callable[[], None]:
-        publication, is_taken = self._publications.pop(number), number in self._taken
-        return lambda: publication.leave(completed=is_taken, shards=self._shards)
+        return functools.partial(self._leaves.pop(number), number in self._taken)
 
     def ended(self) -> list[Callable[[], None]]:
         """Note that the reader is gone: it is counted out of all that are left."""
-        return [self._exit(number) for number in list(self._publications)]
+        return [self._exit(number) for number in list(self._leaves)]
 
 
 @contextlib.contextmanager

@@ -715,7 +715,7 @@ def catalogue_of(server: Server) -> Catalogue:
 def offer(
     server: Server, name: str, source: Source, readers: int | None = None
 ) -> tuple[Publication, Endpoint]:
-    """Offer a source that was prepared already; the caller ensures that `name` is new.
+    """Offer a source that was prepared already.
 
     With a second address, the endpoint is for readers on this host and elsewhere.
     """

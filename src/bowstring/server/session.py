@@ -16,7 +16,6 @@ from bowstring.dissociated.opening import Ask
 from bowstring.dissociated.partitions import MOST_BYTES, STRANGERS_BYTES
 from bowstring.dissociated.producer import Outcome, Role, outcome_of
 from bowstring.dissociated.tags import is_request
-from bowstring.server.catalogue import Reading
 from bowstring.server.following import Followed, since_of
 from bowstring.server.handshake import awaited, hands_over, question
 from bowstring.server.partitions import Partitions
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from bowstring.limits import Limits
     from bowstring.memory import Pool
-    from bowstring.server.catalogue import Catalogue, Client, ClientOf, Publication
+    from bowstring.server.catalogue import Catalogue, Client, ClientOf, Leave, Publication
     from bowstring.server.partitions import PartitionedSource
     from bowstring.server.sources import Source
     from bowstring.transport import Channel, Received
@@ -65,12 +64,11 @@ class Session(Sender):
         super().__init__(pool, limits, channel)
         self._catalogue = catalogue
         self._ended = ended
-        self._reading: Reading | None = None  # of a publication
+        self._left: Leave | None = None  # counts the reader out of a publication
         self._sender: Job | None = None  # of a reader that follows
         self._client: Client | None = None  # of a connection that is for no data set
         self._needs_thread = self._has_thread = False  # where the channel has nothing to watch
         self._is_new = True  # nothing came yet
-        self._shards = 1  # how many such readers count as one
         self._begun = False
         self._heard = self._asked = time.monotonic()
         self._protocol.most_listed = MOST_BYTES if self._is_known or catalogue.token else STRANGERS_BYTES
@@ -337,26 +335,23 @@ class Session(Sender):
         hello, request = self._protocol.hello, self._protocol.request
         role = self._protocol.role or Role.BOTH
         shard = hello.shard if hello is not None else None
-        self._shards = 1 if shard is None else shard[1]
         admit = functools.partial(
             self._catalogue.admit,
             role=role,
             authenticated=self._is_known,
-            shards=self._shards,
+            shards=1 if shard is None else shard[1],
             looks=self._protocol.looks,
         )
         if request is not None:
             partitions = Partitions(request, admit, shard)
             return partitions, partitions.source
-        self._reading = reading = Reading()
+        follows, since = False, None
         if hello is not None and hello.follows:
-            reading.follows, reading.since = hello.follow, since_of(hello, role)
-        publication = admit(ticket, reading=reading)
+            follows, since = hello.follow, since_of(hello, role)
+        publication, self._left = admit(ticket, follows=follows, since=since)
         self._publication = publication  # which counts the reader, also where it has no such shard
         if hello is not None and hello.follows:
-            return publication, Followed(
-                self._catalogue.growth_of(publication, self._pool), hello, reading.since
-            )
+            return publication, Followed(self._catalogue.growth_of(publication, self._pool), hello, since)
         return publication, publication.source if shard is None else publication.source.shard(*shard)
 
     def _question(self) -> None:
@@ -498,17 +493,12 @@ class Session(Sender):
 
     def _leave(self, outcome: Outcome) -> None:
         """Count the reader out of what it was let in to."""
-        protocol = self._protocol
         if isinstance(self._source, Followed):
             self._source.growth.leave(self)
         if isinstance(self._publication, Partitions):
             self._let_go(Partitions.ended)
-        elif self._publication is not None and protocol.looks:
-            if protocol.role is not Role.METADATA:
-                self._publication.look_away()
-        elif self._publication is not None and outcome is not Outcome.METADATA:
-            completed = outcome is Outcome.COMPLETED
-            self._publication.leave(completed=completed, shards=self._shards, reading=self._reading)
+        elif self._left is not None:
+            self._left(outcome is Outcome.COMPLETED)
 
 
 def _no_bodies(tag: int, nbytes: int) -> bytearray:

@@ -235,8 +235,8 @@ def _failed(error: Exception) -> ProducerFailed:
     """Return the error for the user's code: what it raises, its lost connections too, is no fault of the stream."""
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, EndOfStream):
         error = error.__cause__  # Python puts a RuntimeError around any StopIteration that leaves a generator
-    found = f"{type(error).__name__}: {error}"[:2000]
-    return ProducerFailed("the code that makes the batches raised", found=found)
+    what = f"{type(error).__name__}: {error}"[:2000]
+    return ProducerFailed("the code that makes the batches raised", found=what)
 
 
 def _all_produced(iterator: Iterator[Batch]) -> Generator[Batch]:
