@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, Self
 import pyarrow as pa
 
 import bowstring as bow
-from bowstring.depot.daemon import DepotProcess
+from bowstring.depot.daemon import new_depot
 from bowstring.depot.launch import Paths
 
 _PACKAGE: Final = str(Path(bow.__file__).resolve().parent)
@@ -297,7 +297,7 @@ def serve(what: str) -> None:
             print(server.publish("depth", table(), readers=None), flush=True)
         else:
             folder = ends.enter_context(tempfile.TemporaryDirectory())
-            depot = DepotProcess(Paths(folder), bow.depot.Options(memory_budget=1 << 28, disk_budget=0))
+            depot = new_depot(Paths(folder), bow.depot.Options(memory_budget=1 << 28, disk_budget=0))
             ends.callback(depot.run)
             ends.callback(depot.stop)
             print(folder, flush=True)

@@ -105,11 +105,17 @@ def quick_collections() -> None:
     gc.freeze()
 
 
+def close_own_server() -> None:
+    server, local_server._server = local_server._server, None
+    if server is not None:
+        server.close()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def no_own_server() -> Iterator[None]:
     """End the server of `put`, which else lives as long as the process: its threads are no leak of later tests."""
     yield
-    local_server.close_own_server()
+    close_own_server()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -245,9 +251,9 @@ def unmap_idle() -> Callable[[], None]:
 @pytest.fixture
 def own_server() -> Iterator[None]:
     """Give the test a server of this process for ``put``, and close it: else it stays until the process ends."""
-    local_server.close_own_server()
+    close_own_server()
     yield
-    local_server.close_own_server()
+    close_own_server()
 
 
 @pytest.fixture

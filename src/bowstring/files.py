@@ -74,7 +74,8 @@ class Target:
         try:
             self._name, before = _replaced(self._path, self._folders)
             if self._name:
-                self._beside = f".{_cut(self._name)}.{secrets.token_hex(4)}.part"
+                beginning = os.fsdecode(os.fsencode(self._name)[:_LONGEST_NAME])
+                self._beside = f".{beginning}.{secrets.token_hex(4)}.part"
                 self.file = _created(self._path, self._folders[-1], self._beside, before)
             else:
                 self.file = open(self._path, "wb")  # noqa: SIM115  closed at the end
@@ -186,10 +187,12 @@ def _replaced(path: str, folders: list[int]) -> tuple[str, os.stat_result | None
         before = None
     _open_folder(path, os.path.dirname(path), None, folders)
     name = os.path.basename(path)
+    proc = os.stat("/proc").st_dev if os.path.exists("/proc") else None
     for _ in range(_MOST_LINKS):
         folder = folders[-1]
         # A link in /proc is an open descriptor: its other holders must see what is written.
-        if name in ("", ".", "..") or _is_proc(folder) or (before and not stat.S_ISREG(before.st_mode)):
+        in_proc = os.fstat(folder).st_dev == proc
+        if name in ("", ".", "..") or in_proc or (before and not stat.S_ISREG(before.st_mode)):
             return "", before
         try:
             above, name = os.path.split(os.readlink(name, dir_fd=folder))
@@ -206,18 +209,6 @@ def _open_folder(path: str, folder: str, below: int | None, folders: list[int]) 
         folders += map(functools.partial(os.open, dir_fd=below), (folder or ".",), (_FOLDER,))
     except FileNotFoundError as error:
         raise MissingFile("there is no such folder", found=folder, where=path) from error
-
-
-def _is_proc(folder: int) -> bool:
-    try:
-        return os.fstat(folder).st_dev == os.stat("/proc").st_dev
-    except FileNotFoundError:
-        return False
-
-
-def _cut(name: str) -> str:
-    """Return the beginning of a name, so that a longer name can be made of it."""
-    return os.fsdecode(os.fsencode(name)[:_LONGEST_NAME])
 
 
 def _created(path: str, folder: int, beside: str, before: os.stat_result | None) -> Any:

@@ -27,23 +27,6 @@ _server: Server | None = None
 _numbers = itertools.count(1)
 
 
-def _own_server() -> Server:
-    global _server  # noqa: PLW0603  one for each process
-    with _lock:
-        if _server is None:
-            _server = Server()
-        return _server
-
-
-def close_own_server() -> None:
-    """Close the server of this process, if there is one; the next :func:`put` starts another."""
-    global _server
-    with _lock:
-        server, _server = _server, None
-    if server is not None:
-        server.close()
-
-
 def _forget_parent() -> None:
     global _lock, _server
     _lock, _server = threading.Lock(), None
@@ -82,7 +65,10 @@ def put(data: Any, *, readers: int | None = None, ttl: float | None = None) -> E
     3
     >>> bow.release(endpoint)
     """
-    return _own_server().publish(f"put-{next(_numbers)}", data, readers=readers, ttl=ttl)
+    global _server  # noqa: PLW0603  one for each process
+    with _lock:
+        server = _server = _server or Server()
+    return server.publish(f"put-{next(_numbers)}", data, readers=readers, ttl=ttl)
 
 
 def get(endpoint: Endpoint | str, *, validate: Validated | None = None) -> pa.Table:

@@ -15,7 +15,6 @@ import pytest
 
 import bowstring as bow
 from bowstring.cli import main
-from bowstring.depot import DepotStatus
 from tests.peer.raw import RawReader
 from tests.ucx import needs_ucx
 
@@ -81,16 +80,6 @@ def test_lost_slabs_are_told(folder: str, capsys: pytest.CaptureFixture[str]) ->
         assert "lost," not in asked(capsys, "status", "--folder", folder)
         assert json.loads(asked(capsys, "status", "--folder", folder, "--json"))["lost_slabs"] == 0
         depot.stop()
-
-
-def test_a_depot_that_tells_of_none_lost(folder: str) -> None:
-    """What an earlier depot, which is still there, says of itself is understood: it says nothing of lost slabs."""
-    with bow.depot.connect(folder=folder) as depot:
-        said = depot.status().to_json()
-        depot.stop()
-    for name in ("lost_slabs", "memory_lost", "disk_lost"):
-        del said[name]
-    assert DepotStatus.from_json(said).lost_slabs == 0
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import bowstring as bow
 from bowstring.dissociated.wire import Hello
 from bowstring.memory import Pool, this_process
 from bowstring.memory import region as region_module
-from bowstring.server import handshake
+from bowstring.server.materialized import MaterializedSource
 from bowstring.testing import FakeDevice, fake_device
 from tests.client_server.conftest import come_home, read, until
 from tests.gpu.lending import moved
@@ -337,7 +337,8 @@ def test_a_reader_that_can_map_nothing(
     server = serve(pool=pool)
     endpoint = server.publish("t", {"n": allocated(device, np.arange(ROWS), "async")})
     device.fail_next("map")
-    monkeypatch.setattr(handshake, "regions_known", lambda *_: [])  # then nothing is tried beforehand
+    # Then nothing is tried beforehand.
+    monkeypatch.setattr(MaterializedSource, "regions", lambda *_, **__: [])
     with pytest.raises(bow.InvalidRegion), bow.connect(endpoint) as stream:
         next(iter(stream))
     until(lambda: server.stats.connections == 0)

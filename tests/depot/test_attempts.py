@@ -15,8 +15,8 @@ from hypothesis import given
 import bowstring as bow
 from bowstring.columnar import placed
 from bowstring.columnar.batch import Batch
-from bowstring.depot.manifest import Rebuilder, Told, unpack_parts
-from bowstring.depot.protocol import Connection
+from bowstring.depot.manifest import Rebuilder, unpack_parts
+from bowstring.depot.protocol import DepotConnection
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, cpu
 from bowstring.server.encoder import Encoder
@@ -59,13 +59,13 @@ def test_the_depot_hears_while_the_task_writes(
 ) -> None:
     """Of twenty batches and their schema, the last five are left for the commit."""
     told: list[int] = []
-    tell = Connection.tell
+    tell = DepotConnection.tell
 
-    def count(connection: Connection, pieces: Sequence[bytes]) -> None:
+    def count(connection: DepotConnection, pieces: Sequence[bytes]) -> None:
         told.append(len(list(unpack_parts(b"".join(pieces)))))
         tell(connection, pieces)
 
-    monkeypatch.setattr(Connection, "tell", count)
+    monkeypatch.setattr(DepotConnection, "tell", count)
     attempt = depot.begin(application=APP, dataset="data")
     attempt.write([TABLE] * 20)
     assert told == [8, 8]
@@ -84,7 +84,7 @@ def test_metadata_stay_as_the_task_encoded_them() -> None:
     rebuilt = Rebuilder(DEFAULT_LIMITS)
     for item in sent:
         table = np.zeros((0, 3), np.int64) if item.spans is None else item.spans
-        rebuilt.take(Told(item.metadata, table), item.regions)
+        rebuilt.take(item.metadata, table, item.regions)
     kept = list(rebuilt.source().items(None, pointers=True, make_room=lambda _: True))
     assert [item.metadata for item in kept] == [item.metadata for item in sent]
     assert [item.nbytes for item in kept] == [item.nbytes for item in sent]
@@ -216,9 +216,12 @@ attempt.commit()
     until_free(depot)
 
 
-def test_two_attempts_may_commit(depot: bow.depot.Depot) -> None:
-    """Each has a ticket of its own; the driver keeps one, and the other is freed at once."""
-    first, second = (commit(depot, TABLE, attempt=number) for number in range(2))
+@pytest.mark.parametrize("numbers", [(0, 1), (0, 0)], ids=["another", "the same number"])
+def test_two_attempts_may_commit(depot: bow.depot.Depot, numbers: tuple[int, int]) -> None:
+    """Each has a ticket of its own, also where Spark counts the attempts of a stage anew; the driver keeps one, and
+    the other is freed at once.
+    """
+    first, second = (commit(depot, TABLE, attempt=number) for number in numbers)
     other = commit(depot, TABLE.slice(500), partition=1)
     assert first.endpoint.ticket != second.endpoint.ticket
     assert depot.settle("data", [second.endpoint, other.endpoint]) == 2

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.depot import daemon, launch
-from bowstring.depot.manifest import BegunAttempt, Told, pack_part, unpack_parts
-from bowstring.depot.protocol import DEPOT_LIMITS, MESSAGES, VERSION, Connection, Record, Verb
+from bowstring.depot.manifest import BegunAttempt, pack_part, unpack_parts
+from bowstring.depot.protocol import DEPOT_LIMITS, MESSAGES, VERSION, DepotConnection, Record, Verb
 from bowstring.dissociated.tags import Control
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.memory import Pool
@@ -91,7 +91,7 @@ def test_strangers_have_a_deadline(monkeypatch: pytest.MonkeyPatch, said: bytes)
     """Who connects and does not say hello in time is sent away."""
     monkeypatch.setattr("bowstring.depot.service.DEPOT_LIMITS", DEPOT_LIMITS.replace(connect_timeout=0.2))
     with tempfile.TemporaryDirectory(prefix="bow-") as made:
-        served = daemon.DepotProcess(launch.Paths(made), OPTIONS)
+        served = daemon.new_depot(launch.Paths(made), OPTIONS)
         try:
             with socket.socket(socket.AF_UNIX) as stranger:
                 stranger.settimeout(WAIT)
@@ -111,7 +111,7 @@ def test_an_answer_that_waits_in_the_first_turn() -> None:
         (Verb.WAIT_RELEASED, {"dataset": "data", "timeout": 0.05}),
     ]
     with tempfile.TemporaryDirectory(prefix="bow-") as made:
-        served = daemon.DepotProcess(launch.Paths(made), OPTIONS)
+        served = daemon.new_depot(launch.Paths(made), OPTIONS)
         try:
             with dial(f"unix:{made}/depot-5.sock") as channel:
                 channel.send([Message(verb, [MESSAGES[verb][0].pack(said)]) for verb, said in asked], WAIT)
@@ -125,9 +125,9 @@ def test_an_answer_that_waits_in_the_first_turn() -> None:
 
 
 @pytest.fixture
-def client(well: bow.depot.Depot) -> Iterator[Connection]:
+def client(well: bow.depot.Depot) -> Iterator[DepotConnection]:
     """Return a connection after its hello."""
-    connection = Connection(well.address, WAIT)
+    connection = DepotConnection(well.address, WAIT)
     yield connection
     connection.close()
 
@@ -163,7 +163,7 @@ REQUESTS: list[tuple[int, Any]] = [
 
 @pytest.mark.parametrize(("verb", "fields"), REQUESTS)
 def test_senseless_requests_are_refused(
-    well: bow.depot.Depot, client: Connection, verb: int, fields: dict[str, Any]
+    well: bow.depot.Depot, client: DepotConnection, verb: int, fields: dict[str, Any]
 ) -> None:
     """A request that means nothing is answered with an error, or by the end of the connection."""
     with pytest.raises(bow.BowstringError):
@@ -171,11 +171,11 @@ def test_senseless_requests_are_refused(
     assert well.status().datasets == ()
 
 
-def begun(client: Connection, nbytes: int = 1) -> None:
+def begun(client: DepotConnection, nbytes: int = 1) -> None:
     """Begin an attempt that has borrowed a slab and said its schema."""
     client.ask(Verb.BEGIN, BEGIN, WAIT)
     close_all(client.ask(Verb.BORROW, {"nbytes": nbytes, "wanted": 0, "wait": 0}, WAIT).descriptors)
-    client.tell(pack_part(Told(encode_schema(TABLE.schema), np.zeros((0, 3), np.int64))))
+    client.tell(pack_part(encode_schema(TABLE.schema), np.zeros((0, 3), np.int64)))
 
 
 def metadata() -> bytes:
@@ -192,24 +192,24 @@ def told(more: list[list[int]]) -> np.ndarray[Any, Any]:
 
 
 LIES: dict[str, Callable[[], list[bytes]]] = {
-    "another slab": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [1, 0, 0]]))),
-    "a slab below": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [-1, 0, 0]]))),
-    "behind the end": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [0, MIB - 800, 0]]))),
-    "far behind": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [0, (1 << 63) - 800, 0]]))),
-    "before the beginning": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [0, -128, 0]]))),
-    "not aligned": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [0, 3, 0]]))),
-    "another length": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [0, 0, 8]]))),
-    "too few buffers": lambda: pack_part(Told(metadata(), GOOD[:1])),
-    "no metadata": lambda: pack_part(Told(b"", GOOD)),
-    "noise": lambda: pack_part(Told(os.urandom(300), GOOD)),
-    "a second schema": lambda: pack_part(Told(encode_schema(TABLE.schema), GOOD[:0])),
-    "cut short": lambda: [b"".join(pack_part(Told(metadata(), GOOD)))[:-1]],
+    "another slab": lambda: pack_part(metadata(), told([[0, 0, 0], [1, 0, 0]])),
+    "a slab below": lambda: pack_part(metadata(), told([[0, 0, 0], [-1, 0, 0]])),
+    "behind the end": lambda: pack_part(metadata(), told([[0, 0, 0], [0, MIB - 800, 0]])),
+    "far behind": lambda: pack_part(metadata(), told([[0, 0, 0], [0, (1 << 63) - 800, 0]])),
+    "before the beginning": lambda: pack_part(metadata(), told([[0, 0, 0], [0, -128, 0]])),
+    "not aligned": lambda: pack_part(metadata(), told([[0, 0, 0], [0, 3, 0]])),
+    "another length": lambda: pack_part(metadata(), told([[0, 0, 0], [0, 0, 8]])),
+    "too few buffers": lambda: pack_part(metadata(), GOOD[:1]),
+    "no metadata": lambda: pack_part(b"", GOOD),
+    "noise": lambda: pack_part(os.urandom(300), GOOD),
+    "a second schema": lambda: pack_part(encode_schema(TABLE.schema), GOOD[:0]),
+    "cut short": lambda: [b"".join(pack_part(metadata(), GOOD))[:-1]],
     "no head": lambda: [b"abc"],
 }
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_lies_about_what_was_written(well: bow.depot.Depot, client: Connection, lie: str) -> None:
+def test_lies_about_what_was_written(well: bow.depot.Depot, client: DepotConnection, lie: str) -> None:
     """An attempt that says what cannot be is refused when it commits, and nothing of it is seen."""
     begun(client)
     client.tell(LIES[lie]())
@@ -218,26 +218,26 @@ def test_lies_about_what_was_written(well: bow.depot.Depot, client: Connection, 
     assert well.offered("data") == ()
 
 
-def test_the_truth_is_taken(well: bow.depot.Depot, client: Connection) -> None:
+def test_the_truth_is_taken(well: bow.depot.Depot, client: DepotConnection) -> None:
     """What the lies differ from is committed: they are refused for what is wrong with them."""
     begun(client)
-    client.tell(pack_part(Told(metadata(), GOOD)))
+    client.tell(pack_part(metadata(), GOOD))
     client.ask(Verb.COMMIT, END | {"kept": np.array([0, 17, -5]).tobytes()}, WAIT)
     assert [each.num_rows for each in well.offered("data")] == [100]
     well.release("data")
 
 
 @pytest.mark.parametrize("last", [3, 4, -1, 1 << 30])
-def test_offsets_in_a_slab_are_looked_at(well: bow.depot.Depot, client: Connection, last: int) -> None:
+def test_offsets_in_a_slab_are_looked_at(well: bow.depot.Depot, client: DepotConnection, last: int) -> None:
     """What lies in a slab is trusted as far as it cannot lead outside of a buffer."""
     batch = pa.record_batch({"s": ["a", "b", "c"]})
     client.ask(Verb.BEGIN, BEGIN, WAIT)
     (slab,) = client.ask(Verb.BORROW, {"nbytes": 1, "wanted": 0, "wait": 0}, WAIT).descriptors
     os.pwrite(slab, struct.pack("<4i", 0, 1, 2, last), 64)
     close_all((slab,))
-    client.tell(pack_part(Told(encode_schema(batch.schema), np.zeros((0, 3), np.int64))))
+    client.tell(pack_part(encode_schema(batch.schema), np.zeros((0, 3), np.int64)))
     table = np.array([[0, 0, 0], [0, 64, 16], [0, 128, 3]])
-    client.tell(pack_part(Told(bytes(pa.ipc.read_message(batch.serialize()).metadata), table)))
+    client.tell(pack_part(bytes(pa.ipc.read_message(batch.serialize()).metadata), table))
     if last == len(batch):
         client.ask(Verb.COMMIT, END, WAIT)
         well.release("data")
@@ -253,11 +253,11 @@ def test_parts_of_noise(data: bytes) -> None:
         parts = list(unpack_parts(data))
     except bow.ProtocolError:
         return
-    assert b"".join(piece for part in parts for piece in pack_part(part))[: len(data)] is not None
-    assert sum(8 + len(part.metadata) + 24 * len(part.table) for part in parts) <= len(data)
+    assert b"".join(piece for part in parts for piece in pack_part(*part))[: len(data)] is not None
+    assert sum(8 + len(metadata) + 24 * len(table) for metadata, table in parts) <= len(data)
 
 
-def test_too_many_slabs(well: bow.depot.Depot, client: Connection) -> None:
+def test_too_many_slabs(well: bow.depot.Depot, client: DepotConnection) -> None:
     """An attempt cannot borrow without end, and an amount without end is refused at once."""
     client.ask(Verb.BEGIN, BEGIN, WAIT)
     with pytest.raises(bow.OutOfBudget):
@@ -369,7 +369,7 @@ def test_records_of_noise(record: Record, data: bytes) -> None:
 def test_requests_of_noise(well: bow.depot.Depot, folder: str, verb: int) -> None:
     """A request of noise is refused by an error, or ends the connection, and the depot goes on."""
     for noise in (b"", b"x", os.urandom(200), b"\xff" * 256, bytes(200)):
-        if verb in (Verb.STOP, Verb.DRAIN) and noise in (b"", b"\xff" * 256):
+        if verb == Verb.STOP and noise in (b"", b"\xff" * 256):
             continue  # not noise
         with raw(folder) as channel, contextlib.suppress(bow.BrokenError):
             channel.send([Message(verb, [noise])], WAIT)
@@ -384,10 +384,10 @@ def test_requests_of_noise(well: bow.depot.Depot, folder: str, verb: int) -> Non
 def test_a_foreign_error_is_told_in_words(well: bow.depot.Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no error of ours is told as a refusal that names it, and the depot goes on."""
     with tempfile.TemporaryDirectory(prefix="bow-") as made:
-        served = daemon.DepotProcess(launch.Paths(made), OPTIONS)
+        served = daemon.new_depot(launch.Paths(made), OPTIONS)
         try:
             monkeypatch.setattr(served, "status", lambda: 1 // 0)
-            with contextlib.closing(Connection(served.paths.control, WAIT)) as client:
+            with contextlib.closing(DepotConnection(served.paths.control, WAIT)) as client:
                 with pytest.raises(bow.RefusedError, match="ZeroDivisionError"):
                     client.ask(Verb.STATUS, {}, WAIT)
                 assert client.ask(Verb.LIST, {}, WAIT).fields == {"names": []}

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 import bowstring as bow
-from bowstring.depot.daemon import DepotProcess
+from bowstring.depot.daemon import new_depot
 from bowstring.depot.launch import Paths
-from bowstring.depot.protocol import DEPOT_LIMITS, Connection, Verb
+from bowstring.depot.protocol import DEPOT_LIMITS, DepotConnection, Verb
+from bowstring.depot.service import DepotProcess
 from bowstring.transport import dial
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.listener import SocketListener
@@ -31,7 +32,7 @@ process = importlib.import_module("bowstring.depot.daemon")
 @pytest.fixture
 def here(folder: str) -> Iterator[DepotProcess]:
     """Return a depot that lives in this process."""
-    depot = DepotProcess(Paths(folder), bow.depot.Options(memory_budget=1, disk_budget=0))
+    depot = new_depot(Paths(folder), bow.depot.Options(memory_budget=1, disk_budget=0))
     yield depot
     depot.stop()
     depot.run()
@@ -47,7 +48,7 @@ def test_clients_are_served_where_no_thread_is_left(
 
     with monkeypatch.context() as patched:
         patched.setattr("bowstring.transport.loop.run_in_thread", fail)
-        with contextlib.closing(Connection(here.paths.control, WAIT)) as client:
+        with contextlib.closing(DepotConnection(here.paths.control, WAIT)) as client:
             client.ask(
                 Verb.BEGIN,
                 {"application": "app", "dataset": "d", "partition": 0, "attempt": 0, "mapped": b""},
@@ -56,7 +57,7 @@ def test_clients_are_served_where_no_thread_is_left(
             with pytest.raises(bow.DeadlineExceeded, match="still read"):
                 client.ask(Verb.WAIT_RELEASED, {"dataset": "d", "timeout": 0.1}, WAIT)
             assert client.ask(Verb.RELEASE, {"dataset": "d"}, WAIT).fields["known"]
-    Connection(here.paths.control, WAIT).close()
+    DepotConnection(here.paths.control, WAIT).close()
 
 
 def test_what_goes_wrong_later_is_written_to_no_other_file(
@@ -94,7 +95,8 @@ def test_clients_have_no_threads(connect: Connect) -> None:
 
     with contextlib.ExitStack() as clients:
         many = [
-            clients.enter_context(contextlib.closing(Connection(depot.address, WAIT))) for _ in range(100)
+            clients.enter_context(contextlib.closing(DepotConnection(depot.address, WAIT)))
+            for _ in range(100)
         ]
         for number, client in enumerate(many):
             said = {"application": "app", "dataset": "d", "partition": number, "attempt": 0, "mapped": b""}
@@ -111,13 +113,13 @@ def test_those_who_wait_have_no_threads(connect: Connect) -> None:
     """Forty clients that wait for room take no thread of the depot, and are lent what one gives back."""
     depot = connect(options={"memory_budget": 4 * MIB, "disk_budget": 0})
 
-    def begun(name: str) -> Connection:
-        client = clients.enter_context(contextlib.closing(Connection(depot.address, WAIT)))
+    def begun(name: str) -> DepotConnection:
+        client = clients.enter_context(contextlib.closing(DepotConnection(depot.address, WAIT)))
         said = {"application": "app", "dataset": name, "partition": 0, "attempt": 0, "mapped": b""}
         client.ask(Verb.BEGIN, said, WAIT)
         return client
 
-    def borrow(client: Connection, nbytes: int) -> None:
+    def borrow(client: DepotConnection, nbytes: int) -> None:
         wanted = {"nbytes": nbytes, "wanted": 0, "wait": WAIT}
         close_all(client.ask(Verb.BORROW, wanted, 2 * WAIT).descriptors)
 
@@ -144,7 +146,7 @@ def test_it_rests_where_no_descriptor_is_left(here: DepotProcess, monkeypatch: p
         patched.setattr(SocketListener, "accept", fail)
         time.sleep(1.5)
     assert len(tries) < 1000
-    Connection(here.paths.control, WAIT).close()
+    DepotConnection(here.paths.control, WAIT).close()
 
 
 @pytest.fixture
@@ -161,11 +163,11 @@ def test_strangers_elsewhere_take_no_place_here(few: None, here: DepotProcess) -
             strangers.enter_context(dial(remote.partition("?")[0]))
         until(lambda: here.status().readers == 6, "so many, and no more")
         for where in (remote, here.paths.control) * 3:
-            strangers.callback(Connection(where, WAIT).close)
+            strangers.callback(DepotConnection(where, WAIT).close)
         assert (here.status().clients, here.status().readers) == (6, 0)
         for where in (remote, here.paths.control):
             with pytest.raises(bow.BrokenError):
-                Connection(where, WAIT)
+                DepotConnection(where, WAIT)
 
 
 SIGNALLED = """
@@ -208,7 +210,7 @@ def test_signals_that_the_starter_kept_from_himself_end_it(connect: Connect) -> 
 
 def test_one_that_does_not_end_is_no_success(depot: bow.depot.Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever stops a depot that hangs hears that it goes on."""
-    monkeypatch.setattr(Connection, "wait_exited", lambda *_: False)
+    monkeypatch.setattr(DepotConnection, "wait_exited", lambda *_: False)
     with pytest.raises(bow.DeadlineExceeded, match="not ended"):
         depot.stop()
 
@@ -225,7 +227,7 @@ def test_the_longest_name_can_be_read(depot: bow.depot.Depot) -> None:
 @pytest.mark.parametrize("holds", [True, False])
 def test_it_ends_if_empty_or_takes_more(here: DepotProcess, holds: bool) -> None:
     """However many ask it at once to end if it is empty, it ends for good, or goes on as before."""
-    with contextlib.closing(Connection(here.paths.control, WAIT)) as client:
+    with contextlib.closing(DepotConnection(here.paths.control, WAIT)) as client:
         begin = {"application": "app", "dataset": "data", "partition": 0, "attempt": 0, "mapped": b""}
         if holds:
             client.ask(Verb.BEGIN, begin, WAIT)
@@ -233,9 +235,9 @@ def test_it_ends_if_empty_or_takes_more(here: DepotProcess, holds: bool) -> None
             with here.registry._lock:
                 asked = [threads.submit(here.ends_if_empty) for _ in range(4)]
                 time.sleep(0.05)
-                assert not here.draining, "nothing is decided yet"
+                assert not here.stopping, "nothing is decided yet"
             assert {each.result() for each in asked} == {not holds}
-        with contextlib.closing(Connection(here.paths.control, WAIT)) as other:
+        with contextlib.closing(DepotConnection(here.paths.control, WAIT)) as other:
             if holds:
                 other.ask(Verb.BEGIN, begin | {"partition": 1}, WAIT)
             else:
@@ -249,7 +251,7 @@ def test_it_ends_though_who_asked_is_gone(here: DepotProcess, monkeypatch: pytes
     def fail(*_: Any) -> None:
         raise bow.BrokenError("the client is gone")
 
-    with contextlib.closing(Connection(here.paths.control, WAIT)) as client:
+    with contextlib.closing(DepotConnection(here.paths.control, WAIT)) as client:
         for each in here.clients:
             monkeypatch.setattr(each, "_say", fail)
         with pytest.raises(bow.BrokenError):

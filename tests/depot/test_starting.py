@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import warnings
@@ -21,7 +19,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.depot.launch import Paths, found_or_started
-from bowstring.depot.protocol import MESSAGES, VERSION, Connection, Verb
+from bowstring.depot.protocol import MESSAGES, VERSION, DepotConnection, Verb
 from bowstring.dissociated.failures import unpack_error
 from bowstring.dissociated.tags import Control
 from bowstring.spark.application_lease import Application
@@ -133,13 +131,13 @@ def test_one_that_was_started_by_hand_is_not_replaced(
             assert process.stdout is not None
             process.stdout.readline()
             asked: list[Verb] = []
-            ask = Connection.ask
+            ask = DepotConnection.ask
 
-            def noted(own: Connection, verb: Verb, *rest: Any) -> Any:
+            def noted(own: DepotConnection, verb: Verb, *rest: Any) -> Any:
                 asked.append(verb)
                 return ask(own, verb, *rest)
 
-            monkeypatch.setattr(Connection, "ask", noted)
+            monkeypatch.setattr(DepotConnection, "ask", noted)
             for start in (True, False):
                 with pytest.warns(RuntimeWarning, match="started by hand"):
                     depot = connect(options={"memory_budget": 1 << 26}, start=start)
@@ -194,11 +192,11 @@ def test_one_that_comes_up_just_then_is_taken(depot: bow.depot.Depot, folder: st
     """Whoever starts a second one, because the first was not there a moment ago, gets the first."""
     looked = []
 
-    def find(seconds: float) -> Connection:
+    def find(seconds: float) -> DepotConnection:
         looked.append(seconds)
         if len(looked) <= 2:
             raise bow.BrokenError("not yet")
-        return Connection(depot.address, seconds)
+        return DepotConnection(depot.address, seconds)
 
     found = found_or_started(Paths(folder), bow.depot.Options(), find, WAIT)
     assert found.pid == depot.status().pid
@@ -346,41 +344,3 @@ def test_another_version_is_refused(depot: bow.depot.Depot, folder: str) -> None
     assert type(unpack_error(said)) is bow.RefusedError
     assert unpack_error(said).expected == f"version {VERSION}"
     assert depot.status().version == VERSION
-
-
-@pytest.mark.parametrize("said", [b"", b'{"version": 3}', b"\xff" * 40])
-def test_an_old_one_drains(connect: Connect, folder: str, said: bytes) -> None:
-    """Told that a newer one is there it takes no attempts, serves what it has, and ends with that."""
-    depot = connect()
-    pid = depot.status().pid
-    going_on = depot.begin(application="app", dataset="going on")
-    committed = commit(depot, {"n": [1, 2]})
-    assert _ask(folder, Verb.DRAIN, said)[0] == Verb.DONE
-    with pytest.raises(bow.RefusedError, match="drains"):
-        depot.begin(application="app", dataset="more")
-    going_on.write({"n": [3]})
-    late = going_on.commit()
-    assert depot.status().draining
-    for each, rows in ((committed, 2), (late, 1)):
-        with bow.connect(each.endpoint) as stream:
-            assert sum(batch.num_rows for batch in stream) == rows
-    depot.end("app")
-    until(lambda: not runs(pid), "it ends")
-
-
-def test_a_new_one_tells_older_ones(connect: Connect, folder: str) -> None:
-    """A depot that starts asks those of older versions to drain, and stumbles over none that is dead."""
-    dead = socket.socket(socket.AF_UNIX)
-    dead.bind(f"{folder}/depot-0.sock")
-    dead.close()
-    connect().stop()
-    os.unlink(f"{folder}/depot-0.sock")
-    with listen(f"unix:{folder}/depot-0.sock") as older:
-        depot = connect()
-        with older.accept(WAIT) or pytest.fail("nobody came") as channel:
-            received = channel.receive(WAIT)
-            assert received is not None
-            assert received.tag == Verb.DRAIN
-            assert json.loads(bytes(received.body)) == {}  # those of version 3 take nothing else
-            channel.send([Message(Verb.DONE, [b""])], WAIT)
-        assert depot.status().version == VERSION

@@ -13,7 +13,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.depot.launch import locked, try_lock
-from bowstring.depot.protocol import Connection, Verb
+from bowstring.depot.protocol import DepotConnection, Verb
 from tests.depot.conftest import APP, WAIT, Connect, commit, runs, until
 
 TABLE = pa.table({"n": [1, 2, 3]})
@@ -59,10 +59,10 @@ def test_a_depot_that_was_closed_is_not_opened_again(
 ) -> None:
     """A thread that looks for the depot while another closes its client leaves no connection behind."""
     depot = connect()
-    made: list[Connection] = []
+    made: list[DepotConnection] = []
     find = depot._find
 
-    def find_late() -> Connection:
+    def find_late() -> DepotConnection:
         made.append(find())
         depot.close()
         return made[-1]

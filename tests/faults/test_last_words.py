@@ -12,6 +12,7 @@ import pytest
 import bowstring as bow
 from bowstring.dissociated.tags import Control
 from bowstring.server.session import Session
+from bowstring.transport import Received
 from tests.faults.conftest import WAIT, until
 from tests.faults.tables import table_of
 from tests.peer.raw import RawReader
@@ -24,9 +25,9 @@ def deaf(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     hears.set()
     hear = Session._hear
 
-    def heard(session: Session, tag: int | None, body: object) -> None:
+    def heard(session: Session, received: Received) -> None:
         assert hears.wait(WAIT)
-        hear(session, tag, body)
+        hear(session, received)
 
     monkeypatch.setattr(Session, "_hear", heard)
     yield hears

@@ -21,10 +21,11 @@ import numpy as np
 import pyarrow as pa
 
 import bowstring as bow
-from bowstring.depot.daemon import DepotProcess
+from bowstring.depot.daemon import new_depot
 from bowstring.depot.launch import Paths
-from bowstring.depot.manifest import Told, pack_part
-from bowstring.depot.protocol import COMPLETE, MESSAGES, RUNNING, STAY, VERSION, Connection, Verb, texts
+from bowstring.depot.manifest import pack_part
+from bowstring.depot.protocol import COMPLETE, MESSAGES, RUNNING, STAY, VERSION, DepotConnection, Verb, texts
+from bowstring.depot.service import DepotProcess
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.ipc.flatbuf.schema import encode_schema
 from tests.fuzz.conversation_target import other_frame, packed, say, unpacked
@@ -54,7 +55,7 @@ def depot_requests(data: bytes) -> None:
     assert not failures, failures
     # In these words it tells of errors that nobody meant.
     assert b"the depot failed" not in answers, answers
-    if depot.stopping or depot.draining or depot.status().memory_lost > _MOST_DATA // 2:
+    if depot.stopping or depot.status().memory_lost > _MOST_DATA // 2:
         depot.stop()
         depot.run()
         _depot.cache_clear()
@@ -90,7 +91,7 @@ def _answers(sock: socket.socket) -> Iterator[bytes]:
 
 def _tidied(depot: DepotProcess) -> None:
     """End what clients began."""
-    with contextlib.closing(Connection(depot.paths.control, _SECONDS)) as client:
+    with contextlib.closing(DepotConnection(depot.paths.control, _SECONDS)) as client:
         for name in texts("names", client.ask(Verb.LIST, {}, _SECONDS).fields["names"]):
             client.ask(Verb.DROP, {"name": DatasetInfo.unpack(name.encode()).name}, _SECONDS)
         for name in depot.status().applications:
@@ -108,7 +109,7 @@ def _wait(done: Any, what: str) -> None:
 @functools.cache
 def _depot() -> DepotProcess:
     options = bow.depot.Options(memory_budget=_MOST_DATA, disk_budget=0)
-    depot = DepotProcess(Paths(tempfile.mkdtemp(prefix="bow-fuzz-")), options)
+    depot = new_depot(Paths(tempfile.mkdtemp(prefix="bow-fuzz-")), options)
     depot.listen_too("tcp://127.0.0.1:0")
     return depot
 
@@ -130,10 +131,10 @@ def depot_seeds() -> dict[str, bytes]:
     """Return what clients of each kind ask."""
     message = bytes(pa.ipc.read_message(_BATCH.serialize()).metadata)
     parts = [
-        b"".join(pack_part(told))
+        b"".join(pack_part(*told))
         for told in (
-            Told(encode_schema(_BATCH.schema), np.zeros((0, 3), np.int64)),
-            Told(message, np.array([[0, 0, 0], [0, 64, 80]])),
+            (encode_schema(_BATCH.schema), np.zeros((0, 3), np.int64)),
+            (message, np.array([[0, 0, 0], [0, 64, 80]])),
         )
     ]
     attempt: list[Any] = [

@@ -75,8 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _show(status: DepotStatus) -> None:
-    drains = ", draining" if status.draining else ""
-    print(f"depot, protocol {status.version}, pid {status.pid}, up {duration(status.uptime)}{drains}")
+    print(f"depot, protocol {status.version}, pid {status.pid}, up {duration(status.uptime)}")
     rows = []
     for kind in ("memory", "disk"):
         numbers = (getattr(status, f"{kind}_{each}") for each in _KINDS_OF_BYTES)

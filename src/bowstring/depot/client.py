@@ -9,23 +9,15 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from bowstring import errors
 from bowstring.closing import Closing
 from bowstring.depot.options import DepotStatus
-from bowstring.depot.protocol import COMMITTED, REPLACED, STAY, Connection, Verb, texts
+from bowstring.depot.protocol import COMMITTED, REPLACED, STAY, DepotConnection, Verb, texts
 from bowstring.depot.writing import Attempt, Committed, warm_mappings
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.location import token_of, with_token
 from bowstring.dissociated.position import Position, check_reached, checked_position, place_of
-from bowstring.errors import (
-    BowstringError,
-    BrokenError,
-    ClosedError,
-    DeadlineExceeded,
-    ForkedError,
-    NotPicklable,
-    warn_caller,
-)
 from bowstring.memory.handle import this_process
 from bowstring.transport import encrypts
 
@@ -47,16 +39,16 @@ _ELSEWHERE_SECONDS: Final = 10.0
 class Depot(Closing):
     """A depot, as its clients see it; from :func:`bowstring.depot.connect`. Any thread may use it."""
 
-    def __init__(self, find: Callable[[], Connection], tls: Tls | None = None) -> None:
+    def __init__(self, find: Callable[[], DepotConnection], tls: Tls | None = None) -> None:
         self._find = find
         self._tls = tls
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._finding = threading.Lock()
         self._main = find()
-        self._free: Connection | None = None
+        self._free: DepotConnection | None = None
         # What a depot that takes the place of this one is told, too.
-        self._held: dict[str, list[dict[str, Any]]] = {}
+        self._held: dict[str, dict[str, Any]] = {}
         self._listens: tuple[str, bool | None] | None = None
         self._closed = False
 
@@ -82,8 +74,8 @@ class Depot(Closing):
         In another container the socket's path may lead to another depot, which is not taken for this one.
         """
         main = self._main
-        found = (with_token(main.address, main.token), main.remote_address)
-        return tuple(dict.fromkeys(each for each in found if each is not None))
+        addresses = (with_token(main.address, main.token), main.remote_address)
+        return tuple(dict.fromkeys(each for each in addresses if each is not None))
 
     # Tasks.
 
@@ -139,7 +131,9 @@ class Depot(Closing):
             warm_mappings().forget(answer["gone"])
         return Attempt(connection, self._take_back, schema, wait)
 
-    def _begun(self, verb: Verb, fields: dict[str, Any], seconds: float) -> tuple[Connection, dict[str, Any]]:
+    def _begun(
+        self, verb: Verb, fields: dict[str, Any], seconds: float
+    ) -> tuple[DepotConnection, dict[str, Any]]:
         """Return a connection for one use, and its first answer: its loss is the end of an attempt."""
         while True:
             self._check()
@@ -156,10 +150,10 @@ class Depot(Closing):
             except BaseException as error:
                 connection.close()
                 # A depot that had kept a connection may have ended since; there may be another one.
-                if free is None or not isinstance(error, (BrokenError, ClosedError)):
+                if free is None or not isinstance(error, (errors.BrokenError, errors.ClosedError)):
                     raise
 
-    def _take_back(self, connection: Connection) -> None:
+    def _take_back(self, connection: DepotConnection) -> None:
         with self._lock:
             if self._free is None and not self._closed:
                 self._free = connection
@@ -186,13 +180,10 @@ class Depot(Closing):
             PID namespace (of another container) cannot watch it, and goes by the connection and the lease alone.
         """
         fields: dict[str, Any] = {"application": application, "lease_seconds": lease_seconds}
-        requests = [fields]
         if watch_pid is not None:
-            watched = {"watch_pid": watch_pid, "pid_namespace": this_process().namespace}
-            requests.insert(0, fields | watched)
-        for each in requests:
-            self._ask(Verb.HOLD, each)
-        self._held[application] = requests
+            fields |= {"watch_pid": watch_pid, "pid_namespace": this_process().namespace}
+        self._ask(Verb.HOLD, fields)
+        self._held[application] = fields
 
     def settle(
         self,
@@ -393,13 +384,15 @@ class Depot(Closing):
             if depot in answered:
                 continue
             try:
-                connection = Connection(address, _ELSEWHERE_SECONDS, self._tls if encrypts(address) else None)
+                connection = DepotConnection(
+                    address, _ELSEWHERE_SECONDS, self._tls if encrypts(address) else None
+                )
                 try:
                     connection.ask(verb, fields, _ELSEWHERE_SECONDS)
                     answered.add(depot)
                 finally:
                     connection.close()
-            except BowstringError as error:
+            except errors.BowstringError as error:
                 # By its own address last, as other hosts find it.
                 failed[depot] = f"{address.partition('?')[0]} ({error.what})"
         return [why for depot, why in failed.items() if depot not in answered]
@@ -505,7 +498,7 @@ class Depot(Closing):
             ended = main.wait_exited(_STOP_SECONDS)
             self.close()
             if not ended:
-                raise DeadlineExceeded(
+                raise errors.DeadlineExceeded(
                     f"the depot has not ended in {_STOP_SECONDS:g} s",
                     where=self.address.partition("?")[0],
                     hint="Look into its log, or end its process.",
@@ -516,14 +509,14 @@ class Depot(Closing):
                 text = (
                     f"no depot answers at {', '.join(silent)}: if one runs, it keeps its data for their lease"
                 )
-                warn_caller([text], RuntimeWarning)
+                errors.warn_caller([text], RuntimeWarning)
 
     def _listen(self, tcp: str, *, encrypted: bool | None) -> None:
         """Listen for other hosts where it does not yet, and so does each that takes its place."""
         main, self._listens = self._main, (tcp, encrypted)
         try:
             main.listen(tcp, encrypted=encrypted)
-        except (BrokenError, ClosedError):  # it ended just now
+        except (errors.BrokenError, errors.ClosedError):  # it ended just now
             self._reconnected(main)
 
     # Connections.
@@ -533,17 +526,19 @@ class Depot(Closing):
         main = self._main
         try:
             return main.ask(verb, fields, _ANSWER_SECONDS).fields
-        except (BrokenError, ClosedError):
+        except (errors.BrokenError, errors.ClosedError):
             pass  # it may be another one by now: what was held is held there, too
         return self._reconnected(main).ask(verb, fields, _ANSWER_SECONDS).fields
 
-    def _reconnected(self, lost: Connection) -> Connection:
+    def _reconnected(self, lost: DepotConnection) -> DepotConnection:
         """Return the connection that came after one that was lost; whoever finds that first makes it."""
         held: list[bool] = []
         try:
             held += map(self._finding.acquire, (True,), (_ANSWER_SECONDS,))  # see `bowstring.locks`
             if True not in held:
-                raise DeadlineExceeded(f"another thread looked for the depot for {_ANSWER_SECONDS:g} s")
+                raise errors.DeadlineExceeded(
+                    f"another thread looked for the depot for {_ANSWER_SECONDS:g} s"
+                )
             self._check()
             if self._main is not lost:
                 return self._main
@@ -552,7 +547,7 @@ class Depot(Closing):
             try:
                 if self._listens is not None:
                     fresh.listen(self._listens[0], encrypted=self._listens[1])
-                for fields in [each for requests in list(self._held.values()) for each in requests]:
+                for fields in list(self._held.values()):
                     fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
                 with self._lock:
                     self._check()
@@ -567,9 +562,9 @@ class Depot(Closing):
 
     def _check(self) -> None:
         if self._pid != os.getpid():
-            raise ForkedError("the Depot belongs to the parent process", hint="Connect in the child.")
+            raise errors.ForkedError("the Depot belongs to the parent process", hint="Connect in the child.")
         if self._closed:
-            raise ClosedError("the Depot is closed")
+            raise errors.ClosedError("the Depot is closed")
 
     def close(self) -> None:
         """Hang up; what was held is kept for the time of its lease. Idempotent."""
@@ -581,11 +576,11 @@ class Depot(Closing):
             self._free = None
         for connection in connections:
             if connection is not None:
-                with contextlib.suppress(BowstringError):
+                with contextlib.suppress(errors.BowstringError):
                     connection.close()
 
     def __reduce__(self) -> NoReturn:
-        raise NotPicklable(
+        raise errors.NotPicklable(
             "a Depot is a connection of its process", hint="Send its address and connect there."
         )
 

@@ -11,26 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bowstring.depot.applications import Holder, Stream
+from bowstring import errors
+from bowstring.depot.entries import Holder, Stream
 from bowstring.depot.manifest import BegunAttempt, moved, pieces_of
-from bowstring.depot.names import Announcement
 from bowstring.depot.protocol import COMMITTED, MESSAGES, REPLACED, STAY, VERSION, Verb, texts
 from bowstring.depot.slab_pool import Turn
 from bowstring.dissociated.endpoint import Dataset, this_host
 from bowstring.dissociated.failures import pack_error
 from bowstring.dissociated.position import version_made_of
 from bowstring.dissociated.tags import Control
-from bowstring.errors import (
-    AccessDenied,
-    BowstringError,
-    BrokenError,
-    ClosedError,
-    DeadlineExceeded,
-    ProtocolError,
-    RefusedError,
-    UnknownTicket,
-    UsageError,
-)
 from bowstring.memory.handle import this_process
 from bowstring.server import offer
 from bowstring.server.materialized import MaterializedSource
@@ -39,7 +28,7 @@ from bowstring.transport import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bowstring.depot.service import Service
+    from bowstring.depot.service import DepotProcess
     from bowstring.transport import Channel
 
 _UUID_BYTES: Final = 16
@@ -56,7 +45,7 @@ class Client:
     """Answers the requests of one connection of the depot's server, in its session's turns, which never wait."""
 
     def __init__(
-        self, depot: Service, channel: Channel, say: Callable[[Message], None], ring: Callable[[], None]
+        self, depot: DepotProcess, channel: Channel, say: Callable[[Message], None], ring: Callable[[], None]
     ) -> None:
         self.depot = depot
         self._say = say
@@ -80,30 +69,31 @@ class Client:
         return self.attempt is not None and bool(self.attempt.regions)
 
     def hear(self, tag: int | None, body: Any) -> None:
-        """Answer a request, unless it has to wait."""
         if self._waiting is not None:
-            raise ProtocolError("a client asks again before it has its answer")
+            raise errors.ProtocolError("a client asks again before it has its answer")
         if tag == Verb.PARTS and self._greeted:
             if self.attempt is None:
-                raise ProtocolError("parts of an attempt that has not begun")
+                raise errors.ProtocolError("parts of an attempt that has not begun")
             self.attempt.hear(body)
             return
         handler = HANDLERS.get(tag)
-        if tag is None or handler is None or self._greeted is (tag in FIRST):
-            raise ProtocolError("the depot knows no such request, or not now", found=f"tag {tag or 0:#x}")
-        # What another version says in it means nothing.
-        fields = {} if tag == Verb.DRAIN else MESSAGES[tag][0].unpack(body)
-        if tag in FIRST:
+        if tag is None or handler is None or self._greeted is (tag == Verb.HELLO):
+            raise errors.ProtocolError(
+                "the depot knows no such request, or not now", found=f"tag {tag or 0:#x}"
+            )
+        fields = MESSAGES[tag][0].unpack(body)
+        if not self._greeted:
             self._greeted = True
             self.depot.clients.add(self)
         self.asked = self.depot.asked = time.monotonic()
         if not self.local and tag in LOCAL:
-            self._say_no(AccessDenied("that is for processes on the depot's own host", found=Verb(tag).name))
+            self._say_no(
+                errors.AccessDenied("that is for processes on the depot's own host", found=Verb(tag).name)
+            )
             return
         self._answer(tag, fields)
 
     def go_on(self) -> None:
-        """Try again to answer a request that waits."""
         if self._waiting is not None:
             self._answer(*self._waiting)
 
@@ -118,7 +108,7 @@ class Client:
             return
         except Exception as error:
             self._waiting = self.pause = self.turn = None
-            if tag in FIRST or isinstance(error, (ProtocolError, BrokenError)):
+            if tag == Verb.HELLO or isinstance(error, (errors.ProtocolError, errors.BrokenError)):
                 raise
             self._say_no(error)
             return
@@ -130,10 +120,10 @@ class Client:
                 self.depot.stop()
 
     def _say_no(self, error: BaseException) -> None:
-        if isinstance(error, ClosedError):
-            error = BrokenError("the depot ends", found=str(error))
-        if not isinstance(error, BowstringError):
-            error = RefusedError("the depot failed", found=f"{type(error).__name__}: {error}"[:2000])
+        if isinstance(error, errors.ClosedError):
+            error = errors.BrokenError("the depot ends", found=str(error))
+        if not isinstance(error, errors.BowstringError):
+            error = errors.RefusedError("the depot failed", found=f"{type(error).__name__}: {error}"[:2000])
         self._say(Message(Control.ERROR, [pack_error(error)]))
 
     def gone(self) -> None:
@@ -154,9 +144,8 @@ class Client:
         self.depot.clients.discard(self)
 
     def current(self) -> BegunAttempt:
-        """Return the attempt that goes on."""
         if self.attempt is None:
-            raise UsageError("no attempt goes on over this connection")
+            raise errors.UsageError("no attempt goes on over this connection")
         return self.attempt
 
 
@@ -166,7 +155,7 @@ Answer = dict[str, Any]
 def _hello(client: Client, version: int, token: str | None) -> Answer:
     depot = client.depot
     if version != VERSION:
-        raise RefusedError(
+        raise errors.RefusedError(
             "the depot speaks another version of its protocol",
             expected=f"version {VERSION}",
             found=f"version {version}",
@@ -174,7 +163,7 @@ def _hello(client: Client, version: int, token: str | None) -> Answer:
         )
     fits = secrets.compare_digest((token or "").encode(), depot.token.encode())
     if not (client.local or fits):
-        raise AccessDenied("the token is wrong", hint="Use the whole address that the depot gave.")
+        raise errors.AccessDenied("the token is wrong", hint="Use the whole address that the depot gave.")
     return {
         "pid": os.getpid(),
         "remote": depot.remote_address,
@@ -183,12 +172,6 @@ def _hello(client: Client, version: int, token: str | None) -> Answer:
         "kept": depot.kept,
         "token": depot.token if client.local else None,
     }
-
-
-def _drain(client: Client) -> None:
-    if not client.local:
-        raise AccessDenied("that is for processes on the depot's own host")
-    client.depot.drain()
 
 
 def _begin(
@@ -203,16 +186,11 @@ def _begin(
 ) -> Answer:
     depot = client.depot
     if client.attempt is not None:
-        raise UsageError("an attempt goes on over this connection already")
-    if depot.draining:
-        raise RefusedError(
-            "the depot drains: one of a newer version takes its place",
-            hint="Use the version of Bowstring that started it.",
-        )
+        raise errors.UsageError("an attempt goes on over this connection already")
     if readers == 0:
-        raise UsageError("a data set needs a reader", found="readers=0")
+        raise errors.UsageError("a data set needs a reader", found="readers=0")
     if spill_folder is not None and not (os.path.isabs(spill_folder) and os.path.isdir(spill_folder)):
-        raise UsageError("the folder for files must be there, and absolute", found=spill_folder)
+        raise errors.UsageError("the folder for files must be there, and absolute", found=spill_folder)
     folder = spill_folder or depot.options.folder
     begun = BegunAttempt(application, dataset, partition, attempt, readers, folder, depot.limits)
     named = {mapped[at : at + _UUID_BYTES] for at in range(0, len(mapped), _UUID_BYTES)}
@@ -227,12 +205,12 @@ def _borrow(client: Client, nbytes: int, wanted: int, wait: float) -> Answer:
     attempt.check()
     pool = client.depot.slab_pool
     turn = client.turn = client.turn or Turn(attempt.dataset, client.ring)
-    found = pool.borrow(turn, nbytes, attempt.folder, client.mapped, wanted=wanted)
-    if found is None:
+    borrowed = pool.borrow(turn, nbytes, attempt.folder, client.mapped, wanted=wanted)
+    if borrowed is None:
         if time.monotonic() >= client.asked + wait:
             raise pool.too_late(nbytes, wait)
         raise _Waits
-    lent, region = found
+    lent, region = borrowed
     return {"slab": attempt.lend(region), "nbytes": lent.slab.nbytes, "uuid": lent.slab.uuid, "fd": lent.fd}
 
 
@@ -246,7 +224,7 @@ def _commit(client: Client, kept: bytes, parts: bytes) -> Answer:
         attempt.hear(parts)
         attempt.check()
         if attempt.rebuilt.schema is None:
-            raise ProtocolError("an attempt commits without a schema")
+            raise errors.ProtocolError("an attempt commits without a schema")
         source = attempt.rebuilt.source()
         if not numbers:  # nobody writes there any more
             pieces = pieces_of(source)
@@ -277,14 +255,13 @@ def _commit(client: Client, kept: bytes, parts: bytes) -> Answer:
 
 
 def _numbers(kept: bytes) -> list[int]:
-    """Return the numbers of slabs that a writer holds still."""
     if len(kept) % 8:
-        raise ProtocolError("numbers of slabs are 8 bytes each", found=f"{len(kept)} bytes")
-    found: list[int] = np.frombuffer(kept, "<i8").tolist()
-    return found
+        raise errors.ProtocolError("numbers of slabs are 8 bytes each", found=f"{len(kept)} bytes")
+    numbers: list[int] = np.frombuffer(kept, "<i8").tolist()
+    return numbers
 
 
-def _gather(depot: Service, part: str, name: str) -> None:
+def _gather(depot: DepotProcess, part: str, name: str) -> None:
     """Copy the small streams of a data set that is appended to a name into slabs that only such share."""
     dataset = depot.registry.datasets.get(part)
     for stream in sorted(depot.registry.offered(part), key=lambda each: each.described["partition"]):
@@ -292,7 +269,7 @@ def _gather(depot: Service, part: str, name: str) -> None:
         if dataset is None or stream.slab is not None or stream.publication.readers is not None:
             continue  # what ends with its readers does not end with the name
         assert isinstance(source, MaterializedSource)
-        with contextlib.suppress(UnknownTicket):  # it was released just now
+        with contextlib.suppress(errors.UnknownTicket):  # it was released just now
             pieces = pieces_of(source)
             owner = f"{name!r} of {dataset.application}"
             shared = depot.slab_pool.share(owner, pieces, stream.folder)
@@ -320,17 +297,21 @@ def _hold(
     pid_namespace: int | None,
     unattended: bool | None,
 ) -> Answer:
-    holder: Holder | None = None
+    holders = []
     if watch_pid is not None:
         if not client.local:
-            raise UsageError("a process on another host cannot be watched", found=f"watch_pid={watch_pid}")
-        if pid_namespace not in (None, this_process().namespace):
-            return {"watched": False}  # here that number is somebody else's, or nobody's
-        holder = Holder(watch_pid)
-    elif not unattended:
-        holder = client.holder = client.holder or Holder()
-    client.depot.registry.hold(application, lease_seconds or None, holder)
-    return {"watched": watch_pid is not None}
+            raise errors.UsageError(
+                "a process on another host cannot be watched", found=f"watch_pid={watch_pid}"
+            )
+        # In another namespace that number is of another process, or of none.
+        if pid_namespace in (None, this_process().namespace):
+            holders.append(Holder(watch_pid))
+    watched = bool(holders)
+    if not unattended:
+        client.holder = client.holder or Holder()
+        holders.append(client.holder)
+    client.depot.registry.hold(application, lease_seconds or None, holders)
+    return {"watched": watched}
 
 
 def _settle(
@@ -352,7 +333,7 @@ def _wait_released(client: Client, dataset: str, timeout: float) -> None:
     if registry.is_released(dataset):
         return
     if time.monotonic() >= client.asked + timeout:
-        raise DeadlineExceeded(
+        raise errors.DeadlineExceeded(
             "the data set is still read, or waits for a reader",
             found=f"{len(registry.offered(dataset))} streams after {timeout:g} s",
             hint="Data sets written without readers= are released when somebody releases them.",
@@ -362,6 +343,7 @@ def _wait_released(client: Client, dataset: str, timeout: float) -> None:
 
 def _announce(
     client: Client,
+    name: str,
     dataset: str,
     version: str,
     batch: int | None,
@@ -369,16 +351,14 @@ def _announce(
     depots: list[bytes] | None,
     **given: Any,
 ) -> Answer:
-    wanted = Announcement(
-        dataset=Dataset.from_json(dataset),
-        version=version_made_of(version),
-        batch=once or batch,
-        depots=tuple(texts("depots", depots or [])),
-        **given,
+    meant = Dataset.from_json(dataset)
+    addresses = tuple(texts("depots", depots or []))
+    part = given["part"]
+    if given["state"] is None and given["append"] and part is not None and given["ttl"] is None:
+        _gather(client.depot, part, name)
+    changed, replaced, note = client.depot.registry.announce(
+        name, meant, version_made_of(version), batch=once or batch, depots=addresses, **given
     )
-    if wanted.state is None and wanted.append and wanted.part is not None and wanted.ttl is None:
-        _gather(client.depot, wanted.part, wanted.name)
-    changed, replaced, note = client.depot.registry.announce(wanted)
     return {"changed": changed, "note": note} | _replaced(replaced)
 
 
@@ -403,7 +383,6 @@ def _stop(client: Client, application: str | None, if_empty: bool | None) -> Ans
 
 HANDLERS: Final[dict[int | None, Callable[..., Answer | None]]] = {
     Verb.HELLO: _hello,
-    Verb.DRAIN: _drain,
     Verb.BEGIN: _begin,
     Verb.BORROW: _borrow,
     Verb.COMMIT: _commit,
@@ -429,7 +408,5 @@ HANDLERS: Final[dict[int | None, Callable[..., Answer | None]]] = {
     Verb.LISTEN: lambda client, address: {"remote": client.depot.listen_too(address)},
     Verb.STOP: _stop,
 }
-# What a connection begins with.
-FIRST: Final = frozenset({Verb.HELLO, Verb.DRAIN})
 # What needs memory of this host, or lets others in.
 LOCAL: Final = frozenset({Verb.BEGIN, Verb.BORROW, Verb.COMMIT, Verb.ABORT, Verb.LISTEN})

@@ -14,19 +14,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+from bowstring import errors
 from bowstring.depot.client import Depot
 from bowstring.depot.options import Options, check_remote, differing
-from bowstring.depot.protocol import VERSION, Connection
-from bowstring.errors import (
-    AccessDenied,
-    BowstringError,
-    BrokenError,
-    ClosedError,
-    DeadlineExceeded,
-    RefusedError,
-    UsageError,
-    warn_caller,
-)
+from bowstring.depot.protocol import VERSION, DepotConnection
 from bowstring.memory.slab import Descriptor, opened
 from bowstring.private_folders import lock, private_folder
 from bowstring.transport import encrypts
@@ -38,7 +29,6 @@ if TYPE_CHECKING:
 
     from bowstring.transport.certificates import TlsConfig
 
-_CONTROL: Final = re.compile(r"depot-(\d+)\.sock")
 _DATA: Final = re.compile(rf"depot-{VERSION}-[0-9a-f]{{12}}\.sock")
 
 
@@ -68,11 +58,6 @@ class Paths:
                 os.unlink(os.path.join(self.folder, name))
         return address_of(os.path.join(self.folder, f"depot-{VERSION}-{secrets.token_hex(6)}.sock"))
 
-    def older(self) -> list[str]:
-        """Return the addresses of depots of older versions, whether they live or not."""
-        found = filter(None, map(_CONTROL.fullmatch, sorted(os.listdir(self.folder))))
-        return [address_of(os.path.join(self.folder, each[0])) for each in found if int(each[1]) < VERSION]
-
 
 def try_lock(path: str, seconds: float = 0.0) -> Descriptor | None:
     """Return a descriptor that holds the lock of a file until it is closed.
@@ -88,7 +73,9 @@ def locked(path: str, seconds: float) -> Iterator[None]:
     """Hold the lock of a file for the time of a ``with`` block."""
     fd = try_lock(path, seconds)
     if fd is None:
-        raise DeadlineExceeded(f"another process starts a depot, for more than {seconds:g} s", where=path)
+        raise errors.DeadlineExceeded(
+            f"another process starts a depot, for more than {seconds:g} s", where=path
+        )
     try:
         yield
     finally:
@@ -122,37 +109,35 @@ _NEVER_KEPT: Final = "BOWSTRING_TOKEN"
 def found_or_started(
     paths: Paths,
     options: Options,
-    find: Callable[[float], Connection],
+    find: Callable[[float], DepotConnection],
     seconds: float,
     tcp: str | None = None,
-) -> Connection:
+) -> DepotConnection:
     """Return what `find` finds, after starting a depot where there is none (`find` raises `BrokenError`).
 
     A depot is not started if it may not listen at `tcp`.
     """
     end = time.monotonic() + seconds
 
-    def look() -> Connection | None:
-        with contextlib.suppress(BrokenError):
-            return find(max(0.0, end - time.monotonic()))
-        return None
+    def left() -> float:
+        return max(0.0, end - time.monotonic())
 
-    if (found := look()) is not None:
-        return found
+    with contextlib.suppress(errors.BrokenError):
+        return find(left())
     # Other clients wait here meanwhile, and then find what was started.
-    with locked(paths.start_lock, max(0.0, end - time.monotonic())):
-        if (found := look()) is not None:
-            return found
+    with locked(paths.start_lock, left()):
+        with contextlib.suppress(errors.BrokenError):
+            return find(left())
         if tcp is not None:
             check_remote(options, tcp)
         try:
             _start(paths, options, end)
-        except RefusedError:
+        except errors.RefusedError:
             # There may be one by now: another process began to start it, and was killed with its lock.
-            if (found := look()) is not None:
-                return found
+            with contextlib.suppress(errors.BrokenError):
+                return find(left())
             raise
-        return find(max(0.0, end - time.monotonic()))
+        return find(left())
 
 
 def _start(paths: Paths, options: Options, end: float) -> None:
@@ -173,7 +158,7 @@ def _start(paths: Paths, options: Options, end: float) -> None:
             )
     except OSError as error:
         heard.close()  # an error that is kept keeps this frame
-        raise RefusedError("a depot cannot be started", found=str(error)) from error
+        raise errors.RefusedError("a depot cannot be started", found=str(error)) from error
     finally:
         told.close()  # the end of what it says is seen when no other process has it
     poll, said = select.poll(), b""
@@ -181,7 +166,7 @@ def _start(paths: Paths, options: Options, end: float) -> None:
     try:
         while len(said) < _MOST_SAID:
             if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
-                raise DeadlineExceeded("a depot was started, and was not ready in time")
+                raise errors.DeadlineExceeded("a depot was started, and was not ready in time")
             more = os.read(heard, _MOST_SAID)
             if not more:
                 break
@@ -198,7 +183,7 @@ def _start(paths: Paths, options: Options, end: float) -> None:
         last_words = ""
         with contextlib.suppress(OSError), open(paths.log, errors="replace") as log:
             last_words = " ".join(log.read().split()[-60:])
-        raise RefusedError(
+        raise errors.RefusedError(
             "a depot could not be started",
             found=said.decode(errors="replace") or last_words or "it ended without a word",
             where=paths.log,
@@ -290,24 +275,24 @@ def connect(
     paths = Paths(folder) if address is None else None
     where = address if paths is None else paths.control
     if not where:
-        raise UsageError("an address of a depot is empty", found=repr(where))
+        raise errors.UsageError("an address of a depot is empty", found=repr(where))
     *better, last = (where,) if isinstance(where, str) else where
     end = time.monotonic() + timeout
 
-    def find(seconds: float) -> Connection:
+    def find(seconds: float) -> DepotConnection:
         passed_over = []
         for each in better:
             try:
-                return Connection(each, seconds, tls)
-            except (AccessDenied, BrokenError, DeadlineExceeded) as error:
+                return DepotConnection(each, seconds, tls)
+            except (errors.AccessDenied, errors.BrokenError, errors.DeadlineExceeded) as error:
                 passed_over.append(f"{each.partition('?')[0]}: {error.what}")
         try:
-            return Connection(last, seconds, tls)
-        except BowstringError as error:
+            return DepotConnection(last, seconds, tls)
+        except errors.BowstringError as error:
             error.hint = "; ".join([*([error.hint] if error.hint else []), *passed_over]) or None
             raise
 
-    def find_or_start() -> Connection:
+    def find_or_start() -> DepotConnection:
         if paths is None or not start:
             return find(timeout)
         return found_or_started(paths, options or Options(), find, timeout, tcp)
@@ -334,7 +319,7 @@ def _suits(depot: Depot, options: Options | None, tcp: str | None, *, replaces: 
     try:
         if tcp is not None:
             depot._listen(tcp, encrypted=encrypts(tcp) if asks else None)
-    except UsageError as error:
+    except errors.UsageError as error:
         if not asks:
             raise
         refused = error
@@ -348,10 +333,10 @@ def _suits(depot: Depot, options: Options | None, tcp: str | None, *, replaces: 
         try:
             if depot._stop({"if_empty": True}):
                 return False
-        except (BrokenError, ClosedError):  # another client ended it
+        except (errors.BrokenError, errors.ClosedError):  # another client ended it
             return False
     if refused is not None:
-        raise UsageError(
+        raise errors.UsageError(
             f"the depot of this host runs with other options, and {_STAYS}",
             expected=f"one that listens at {tcp}",
             found=f"process {depot.pid}: {refused.what}",
@@ -362,5 +347,5 @@ def _suits(depot: Depot, options: Options | None, tcp: str | None, *, replaces: 
             f"{TOO_LATE}: the depot of this host (process {depot.pid}) runs with "
             f"{', '.join(f'{name}={value}' for name, value in other.items())}, and {_STAYS}. {_END_IT}"
         )
-        warn_caller([text], RuntimeWarning)
+        errors.warn_caller([text], RuntimeWarning)
     return True

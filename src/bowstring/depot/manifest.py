@@ -12,23 +12,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 import struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bowstring import errors
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.depot.slabs import Piece
 from bowstring.dissociated.items import IpcMessage
-from bowstring.errors import (
-    BowstringError,
-    InvalidBody,
-    LimitExceeded,
-    ProtocolError,
-    Unsupported,
-    without_frames,
-)
 from bowstring.ipc.body.check import check_offsets, check_pairs
 from bowstring.ipc.body.decode import BatchDecoder
 from bowstring.ipc.dictionary.reader import DictionaryMemo
@@ -57,24 +50,14 @@ _ROW: Final = 3
 _ROW_BYTES: Final = 24
 
 
-class Told(NamedTuple):
-    """One message of an attempt: its metadata, a flatbuffer, and where its buffers lie."""
-
-    metadata: bytes
-    # Slab, offset and length of each buffer, shape (buffers, 3).
-    table: npt.NDArray[np.int64]
+def pack_part(metadata: bytes, table: npt.NDArray[np.int64]) -> list[bytes]:
+    """Return the pieces of one part; `table` has slab, offset and length of each buffer, shape (buffers, 3)."""
+    head = _HEAD.pack(len(metadata), len(table))
+    return [head, metadata, bytes(-len(metadata) % 8), np.ascontiguousarray(table, "<i8").tobytes()]
 
 
-def pack_part(part: Told) -> list[bytes]:
-    """Return the pieces of one part."""
-    metadata = part.metadata
-    head = _HEAD.pack(len(metadata), len(part.table))
-    table = np.ascontiguousarray(part.table, "<i8")
-    return [head, metadata, bytes(-len(metadata) % 8), table.tobytes()]
-
-
-def unpack_parts(body: Any) -> Iterator[Told]:
-    """Yield the parts of a message."""
+def unpack_parts(body: Any) -> Iterator[tuple[bytes, npt.NDArray[np.int64]]]:
+    """Yield metadata and table of each part of a message."""
     view = memoryview(body).cast("B")
     at = 0
     while at < len(view):
@@ -83,9 +66,11 @@ def unpack_parts(body: Any) -> Iterator[Told]:
         rows = start + -(-length // 8) * 8
         end = rows + count * _ROW_BYTES
         if end > len(view):
-            raise ProtocolError("a part of an attempt is cut short", found=f"a message of {len(view)} bytes")
+            raise errors.ProtocolError(
+                "a part of an attempt is cut short", found=f"a message of {len(view)} bytes"
+            )
         table = np.frombuffer(view, "<i8", count * _ROW, rows).reshape(-1, _ROW).astype(np.int64)
-        yield Told(bytes(view[start : start + length]), table)
+        yield bytes(view[start : start + length]), table
         at = end
 
 
@@ -111,56 +96,50 @@ class Rebuilder:
         """Return the data set of what was taken; its metadata stay encoded as the writer sent them."""
         return MaterializedSource.of_placed(self.schema, self._batches, self._encoded)
 
-    def take(self, part: Told, regions: Sequence[Region]) -> None:
-        """Take the next part, whose buffers lie in `regions`."""
-        self._metadata_bytes += len(part.metadata)
+    def take(self, metadata: bytes, table: npt.NDArray[np.int64], regions: Sequence[Region]) -> None:
+        self._metadata_bytes += len(metadata)
         if self._metadata_bytes > _MOST_METADATA:
-            raise LimitExceeded(
+            raise errors.LimitExceeded(
                 "the metadata of one attempt are too large", expected=f"at most {_MOST_METADATA} bytes"
             )
-        table = part.table * (part.table[:, 2:] != 0)
-        if self._decoder is not None and len(regions) == 1 and not (table[:, 1] % _ALIGNMENT).any():
-            found = self._decoder.pointed([part.metadata], 0, [len(table)], table, regions)
-            if found is not None and found.codec is None:
+        spans = table * (table[:, 2:] != 0)
+        if self._decoder is not None and len(regions) == 1 and not (spans[:, 1] % _ALIGNMENT).any():
+            decoded = self._decoder.pointed([metadata], 0, [len(spans)], spans, regions)
+            if decoded is not None and decoded.codec is None:
                 assert self._layout is not None
-                rows, *_, nbytes = found.heads[0]
-                nodes, counts = found.nodes[0], found.counts[0]
+                rows, *_, nbytes = decoded.heads[0]
+                nodes, counts = decoded.nodes[0], decoded.counts[0]
                 self._batches.append(
-                    make_batch(Batch, self._layout, rows, nodes, None, counts, spans=table, regions=regions)
+                    make_batch(Batch, self._layout, rows, nodes, None, counts, spans=spans, regions=regions)
                 )
-                self._encoded.append(IpcMessage(part.metadata, table, regions, nbytes=nbytes))
+                self._encoded.append(IpcMessage(metadata, spans, regions, nbytes=nbytes))
                 return
-        message = decode_message(part.metadata, self._limits)
+        message = decode_message(metadata, self._limits)
         if message.kind is MessageKind.SCHEMA:
             self._take_schema(message)
-            self._encoded.append(IpcMessage(part.metadata))
+            self._encoded.append(IpcMessage(metadata))
             return
         if self._layout is None:
-            raise ProtocolError("an attempt says its schema first", found=message.kind.name)
+            raise errors.ProtocolError("an attempt says its schema first", found=message.kind.name)
         if message.kind is MessageKind.DICTIONARY_BATCH:
             dictionary = decode_dictionary(message)
             if dictionary.is_delta:
-                raise Unsupported("deltas of dictionaries in an attempt")
+                raise errors.Unsupported("deltas of dictionaries in an attempt")
             layout = self._memo.layout_of(dictionary.id)
-            values = self._batch(message, dictionary.batch, layout, part.table, regions, inner=True)
-            self._memo.take(dictionary.id, values, is_delta=False)
-            self._keep(part, values)
-            return
-        header = decode_record_batch(message)
-        batch = self._batch(message, header, self._layout, part.table, regions)
-        self._batches.append(batch)
-        self._keep(part, batch)
-
-    def _keep(self, part: Told, batch: Batch) -> None:
-        spans = batch_parts(batch).spans
-        self._encoded.append(IpcMessage(part.metadata, spans.table, spans.regions, nbytes=batch.nbytes))
+            batch = self._batch(message, dictionary.batch, layout, table, regions, inner=True)
+            self._memo.take(dictionary.id, batch, is_delta=False)
+        else:
+            batch = self._batch(message, decode_record_batch(message), self._layout, table, regions)
+            self._batches.append(batch)
+        used = batch_parts(batch).spans
+        self._encoded.append(IpcMessage(metadata, used.table, used.regions, nbytes=batch.nbytes))
 
     def _take_schema(self, message: Message) -> None:
         if self.schema is not None:
-            raise ProtocolError("an attempt has one schema", found="a second one")
+            raise errors.ProtocolError("an attempt has one schema", found="a second one")
         decoded = decode_schema(message, self._limits)
         if decoded.endianness != "little":
-            raise Unsupported("big-endian bodies")
+            raise errors.Unsupported("big-endian bodies")
         self._layout = decoded.layout
         self._memo.expect(self._layout)
         if not self._layout.dictionaries:
@@ -178,7 +157,7 @@ class Rebuilder:
         inner: bool = False,
     ) -> Batch:
         if header.compression is not None or message.version is not MetadataVersion.V5:
-            raise Unsupported("what lies in a slab must be plain and of metadata version V5")
+            raise errors.Unsupported("what lies in a slab must be plain and of metadata version V5")
         check_pairs(header, layout, table[:, 2])
         spans, used = _within(table, regions)
         # Dictionaries inside a dictionary are looked for when a batch uses it.
@@ -200,13 +179,13 @@ class Rebuilder:
 
 def pieces_of(source: MaterializedSource) -> list[Piece]:
     """Return what a data set uses of each region that it lies in."""
-    found: dict[Region, list[int]] = {}
+    pieces: dict[Region, list[int]] = {}
     for item in source.encoded():
         for index, offset, length in () if item.spans is None else item.spans.tolist():
             if length:
-                ends = found.setdefault(item.regions[index], [offset, 0])
+                ends = pieces.setdefault(item.regions[index], [offset, 0])
                 ends[:] = min(ends[0], offset), max(ends[1], offset + length)
-    return [Piece(region, *ends) for region, ends in found.items()]
+    return [Piece(region, *ends) for region, ends in pieces.items()]
 
 
 def moved(
@@ -218,7 +197,7 @@ def moved(
 ) -> MaterializedSource:
     """Return the same data set where each of its pieces was copied into one region, to an offset there."""
     by = {piece.region: offset - piece.first for piece, offset in zip(pieces, offsets, strict=True)}
-    made = Rebuilder(limits)
+    rebuilder = Rebuilder(limits)
     for item in source.encoded():
         table = np.zeros((0, _ROW), np.int64)
         if item.spans is not None:
@@ -226,8 +205,8 @@ def moved(
             used = table[:, 2] != 0
             table[used, 1] += np.array([by.get(each, 0) for each in item.regions] or [0])[table[used, 0]]
             table[:, 0] = 0
-        made.take(Told(item.metadata, table), (region,))
-    return made.source()
+        rebuilder.take(item.metadata, table, (region,))
+    return rebuilder.source()
 
 
 def _within(
@@ -244,7 +223,7 @@ def _within(
     room = sizes[np.where(known, slabs, 0)]
     fits = known & (offsets >= 0) & (lengths > 0) & (lengths <= room) & (offsets <= room - lengths)
     if not fits.all() or (offsets % _ALIGNMENT).any():
-        raise InvalidBody(
+        raise errors.InvalidBody(
             "a buffer does not lie in what was lent",
             expected=f"8-byte aligned, in one of {len(regions)} slabs",
             found=rows[~fits][:4].tolist() or rows[:4].tolist(),
@@ -267,15 +246,14 @@ class BegunAttempt:
     limits: Limits
     regions: list[Region] = dataclasses.field(default_factory=list)
     rebuilt: Rebuilder = dataclasses.field(init=False)
-    _error: BowstringError | None = None
+    _error: errors.BowstringError | None = None
 
     def __post_init__(self) -> None:
         self.rebuilt = Rebuilder(self.limits)
 
     def lend(self, region: Region) -> int:
-        """Note that a slab was lent; return its number."""
         if len(self.regions) >= self.limits.regions:
-            raise LimitExceeded(
+            raise errors.LimitExceeded(
                 "an attempt borrows too many slabs",
                 expected=f"at most {self.limits.regions} (Limits.regions)",
             )
@@ -287,17 +265,16 @@ class BegunAttempt:
         if self._error is not None:
             return
         try:
-            for part in unpack_parts(body):
-                self.rebuilt.take(part, tuple(self.regions))
-        except BowstringError as error:
+            for metadata, table in unpack_parts(body):
+                self.rebuilt.take(metadata, table, tuple(self.regions))
+        except errors.BowstringError as error:
             self.fail(error)
 
-    def fail(self, error: BowstringError) -> None:
+    def fail(self, error: errors.BowstringError) -> None:
         """Let the attempt fail with its next request."""
-        self._error = self._error or without_frames(error)
+        self._error = self._error or errors.without_frames(error)
 
     def check(self) -> None:
-        """Raise what went wrong before."""
         if self._error is not None:
             raise copy.copy(self._error) from self._error.__cause__
 

@@ -195,8 +195,7 @@ class DataSetStatus:
     readers
         Who reads one of them now.
     held
-        Bytes of memory and disk that it takes, attempts that go on included. 0 where a depot of an earlier
-        Bowstring does not say.
+        Bytes of memory and disk that it takes, attempts that go on included.
     waiting
         Attempts at it that wait for room.
     """
@@ -208,8 +207,8 @@ class DataSetStatus:
     num_rows: int
     nbytes: int
     readers: int
-    held: int = 0
-    waiting: int = 0
+    held: int
+    waiting: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -220,8 +219,6 @@ class DepotStatus:
     ----------
     version, pid, uptime
         Of its protocol; its process; how long it runs.
-    draining
-        Whether it takes no new attempts and ends when nothing is held.
     memory_budget, memory_in_use, memory_warm
         Bytes of memory: the most there may be; what data sets and attempts hold; what is kept warm for the next
         attempts, and given back after `Options.warm_seconds`.
@@ -238,7 +235,7 @@ class DepotStatus:
     memory_lost, disk_lost, lost_slabs
         Slabs that a process has mapped still which the depot lost sight of: a writer whose connection broke
         before its attempt was over, or a reader. They are lent to nobody and take room of the budget until that
-        process lets them go, or ends. 0 where a depot of an earlier Bowstring does not say.
+        process lets them go, or ends.
     memory_data, disk_data
         Bytes of committed data in what is held. The rest (`memory_slack`, `disk_slack`) is what attempts that go on
         have borrowed, and what is lost to whole pages.
@@ -247,7 +244,6 @@ class DepotStatus:
     version: int
     pid: int
     uptime: float
-    draining: bool
     memory_budget: int
     memory_in_use: int
     memory_warm: int
@@ -260,11 +256,11 @@ class DepotStatus:
     readers: int
     applications: tuple[str, ...]
     datasets: tuple[DataSetStatus, ...]
-    memory_lost: int = 0
-    disk_lost: int = 0
-    lost_slabs: int = 0
-    memory_data: int = 0
-    disk_data: int = 0
+    memory_lost: int
+    disk_lost: int
+    lost_slabs: int
+    memory_data: int
+    disk_data: int
 
     @property
     def memory_slack(self) -> int:

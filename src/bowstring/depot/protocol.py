@@ -42,10 +42,9 @@ LOST: Final = "lost"
 
 
 class Verb(enum.IntEnum):
-    """The tags. None is ever given another meaning; HELLO and DRAIN are the same in every version."""
+    """The tags. None is ever given another meaning; HELLO is the same in every version."""
 
     HELLO = REQUEST | 0x01
-    DRAIN = REQUEST | 0x02
     DONE = REQUEST | 0x04
     BEGIN = REQUEST | 0x10
     BORROW = REQUEST | 0x11
@@ -97,7 +96,6 @@ class Record:
         )
 
     def pack(self, values: Mapping[str, Any]) -> bytes:
-        """Return the bytes of some values; raise `ProtocolError` for one of another kind."""
         head: list[Any] = []
         tail = [b""]
         for name, kind, optional in self._fields:
@@ -118,7 +116,6 @@ class Record:
         return self._head.pack(*head) + b"".join(tail)
 
     def unpack(self, body: Any) -> dict[str, Any]:
-        """Return the values in a body; raise `ProtocolError` if it is malformed."""
         data = bytes(body)
         at = self._head.size
         if len(data) < at:
@@ -142,7 +139,6 @@ class Record:
 
 
 def _bytes_of(name: str, kind: str, value: Any) -> bytes:
-    """Return text, bytes, or a list of such as bytes."""
     try:
         if kind == "bytes":
             return bytes(memoryview(value))
@@ -204,7 +200,6 @@ MESSAGES: Final[dict[int, tuple[Record, Record]]] = {
         Record("version:number token:text?"),
         Record("pid:number remote:text? options:long address_space:number? kept:flag token:text?"),
     ),
-    Verb.DRAIN: (_NOTHING, _NOTHING),
     Verb.BEGIN: (
         Record(
             "application:text dataset:name partition:number attempt:number readers:number? spill_folder:text? "
@@ -256,7 +251,7 @@ class Answer(NamedTuple):
     descriptors: tuple[int, ...]
 
 
-class Connection:
+class DepotConnection:
     """A connection to a depot, after the hello; the address has ``?token=…`` where one is needed."""
 
     def __init__(self, address: str, seconds: float, tls: TlsConfig | ssl.SSLContext | None = None) -> None:
@@ -280,7 +275,6 @@ class Connection:
             raise
 
     def ask(self, verb: Verb, fields: Mapping[str, Any], seconds: float) -> Answer:
-        """Return the answer to a request."""
         asks, says = MESSAGES[verb]
         body = asks.pack(fields)
         with self._lock:
@@ -333,10 +327,8 @@ class Connection:
         return peer.pidfd is None or peer.exited(seconds)
 
     def close(self) -> None:
-        """Hang up."""
         self._channel.close()
 
     @property
     def closed(self) -> bool:
-        """Whether this side hung up."""
         return self._channel.closed

@@ -86,26 +86,25 @@ def publish(
     check_seconds(wait_for_room, "wait_for_room")
     ttl = None if ttl is None else min(check_seconds(ttl, "ttl"), _FOREVER)
     dataset, application = data_set_id(name, secrets.token_hex(8)), _application(owner)
-    with connect() as held:
-        held.check_name(name, application=application)
+    with connect() as depot:
+        depot.check_name(name, application=application)
         try:
-            with held.begin(application=application, dataset=dataset, wait=wait_for_room) as attempt:
-                _hold(held, application, owner)
+            with depot.begin(application=application, dataset=dataset, wait=wait_for_room) as attempt:
+                _hold(depot, application, owner)
                 attempt.write(data)
                 done = attempt.commit()
-            said = {"name": name, "id": dataset, "application": application, "rows": [done.num_rows]}
-            made = Dataset((done.endpoint,), attempt.schema, done.num_rows, done.nbytes, said)
-            held.settle(dataset, made.endpoints, ttl=ttl)
-            held.announce(name, made, application=application, part=dataset, ttl=ttl)
+            facts = {"name": name, "id": dataset, "application": application, "rows": [done.num_rows]}
+            published = Dataset((done.endpoint,), attempt.schema, done.num_rows, done.nbytes, facts)
+            depot.settle(dataset, published.endpoints, ttl=ttl)
+            depot.announce(name, published, application=application, part=dataset, ttl=ttl)
         except BaseException:
             with contextlib.suppress(BowstringError):
-                held.release(dataset, final=True)
+                depot.release(dataset, final=True)
             raise
-    return made
+    return published
 
 
 def _application(owner: int | None) -> str:
-    """Return what the depot calls an owner, or nobody."""
     if owner is None:
         return "nobody"
     started = start_time(owner)
@@ -114,14 +113,13 @@ def _application(owner: int | None) -> str:
     return f"process-{owner}-{started}"
 
 
-def _hold(held: Depot, application: str, owner: int | None) -> None:
+def _hold(depot: Depot, application: str, owner: int | None) -> None:
     """Let the depot keep what belongs to an owner as long as it lives, and what belongs to nobody."""
-    fields: dict[str, Any] = {"application": application}
-    if owner is None:
-        held._ask(Verb.HOLD, fields | {"lease_seconds": _FOREVER, "unattended": True})
-        return
-    fields |= {"lease_seconds": _LEASE, "watch_pid": owner, "pid_namespace": this_process().namespace}
-    if not held._ask(Verb.HOLD, fields)["watched"]:
+    fields: dict[str, Any] = {"application": application, "lease_seconds": _FOREVER, "unattended": True}
+    if owner is not None:
+        fields |= {"lease_seconds": _LEASE, "watch_pid": owner, "pid_namespace": this_process().namespace}
+    watched = depot._ask(Verb.HOLD, fields)["watched"]
+    if owner is not None and not watched:
         raise Unsupported(
             "the depot cannot watch the owner",
             expected="a depot of the same container, and of this version",
@@ -179,5 +177,5 @@ def drop(name: str, *, address: str | None = None, tls: TlsConfig | None = None)
     --------
     >>> bow.depot.drop("flights")  # doctest: +SKIP
     """
-    with connect(address=address, start=False, tls=tls) as held:
-        held.drop(name)
+    with connect(address=address, start=False, tls=tls) as depot:
+        depot.drop(name)

@@ -11,8 +11,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from bowstring.depot.applications import Application, DataSet, Holder, Stream
-from bowstring.depot.names import Entry, Run
+from bowstring.depot.entries import Application, DataSet, Entry, Holder, Run, Stream
 from bowstring.depot.protocol import LOST, RUNNING
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.position import position_at
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from bowstring.depot.manifest import BegunAttempt
-    from bowstring.depot.names import Announcement
     from bowstring.depot.slab_pool import SlabPool
     from bowstring.dissociated.endpoint import Dataset
     from bowstring.dissociated.position import Position
@@ -53,28 +51,26 @@ class Registry:
     def application(self, name: str) -> Application:
         """Return an application, a new one where it is not known; a sign of life of it."""
         with self._lock:
-            found = self.applications.get(name)
-            if found is None:
-                found = self.applications[name] = Application(name, self._lease_seconds)
-            found.renew()
-            return found
+            application = self.applications.get(name)
+            if application is None:
+                application = self.applications[name] = Application(name, self._lease_seconds)
+            application.renew()
+            return application
 
-    def hold(self, name: str, lease_seconds: float | None, holder: Holder | None) -> None:
-        """Keep an application for as long as its holder lives, and then for the time of the lease."""
+    def hold(self, name: str, lease_seconds: float | None, holders: Iterable[Holder]) -> None:
+        """Keep an application for as long as one of its holders lives, and then for the time of the lease."""
         with self._lock:
             application = self.application(name)
             if lease_seconds is not None:
                 application.lease_seconds = lease_seconds
-            if holder is None:
-                return
-            # Somebody who says it again is the same one.
-            application.holders = {
-                each
-                for each in application.holders
-                if each.alive and (holder.pid is None or each.pid != holder.pid)
-            }
-            application.holders.add(holder)
-            application.was_held = True
+            for holder in holders:
+                # A process that is watched twice is one holder.
+                application.holders = {
+                    each
+                    for each in application.holders
+                    if each.alive and (holder.pid is None or each.pid != holder.pid)
+                } | {holder}
+                application.was_held = True
             application.renew()
 
     def let_go(self, holder: Holder) -> None:
@@ -87,8 +83,8 @@ class Registry:
 
     def _is_over(self, name: str) -> bool:
         """Whether all are gone for whom an application was kept: only its lease still runs."""
-        found = self.applications.get(name)
-        return found is None or (found.was_held and not found.held)
+        application = self.applications.get(name)
+        return application is None or (application.was_held and not application.held)
 
     def end(self, name: str, stays: Mapping[str, float]) -> bool:
         """Free what belongs to an application; return whether there was anything."""
@@ -97,14 +93,14 @@ class Registry:
             if application is None:
                 return False
             now = time.monotonic()
-            for dataset in list(application.datasets.values()):
+            for dataset in [each for each in self.datasets.values() if each.application == name]:
                 if dataset.name in stays:
                     self._cancel(dataset, "the application has ended")
                     dataset.until = min(dataset.until, now + stays[dataset.name])
                 else:
                     self.release(dataset.name)
             # Of data sets that lie on other hosts only their names are here.
-            kept = set(application.datasets)
+            kept = {each.name for each in self.datasets.values() if each.application == name}
             for entry in self._names_of(name):
                 kept |= entry.parts.keys()
                 stay = max((stays.get(part, 0.0) for part in entry.parts), default=0.0)
@@ -114,14 +110,17 @@ class Registry:
             application.holders.clear()
             application.lease_seconds = max((stays.get(each, 0.0) for each in kept), default=0.0)
             application.renew()
-            if not (application.datasets or self._names_of(name)):
+            if name not in self._owners():
                 del self.applications[name]
             return True
+
+    def _owners(self) -> set[str]:
+        owners = {each.application for each in self.datasets.values()}
+        return owners | {each.application for each in self._names.values()}
 
     # Data sets.
 
     def begin(self, attempt: BegunAttempt) -> None:
-        """Enter an attempt."""
         with self._lock:
             self._check_goes_on()
             if attempt.dataset in self._released:
@@ -130,7 +129,7 @@ class Registry:
             dataset = self.datasets.get(attempt.dataset)
             if dataset is None:
                 dataset = DataSet(attempt.dataset, application.name)
-                self.datasets[dataset.name] = application.datasets[dataset.name] = dataset
+                self.datasets[dataset.name] = dataset
             elif dataset.application != application.name:
                 raise UsageError(
                     "a data set of that name belongs to another application",
@@ -142,7 +141,6 @@ class Registry:
             dataset.attempts.add(attempt)
 
     def over(self, attempt: BegunAttempt) -> None:
-        """Forget an attempt that was aborted or lost."""
         with self._lock:
             dataset = self.datasets.get(attempt.dataset)
             if dataset is not None:
@@ -150,7 +148,6 @@ class Registry:
                 self._forget_empty(dataset)
 
     def commit(self, attempt: BegunAttempt, stream: Stream) -> None:
-        """Enter what an attempt wrote."""
         with self._lock:
             dataset = self.datasets.get(attempt.dataset)
             if dataset is None or attempt not in dataset.attempts:
@@ -194,9 +191,7 @@ class Registry:
             dataset = self.datasets.pop(name, None)
             if dataset is None:
                 return False
-            application = self.applications[dataset.application]
-            application.datasets.pop(name, None)
-            application.renew()
+            self.applications[dataset.application].renew()
             self._cancel(dataset, "the data set was released")
             for stream in dataset.streams.values():
                 stream.publication.withdraw()
@@ -205,7 +200,6 @@ class Registry:
             return True
 
     def offered(self, name: str) -> list[Stream]:
-        """Return the streams of a data set that are offered now."""
         with self._lock:
             self._sweep()
             dataset = self.datasets.get(name)
@@ -240,9 +234,6 @@ class Registry:
         if not (dataset.attempts or dataset.streams):
             self.datasets.pop(dataset.name, None)
             self._counted.pop(dataset.name, None)
-            application = self.applications.get(dataset.application)
-            if application is not None:
-                application.datasets.pop(dataset.name, None)
 
     def _sweep(self) -> None:
         """Forget what was read to its end, and its name, unless that grows, or other hosts hold parts of it."""
@@ -260,7 +251,27 @@ class Registry:
 
     # Names.
 
-    def announce(self, wanted: Announcement) -> tuple[bool, dict[str, tuple[str, ...]], str | None]:
+    def announce(
+        self,
+        name: str,
+        dataset: Dataset,
+        version: str,  # its id, kept while the data set grows
+        *,
+        application: str,
+        # Adds the endpoints to those of the name; the schema of a data set without endpoints is ignored then.
+        append: bool | None,
+        new: bool | None,  # the name must be free
+        # Number of a micro-batch, or another name of what is appended; the second time nothing changes.
+        batch: int | str | None,
+        # The depots' data set that holds it, and the depots of other hosts that are asked to release it.
+        part: str | None,
+        depots: tuple[str, ...],
+        ttl: float | None,  # seconds that the name is kept; `None` for as long as the application
+        # How it is with the job that makes the data set part by part, where there is one: running, complete, or why
+        # it failed. Its parts are `batch`; of each the first counts, and `note` is for those that come later.
+        state: str | None,
+        note: str | None,
+    ) -> tuple[bool, dict[str, tuple[str, ...]], str | None]:
         """Let a name mean a data set; what it meant before is freed here at the same moment.
 
         Return whether that changed anything, the former data sets, with the depots that hold them elsewhere, and
@@ -268,35 +279,35 @@ class Registry:
         """
         with self._lock:
             self._check_goes_on()
-            self.application(wanted.application)
-            self.check_name(wanted.name, wanted.application, new=bool(wanted.new))
-            known = entry = self._named(wanted.name)
-            if entry is not None and entry.application == wanted.application and wanted.append:
-                if wanted.batch is not None and wanted.batch in entry.batches:
-                    return False, {}, entry.batches[wanted.batch]
-                if wanted.state == RUNNING and entry.state not in (None, RUNNING):
-                    raise RefusedError("the job that makes the data set has ended", found=repr(wanted.name))
-                entry.extend(wanted.dataset)
+            self.application(application)
+            self.check_name(name, application, new=bool(new))
+            known = entry = self._named(name)
+            if entry is not None and entry.application == application and append:
+                if batch is not None and batch in entry.batches:
+                    return False, {}, entry.batches[batch]
+                if state == RUNNING and entry.state not in (None, RUNNING):
+                    raise RefusedError("the job that makes the data set has ended", found=repr(name))
+                entry.extend(dataset)
                 entry.grows = True
             else:
-                bare = dataclasses.replace(wanted.dataset, endpoints=())
-                entry = Entry(wanted.application, bare, wanted.version, grows=bool(wanted.append))
-            here = self.datasets.get(wanted.part or "")
-            for run in entry.add(wanted.dataset.endpoints, {} if here is None else here.streams):
+                bare = dataclasses.replace(dataset, endpoints=())
+                entry = Entry(application, bare, version, grows=bool(append))
+            here = self.datasets.get(part or "")
+            for run in entry.add(dataset.endpoints, {} if here is None else here.streams):
                 self._runs[run.key] = run
             # In place: a name may grow by hundreds of thousands.
-            if wanted.batch is not None:
-                entry.batches[wanted.batch] = wanted.note
-            if wanted.part is not None:
-                entry.parts[wanted.part] = wanted.depots
-            entry.since, entry.state = time.time(), wanted.state
-            entry.until = math.inf if wanted.ttl is None else time.monotonic() + wanted.ttl
-            self._names[wanted.name] = entry
+            if batch is not None:
+                entry.batches[batch] = note
+            if part is not None:
+                entry.parts[part] = depots
+            entry.since, entry.state = time.time(), state
+            entry.until = math.inf if ttl is None else time.monotonic() + ttl
+            self._names[name] = entry
             former = {} if known is None or known is entry else known.parts
             replaced = {part: depots for part, depots in former.items() if part not in entry.parts}
-            for part in replaced:
-                self.release(part)
-            return True, replaced, wanted.note
+            for each in replaced:
+                self.release(each)
+            return True, replaced, note
 
     def check_name(self, name: str, application: str, *, new: bool) -> list[bytes]:
         """Refuse a name that an application may give no other meaning; return what was last released for good.
@@ -334,7 +345,7 @@ class Registry:
             entry = self._meant(name)
             if entry.state == RUNNING and self._is_over(entry.application):
                 entry.state = LOST
-            dataset = entry.found(first, last, joined=joined)
+            dataset = entry.between(first, last, joined=joined)
             return position_at(entry.version, entry.count), entry.state, dataset
 
     def joined(self, ticket: bytes) -> list[Publication]:
@@ -357,17 +368,17 @@ class Registry:
             return parts
 
     def _named(self, name: str) -> Entry | None:
-        found = self._names.get(name)
-        return None if found is None or found.has_passed else found
+        entry = self._names.get(name)
+        return None if entry is None or entry.has_passed else entry
 
     def _meant(self, name: str) -> Entry:
-        found = self._named(name)
-        if found is None:
+        entry = self._named(name)
+        if entry is None:
             others = ", ".join(map(repr, sorted(self._names)[:8]))
             raise UnknownName(
                 "the depot knows no data set of that name", expected=others or None, found=repr(name[:80])
             )
-        return found
+        return entry
 
     def _names_of(self, application: str) -> list[Entry]:
         return [each for each in self._names.values() if each.application == application]
@@ -385,7 +396,6 @@ class Registry:
             return tuple(self.applications), [(each, list(each.streams.values())) for each in first]
 
     def named(self) -> list[DatasetInfo]:
-        """Return what all names mean."""
         with self._lock:
             self._sweep()
             self._forget_passed()
@@ -413,14 +423,21 @@ class Registry:
         with self._lock:
             self._sweep()
             now = time.monotonic()
+            busy = set()
             for dataset in list(self.datasets.values()):
                 if now >= dataset.until:
                     self.release(dataset.name)
+                elif dataset.attempts:
+                    busy.add(dataset.application)
             self._forget_passed()
+            owners = self._owners()
             for application in list(self.applications.values()):
-                if application.expired:
+                held = application.held
+                if held or application.name in busy:
+                    application.renew()
+                if now >= application.expires:
                     self.end(application.name, {})
-                elif not (application.datasets or application.held or self._names_of(application.name)):
+                elif not held and application.name not in owners:
                     # It comes back by itself when one of its tasks begins.
                     del self.applications[application.name]
 
@@ -435,8 +452,8 @@ class Registry:
         """Take nothing more and return true, unless there are data sets, attempts, names, or readers of such."""
         with self._lock:
             self._forget_passed()
-            found = slab_pool.figures()
-            holds = self.datasets or self._names or found["memory_data"] or found["disk_data"]
+            figures = slab_pool.figures()
+            holds = self.datasets or self._names or figures["memory_data"] or figures["disk_data"]
             self._ends = self._ends or not holds
             return self._ends
 
@@ -449,7 +466,6 @@ class Registry:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is held, for nobody."""
         with self._lock:
             return not self.applications and not self.datasets
 

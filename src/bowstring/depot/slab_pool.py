@@ -81,7 +81,6 @@ class SlabPool:
         self._closed = False
 
     def known(self, uuids: Container[bytes]) -> set[bytes]:
-        """Return which of some slabs may be lent again."""
         with self._lock:
             self._collect()
             return {
@@ -282,7 +281,6 @@ class SlabPool:
         self._count(kind, owner, size)
 
     def _free(self, kind: Kind) -> int:
-        """Return how many bytes may be lent where nothing is kept warm."""
         free = self._budget[kind] - self._total[kind]
         return free - self._lost_bytes(kind) if self._lost else free
 
@@ -298,7 +296,6 @@ class SlabPool:
             del self._held[kind, owner]
 
     def _collect(self) -> None:
-        """Take back what came home."""
         now = time.monotonic()
         while self._home:
             lent = self._used.pop(self._home.popleft().uuid)
@@ -332,19 +329,17 @@ class SlabPool:
             )
 
     def too_late(self, nbytes: int, wait: float) -> OutOfBudget:
-        """Return the error for a turn that has waited so many seconds."""
-        found = self.figures()
-        held = sorted(self.held().items(), key=lambda each: -each[1])
+        now, held = self.figures(), sorted(self.held().items(), key=lambda each: -each[1])
         owners = ", ".join(
             f"{owner or 'attempts that were lost'}: {nbytes}" for owner, nbytes in held[:_NAMED]
         )
         return OutOfBudget(
             "the depot had no room in time",
             expected=f"{size_class(nbytes, _SMALLEST)} bytes within {wait:g} s",
-            found=f"{found['memory_in_use']} of {found['memory_budget']} bytes of memory in use, "
-            f"{found['disk_in_use']} of {found['disk_budget']} of disk, "
-            f"{found['memory_lost'] + found['disk_lost']} held by processes that the depot lost sight of, "
-            f"{found['waiting']} waiting; data sets hold {owners or 'nothing'}{', …' * (len(held) > _NAMED)}"
+            found=f"{now['memory_in_use']} of {now['memory_budget']} bytes of memory in use, "
+            f"{now['disk_in_use']} of {now['disk_budget']} of disk, "
+            f"{now['memory_lost'] + now['disk_lost']} held by processes that the depot lost sight of, "
+            f"{now['waiting']} waiting; data sets hold {owners or 'nothing'}{', …' * (len(held) > _NAMED)}"
             f"{self._refusal}",
             hint=self._hint("Let readers read, release data sets, or give the depot a larger budget."),
         )
@@ -373,22 +368,19 @@ class SlabPool:
         self._lost = []
 
     def held(self) -> dict[str, int]:
-        """Return how many bytes of memory and disk each data set holds."""
         with self._lock:
             self._collect()
-            found: collections.Counter[str] = collections.Counter()
+            held: collections.Counter[str] = collections.Counter()
             for (_, owner), nbytes in self._held.items():
-                found[owner] += nbytes
-            return dict(found)
+                held[owner] += nbytes
+            return dict(held)
 
     def waiting(self) -> dict[str, int]:
-        """Return how many attempts at each data set wait for room."""
         with self._lock:
             return dict(collections.Counter(turn.owner for turn in self._waiting if turn.waits))
 
     @property
     def in_use(self) -> int:
-        """How many slabs are lent, or hold data."""
         with self._lock:
             self._collect()
             return len(self._used)
@@ -397,19 +389,19 @@ class SlabPool:
         """Return what the pool holds now, by the names that the status of a depot has for it."""
         with self._lock:
             self._collect()
-            found = {
+            figures = {
                 "warm_slabs": sum(map(len, self._idle.values())),
                 "waiting": sum(turn.waits for turn in self._waiting),
             }
             for kind in KINDS:
-                found |= {
+                figures |= {
                     f"{kind}_budget": self._budget[kind],
                     f"{kind}_data": sum(lent.data for lent in self._used.values() if lent.kind == kind),
                     f"{kind}_in_use": self._total[kind],
                     f"{kind}_warm": sum(lent.held for lent in self._idle[kind]),
                     f"{kind}_lost": self._lost_bytes(kind),
                 }
-            return found | {"lost_slabs": len(self._lost)}
+            return figures | {"lost_slabs": len(self._lost)}
 
 
 def _drop(lent: Lent) -> None:

@@ -21,7 +21,7 @@ from bowstring.columnar.batch import batches
 from bowstring.columnar.copy_pieces import Pieces, fill_on_host
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import placed
-from bowstring.depot.manifest import Told, pack_part
+from bowstring.depot.manifest import pack_part
 from bowstring.depot.protocol import Verb
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.parts import Dictionary
-    from bowstring.depot.protocol import Connection
+    from bowstring.depot.protocol import DepotConnection
     from bowstring.ipc.body.encode import BatchEncoder
     from bowstring.memory import Device, Slab
 
@@ -94,18 +94,15 @@ class WarmMappings:
                 self._idle.popitem(last=False)
 
     def names(self) -> bytes:
-        """Return which slabs are mapped, as the depot is told: their UUIDs, one behind the other."""
         with self._lock:
             return b"".join(self._idle)
 
     def forget(self, names: bytes) -> None:
-        """Unmap slabs that will not be lent again."""
         with self._lock:
             for at in range(0, len(names), UUID_BYTES):
                 self._idle.pop(names[at : at + UUID_BYTES], None)
 
     def clear(self) -> None:
-        """Unmap everything that nobody uses."""
         with self._lock:
             self._idle.clear()
 
@@ -152,11 +149,9 @@ class LentAllocator:
 
     @property
     def device(self) -> Device:
-        """Where the buffers are."""
         return cpu()
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Return a fresh buffer at the device's alignment."""
         if nbytes < 0:
             raise UsageError("a buffer cannot have a negative size", found=nbytes)
         region, offset = self.take(nbytes)
@@ -191,7 +186,6 @@ class LentAllocator:
                 warm_mappings().put(slab)
 
     def number_of(self, region: Region) -> int:
-        """Return the number of the slab that a region is."""
         return self._numbers[region.address]
 
     def let_go(self) -> list[int]:
@@ -254,13 +248,13 @@ class Attempt:
 
     def __init__(
         self,
-        connection: Connection,
-        take_back: Callable[[Connection], None],
+        connection: DepotConnection,
+        take_back: Callable[[DepotConnection], None],
         schema: pa.Schema | None,
         wait: float,
     ) -> None:
         self._take_back = take_back
-        self._connection: Connection | None = connection
+        self._connection: DepotConnection | None = connection
         self._wait = wait
         self._pid = os.getpid()
         self._allocator = LentAllocator(self._borrow)
@@ -342,7 +336,7 @@ class Attempt:
         return int(sizes.sum())
 
     def _tell(self, metadata: bytes, table: npt.NDArray[np.int64]) -> None:
-        pieces = pack_part(Told(metadata, table))
+        pieces = pack_part(metadata, table)
         self._told += pieces
         self._told_bytes += sum(map(len, pieces))
         self._told_parts += 1
@@ -396,7 +390,7 @@ class Attempt:
         with contextlib.suppress(BowstringError):
             self._end(connection, Verb.ABORT)
 
-    def _end(self, connection: Connection, verb: Verb, parts: bytes = b"") -> Any:
+    def _end(self, connection: DepotConnection, verb: Verb, parts: bytes = b"") -> Any:
         self._connection = None
         self._encoder = self._kernel = None
         self._known.clear()
@@ -410,7 +404,7 @@ class Attempt:
         self._take_back(connection)
         return answer.fields
 
-    def _open(self) -> Connection:
+    def _open(self) -> DepotConnection:
         if self._pid != os.getpid():
             raise ForkedError("the attempt belongs to the parent process", hint="Begin one in the child.")
         if self._connection is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.server import Server
-    from bowstring.server.catalogue import Publication
+    from bowstring.server.catalogue import Leave, Publication
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Offered:
     expires_at: float | None = None
 
 
-def _views(publication: Publication) -> Generator[Any, None, None]:
+def _views(publication: Publication, leave: Leave) -> Generator[Any, None, None]:
     """Yield the schema, and views of what a server of this process has, without a connection.
 
     The reader that was let in counts until the last batch was taken, or until this is closed or collected.
@@ -67,7 +67,7 @@ def _views(publication: Publication) -> Generator[Any, None, None]:
         if hasattr(batches, "close"):
             batches.close()
         del batches  # before the data set may be released
-        publication.leave(completed=completed)
+        leave(completed)
 
 
 def _relayed(source: Endpoint | Dataset) -> Generator[Any, None, None]:
@@ -99,7 +99,7 @@ class ServerCatalog:
 
     def read(self, ticket: bytes) -> Generator[Any, None, None]:
         """Let one reader in; return the schema and the batches, one after the other."""
-        return _views(catalogue_of(self._server).admit(ticket, Role.BOTH, authenticated=True))
+        return _views(*catalogue_of(self._server).admit(ticket, Role.BOTH, authenticated=True))
 
     def publish(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Publish a data set, in the place of one of that name."""

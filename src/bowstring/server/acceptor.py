@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import resource
@@ -46,8 +47,7 @@ class Acceptor:
         self._jobs: list[Job] = []
         self._threads: list[Work] = []  # of listeners that have nothing to watch
         self._closed = False
-        # Connections by how they ended; `stopped` early in good order, `idle` without a request.
-        self.completed = self.refused = self.lost = self.stopped = self.idle = 0
+        self.outcomes: collections.Counter[Outcome] = collections.Counter()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -58,7 +58,7 @@ class Acceptor:
 
         def turn() -> float | None:
             try:
-                pause = _accept_next(listener, 0.0, self._serve, self._turn_away)
+                pause = self._accept_next(listener, 0.0)
                 if not pause and (loop := job.loop) is not None:
                     listener.watch(lambda fds: loop.wait_for(job, fds))
             except ClosedError:
@@ -78,8 +78,7 @@ class Acceptor:
                 self._jobs.append(job)
                 do_in_loop(job)
             else:
-                arguments = listener, self._serve, self._turn_away
-                self._threads.append(run_in_thread(accept_all, *arguments, name="bowstring-accept"))
+                self._threads.append(run_in_thread(self.accept_all, listener, name="bowstring-accept"))
         except BaseException:
             with self._changed:
                 self.listeners.remove(listener)
@@ -87,12 +86,40 @@ class Acceptor:
             raise
         return listener.uri
 
-    def _turn_away(self) -> None:
-        with self._changed:
-            self.refused += 1
+    def accept_all(self, listener: Listener) -> None:
+        """Accept connections in this thread until the listener is closed."""
+        with contextlib.suppress(ClosedError):
+            while True:
+                time.sleep(self._accept_next(listener, _LOOK))
+
+    def _accept_next(self, listener: Listener, seconds: float) -> float:
+        """Serve the next connection, if there is one; return how long to pause then.
+
+        A connection for which no descriptor is left is not refused: it waits.
+        """
+        try:
+            channel = listener.accept(seconds)
+            if channel is None:
+                return 0.0
+            has_room = channel.authenticated or unauthenticated.make_room()
+        except ClosedError:
+            raise
+        except LimitExceeded:
+            # Descriptors of unauthenticated peers are freed for the connections that wait.
+            unauthenticated.evict(_EVICTED)
+            return _PAUSE
+        except (BowstringError, OSError):
+            with self._changed:
+                self.outcomes[Outcome.REFUSED] += 1
+            return _PAUSE
+        try:
+            self._serve(channel)
+        except Exception:  # noqa: BLE001  others still come in
+            report_uncaught()
+            channel.close()
+        return 0.0 if has_room else _PAUSE
 
     def _serve(self, channel: Channel) -> None:
-        """Begin to serve a reader, if it can be let in."""
         session = self._session_of(channel)
         evicted = None
         with self._changed:
@@ -100,7 +127,7 @@ class Acceptor:
             if is_full:  # a session that is not authenticated keeps no other peer out
                 evicted = next((each for each in self._sessions if each.is_stranger), None)
             if self._closed or (is_full and evicted is None):
-                self.refused += is_full and evicted is None
+                self.outcomes[Outcome.REFUSED] += is_full and evicted is None
                 channel.close()
                 return
             if evicted is not None:
@@ -116,18 +143,12 @@ class Acceptor:
             session.turn_away(error)
 
     def ended(self, session: Session, outcome: Outcome) -> None:
-        """Forget a session, and count what became of it."""
         unauthenticated.leave(session)
         with self._changed:
             self._sessions.pop(session, None)
-            self.completed += outcome is Outcome.COMPLETED
-            self.refused += outcome is Outcome.REFUSED
-            self.lost += outcome is Outcome.LOST
-            self.stopped += outcome is Outcome.STOPPED
-            self.idle += outcome is Outcome.IDLE
+            self.outcomes[outcome] += 1
 
     def shut(self) -> None:
-        """Accept no more readers."""
         with self._changed:
             self._closed = True
             listeners, jobs = list(self.listeners), list(self._jobs)
@@ -146,47 +167,6 @@ class Acceptor:
             work.join(max(0.0, deadline - time.monotonic()))
         with self._changed:
             self._changed.wait_for(lambda: not self._sessions, max(0.0, deadline - time.monotonic()))
-
-
-def accept_all(
-    listener: Listener, welcome: Callable[[Channel], object], turned_away: Callable[[], object]
-) -> None:
-    """Accept connections in this thread until the listener is closed."""
-    with contextlib.suppress(ClosedError):
-        while True:
-            time.sleep(_accept_next(listener, _LOOK, welcome, turned_away))
-
-
-def _accept_next(
-    listener: Listener,
-    seconds: float,
-    welcome: Callable[[Channel], object],
-    turned_away: Callable[[], object],
-) -> float:
-    """Welcome the next connection, if there is one; return how long to pause then.
-
-    A connection for which no descriptor is left is not turned away: it waits.
-    """
-    try:
-        channel = listener.accept(seconds)
-        if channel is None:
-            return 0.0
-        has_room = channel.authenticated or unauthenticated.make_room()
-    except ClosedError:
-        raise
-    except LimitExceeded:
-        # Descriptors of unauthenticated peers are freed for the connections that wait.
-        unauthenticated.evict(_EVICTED)
-        return _PAUSE
-    except (BowstringError, OSError):
-        turned_away()
-        return _PAUSE
-    try:
-        welcome(channel)
-    except Exception:  # noqa: BLE001  others still come in
-        report_uncaught()
-        channel.close()
-    return 0.0 if has_room else _PAUSE
 
 
 # Of the descriptors that this process may open: one in so many is for peers that are not let in, and one in so many
@@ -226,12 +206,10 @@ class _Unauthenticated:
         return not self._leaving
 
     def enter(self, session: Session) -> None:
-        """Add a session until `leave`."""
         with self._lock:
             self._sessions[session] = None
 
     def leave(self, session: Session) -> None:
-        """Forget a session, which has closed its connection."""
         if session not in self._sessions and session not in self._leaving:
             return
         with self._lock:

@@ -34,8 +34,8 @@ def host_to_name(address: str, tls: TlsConfig | ssl.SSLContext | None) -> str | 
     if "://" not in address:
         return None
     host, port = host_and_port(address)
-    found = ((kind, ip_of(str(place[0]))) for kind, place in look_up(address, host, port))
-    family = next((kind for kind, ip in found if ip is not None and ip.is_unspecified), None)
+    places = ((kind, ip_of(str(place[0]))) for kind, place in look_up(address, host, port))
+    family = next((kind for kind, ip in places if ip is not None and ip.is_unspecified), None)
     if family is None:
         return None
     own = _own_address(family)

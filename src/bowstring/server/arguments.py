@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bowstring.errors import UsageError
-from bowstring.memory import Pool
-from bowstring.transport import check_scheme, encrypts, is_loopback
+from bowstring.transport import encrypts, is_loopback
 
 if TYPE_CHECKING:
     import ssl
@@ -21,22 +20,6 @@ if TYPE_CHECKING:
 _SHORTEST_TOKEN: Final = 16
 RETAINED: Final = frozenset({"batches", "bytes", "seconds"})
 _MOST_NAME: Final = 1024  # bytes; a ticket begins with the name, and has a bound of its own
-
-
-def check_door(
-    address: Any,
-    token: Any,
-    pool: Any,
-    *,
-    plaintext: bool = False,
-    tls: TlsConfig | ssl.SSLContext | None = None,
-) -> None:
-    """Refuse arguments that no server can be made of."""
-    check_scheme(address)
-    check_token(token)
-    if not isinstance(pool, Pool | None):
-        raise UsageError("not a pool", expected="a bowstring.Pool", found=repr(pool))
-    check_address(address, token, plaintext=plaintext, tls=tls)
 
 
 def check_token(token: Any) -> None:

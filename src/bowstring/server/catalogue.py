@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fractions
+import functools
 import logging
 import math
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from bowstring import errors
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.position import another_version, place_of, version_of
 from bowstring.dissociated.producer import Role
-from bowstring.errors import (
-    AccessDenied,
-    ClosedError,
-    DatasetReplaced,
-    DatasetWithdrawn,
-    DeadlineExceeded,
-    UnknownName,
-    UnknownTicket,
-    Unsupported,
-    UsageError,
-    did_you_mean,
-)
 from bowstring.server.growth import Growth
 from bowstring.server.materialized import MaterializedSource
 from bowstring.transport.loop import Job, do_in_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from bowstring.dissociated.position import Position
     from bowstring.locks import Condition
@@ -51,20 +41,22 @@ class Client(Protocol):
     pause: float | None  # after how many seconds a request that waits is tried again
 
     @property
-    def lent(self) -> bool:
-        """Whether there is memory that it may write."""
+    def lent(self) -> bool: ...
 
     def hear(self, tag: int | None, body: Any) -> None:
         """Answer a request; of the first one, raise `AccessDenied` where it may ask nothing."""
 
-    def go_on(self) -> None:
-        """Try again to answer a request that waits."""
+    def go_on(self) -> None: ...
 
-    def gone(self) -> None:
-        """Take note that nothing more is heard."""
+    def gone(self) -> None: ...
 
     def leave(self, *, exited: bool) -> None:
         """Free what it had; `exited` where its process is known to write nothing any more."""
+
+
+# Counts a reader out: whether it read to the end and gave everything back.
+Leave = Callable[[bool], None]
+ClientOf = Callable[["Channel", Callable[["Message"], None], Callable[[], None]], Client]
 
 
 class Catalogue:
@@ -77,9 +69,7 @@ class Catalogue:
         self.joined: Callable[[bytes], Sequence[Publication]] | None = None
         # What answers requests that are not for data sets, for a connection: given that, how to answer, and how to
         # have a turn made.
-        self.client_of: Callable[[Channel, Callable[[Message], None], Callable[[], None]], Client] | None = (
-            None
-        )
+        self.client_of: ClientOf | None = None
         self._publications: dict[bytes, Publication] = {}
         # By name, the last one that was offered: of all that had a name, no other one can be offered still.
         self._newest: dict[str, Publication] = {}
@@ -87,11 +77,10 @@ class Catalogue:
         self._growing = threading.Lock()
 
     def add(self, publication: Publication, *, replace: bool = False, ttl: float | None = None) -> None:
-        """Offer a data set."""
         with self._changed:
             before = self.find(publication.name)
             if before is not None and not replace:
-                raise _taken(publication.name)
+                raise taken(publication.name)
             if ttl is not None:  # first: without a thread for it nothing is offered
                 publication.expire_after(ttl)
             if len(self._publications) > self._most:
@@ -103,40 +92,30 @@ class Catalogue:
             _log.info("%s %r: %s rows", verb, publication.name, publication._source.num_rows)
 
     def enter(self, publication: Publication) -> None:
-        """Offer a data set under a name that is new, or whose data set was freed; the caller has checked that."""
+        """Offer a data set whatever is offered under its name: attempts of a task may have the same number."""
         with self._changed:
             self._publications[publication.ticket] = self._newest[publication.name] = publication
 
     def renew(self, name: str) -> float | None:
-        """Restart the time after which a data set is withdrawn.
-
-        Returns when that is, in seconds since the beginning of 1970; ``None`` where it is not withdrawn by time.
-        """
+        """Restart the time after which a data set is withdrawn; return `Publication.expires_at`."""
         with self._changed:
             publication = self.named(name)
             publication.renew()
             return publication.expires_at
 
-    def check_free(self, name: str) -> None:
-        """Refuse a name that a data set has which is offered."""
-        if self.find(name) is not None:
-            raise _taken(name)
-
     def find(self, name: str) -> Publication | None:
-        """Return the data set of a name, if one is offered."""
         newest = self._newest.get(name)
         return newest if newest is not None and newest.offered else None
 
     def named(self, name: str) -> Publication:
-        """Return the data set of a name."""
         publication = self.find(name)
         if publication is None:
             raise self._unknown(name)
         return publication
 
-    def _unknown(self, name: str, otherwise: str = "") -> UnknownName:
-        hint = did_you_mean(name, [each.name for each in self.offered()], otherwise)
-        return UnknownName("no data set of that name is offered", found=repr(name[:80]), hint=hint)
+    def _unknown(self, name: str, otherwise: str = "") -> errors.UnknownName:
+        hint = errors.did_you_mean(name, [each.name for each in self.offered()], otherwise)
+        return errors.UnknownName("no data set of that name is offered", found=repr(name[:80]), hint=hint)
 
     def admit(
         self,
@@ -146,9 +125,10 @@ class Catalogue:
         authenticated: bool,
         shards: int = 1,  # how many such readers count as one
         looks: bool = False,  # it is not counted
-        reading: Reading | None = None,
-    ) -> Publication:
-        """Return the data set that a reader asks for, by ticket or by name, and count the reader.
+        follows: bool = False,
+        since: Position | None = None,
+    ) -> tuple[Publication, Leave]:
+        """Return the data set that a reader asks for, by ticket or by name, and what counts the reader out.
 
         Of two connections that carry one stream, the one with the bodies counts.
         """
@@ -161,15 +141,14 @@ class Catalogue:
             if publication is None and names:
                 # Or what the name stood for last, so that an error can say what became of it.
                 publication = self._newest.get(ticket.decode(errors="replace"))
-            knows = reading is not None and (reading.follows or reading.since is not None)
-            if reading is not None and knows and (names or publication is not None):
-                self._check_version(ticket, publication, reading)
+            if (follows or since is not None) and (names or publication is not None):
+                self._check_version(ticket, publication, since)
             if publication is None and names and version_of(ticket) is None:
                 raise self._unknown(
                     ticket.decode(errors="replace"), "It may have been withdrawn; ask its producer."
                 )
             if publication is None:
-                raise UnknownTicket(
+                raise errors.UnknownTicket(
                     "no such data set",
                     found=repr(ticket[:80]),
                     hint="It may have been withdrawn; ask its producer."
@@ -178,41 +157,33 @@ class Catalogue:
                     "else connect by the endpoint that publish() returned.",
                 )
             if role is not Role.BOTH and publication._source.charged:
-                raise UsageError(
+                raise errors.UsageError(
                     "a lazily produced data set goes over one connection", found=publication.name
                 )
             if looks and publication._source.charged:
-                raise Unsupported("batches that are made as they are read are for readers only")
+                raise errors.Unsupported("batches that are made as they are read are for readers only")
             if role is Role.METADATA:
                 publication.check_offered()
-            elif looks:
-                publication.look()
-            else:
-                publication.enter(shards, reading)
-            return publication
+                return publication, lambda _: None
+            if looks:
+                return publication, publication.look()
+            return publication, publication.enter(shards, follows=follows, since=since)
 
-    def _check_version(self, ticket: bytes, publication: Publication | None, reading: Reading) -> None:
+    def _check_version(self, ticket: bytes, publication: Publication | None, since: Position | None) -> None:
         """Refuse a reader whose version was replaced with an error that says so."""
         gone = publication is None or publication.replaced
         newest = self._newest.get(ticket.decode(errors="replace").rpartition("#")[0])
         if gone and version_of(ticket) is not None and newest is not None and newest.offered:
-            raise DatasetReplaced(
+            raise errors.DatasetReplaced(
                 "the endpoint belongs to a version of the data set that was replaced",
                 found=newest.name,
                 hint="Connect by its name, which stands for the newer version.",
             )
-        since = reading.since
         if since is not None and publication is not None and place_of(since)[0] != publication.version:
             raise another_version(since, publication.version)
 
     def growth_of(self, publication: Publication, pool: Pool | None) -> Growth:
-        """Return a data set as one that grows, which it is from now on.
-
-        Raises
-        ------
-        UsageError
-            It cannot grow: it is made as it is read, lent in place, or read over two connections.
-        """
+        """Return a data set as one that grows, which it is from now on; refuse one that cannot."""
         with self._growing:
             growth = publication.growth
             if growth is None:
@@ -234,7 +205,9 @@ class Catalogue:
                     growth.release()
                 return None
             position = growth.enter(chunks)
-            publication.note_append()
+            # Readers that came before count no more: what they read is not the whole any longer.
+            publication._appends += 1
+            publication.completed, publication._taken = 0, publication._following
         growth.ring()
         return position
 
@@ -248,22 +221,24 @@ class Catalogue:
             return growth.position
 
     def wait_released(self, name: str | None, seconds: float, closed: Callable[[], bool]) -> None:
-        """Wait until a data set, or all of them, was read and freed: see :meth:`bowstring.Server.wait_released`."""
         with self._changed:
             waited = [each for each in self._publications.values() if name in (None, each.name)]
             if name is not None and not waited:
                 raise self._unknown(name)
             if not self._changed.wait_for(lambda: closed() or all(p.released for p in waited), seconds):
-                raise DeadlineExceeded(
+                raise errors.DeadlineExceeded(
                     "data sets are still read, or wait for a reader",
-                    found=", ".join(repr(each) for each in waited if not each.released),
+                    found=", ".join(
+                        f"{each.name!r}: {each.active} reading, {each.completed} of {each.readers or 'any'} done"
+                        for each in waited
+                        if not each.released
+                    ),
                     hint="Data sets published without readers= are released when they are withdrawn.",
                 )
             if closed():  # which withdraws them all, read or not
-                raise ClosedError("the server was closed")
+                raise errors.ClosedError("the server was closed")
 
     def offered(self) -> list[Publication]:
-        """Return the data sets that new readers may still ask for."""
         with self._changed:
             return [p for p in self._publications.values() if p.offered]
 
@@ -275,15 +250,9 @@ class Catalogue:
         return secrets.compare_digest(given, self.token.encode())
 
     def infos(self, *, authenticated: bool) -> list[DatasetInfo]:
-        """Return what a reader may know of the data sets that are offered, by name.
-
-        Raises
-        ------
-        AccessDenied
-            It came over a network, and there is no token.
-        """
+        """Return what a reader may know of the data sets that are offered, by name."""
         if not authenticated and self.token is None:
-            raise AccessDenied(
+            raise errors.AccessDenied(
                 "over a network data sets are listed only with a token",
                 hint="Give the server a token, or connect by the endpoint that publish() returned.",
             )
@@ -296,7 +265,6 @@ class Catalogue:
             return [p.source for p in self._publications.values() if not p.released]
 
     def withdraw_all(self) -> None:
-        """Offer nothing any more; those that read keep what they have."""
         with self._changed:
             publications = list(self._publications.values())
         for publication in publications:
@@ -316,22 +284,13 @@ class Catalogue:
         return len(self._publications)
 
 
-def _taken(name: str) -> UsageError:
-    return UsageError(
+def taken(name: str) -> errors.UsageError:
+    """Return the error for a name that a data set has which is offered."""
+    return errors.UsageError(
         "the name is taken",
         found=repr(name),
         hint="publish(…, replace=True) replaces it; withdraw() frees it.",
     )
-
-
-@dataclasses.dataclass(slots=True)
-class Reading:
-    """How one reader counts: what it asked for, and what there was when it was let in."""
-
-    follows: bool = False
-    since: Position | None = None
-    counts: bool = True
-    appends: int = 0
 
 
 class Publication:
@@ -402,7 +361,6 @@ class Publication:
         return None if self.ttl is None else time.time() + self.expires - time.monotonic()
 
     def info(self) -> DatasetInfo:
-        """Return what readers may know of it."""
         source = self.source
         return DatasetInfo(
             self.name,
@@ -419,89 +377,75 @@ class Publication:
         """Return its data; refuse those that cannot grow."""
         source = self._source
         if source.charged or not isinstance(source, MaterializedSource):
-            raise UsageError(
+            raise errors.UsageError(
                 "a data set that is made as it is read does not grow, and cannot be followed",
                 found=self.name,
                 hint="Publish a table, or append() batches.",
             )
         if self.separate:
-            raise UsageError(
+            raise errors.UsageError(
                 "a data set that is read over two connections does not grow, and cannot be followed",
                 found="publish(separate=True)",
             )
         return source
 
     def grow(self, growth: Growth) -> None:
-        """Let it grow from now on."""
         self.growth = growth
         # What is trimmed must not stay here.
         self._source = MaterializedSource.of_placed(growth.schema, ())
         self.tell()
 
-    def note_append(self) -> None:
-        """Let readers that came before count no more: what they read is not the whole any longer."""
-        self._appends += 1
-        self.completed, self._taken = 0, self._following
-
-    def enter(self, shards: int = 1, reading: Reading | None = None) -> None:
-        """Count one more reader; `shards` such readers count as one."""
+    def enter(self, shards: int = 1, *, follows: bool = False, since: Position | None = None) -> Leave:
+        """Count one more reader, of which `shards` count as one."""
+        part = 1 if shards == 1 else fractions.Fraction(1, shards)
         with self._changed:
             if not self.offered:
                 self.check_offered()
-            part = 1 if shards == 1 else fractions.Fraction(1, shards)
-            if reading is not None:
-                reading.appends = self._appends
-                growth = self.growth
-                is_partial = reading.since is not None and place_of(reading.since)[1] > 0
-                goes_on = growth is not None and growth.appended and not growth.finished
-                if is_partial or (goes_on and not reading.follows):
-                    reading.counts = False
-                    self.active += 1
-                    return
-            if self.readers is not None and self._taken + part > self.readers:
-                raise UnknownTicket(
-                    "the data set has all its readers",
-                    expected=f"at most {self.readers} (publish(…, readers=…))",
-                    found=f"{self.completed} done, {self.active} reading",
-                )
+            growth, appends = self.growth, self._appends
+            is_partial = since is not None and place_of(since)[1] > 0
+            goes_on = growth is not None and growth.appended and not growth.finished
+            counts = not is_partial and (follows or not goes_on)
+            if counts:
+                if self.readers is not None and self._taken + part > self.readers:
+                    raise errors.UnknownTicket(
+                        "the data set has all its readers",
+                        expected=f"at most {self.readers} (publish(…, readers=…))",
+                        found=f"{self.completed} done, {self.active} reading",
+                    )
+                self._taken += part
+                self._following += follows
             self.active += 1
-            self._taken += part
-            self._following += reading is not None and reading.follows
+
+        def leave(completed: bool) -> None:
+            with self._changed:
+                self.active -= 1
+                self._following -= counts and follows
+                if counts and (follows or appends == self._appends):
+                    if completed:
+                        self.completed += part
+                    else:
+                        self._taken -= part
+                self.settle()
+
+        return leave
 
     def check_offered(self) -> None:
-        """Refuse a reader if the data set was withdrawn or released."""
         if self.withdrawn or self.released:
             hint = "Connect by its name, which stands for the newer version." if self.replaced else ""
-            raise UnknownTicket("the data set is no longer offered", found=self.name, hint=hint)
+            raise errors.UnknownTicket("the data set is no longer offered", found=self.name, hint=hint)
 
-    def leave(self, *, completed: bool, shards: int = 1, reading: Reading | None = None) -> None:
-        """Count a reader out; `completed` if it read to the end and gave everything back."""
-        part = 1 if shards == 1 else fractions.Fraction(1, shards)
-        with self._changed:
-            self.active -= 1
-            counts = reading is None or reading.counts
-            if reading is not None and counts:
-                self._following -= reading.follows
-                counts = reading.follows or reading.appends == self._appends
-            if not counts:
-                pass
-            elif completed:
-                self.completed += part
-            else:
-                self._taken -= part
-            self.settle()
-
-    def look(self) -> None:
-        """Keep the data for a connection that is not counted as a reader, until `look_away`."""
+    def look(self) -> Leave:
+        """Keep the data for a connection that is not counted as a reader."""
         with self._changed:
             self.check_offered()
             self._looking += 1
 
-    def look_away(self) -> None:
-        """Keep the data no longer for such a connection."""
-        with self._changed:
-            self._looking -= 1
-            self.settle()
+        def leave(_: bool) -> None:
+            with self._changed:
+                self._looking -= 1
+                self.settle()
+
+        return leave
 
     def move(self, source: Source) -> None:
         """Let readers that come from now on have the same data from another place, unless it was released."""
@@ -519,7 +463,6 @@ class Publication:
                 self.tell()
 
     def replace(self) -> None:
-        """Let its name stand for another version; those that read keep what they have."""
         with self._changed:
             self.replaced = True
             self.settle()
@@ -529,7 +472,7 @@ class Publication:
     def tell(self) -> None:
         """Tell those who follow it, once they have read what is there, that it was replaced or withdrawn."""
         if self.growth is not None and (self.replaced or self.withdrawn):
-            kind = DatasetReplaced if self.replaced else DatasetWithdrawn
+            kind = errors.DatasetReplaced if self.replaced else errors.DatasetWithdrawn
             what = "replaced" if self.replaced else "withdrawn"
             self.growth.end(kind(f"the data set was {what} while it was followed", found=self.name))
 
@@ -551,19 +494,6 @@ class Publication:
             job.ring()
         self._changed.notify_all()
 
-    def __repr__(self) -> str:
-        states = {
-            "released": self.released,
-            "withdrawn": self.withdrawn,
-            "replaced": self.replaced,
-            "offered": True,
-        }
-        state = next(name for name, holds in states.items() if holds)
-        wanted = "any" if self.readers is None else self.readers
-        return (
-            f"<Publication {self.name!r} {state}, {self.active} reading, {self.completed} of {wanted} done>"
-        )
-
 
 class JoinedPublication(Publication):
     """Several publications that one reader reads as one: it is admitted to each, or to none of them.
@@ -577,36 +507,26 @@ class JoinedPublication(Publication):
         self.ticket = ticket
         self._parts = parts
 
-    def enter(self, shards: int = 1, reading: Reading | None = None) -> None:
-        """Let a reader in to all of them."""
-        with self._changed:
+    def enter(self, shards: int = 1, *, follows: bool = False, since: Position | None = None) -> Leave:  # noqa: ARG002
+        with self._changed, contextlib.ExitStack() as undo:
             self.check_offered()
-            with contextlib.ExitStack() as undo:
-                for part in self._parts:
-                    part.enter(shards)
-                    undo.callback(part.leave, completed=False, shards=shards)
-                super().enter(shards, reading)
-                undo.pop_all()
-
-    def leave(self, *, completed: bool, shards: int = 1, reading: Reading | None = None) -> None:
-        """Count a reader out of all of them."""
-        super().leave(completed=completed, shards=shards, reading=reading)
-        for part in self._parts:
-            part.leave(completed=completed, shards=shards)
-
-    def look(self) -> None:
-        """Keep the data of all of them for a connection that is not counted."""
-        with self._changed:
-            self.check_offered()
+            leaves: list[Leave] = []
             for part in self._parts:
-                part.look()
+                leaves.append(part.enter(shards))
+                undo.callback(leaves[-1], False)
+            undo.pop_all()
+        return functools.partial(_leave_all, leaves)
 
-    def look_away(self) -> None:
-        """Keep them no longer for such a connection."""
-        for part in self._parts:
-            part.look_away()
+    def look(self) -> Leave:
+        with self._changed:
+            self.check_offered()
+            return functools.partial(_leave_all, [part.look() for part in self._parts])
 
     def check_offered(self) -> None:
-        """Refuse a reader if one of them was withdrawn or released."""
         for part in self._parts:
             part.check_offered()
+
+
+def _leave_all(leaves: Sequence[Leave], completed: bool) -> None:
+    for leave in leaves:
+        leave(completed)

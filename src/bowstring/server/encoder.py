@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +28,30 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from bowstring.columnar.materialize import Lending
     from bowstring.columnar.parts import Dictionary
-    from bowstring.memory import Pool
+    from bowstring.memory import Device, Pending, Pool, Region
+
+
+# Waits until there may be room for so many bytes; false when there will not be.
+MakeRoom = Callable[[int], bool]
+
+
+class Produced:
+    """What is known of a source before its messages are made."""
+
+    charged = True
+    begins = 0
+    num_rows: int | None = None
+    num_batches: int | None = None
+    nbytes: int | None = None
+    lending: Lending | None = None
+    pending: Pending | None = None
+    devices: tuple[Device, ...] = ()
+
+    def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:  # noqa: ARG002
+        """Return what is announced ahead: nothing."""
+        return []
 
 
 class _Known:
@@ -43,7 +66,6 @@ class _Known:
 
     @functools.cached_property
     def encoder(self) -> BatchEncoder | None:
-        """What encodes batches that a kernel can, without dictionaries."""
         layout = self._layout()
         return None if layout is None or layout.dictionaries else BatchEncoder.of(Template(layout))
 
@@ -78,12 +100,12 @@ def place_and_encode(
     laid, addresses_of, sizes_of = [], [], []
     for batch in batches:
         ordinary = encoder is not None and batch.layout is layout and not batch.custom_metadata
-        found = encoder.lay_out(batch) if ordinary and encoder is not None else None
-        if found is None:
+        plan = encoder.lay_out(batch) if ordinary and encoder is not None else None
+        if plan is None:
             return None
-        laid.append(found)
-        addresses_of.append(found.addresses)
-        sizes_of.append(found.sizes)
+        laid.append(plan)
+        addresses_of.append(plan.addresses)
+        sizes_of.append(plan.sizes)
     addresses, sizes = np.concatenate(addresses_of), np.concatenate(sizes_of)
     present = sizes > 0
     if owned_regions(addresses[present], sizes[present])[0]:
@@ -102,11 +124,11 @@ def place_and_encode(
     for batch, each in zip(batches, laid, strict=True):
         own = spans[at : at + len(each.sizes)]
         at += len(own)
-        made = make_batch(
+        copied = make_batch(
             Batch, layout, batch.num_rows, each.nodes, spans=own, regions=regions, device=pool.device
         )
-        made.validated = batch.validated
-        placed.append(made)
+        copied.validated = batch.validated
+        placed.append(copied)
         items.append(IpcMessage(each.metadata, own, regions, nbytes=int(each.sizes.sum())))
     return placed, items
 
@@ -128,12 +150,10 @@ class Encoder:
         self._pointers = pointers
         self._charged = charged
         self._sent: dict[int, Dictionary] = {}
-        self.present: dict[
-            int, IpcMessage
-        ] = {}  # by pointers: the dictionaries as they were sent last, in order
+        # By pointers: the dictionaries as they were sent last, in order.
+        self.present: dict[int, IpcMessage] = {}
 
     def schema(self) -> IpcMessage:
-        """Return the first item of the stream."""
         return known_of(self._layout).schema
 
     def encode(self, batch: Batch) -> Iterator[IpcMessage]:
@@ -186,11 +206,5 @@ class Encoder:
             batch.custom_metadata if dictionary is None else None,
             dictionary=None if dictionary is None else (dictionary, is_delta),
         )
-        return IpcMessage(
-            metadata,
-            spans.table,
-            spans.regions,
-            packed.pieces,
-            batch.nbytes,
-            self._charged and dictionary is None,
-        )
+        charged = self._charged and dictionary is None
+        return IpcMessage(metadata, spans.table, spans.regions, packed.pieces, batch.nbytes, charged)

@@ -81,8 +81,9 @@ class EmptyTable:
         settle_devices((pool.device,), seconds)
         nodes = np.zeros((len(layout.nodes), 2), np.int64)
         for index, node in enumerate(layout.nodes):
-            above = node.parent
-            nodes[index, 0] = self.num_rows if above < 0 else nodes[above, 0] * _size_of(layout, above)
+            nodes[index, 0] = self.num_rows
+            if (above := node.parent) >= 0:
+                nodes[index, 0] = nodes[above, 0] * storage_type(layout.nodes[above].type).list_size
         self._batch = make_batch(Batch, layout, self.num_rows, nodes, buffers, device=pool.device)
 
     def __getitem__(self, key: str | SupportsIndex) -> Any:
@@ -171,15 +172,11 @@ def _rows_of(rows: Any) -> int:
     return count
 
 
-def _size_of(layout: Layout, index: int) -> int:
-    return int(storage_type(layout.nodes[index].type).list_size)
-
-
 def _leaf(layout: Layout, index: int, rows: int) -> tuple[int, int]:
     """Return which buffer has the values of a column of fixed width, and its size in bytes."""
     path = layout.nodes[index].path
     while layout.nodes[index].type.id == pa.lib.Type_FIXED_SIZE_LIST:
-        rows *= _size_of(layout, index)
+        rows *= storage_type(layout.nodes[index].type).list_size
         [index] = layout.nodes[index].children
     node = layout.nodes[index]
     if node.buffer_kinds not in _FIXED_WIDTH or node.dictionary_id is not None:

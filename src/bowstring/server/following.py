@@ -5,16 +5,15 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Final
 
-from bowstring.dissociated.position import Position
+from bowstring.dissociated.position import Position, check_reached
 from bowstring.dissociated.producer import Role
 from bowstring.errors import UsageError
-from bowstring.server.encoder import Encoder
+from bowstring.server.encoder import Encoder, Produced
 
 if TYPE_CHECKING:
     from bowstring.dissociated.items import IpcMessage
     from bowstring.dissociated.producer import ProducerProtocol
     from bowstring.dissociated.wire import Hello, Outgoing
-    from bowstring.memory import Device, Region
     from bowstring.server.growth import Growth
 
 # Batches that are looked up together, and messages that are sent together.
@@ -31,20 +30,20 @@ def since_of(hello: Hello, role: Role) -> Position | None:
     return None if hello.since is None else Position.parse(hello.since)
 
 
-class Followed:
-    """A version as one reader follows it, or reads it from a position on; takes the place of a source."""
+class Followed(Produced):
+    """A version as one reader follows it, or reads it from a position on; takes the place of a source.
 
-    charged = True
-    lending = pending = None
-    num_rows: int | None = None
-    num_batches: int | None = None
-    nbytes: int | None = None
+    No region is announced ahead: what is there may be trimmed before it is sent.
+    """
 
     def __init__(self, growth: Growth, hello: Hello, since: Position | None) -> None:
         self.growth = growth
         self.schema = growth.schema
-        self.devices: tuple[Device, ...] = growth.devices
-        self.begins = growth.start_of(since)
+        self.devices = growth.devices
+        self.begins = growth.first
+        if since is not None:
+            self.begins = check_reached(since, growth.position)
+            growth.check_kept(self.begins)
         self._until = None if hello.follow else growth.total
         self._columns = hello.columns
         self._next = self.begins
@@ -55,22 +54,8 @@ class Followed:
         if self._until is not None:
             self.num_batches = self._until - self.begins
 
-    def regions(
-        self,
-        columns: tuple[str, ...] | None,  # noqa: ARG002  each is announced with the first batch in it
-        first: int | None = None,  # noqa: ARG002
-    ) -> list[Region]:
-        """Return none: what is there may be trimmed before it is sent."""
-        return []
-
     def fill(self, *, pointers: bool) -> None:
-        """Look for messages to send, if none wait.
-
-        Raises
-        ------
-        DatasetReplaced, DatasetWithdrawn, PositionExpired
-            There are no more, and the version was not finished.
-        """
+        """Look for messages to send, if none wait; raise why there are no more, if the version was not finished."""
         if self._waiting or self._complete:
             return
         if not self._begun:

@@ -6,25 +6,21 @@ import itertools
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+
+from bowstring import errors
 from bowstring.columnar import materialize
+from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.parts import Dictionary
+from bowstring.columnar.nodes import Kind
+from bowstring.columnar.parts import Dictionary, batch_parts, make_batch
 from bowstring.columnar.slice import compacted
-from bowstring.dissociated.position import check_reached, position_at
-from bowstring.errors import (
-    BowstringError,
-    LimitExceeded,
-    OutOfBudget,
-    PositionExpired,
-    UsageError,
-)
+from bowstring.dissociated.position import position_at
 from bowstring.ipc.dictionary.writer import same_values
 from bowstring.memory import Buffer, default_pool, settle_devices
 from bowstring.server.encoder import Encoder
-from bowstring.server.grown_dictionary import GrownValues
-from bowstring.server.grown_dictionary import grown as grown_values
 from bowstring.server.materialized import MaterializedSource
 from bowstring.transport.loop import Job, do_in_loop
 
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.columnar.batch import Batch
     from bowstring.dissociated.items import IpcMessage
     from bowstring.dissociated.position import Position
     from bowstring.memory import Device, Pool, Region
@@ -41,6 +36,9 @@ if TYPE_CHECKING:
 _MIB: Final = 1 << 20
 _LARGEST: Final = 64 * _MIB
 _GROWN: Final = 4 * _MIB
+
+
+_OFFSETS = {Kind.OFFSETS32: "<i4", Kind.OFFSETS64: "<i8"}
 
 
 class Chunk(NamedTuple):
@@ -63,7 +61,6 @@ class _Slabs:
 
     @property
     def device(self) -> Device:
-        """Where the buffers are."""
         return self._pool.device
 
     def allocate(self, nbytes: int) -> Buffer:
@@ -82,7 +79,7 @@ class _Slabs:
         most = min(_LARGEST, max(_GROWN, in_use // 8), max(self._pool.device.smallest_region, budget // 16))
         try:
             region = self._pool.region(max(nbytes, self._size), least=nbytes)
-        except OutOfBudget:
+        except errors.OutOfBudget:
             region = self._pool.region(nbytes)
         self._size = min(2 * region.nbytes, most)
         return region
@@ -97,7 +94,7 @@ class Growth:
 
     def __init__(self, version: str, source: MaterializedSource, pool: Pool | None) -> None:
         if source.lending is not None:
-            raise UsageError(
+            raise errors.UsageError(
                 "what is lent in place does not grow", hint='Publish it with share="copy", or append() it.'
             )
         self.version = version
@@ -105,12 +102,12 @@ class Growth:
         self.appending = threading.Lock()
         self.appended = False  # whether there is more than was published at first
         self.finished = False
-        self.failure: BowstringError | None = None  # why nothing more comes
+        self.failure: errors.BowstringError | None = None  # why nothing more comes
         self.first = 0  # index of the first batch that is kept
         self._layout = Layout.of(source.schema)
         self._pool = pool or default_pool()
         self._slabs = _Slabs(self._pool)
-        self._grown: dict[int, GrownValues] = {}  # by number, dictionaries with room behind them
+        self._grown: dict[int, _GrownValues] = {}  # by number, dictionaries with room behind them
         self._guard = threading.Lock()
         self._encoder = self._fresh_encoder()
         self._chunks = self._encoded(list(source.batches()), self._encoder)
@@ -130,7 +127,6 @@ class Growth:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Where chunks are, the host aside."""
         return () if self._pool.device.is_host else (self._pool.device,)
 
     @property
@@ -140,15 +136,13 @@ class Growth:
 
     @property
     def position(self) -> Position:
-        """Behind the last batch."""
         return position_at(self.version, self.total)
 
     # Appending; under `appending`.
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse data of another schema."""
         if not schema.equals(self.schema, check_metadata=True):
-            raise UsageError(
+            raise errors.UsageError(
                 "the data have another schema than the data set",
                 expected=self.schema.to_string(),
                 found=schema.to_string(),
@@ -184,20 +178,20 @@ class Growth:
         return {number: batch.dictionaries[id_] for number, id_ in own if id_ in batch.dictionaries}
 
     def _same(
-        self, batch: Batch, last: dict[int, Dictionary], grown: dict[int, GrownValues], slabs: _Slabs
+        self, batch: Batch, last: dict[int, Dictionary], grown: dict[int, _GrownValues], slabs: _Slabs
     ) -> dict[Dictionary, Dictionary]:
         """Return dictionaries that are there already: with the same values, or with others behind them."""
-        found: dict[Dictionary, Dictionary] = {}
+        known: dict[Dictionary, Dictionary] = {}
         for number, dictionary in self._numbered(batch).items():
             before = last.get(number)
             if before is None or not (before.values.device.is_host and dictionary.values.device.is_host):
                 continue
             if same_values(before.values, dictionary.values):
-                found[dictionary] = before
-            elif made := grown_values(dictionary.values, before.values, grown.get(number), slabs.allocate):
-                values, grown[number] = made
-                found[dictionary] = Dictionary(dictionary.id, values)
-        return found
+                known[dictionary] = before
+            elif longer := _grown_values(dictionary.values, before.values, grown.get(number), slabs.allocate):
+                values, grown[number] = longer
+                known[dictionary] = Dictionary(dictionary.id, values)
+        return known
 
     def _encoded(self, placed: Sequence[Batch], encoder: Encoder) -> list[Chunk]:
         chunks = []
@@ -265,7 +259,7 @@ class Growth:
             do_in_loop(job)
         except BaseException as error:
             self._trimming = None  # the next append trims, and tries again
-            if not isinstance(error, LimitExceeded):
+            if not isinstance(error, errors.LimitExceeded):
                 raise
 
     def _trim_in_time(self) -> float | None:
@@ -276,7 +270,7 @@ class Growth:
                 return None
             return max(0.0, self._chunks[0].made + self._retain["seconds"] - time.monotonic())
 
-    def end(self, failure: BowstringError | None = None) -> None:
+    def end(self, failure: errors.BowstringError | None = None) -> None:
         """Note that nothing more comes: the version is finished, or why not."""
         with self._guard:
             self.finished |= failure is None
@@ -284,7 +278,6 @@ class Growth:
         self.ring()
 
     def release(self) -> None:
-        """Let go of the chunks."""
         with self._guard:
             self.first = self.total
             self._chunks, self._snapshot = [], None
@@ -307,35 +300,26 @@ class Growth:
     def _of(self, chunks: Sequence[Chunk], begins: int) -> MaterializedSource:
         before = chunks[0].dictionaries if chunks else ()
         items = [self.opening, *before, *itertools.chain.from_iterable(each.items for each in chunks)]
-        made = MaterializedSource.of_placed(self.schema, [each.batch for each in chunks], items, self._pool)
-        made.begins = begins
-        return made
-
-    def start_of(self, since: Position | None) -> int:
-        """Return the index of the first batch for a reader that begins at a position, or with what is kept."""
-        if since is None:
-            return self.first
-        start = check_reached(since, self.position)
-        self.check_kept(start)
-        return start
+        source = MaterializedSource.of_placed(self.schema, [each.batch for each in chunks], items, self._pool)
+        source.begins = begins
+        return source
 
     def check_kept(self, index: int) -> None:
-        """Refuse a batch that is no longer kept."""
         if index < self.first:
-            raise PositionExpired(
+            raise errors.PositionExpired(
                 "batches from this position on are no longer kept",
                 expected=f"{self.first} or more",
                 found=f"batch {index}",
                 hint="Keep more (retain=), or connect() without since=, which begins with what is kept.",
             )
 
-    def chunks(self, index: int, count: int) -> tuple[list[Chunk], BowstringError | None, bool]:
+    def chunks(self, index: int, count: int) -> tuple[list[Chunk], errors.BowstringError | None, bool]:
         """Return the next chunks of a follower, or why there are no more, or that these are all."""
         with self._guard:
             self.check_kept(index)
             begin = index - self.first
-            found = self._chunks[begin : begin + count]
-            return found, None if found else self.failure, not found and self.finished
+            chunks = self._chunks[begin : begin + count]
+            return chunks, None if chunks else self.failure, not chunks and self.finished
 
     def follow(self, who: object, ring: Callable[[], None]) -> None:
         """Have `ring` called, which waits for nothing, each time that something is appended, or at the end."""
@@ -343,12 +327,10 @@ class Growth:
             self._rings[who] = ring
 
     def leave(self, who: object) -> None:
-        """Ring no longer."""
         with self._guard:
             self._rings.pop(who, None)
 
     def ring(self) -> None:
-        """Tell all followers."""
         with self._guard:
             rings = list(self._rings.values())
         for each in rings:
@@ -363,3 +345,79 @@ def all_of(schema: pa.Schema, batches: Iterable[Batch], pool: Pool, seconds: flo
         del batch  # before the next one is made
     growth.end()
     return growth
+
+
+# The values of a dictionary that grows with a data set lie once, with room behind them for what comes.
+
+
+class _GrownValues(NamedTuple):
+    """Where the values lie, and how many bytes of each buffer were written, which are never written again."""
+
+    buffers: Sequence[Buffer]
+    used: Sequence[int]
+
+    def arrays(self) -> list[Any]:
+        return [buffer.array()[:used] for buffer, used in zip(self.buffers, self.used, strict=True)]
+
+
+def _grown_values(
+    values: Batch, before: Batch, known: _GrownValues | None, allocate: Callable[[int], Buffer]
+) -> tuple[Batch, _GrownValues] | None:
+    """Return values in shared memory that they share with those before, which they begin with.
+
+    ``None`` where they begin otherwise, there is no room, or they are no plain numbers or texts of the host.
+    """
+    arrays = _arrays(values)
+    if arrays is None:
+        return None
+    fits = known is not None and all(
+        len(array) <= buffer.nbytes for array, buffer in zip(arrays, known.buffers, strict=True)
+    )
+    if known is None or not (fits and _begin_alike(arrays, known.arrays())):
+        old = _arrays(before)
+        if old is None or values.num_rows <= before.num_rows or not _begin_alike(arrays, old):
+            return None
+        try:
+            buffers = [allocate(2 * len(array)) for array in arrays]
+        except errors.OutOfBudget:
+            return None
+        for buffer in buffers:
+            buffer.freeze()
+        known = _GrownValues(buffers, [0] * len(arrays))
+    for buffer, used, array in zip(*known, arrays, strict=True):
+        if used < len(array):
+            new = buffer.region.array(buffer.offset + used, len(array) - used, writable=True)
+            new[:] = array[used:]
+    parts = [buffer.slice(0, len(array)) for buffer, array in zip(known.buffers, arrays, strict=True)]
+    longer = make_batch(
+        Batch, values.layout, values.num_rows, batch_parts(values).nodes, [None, *parts], device=values.device
+    )
+    longer.validated = values.validated
+    return longer, known._replace(used=[max(pair) for pair in zip(known.used, map(len, arrays), strict=True)])
+
+
+def _arrays(values: Batch) -> list[Any] | None:
+    """Return the bytes of compact values without nulls, of one node, as arrays; ``None`` for any others."""
+    layout, _, spans, _ = batch_parts(values)
+    node, rows = layout.nodes[0], values.num_rows
+    if len(layout.nodes) > 1 or values.dictionaries or not values.device.is_host or not rows:
+        return None
+    kinds, has = node.buffer_kinds, spans.table[:, 2].tolist()
+    if kinds == (Kind.VALIDITY, Kind.DATA) and not node.bits % 8:
+        wanted = [rows * node.width]
+    elif len(kinds) == 3 and kinds[1] in _OFFSETS and has[1]:
+        offsets = spans.array(1, _OFFSETS[kinds[1]])[: rows + 1]
+        if offsets[0]:
+            return None
+        wanted = [(rows + 1) * offsets.itemsize, int(offsets[-1])]
+    else:
+        return None
+    if has[0] or any(size > there for size, there in zip(wanted, has[1:], strict=True)):
+        return None
+    return [spans.array(index)[:size] for index, size in enumerate(wanted, 1)]
+
+
+def _begin_alike(arrays: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether one is the beginning of the other, in each buffer, byte for byte."""
+    pairs = ((one, other, min(len(one), len(other))) for one, other in zip(arrays, others, strict=True))
+    return all(np.array_equal(one[:size], other[:size]) for one, other, size in pairs)

@@ -39,23 +39,18 @@ _LONGEST_PAUSE: Final = 0.02
 
 def question(protocol: ProducerProtocol, source: _Source) -> list[Outgoing]:
     """Return what is asked of a reader before it is sent data of devices."""
-    pending = source.pending
+    pending, hello = source.pending, protocol.hello
     event: EventHandle | None = None
     regions: list[Region] = []
     # Whatever is wrong shows again where the stream begins, and is told there.
     with contextlib.suppress(BowstringError):
-        regions = regions_known(protocol, source)
+        if hello is not None and hello.tries:  # to open them, before it answers
+            regions = source.regions(hello.columns)
         # The event lives with what is lent: a reader that is told of none of that could have it open for longer.
         if pending is not None and any(region.lent for region in regions) and not pending.done:
             event = pending.handle
     devices = [DeviceId(each.arrow_device_type, each.uuid) for each in source.devices]
     return protocol.ask(devices, regions, event)
-
-
-def regions_known(protocol: ProducerProtocol, source: _Source) -> list[Region]:
-    """Return what a reader that does so shall try to open, before it answers."""
-    hello = protocol.hello
-    return source.regions(hello.columns) if hello is not None and hello.tries else []
 
 
 def ahead(protocol: ProducerProtocol, source: _Source, channel: Channel) -> list[Outgoing]:
@@ -167,16 +162,12 @@ def hands_over(channel: Channel, hello: Hello | None, source: _Source) -> bool:
 
 def _can_open(channel: Channel, hello: Hello | None, source: _Source) -> bool:
     """Whether the reader can open what a data set has on devices, or lends, if that is anything."""
-    if channel.passes_memory != "object" and not _all_exported(source):
+    if channel.passes_memory != "object" and not all(device.exports for device in source.devices):
         return False
     lends = source.lending is not None and source.lending.nbytes > 0 and source.lending.handles
     if not lends or channel.passes_memory == "object":
         return True
     return hello is not None and hello.ipc == this_place()
-
-
-def _all_exported(source: _Source) -> bool:
-    return all(device.exports for device in source.devices)
 
 
 def road(channel: Channel, protocol: ProducerProtocol, source: _Source) -> tuple[str, str]:
@@ -205,7 +196,8 @@ def road(channel: Channel, protocol: ProducerProtocol, source: _Source) -> tuple
     if protocol.why_not:
         return f"{scheme}: packed", f"the bytes are sent: {protocol.why_not}"
     if not _can_open(channel, protocol.hello, source):
-        return f"{scheme}: packed", _NOT_OPENED if _all_exported(source) else _NOT_EXPORTED
+        exports = all(device.exports for device in source.devices)
+        return f"{scheme}: packed", _NOT_OPENED if exports else _NOT_EXPORTED
     return f"{scheme}: packed", "the reader asked for the bytes"
 
 

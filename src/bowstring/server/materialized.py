@@ -18,7 +18,7 @@ from bowstring.errors import UnknownTicket, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pending, cpu, default_pool, owned_regions, settle_devices
 from bowstring.memory.cuda.driver_device import DriverDevice
-from bowstring.server.encoder import Encoder, place_and_encode
+from bowstring.server.encoder import Encoder, MakeRoom, place_and_encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.parts import Dictionary
     from bowstring.dissociated.items import IpcMessage
     from bowstring.memory import Allocator, Device, Pool, Region
-    from bowstring.server.backpressure import MakeRoom
 
 _Answer = TypeVar("_Answer")
 _MOST_SELECTIONS: Final = 16
@@ -64,9 +63,9 @@ class MaterializedSource:
             if waits and not batch.device.is_host:  # it is read on another stream, maybe
                 settle_devices((batch.device,), seconds)
             ready.append(batch)
-        made = None if in_place else place_and_encode(schema, ready, pool)
-        if made is not None:
-            placed, items = made
+        ordinary = None if in_place else place_and_encode(schema, ready, pool)
+        if ordinary is not None:
+            placed, items = ordinary
             self._hold(placed, on_host=True, pool=pool)
             self._items[None, True] = items
             return
@@ -87,13 +86,7 @@ class MaterializedSource:
         devices = [pool.device, *(map(_DEVICE, compact) if in_place else ())]
         pending = None
         # Memory of a pool of ours comes back when it is freed, and nothing says that a reader closed the event.
-        if (
-            not waits
-            and lending is not None
-            and lending.nbytes
-            and lender is not None
-            and not lender.of_pools
-        ):
+        if lender is not None and lending is not None and lending.nbytes and not (waits or lender.of_pools):
             pending = _pending(devices)
         if pending is None or lender is None:
             settle_devices(devices, seconds)
@@ -110,23 +103,22 @@ class MaterializedSource:
         pool: Pool | None = None,
     ) -> Self:
         """Return a data set of batches in regions which readers can map already, of `pool` or of the host."""
-        made = cls.__new__(cls)
-        made.schema = schema
-        made._hold(placed, on_host=pool is None or pool.device.is_host, pool=pool)
+        source = cls.__new__(cls)
+        source.schema = schema
+        source._hold(placed, on_host=pool is None or pool.device.is_host, pool=pool)
         if encoded:  # of all columns, with bodies of pointers; sent to readers as they are
-            made._items[None, True] = list(encoded)
-        return made
+            source._items[None, True] = list(encoded)
+        return source
 
     @classmethod
     def joined(cls, sources: Sequence[MaterializedSource]) -> Self:
         """Return one data set of the batches of several with one schema, one or more, where they lie."""
         encoded = [source.encoded() for source in sources]
         messages = [encoded[0][0], *(message for each in encoded for message in each[1:])]
-        made = cls.of_placed(
-            sources[0].schema, [batch for source in sources for batch in source.batches()], messages
-        )
-        made._most_answers = 0  # it is made for one reader, and nobody else would be sent them
-        return made
+        batches = [batch for source in sources for batch in source.batches()]
+        joined = cls.of_placed(sources[0].schema, batches, messages)
+        joined._most_answers = 0  # it is for one reader, and nobody else would be sent them
+        return joined
 
     def _hold(
         self,
@@ -169,7 +161,7 @@ class MaterializedSource:
     ) -> Iterator[IpcMessage]:
         """Return the items, encoded once for each selection of columns."""
         if pointers or self._on_host:
-            return iter(self._encoded(columns, pointers=pointers))
+            return iter(self.encoded(columns, pointers=pointers))
         # Bodies of a device are copied to the host to be sent, one after the other, and not kept.
         return self._encode(columns, pointers=pointers)
 
@@ -178,19 +170,18 @@ class MaterializedSource:
         with self._lock:
             if self._released:
                 raise UnknownTicket("the data set is no longer offered")
-            found, pending = list(self._batches), self.pending
+            batches, pending = list(self._batches), self.pending
         if pending is not None:
             pending.wait(DEFAULT_LIMITS.device_timeout)
-        return iter(found)
+        return iter(batches)
 
     def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
         """Return the regions that a stream of these columns points into, or its first messages do."""
-        return regions_of(self._encoded(columns, pointers=True)[:first])
+        return regions_of(self.encoded(columns)[:first])
 
     def prepare(self, *, pointers: bool) -> None:
-        """Encode what most readers will ask for."""
         if (None, pointers) not in self._items and (pointers or self._on_host):
-            self._encoded(None, pointers=pointers)
+            self.encoded(pointers=pointers)
 
     def shard(self, index: int, count: int) -> MaterializedSource:
         """Return one of `count` contiguous ranges of rows, cut once for all of its readers."""
@@ -199,10 +190,10 @@ class MaterializedSource:
         with self._lock:
             if self._released:
                 raise UnknownTicket("the data set is no longer offered")
-            found = self._shards.get((index, count))
-            if found is None:
-                found = self._shards[index, count] = self._cut(index, count)
-            return found
+            shard = self._shards.get((index, count))
+            if shard is None:
+                shard = self._shards[index, count] = self._cut(index, count)
+            return shard
 
     def _cut(self, index: int, count: int) -> MaterializedSource:
         rows = self.num_rows or 0
@@ -223,13 +214,9 @@ class MaterializedSource:
                 parts.append(materialize.placed(part, allocator, known, is_compact=True))
             begin += batch.num_rows
         settle_devices(self.devices)
-        made = MaterializedSource.of_placed(self.schema, parts)
-        made._on_host, made._most_answers = self._on_host, self._most_answers
-        return made
-
-    def encoded(self) -> list[IpcMessage]:
-        """Return the messages of a stream of all columns with bodies of pointers, the schema first."""
-        return self._encoded(None, pointers=True)
+        shard = MaterializedSource.of_placed(self.schema, parts)
+        shard._on_host, shard._most_answers = self._on_host, self._most_answers
+        return shard
 
     def answer(
         self, columns: tuple[str, ...] | None, kind: Any, make: Callable[[Sequence[IpcMessage]], _Answer]
@@ -241,26 +228,25 @@ class MaterializedSource:
         key = (columns, kind)
         with self._lock:
             is_known = key in self._answers
-            answer: _Answer = (
-                self._answers.pop(key) if is_known else make(self._encoded(columns, pointers=True))
-            )
+            answer: _Answer = self._answers.pop(key) if is_known else make(self.encoded(columns))
             self._answers[key] = answer
             while len(self._answers) > self._most_answers:
                 self._answers.popitem(last=False)
             return answer
 
-    def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> list[IpcMessage]:
+    def encoded(self, columns: tuple[str, ...] | None = None, *, pointers: bool = True) -> list[IpcMessage]:
+        """Return the messages of a stream, the schema first, encoded once for each selection of columns."""
         key = (columns, pointers)
         with self._lock:
             if self._released:
                 raise UnknownTicket("the data set is no longer offered")
-            found = self._items.pop(key, None)
-            if found is None:
-                found = list(self._encode(columns, pointers=pointers))
-            self._items[key] = found
+            messages = self._items.pop(key, None)
+            if messages is None:
+                messages = list(self._encode(columns, pointers=pointers))
+            self._items[key] = messages
             while len(self._items) > _MOST_SELECTIONS:
                 self._items.popitem(last=False)
-            return found
+            return messages
 
     def _encode(self, columns: tuple[str, ...] | None, *, pointers: bool) -> Iterator[IpcMessage]:
         encoder = Encoder(self.schema, columns, pointers=pointers, charged=False)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.partitions import PartitionMark
 from bowstring.errors import BowstringError, InvalidData, Unsupported
-from bowstring.server.encoder import Encoder
+from bowstring.server.encoder import Encoder, MakeRoom, Produced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
-    from bowstring.columnar.materialize import Lending
     from bowstring.dissociated.items import IpcMessage
     from bowstring.dissociated.partitions import PartitionRequest
-    from bowstring.memory import Device, Pending, Region
-    from bowstring.server.backpressure import MakeRoom
-    from bowstring.server.catalogue import Publication
+    from bowstring.server.catalogue import Leave, Publication
     from bowstring.server.sources import Source
 
 
@@ -32,20 +30,20 @@ class Partitions:
     def __init__(
         self,
         request: PartitionRequest,
-        admit: Callable[[bytes], Publication],
+        admit: Callable[[bytes], tuple[Publication, Leave]],
         shard: tuple[int, int] | None,
     ) -> None:
         self.ticket = request.generation
-        self._shards = 1 if shard is None else shard[1]
-        self._publications: dict[int, Publication] = {}  # that count the reader still
+        self._leaves: dict[int, Leave] = {}  # of those that count the reader still
         self._taken: set[int] = set()  # of which the reader has the last batch
         self._stopped = False  # it wants no more of the others
+        publications: dict[int, Publication] = {}
         try:
             for number, ticket in request.tickets:
                 with _named(number):
-                    self._publications[number] = admit(ticket)
-            sources = {number: each.source for number, each in self._publications.items()}
-            self.name = _name_of([each.name for each in self._publications.values()])
+                    publications[number], self._leaves[number] = admit(ticket)
+            sources = {number: each.source for number, each in publications.items()}
+            self.name = _name_of([each.name for each in publications.values()])
             self.source = PartitionedSource(sources, shard)
         except BaseException:
             for leave in self.ended():
@@ -54,26 +52,24 @@ class Partitions:
 
     def taken(self, numbers: Sequence[int], holds: Callable[[int], bool]) -> list[Callable[[], None]]:
         """Note that the reader's user has the last batches of some; `holds` says of which it holds memory still."""
-        self._taken |= self._publications.keys() & set(numbers)
+        self._taken |= self._leaves.keys() & set(numbers)
         return self.emptied(number for number in numbers if not holds(number))
 
     def emptied(self, numbers: Iterable[int]) -> list[Callable[[], None]]:
         """Note that the reader holds no memory of some, and count it out of those that it is through with."""
-        here = (number for number in numbers if number in self._publications)
+        here = (number for number in numbers if number in self._leaves)
         return [self._exit(number) for number in here if self._stopped or number in self._taken]
 
     def given_up(self, holds: Callable[[int], bool]) -> list[Callable[[], None]]:
-        """Note that the reader wants nothing more."""
         self._stopped = True
-        return self.emptied([number for number in self._publications if not holds(number)])
+        return self.emptied([number for number in self._leaves if not holds(number)])
 
     def _exit(self, number: int) -> Callable[[], None]:
-        publication, is_taken = self._publications.pop(number), number in self._taken
-        return lambda: publication.leave(completed=is_taken, shards=self._shards)
+        return functools.partial(self._leaves.pop(number), number in self._taken)
 
     def ended(self) -> list[Callable[[], None]]:
         """Note that the reader is gone: it is counted out of all that are left."""
-        return [self._exit(number) for number in list(self._publications)]
+        return [self._exit(number) for number in list(self._leaves)]
 
 
 @contextlib.contextmanager
@@ -94,14 +90,10 @@ def _name_of(names: Sequence[str]) -> str:
     return first if len(names) < 2 else f"{first} and {len(names) - 1} more"
 
 
-class PartitionedSource:
-    """Materialized data sets of one schema, one behind the other."""
+class PartitionedSource(Produced):
+    """Materialized data sets of one schema, one behind the other; regions are announced behind their marks."""
 
     charged = False
-    begins = 0
-    lending: Lending | None = None
-    pending: Pending | None = None
-    devices: tuple[Device, ...] = ()
 
     def __init__(self, sources: dict[int, Source], shard: tuple[int, int] | None) -> None:
         self._sources = sources
@@ -110,9 +102,9 @@ class PartitionedSource:
         for number, source in sources.items():
             with _named(number):
                 _check(source, self.schema)
-        self.num_rows = _sum([source.num_rows for source in sources.values()])
-        self.num_batches = _sum([source.num_batches for source in sources.values()])
-        self.nbytes = _sum([source.nbytes for source in sources.values()])
+        self.num_rows = sum(source.num_rows or 0 for source in sources.values())
+        self.num_batches = sum(source.num_batches or 0 for source in sources.values())
+        self.nbytes = sum(source.nbytes or 0 for source in sources.values())
 
     def items(
         self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
@@ -130,14 +122,6 @@ class PartitionedSource:
                 del source
                 yield from messages
                 del messages
-
-    def regions(
-        self,
-        columns: tuple[str, ...] | None,  # noqa: ARG002  each partition announces its own
-        first: int | None = None,  # noqa: ARG002
-    ) -> list[Region]:
-        """Return none: regions are announced behind the mark of their partition."""
-        return []
 
 
 def _check(source: Source, schema: pa.Schema) -> None:
@@ -163,8 +147,3 @@ def _messages(
     encoder = Encoder(source.schema, columns, pointers=pointers, charged=False)
     encoder.schema()
     return (item for batch in source.batches() for item in encoder.encode(batch))
-
-
-def _sum(counts: list[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None

@@ -20,6 +20,7 @@ from bowstring.columnar.display import table_of_facts
 from bowstring.dissociated.endpoint import Endpoint, Offer, this_host
 from bowstring.dissociated.location import Location
 from bowstring.dissociated.partitions import are_enabled
+from bowstring.dissociated.producer import Outcome
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
     BowstringError,
@@ -34,13 +35,14 @@ from bowstring.locks import Condition
 from bowstring.memory import Pool, kept_for_good, named_streams, on_streams
 from bowstring.server.acceptor import Acceptor
 from bowstring.server.advertising import advertised_host, host_to_name, reached_at
-from bowstring.server.arguments import check_address, check_door, check_offer, check_retain, check_seconds
-from bowstring.server.catalogue import Catalogue, Publication
+from bowstring.server.arguments import check_address, check_offer, check_retain, check_seconds, check_token
+from bowstring.server.catalogue import Catalogue, Publication, taken
 from bowstring.server.filling import EmptyTable
 from bowstring.server.growth import Growth, all_of
 from bowstring.server.materialized import MaterializedSource
 from bowstring.server.session import Session
-from bowstring.server.sources import batches_to_append, batches_to_keep, source_of
+from bowstring.server.sources import batches_of, batches_to_append, source_of
+from bowstring.transport import check_scheme
 from bowstring.transport.awaiting import in_thread
 
 if TYPE_CHECKING:
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.position import Position
-    from bowstring.dissociated.producer import Outcome
     from bowstring.memory import PoolStatistics
     from bowstring.server.sources import Source
     from bowstring.transport.certificates import TlsConfig
@@ -119,7 +120,11 @@ class Server(Closing):
         limits: Limits | None = None,
     ) -> None:
         limits = limits_or_default(limits)
-        check_door(address, token, pool, plaintext=plaintext, tls=tls)
+        check_scheme(address)
+        check_token(token)
+        if not isinstance(pool, Pool | None):
+            raise UsageError("not a pool", expected="a bowstring.Pool", found=repr(pool))
+        check_address(address, token, plaintext=plaintext, tls=tls)
         self._advertise = None if advertise is None else advertised_host(advertise, address)
         self.limits = limits
         self._own_pool = pool is None
@@ -243,12 +248,12 @@ class Server(Closing):
                 "what is read into shared memory is copied, and finished",
                 found="resident=True beside share= or retain=",
             )
-        if not replace:
-            self._catalogue.check_free(name)
+        if not replace and self._catalogue.find(name) is not None:
+            raise taken(name)
         seconds, in_place = self.limits.device_timeout, share == "in_place"
         with on_streams(self.pool.device, streams) if streams else contextlib.nullcontext():
             waits = not (in_place and streams)
-            growth = all_of(*batches_to_keep(data, schema), self.pool, seconds) if resident else None
+            growth = all_of(*batches_of(data, schema), self.pool, seconds) if resident else None
             if growth is not None:
                 source: Source = growth.snapshot()
             else:
@@ -282,17 +287,8 @@ class Server(Closing):
     async def publish_async(self, name: str, data: Any, **options: Any) -> Endpoint:
         """Do what `publish` does, for programs on asyncio: a worker copies, and the event loop goes on.
 
-        Where the call is cancelled, what it has begun is published all the same.
-
-        Parameters
-        ----------
-        name, data, **options
-            Those of `publish`, whose errors it raises, too.
-
-        Returns
-        -------
-        Endpoint
-            What a reader needs to :func:`bowstring.connect_async`.
+        It takes, returns and raises what `publish` does. Where it is cancelled, what it has begun is published all
+        the same.
 
         Examples
         --------
@@ -393,17 +389,15 @@ class Server(Closing):
         """
         self._check()
         check_offer(name, None, None)
-        if retain is not None:
-            check_retain(retain, None)
         schema, batches = batches_to_append(data)
         position: Position | None = None
         while position is None:
             publication = self._catalogue.find(name)
+            if retain is not None:
+                check_retain(retain, None if publication is None else publication.readers)
             if publication is None:
                 position = self._begin(name, schema, batches, retain)
                 continue
-            if retain is not None:
-                check_retain(retain, publication.readers)
             try:
                 growth = self._catalogue.growth_of(publication, self.pool)
             except UnknownTicket:
@@ -428,17 +422,8 @@ class Server(Closing):
     async def append_async(self, name: str, data: Any, **options: Any) -> Position:
         """Do what `append` does, for programs on asyncio: a worker copies, and the event loop goes on.
 
-        Where the call is cancelled, what it has begun is appended all the same.
-
-        Parameters
-        ----------
-        name, data, **options
-            Those of `append`, whose errors it raises, too.
-
-        Returns
-        -------
-        Position
-            The place behind what was added.
+        It takes, returns and raises what `append` does. Where it is cancelled, what it has begun is appended all
+        the same.
 
         Examples
         --------
@@ -652,18 +637,18 @@ class Server(Closing):
         """What the server has done, and does now."""
         self._check_process()
         with self._changed:
-            sources = self._catalogue.sources()
+            sources, ended = self._catalogue.sources(), self._acceptor.outcomes
             return ServerStatistics(
                 connections=len(self._acceptor),
-                readers=self._acceptor.completed,
+                readers=ended[Outcome.COMPLETED],
                 bytes_offered=sum(source.nbytes or 0 for source in sources),
                 bytes_lent=sum(source.lending.nbytes for source in sources if source.lending is not None),
                 kept=kept_for_good(),
-                refused=self._acceptor.refused,
-                lost=self._acceptor.lost,
+                refused=ended[Outcome.REFUSED],
+                lost=ended[Outcome.LOST],
                 pool=self.pool.stats,
-                stopped=self._acceptor.stopped,
-                idle=self._acceptor.idle,
+                stopped=ended[Outcome.STOPPED],
+                idle=ended[Outcome.IDLE],
             )
 
     @property
@@ -674,7 +659,6 @@ class Server(Closing):
     # Life.
 
     def _ended(self, session: Session, outcome: Outcome) -> None:
-        """Forget a session."""
         with self._changed:
             self._acceptor.ended(session, outcome)
             self._catalogue.forget()
@@ -723,13 +707,7 @@ class Server(Closing):
 
 
 def catalogue_of(server: Server) -> Catalogue:
-    """Return what a server offers, and to whom, as its sessions use it.
-
-    Raises
-    ------
-    ClosedError
-        The server is closed.
-    """
+    """Return what a server offers, and to whom, as its sessions use it."""
     server._check()
     return server._catalogue
 
@@ -737,7 +715,7 @@ def catalogue_of(server: Server) -> Catalogue:
 def offer(
     server: Server, name: str, source: Source, readers: int | None = None
 ) -> tuple[Publication, Endpoint]:
-    """Offer a source that was prepared already; the caller ensures that `name` is new.
+    """Offer a source that was prepared already.
 
     With a second address, the endpoint is for readers on this host and elsewhere.
     """

@@ -20,8 +20,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import on_streams, settle_devices
 from bowstring.memory.cuda.driver import Capturing
 from bowstring.memory.devices import current_streams
-from bowstring.server.backpressure import MakeRoom
-from bowstring.server.encoder import Encoder
+from bowstring.server.encoder import Encoder, MakeRoom, Produced
 from bowstring.server.materialized import MaterializedSource
 
 if TYPE_CHECKING:
@@ -29,10 +28,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.columnar.materialize import Lending
     from bowstring.columnar.parts import Dictionary
     from bowstring.dissociated.items import IpcMessage
-    from bowstring.memory import Allocator, Device, NamedStream, Pending, Pool, Region
+    from bowstring.memory import Allocator, Device, NamedStream, Pool, Region
     from bowstring.memory.cuda.driver_device import DriverDevice
 
 _AGAIN_SECONDS: Final = 0.05
@@ -72,10 +70,10 @@ def source_of(
             found=f"readers={readers}",
             hint="Publish a callable that makes a new one for each reader, or a table.",
         )
-    found = _batches(data() if makes else data, schema)
+    first = batches_of(data, schema)
     if not (makes or once or again):
-        return MaterializedSource(*found, pool, seconds, in_place=in_place, waits=waits), readers
-    begun = [] if again else [found]
+        return MaterializedSource(*first, pool, seconds, in_place=in_place, waits=waits), readers
+    begun = [] if again else [first]
     if once:
         data = None  # which goes when its reader is done
 
@@ -87,7 +85,7 @@ def source_of(
         return open_batches(data() if makes else data, schema, Importer(Batch))
 
     on = _on(pool, streams, seconds)
-    return StreamingSource(found[0], produce, pool, seconds, once=once, on=on), 1 if once else readers
+    return StreamingSource(first[0], produce, pool, seconds, once=once, on=on), 1 if once else readers
 
 
 def _on(pool: Pool, streams: Sequence[NamedStream], seconds: float) -> On:
@@ -118,18 +116,14 @@ def _wait(device: DriverDevice, stream: int, seconds: float) -> None:
         time.sleep(_AGAIN_SECONDS)
 
 
-def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Batch]]:
-    """Return a schema that can be sent, and its batches."""
-    found = open_batches(data, schema, Importer(Batch))
-    layout = Layout.of(found[0])
+def batches_of(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Batch]]:
+    """Return a schema that can be sent, and the batches of data, or of what they make where they are a callable."""
+    makes = callable(data) and not _is_arrow(data)
+    opened = open_batches(data() if makes else data, schema, Importer(Batch))
+    layout = Layout.of(opened[0])
     if layout.dictionaries:
         check_dictionaries(layout)
-    return found
-
-
-def batches_to_keep(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Batch]]:
-    """Return schema and batches of data that are read once, whether made lazily or not."""
-    return _batches(data() if callable(data) and not _is_arrow(data) else data, schema)
+    return opened
 
 
 def batches_to_append(data: Any) -> tuple[pa.Schema, list[Batch]]:
@@ -141,7 +135,7 @@ def batches_to_append(data: Any) -> tuple[pa.Schema, list[Batch]]:
             found=type(data).__name__,
             hint="Append its batches one by one, or a table.",
         )
-    schema, batches = _batches(data, None)
+    schema, batches = batches_of(data, None)
     return schema, list(batches)
 
 
@@ -153,19 +147,8 @@ def _reads_once(data: Any) -> bool:
     return hasattr(data, "__next__") or hasattr(data, "read_next_batch")
 
 
-class StreamingSource:
-    """A data set whose batches are produced when a reader has credit for them.
-
-    It does what `MaterializedSource` does; what is not known before the batches are made is ``None``.
-    """
-
-    charged = True
-    begins = 0
-    num_rows: int | None = None
-    num_batches: int | None = None
-    nbytes: int | None = None
-    lending: Lending | None = None
-    pending: Pending | None = None
+class StreamingSource(Produced):
+    """A data set whose batches are produced when a reader has credit for them."""
 
     def __init__(
         self,
@@ -181,7 +164,7 @@ class StreamingSource:
         self._once = once  # `produce` can be called only once
         self._produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]] | None = produce
         self._pool = pool
-        self.devices: tuple[Device, ...] = () if pool.device.is_host else (pool.device,)
+        self.devices = () if pool.device.is_host else (pool.device,)
         self._seconds = seconds
         self._on = on  # makes a block in which a batch on a device is copied, behind the work that fills it
 
@@ -209,7 +192,12 @@ class StreamingSource:
     def _begun(self) -> tuple[pa.Schema, Generator[Batch]]:
         if self._produce is None:
             raise UnknownTicket("the data set was withdrawn")
-        schema, source = _begun(self._produce)
+        try:
+            schema, source = self._produce()
+        except UnknownTicket:
+            raise
+        except Exception as error:
+            raise _failed(error) from error
         if not schema.equals(self.schema, check_metadata=False):
             raise InvalidData("the producer changed its schema", expected=str(self.schema), found=str(schema))
         return schema, _all_produced(iter(source))
@@ -234,37 +222,24 @@ class StreamingSource:
         produce = self._produce
 
         def produce_part() -> tuple[pa.Schema, Iterable[Batch]]:
-            schema, found = produce()
-            return schema, itertools.islice(found, index, None, count)
+            schema, batches = produce()
+            return schema, itertools.islice(batches, index, None, count)
 
         return StreamingSource(self.schema, produce_part, self._pool, self._seconds, on=self._on)
 
     def release(self) -> None:
-        """Let go of the producer."""
         self._produce = None
 
 
-def _begun(
-    produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]],
-) -> tuple[pa.Schema, Iterable[Batch]]:
-    """Return what the user's code makes batches of; its lost connections and closed readers are none of ours."""
-    try:
-        return produce()
-    except UnknownTicket:
-        raise
-    except Exception as error:
-        raise _failed(error) from error
-
-
 def _failed(error: Exception) -> ProducerFailed:
+    """Return the error for the user's code: what it raises, its lost connections too, is no fault of the stream."""
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, EndOfStream):
         error = error.__cause__  # Python puts a RuntimeError around any StopIteration that leaves a generator
-    found = f"{type(error).__name__}: {error}"[:2000]
-    return ProducerFailed("the code that makes the batches raised", found=found)
+    what = f"{type(error).__name__}: {error}"[:2000]
+    return ProducerFailed("the code that makes the batches raised", found=what)
 
 
 def _all_produced(iterator: Iterator[Batch]) -> Generator[Batch]:
-    """Yield what the user's code makes; whatever it raises is its failure, not the stream's."""
     try:
         while True:
             try:
@@ -292,9 +267,9 @@ def _placed(
     settle_devices((batch.device,), seconds)
     while True:
         try:
-            found = placed(batch, allocator, known, seconds=seconds)
+            ready = placed(batch, allocator, known, seconds=seconds)
             settle_devices((allocator.device,), seconds)
-            return found
+            return ready
         except OutOfBudget as error:
             if not make_room(batch.nbytes):
                 raise ProducerFailed("the producer's pool has no room", found=str(error)) from error

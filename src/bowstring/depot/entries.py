@@ -1,4 +1,4 @@
-"""Names of data sets: what each means, whose it is, which data sets of depots it is made of, and until when."""
+"""What a registry has: applications, their data sets and what is committed of each, and names of data sets."""
 
 from __future__ import annotations
 
@@ -6,42 +6,86 @@ import bisect
 import dataclasses
 import itertools
 import math
+import os
 import secrets
+import select
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import UsageError
+from bowstring.memory.slab import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from bowstring.depot.applications import Stream
-    from bowstring.dissociated.endpoint import Endpoint
+    from bowstring.depot.manifest import BegunAttempt
+    from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.server.catalogue import Publication
 
 
-@dataclasses.dataclass(slots=True)
-class Announcement:
-    """What a name shall mean."""
+class Holder:
+    """What keeps an application alive: a process of this host, or, with ``pid=None``, a connection."""
+
+    def __init__(self, pid: int | None = None) -> None:
+        self.pid = pid
+        self.gone = False
+        try:
+            self._process = None if pid is None else opened(os.pidfd_open, pid)
+        except OSError as error:
+            raise UsageError(
+                "a process to watch is not there", found=f"pid {pid}: {error.strerror}"
+            ) from error
+
+    @property
+    def alive(self) -> bool:
+        if self._process is not None and not self.gone:
+            poll = select.poll()
+            poll.register(self._process, select.POLLIN)
+            self.gone = bool(poll.poll(0))
+        return not self.gone
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Stream:
+    """One committed stream: an attempt that can be read."""
+
+    publication: Publication
+    described: dict[str, Any]  # as COMMIT is answered
+    folder: str  # where its files go
+    # The slab that it shares with others of a name; empty where it has no bytes, `None` where it lies by itself.
+    slab: bytes | None = None
+    schema: bytes = b""  # its message, where it has dictionaries, which that numbers
+    shared_bytes: int = 0  # how much it takes of the slab
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class DataSet:
+    """The streams of a data set that are offered, by ticket, the attempts that go on, and until when it is kept."""
 
     name: str
-    dataset: Dataset
     application: str
-    version: str  # its id, kept while the data set grows
-    # Adds the endpoints to those of the name; the schema of a data set without endpoints is ignored then.
-    append: bool | None = None
-    new: bool | None = None  # the name must be free
-    # Number of a micro-batch, or another name of what is appended; the second time nothing changes.
-    batch: int | str | None = None
-    # The depots' data set that holds it, and the depots of other hosts that are asked to release it.
-    part: str | None = None
-    depots: tuple[str, ...] = ()
-    # Seconds that the name is kept; ``None`` for as long as the application.
-    ttl: float | None = None
-    # How it is with the job that makes the data set part by part, where there is one: running, complete, or why it
-    # failed. Its parts are `batch`, and of each the first is what counts: `note` is for those that come later.
-    state: str | None = None
-    note: str | None = None
+    streams: dict[bytes, Stream] = dataclasses.field(default_factory=dict)
+    attempts: set[BegunAttempt] = dataclasses.field(default_factory=set)
+    until: float = math.inf
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Application:
+    """The owner of data sets, which are kept for `lease_seconds` after its last sign of life."""
+
+    name: str
+    lease_seconds: float
+    holders: set[Holder] = dataclasses.field(default_factory=set)
+    was_held: bool = False
+    expires: float = 0.0  # on the monotonic clock
+
+    def renew(self) -> None:
+        self.expires = time.monotonic() + self.lease_seconds
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody is known to be alive for whom it is kept."""
+        return any(holder.alive for holder in self.holders)
 
 
 # Fewer are looked up one by one: then several readers have one each.
@@ -59,7 +103,7 @@ class Run:
     streams: list[Stream] = dataclasses.field(default_factory=list)
     key: str = dataclasses.field(default_factory=lambda: secrets.token_hex(16))
 
-    def found(self, first: int, last: int, *, joined: bool) -> list[Endpoint]:
+    def between(self, first: int, last: int, *, joined: bool) -> list[Endpoint]:
         """Return what stands for its endpoints between two positions of the name."""
         first, last = max(first - self.first, 0), min(last - self.first, len(self.endpoints))
         if not joined or self.slab is None or last - first <= _FEW:
@@ -89,7 +133,6 @@ class Entry:
 
     @property
     def has_passed(self) -> bool:
-        """Whether its time has passed."""
         return time.monotonic() >= self.until
 
     def extend(self, more: Dataset) -> None:
@@ -133,7 +176,7 @@ class Entry:
                 run.streams.append(stream)
             self.count += 1
 
-    def found(self, first: int = 0, last: int | None = None, *, joined: bool = True) -> Dataset:
+    def between(self, first: int = 0, last: int | None = None, *, joined: bool = True) -> Dataset:
         """Return its data set, or that of the endpoints from one position to another."""
         last = self.count if last is None else min(last, self.count)
         begin = max(bisect.bisect_right(self.runs, first, key=lambda run: run.first) - 1, 0)
@@ -141,5 +184,5 @@ class Entry:
         for run in itertools.islice(self.runs, begin, None):
             if run.first >= last:
                 break
-            endpoints += run.found(first, last, joined=joined)
+            endpoints += run.between(first, last, joined=joined)
         return dataclasses.replace(self.dataset, endpoints=tuple(endpoints))
